@@ -1,0 +1,75 @@
+"""The Transformer (Vaswani et al. 2017): encoder and decoder of full attention, post-norm, sinusoids, one shared table.
+
+Every default is the paper's base model; `norm="pre"` and the other words are the variants people use today.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.errors import UnknownName
+from regard.families.sizes import sized
+from regard.model.spec import ModelSpec
+from regard.nn.block import Block
+from regard.nn.body import Stack
+from regard.nn.embed import Tokens
+from regard.nn.feedforward import FeedForward
+from regard.nn.head import Vocab
+from regard.nn.mixers import Full
+from regard.nn.norm import LayerNorm
+from regard.nn.position import Sinusoidal
+from regard.nn.wiring import Parallel, PostNorm, PreNorm
+
+WIRINGS = {"post": PostNorm, "pre": PreNorm, "parallel": Parallel}
+
+SIZES: dict[str, dict[str, Any]] = {
+    "tiny": dict(width=128, depth=4, heads=4, hidden=256, dropout=0.3),
+    "base": dict(width=512, depth=6, heads=8, hidden=2048, dropout=0.1),
+    "big": dict(width=1024, depth=6, heads=16, hidden=4096, dropout=0.3),
+}
+"""Base and big are the paper's; tiny is the shape of Wu et al. (2021) for Multi30k."""
+
+
+def spec(
+    size: str = "base",
+    *,
+    width: int | None = None,
+    depth: int | None = None,
+    decoder_depth: int | None = None,
+    heads: int | None = None,
+    hidden: int | None = None,
+    dropout: float | None = None,
+    attention_dropout: float = 0.0,
+    hidden_dropout: float = 0.0,
+    vocab: int = 37000,
+    source_vocab: int | None = None,
+    length: int = 1024,
+    activation: str = "relu",
+    gated: bool = False,
+    norm: str = "post",
+    tied: bool = True,
+    init: str = "xavier",
+) -> ModelSpec:
+    """An encoder-decoder. `size` names width, depth, heads, hidden and dropout, each of which may be given instead."""
+    shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, dropout=dropout)
+    if norm not in WIRINGS:
+        raise UnknownName("norm placement", norm, WIRINGS)
+    wiring = WIRINGS[norm](LayerNorm(), shape["dropout"])
+    look = Full(shape["heads"], dropout=attention_dropout)
+    feed = FeedForward(shape["hidden"], activation, gated=gated, dropout=hidden_dropout)
+
+    def table(size: int) -> Tokens:
+        return Tokens(size, position=Sinusoidal(), scaled=True, dropout=shape["dropout"])
+
+    return ModelSpec(
+        width=shape["width"],
+        length=length,
+        embed=table(vocab),
+        source=None if source_vocab is None else table(source_vocab),
+        encoder=Stack(Block(mix=look, feed=feed), depth=shape["depth"], wiring=wiring),
+        decoder=Stack(
+            Block(mix=look, cross=look, feed=feed), depth=decoder_depth or shape["depth"], causal=True, wiring=wiring
+        ),
+        head=Vocab(tied=tied),
+        init=init,
+    )

@@ -1,0 +1,46 @@
+"""ModelSpec: the whole model as one small value, saved as JSON beside its weights.
+
+embed ─▶ decoder ─▶ head                      decoder-only (GPT)
+embed ─▶ encoder ─▶ head                      encoder-only (BERT)
+source ─▶ encoder ─▶ (memory)                 encoder-decoder; without `source`, both sides share `embed`
+embed ─▶ decoder ─▶ head
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from regard.errors import SpecError
+from regard.nn.body import BodySpec
+from regard.nn.embed import EmbedSpec
+from regard.nn.head import HeadSpec, Vocab
+from regard.spec import Count, Spec, spec
+
+if TYPE_CHECKING:
+    from regard.model.model import Net
+
+
+@spec
+class ModelSpec(Spec):
+    """What to build. Width and length are written here once and reach the parts through their `Site`."""
+
+    width: Count
+    length: Count
+    embed: EmbedSpec
+    encoder: BodySpec | None = None
+    decoder: BodySpec | None = None
+    source: EmbedSpec | None = None
+    head: HeadSpec = Vocab()  # noqa: RUF009
+    init: str = "xavier"
+
+    def __post_init__(self) -> None:
+        if self.encoder is None and self.decoder is None:
+            raise SpecError("a model needs an encoder, a decoder or both")
+        if self.source is not None and (self.encoder is None or self.decoder is None):
+            raise SpecError("`source` is the encoder's embedding in an encoder-decoder; this model has one side only")
+
+    def build(self, seed: int | None = None) -> Net:
+        """The torch module, initialised; the same seed gives the same weights."""
+        from regard.model.build import build
+
+        return build(self, seed)

@@ -1,0 +1,133 @@
+"""Where tokens stand: position, document and tag of every token, for the tokens in hand *and* for what a state remembers.
+
+Every mask, position code and cache is derived from these, so none of them carries an offset of its own. Padding is a
+position too: −1. Beside the tensors travel facts the maker of a batch knows for free; how attention runs is decided from
+those alone, never by reading a tensor.
+
+    right-padded batch        pos  0 1 2 3      first=0, padded      left-padded    pos −1 −1  0  1     first=None, padded
+    of lengths 4 and 2             0 1 −1 −1                         prompt              0  1  2  3
+
+    one token after seven     pos  7            first=7              two documents  pos  0 1 2 0 1      first=None
+    remembered                                                       in one row     doc  0 0 0 1 1
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor
+
+PAD = -1
+"""The position of a token that is not there."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Coords:
+    """Coordinates (b, n) of tokens; one row stands for all rows alike."""
+
+    pos: Tensor
+    doc: Tensor | None = None
+    tag: Tensor | None = None
+    first: int | None = None
+    """If set, every row holds `first, first + 1, …` from column 0, at least one token, and padding only at its end."""
+    padded: bool = False
+
+    @classmethod
+    def span(cls, n: int, first: int = 0, device: torch.device | str | None = None) -> Self:
+        """`n` tokens in a row, the same for every row of the batch."""
+        return cls(torch.arange(first, first + n, device=device).unsqueeze(0), first=first)
+
+    @classmethod
+    def lengths(cls, lengths: Sequence[int], device: torch.device | str | None = None, *, left: bool = False) -> Self:
+        """Rows of different lengths, padded at the right (or at the left) to the longest."""
+        n = max(lengths, default=0)
+        if all(length == n for length in lengths):
+            return cls.span(n, device=device)
+        column, count = torch.arange(n).unsqueeze(0), torch.tensor(list(lengths)).unsqueeze(1)
+        pos = column - (n - count) if left else column
+        pos = torch.where((pos >= 0) & (pos < count), pos, PAD).to(device)
+        return cls(pos, first=None if left or min(lengths) == 0 else 0, padded=True)
+
+    @classmethod
+    def documents(cls, lengths: Sequence[Sequence[int]], device: torch.device | str | None = None) -> Self:
+        """Rows packed with several documents each (their lengths a row), padded at the right."""
+        n = max((sum(row) for row in lengths), default=0)
+        pos, doc = torch.full((len(lengths), n), PAD), torch.full((len(lengths), n), PAD)
+        for r, row in enumerate(lengths):
+            start = 0
+            for d, length in enumerate(row):
+                pos[r, start : start + length] = torch.arange(length)
+                doc[r, start : start + length] = d
+                start += length
+        return cls(pos.to(device), doc.to(device), padded=any(sum(row) < n for row in lengths))
+
+    @property
+    def n(self) -> int:
+        return self.pos.shape[1]
+
+    @property
+    def rows(self) -> int:
+        return self.pos.shape[0]
+
+    @property
+    def contiguous(self) -> bool:
+        return self.first is not None
+
+    @property
+    def packed(self) -> bool:
+        return self.doc is not None
+
+    @property
+    def kept(self) -> Tensor:
+        """True where a token is there."""
+        return self.pos >= 0
+
+    def extend(self, later: Coords) -> Coords:
+        """These tokens followed by later ones."""
+        if self.n == 0:
+            return later
+        follows = self.first is not None and not self.padded and later.first == self.first + self.n
+        return Coords(
+            _join(self.pos, later.pos),
+            _join_optional(self.doc, later.doc, self.pos, later.pos),
+            _join_optional(self.tag, later.tag, self.pos, later.pos),
+            first=self.first if follows else None,
+            padded=self.padded or later.padded,
+        )
+
+    def select(self, rows: Tensor) -> Coords:
+        """The coordinates of chosen rows; nothing to do where one row stands for all."""
+        if self.rows == 1:
+            return self
+        return self._map(lambda t: t.index_select(0, rows))
+
+    def cut(self, n: int) -> Coords:
+        """The first `n` tokens."""
+        return self._map(lambda t: t[:, :n])
+
+    def last(self, n: int) -> Coords:
+        """The last `n` tokens."""
+        first = None if self.first is None or self.padded else self.first + max(self.n - n, 0)
+        return dataclasses.replace(self._map(lambda t: t[:, max(self.n - n, 0) :]), first=first)
+
+    def to(self, device: torch.device | str) -> Coords:
+        return self._map(lambda t: t.to(device))
+
+    def _map(self, change) -> Coords:  # type: ignore[no-untyped-def]
+        doc = None if self.doc is None else change(self.doc)
+        tag = None if self.tag is None else change(self.tag)
+        return dataclasses.replace(self, pos=change(self.pos), doc=doc, tag=tag)
+
+
+def _join(a: Tensor, b: Tensor) -> Tensor:
+    rows = max(a.shape[0], b.shape[0])
+    return torch.cat([a.expand(rows, -1), b.expand(rows, -1)], dim=1)
+
+
+def _join_optional(a: Tensor | None, b: Tensor | None, like_a: Tensor, like_b: Tensor) -> Tensor | None:
+    if a is None and b is None:
+        return None
+    return _join(torch.zeros_like(like_a) if a is None else a, torch.zeros_like(like_b) if b is None else b)

@@ -1,0 +1,88 @@
+"""Label-smoothed cross-entropy fused with the output projection, in chunks of rows: full logits are never stored.
+
+Each target gives 1 − ε to the true token and spreads ε over the whole vocabulary, the true token included (Szegedy et al.
+2016; torch's convention, not fairseq's, which spreads ε over the other v − 1). The loss of one row is therefore
+
+    L = (1 − ε)·(lse − z_true) + ε·(lse − mean z)
+
+Because logits of a chunk are thrown away, their gradient is formed at once and carried to the inputs in the forward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+IGNORE = -100
+"""A target that does not count."""
+CHUNK = 1 << 22
+"""How many logits are held at once."""
+
+
+def smoothed_loss(
+    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """Sum over rows of x (r, d) against `target` (r,): the smoothed loss, and the plain negative log-likelihood (no gradient)."""
+    return _Fused.apply(x, weight, bias, target, smoothing)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def plain_smoothed_loss(
+    x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+) -> tuple[Tensor, Tensor]:
+    """The twin of `smoothed_loss`, with all logits at once."""
+    logits = F.linear(x, weight, bias)
+    loss = F.cross_entropy(logits, target, ignore_index=IGNORE, label_smoothing=smoothing, reduction="sum")
+    plain = F.cross_entropy(logits, target, ignore_index=IGNORE, reduction="sum")
+    return loss, plain.detach()
+
+
+class _Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        if torch.is_autocast_enabled(x.device.type):
+            x, weight = (t.to(torch.get_autocast_dtype(x.device.type)) for t in (x, weight))
+        v = weight.shape[0]
+        wants = any(ctx.needs_input_grad[:3])
+        grad_x = torch.zeros_like(x) if wants else None
+        grad_w = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32)) if wants else None
+        grad_b = torch.zeros_like(bias) if wants and bias is not None else None
+        total, plain = x.new_zeros((), dtype=torch.float64), x.new_zeros((), dtype=torch.float64)
+        rows = max(CHUNK // v, 1)
+        for i in range(0, x.shape[0], rows):
+            part, want = x[i : i + rows], target[i : i + rows]
+            counts = want != IGNORE
+            index = want.clamp(min=0).unsqueeze(1)
+            logits = F.linear(part, weight).to(torch.promote_types(part.dtype, torch.float32))
+            if bias is not None:
+                logits += bias
+            lse = logits.logsumexp(1)
+            nll = lse - logits.gather(1, index).squeeze(1)
+            even = lse - logits.mean(1)
+            plain += torch.where(counts, nll, 0).sum()
+            total += torch.where(counts, (1 - smoothing) * nll + smoothing * even, 0).sum()
+            if grad_x is None or grad_w is None:
+                continue
+            grad = logits.sub_(lse.unsqueeze(1)).exp_()  # softmax, in place of the logits
+            grad -= smoothing / v
+            grad.scatter_add_(1, index, grad.new_full((), smoothing - 1).expand_as(index))
+            grad *= counts.unsqueeze(1)
+            if grad_b is not None:
+                grad_b += grad.sum(0)
+            grad = grad.to(x.dtype)
+            grad_x[i : i + rows] = grad @ weight
+            grad_w.addmm_(grad.t(), part) if grad_w.dtype == grad.dtype else grad_w.add_(grad.t() @ part)
+        ctx.save_for_backward(grad_x, grad_w, grad_b)
+        kind = torch.promote_types(x.dtype, torch.float32)
+        total, plain = total.to(kind), plain.to(kind)
+        ctx.mark_non_differentiable(plain)
+        return total, plain
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        grads = (None if g is None else g * scale.to(g.dtype) for g in ctx.saved_tensors)
+        return (*grads, None, None)

@@ -1,0 +1,8 @@
+"""The table of mixers: one file a mechanism, one line here."""
+
+from regard.nn.mixer import MIXERS
+from regard.nn.mixers.full import Full
+
+MIXERS.add(Full)
+
+__all__ = ["MIXERS", "Full"]

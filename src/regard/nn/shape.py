@@ -1,0 +1,38 @@
+"""Shapes, checked where they matter: `b, n, d = sizes(x, "b n d", d=self.width)`.
+
+The legend of every dimension name in Regard:
+
+    b batch   n stream length   m memory or key length   d stream width   h heads   e head width
+    f feed-forward width   v vocabulary   r rank or random features   w window or chunk
+
+Layouts: stream (b, n, d), heads (b, h, n, e), scores (b, h, n, m).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from regard.errors import ShapeError
+
+
+def sizes(x: Tensor, names: str, **known: int) -> tuple[int, ...]:
+    """The sizes of `x` by name; those in `known` must agree."""
+    shape, letters = tuple(x.shape), names.split()
+    wrong = [f"{k} is {s}" for k, s in zip(letters, shape, strict=False) if known.get(k, s) != s]
+    if len(shape) != len(letters) or wrong:
+        wanted = ", ".join(f"{k}={known[k]}" if k in known else k for k in letters)
+        why = ", ".join(wrong) if len(shape) == len(letters) else f"{len(shape)} dimensions, not {len(letters)}"
+        raise ShapeError(f"tensor should be ({wanted}), got {shape}: {why}")
+    return shape
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(b, n, h·e) to (b, h, n, e)."""
+    b, n, width = x.shape
+    return x.view(b, n, heads, width // heads).transpose(1, 2)
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """(b, h, n, e) to (b, n, h·e)."""
+    b, h, n, e = x.shape
+    return x.transpose(1, 2).reshape(b, n, h * e)

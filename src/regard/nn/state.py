@@ -1,0 +1,130 @@
+"""What a layer remembers between calls: a small dataclass of its own, batch first.
+
+A mixer makes its state with `start(rows, capacity)`; a call consumes the state it is given and returns the next one.
+Tensors marked `moving` belong to a hypothesis, those marked `fixed` to a sentence: with three hypotheses of each of two
+sentences, moving tensors have six rows, fixed ones two, and reordering a beam never copies what belongs to the sentence.
+
+    rows        0  1  2 | 3  4  5      select(rows=[0, 0, 2, 4, 3, 3]) gathers the moving tensors only
+    sentences      0    |    1         select(rows=[3, 4, 5], sentences=[1]) lets sentence 0 leave
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from regard.errors import StateError
+from regard.nn.coords import Coords
+
+
+def moving(**kw: Any) -> Any:
+    """A tensor with a row for every hypothesis."""
+    return dataclasses.field(metadata={"moves": True}, **kw)
+
+
+def fixed(**kw: Any) -> Any:
+    """A tensor with a row for every sentence."""
+    return dataclasses.field(metadata={"moves": False}, **kw)
+
+
+@dataclasses.dataclass
+class State:
+    """Base of every state. Walks its own fields: tensors, coordinates, other states, and tuples or dicts of them."""
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> Self:
+        """Keep or repeat hypotheses `rows` (and, when sentences leave, those `sentences`)."""
+
+        def pick(value: Any, moves: bool) -> Any:
+            index = rows if moves else sentences
+            if index is None:
+                return value
+            return value.select(index) if isinstance(value, Coords) else value.index_select(0, index)
+
+        return self._walk(pick, lambda state: state.select(rows, sentences))
+
+    def detach(self) -> Self:
+        """The same values, cut from the graph."""
+        return self._walk(lambda v, _: v if isinstance(v, Coords) else v.detach(), lambda state: state.detach())
+
+    def to(self, device: torch.device | str) -> Self:
+        return self._walk(lambda v, _: v.to(device), lambda state: state.to(device))
+
+    def cut(self, n: int) -> Self:
+        """Forget all but the first `n` tokens, for states that can rewind."""
+        return self._walk(lambda v, _: v, lambda state: state.cut(n))
+
+    def _walk(self, leaf: Callable[[Any, bool], Any], below: Callable[[State], State]) -> Self:
+        def visit(value: Any, moves: bool) -> Any:
+            if isinstance(value, State):
+                return below(value)
+            if isinstance(value, (Tensor, Coords)):
+                return leaf(value, moves)
+            if isinstance(value, tuple):
+                return tuple(visit(v, moves) for v in value)
+            if isinstance(value, dict):
+                return {k: visit(v, moves) for k, v in value.items()}
+            return value
+
+        changes = {
+            f.name: visit(getattr(self, f.name), f.metadata.get("moves", True)) for f in dataclasses.fields(self)
+        }
+        return dataclasses.replace(self, **changes)
+
+
+@dataclasses.dataclass
+class KeyValues(State):
+    """Keys and values of all tokens so far, in buffers with room to grow; `at` says where they stand."""
+
+    k: Tensor = moving()
+    v: Tensor = moving()
+    at: Coords = moving()
+
+    @classmethod
+    def empty(cls, like: Tensor, rows: int, heads: int, width: int, capacity: int) -> Self:
+        k, v = (like.new_empty(rows, heads, capacity, width) for _ in range(2))
+        return cls(k, v, NOWHERE)
+
+    def add(self, k: Tensor, v: Tensor, at: Coords) -> tuple[Tensor, Tensor]:
+        """Append the newcomers, whose coordinates are the last of `at`; returns all keys and values so far."""
+        used, total = self.at.n, at.n
+        if torch.is_grad_enabled() and (k.requires_grad or self.k.requires_grad):
+            self.k, self.v = (torch.cat([old[:, :, :used], new], 2) for old, new in ((self.k, k), (self.v, v)))
+        else:
+            if total > self.k.shape[2]:
+                self.k, self.v = (_room(t, used, 2 * total) for t in (self.k, self.v))
+            self.k[:, :, used:total] = k
+            self.v[:, :, used:total] = v
+        self.at = at
+        return self.k[:, :, :total], self.v[:, :, :total]
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> Self:
+        """In place where the number of rows does not grow: the buffers keep their room."""
+        used, count = self.at.n, rows.shape[0]
+        for name in ("k", "v"):
+            old = getattr(self, name)
+            picked = old[:, :, :used].index_select(0, rows)
+            new = old[:count] if count <= old.shape[0] else old.new_empty(count, *old.shape[1:])
+            new[:, :, :used] = picked
+            setattr(self, name, new)
+        self.at = self.at.select(rows)
+        return self
+
+    def cut(self, n: int) -> Self:
+        if n > self.at.n:
+            raise StateError(f"cannot keep {n} tokens of {self.at.n} remembered")
+        self.at = self.at.cut(n)
+        return self
+
+
+NOWHERE = Coords(torch.empty(1, 0, dtype=torch.long), first=0)
+"""Coordinates of nothing. All layers start from this one object, so what they derive from it is computed once."""
+
+
+def _room(t: Tensor, used: int, capacity: int) -> Tensor:
+    new = t.new_empty(t.shape[0], t.shape[1], capacity, t.shape[3])
+    new[:, :, :used] = t[:, :, :used]
+    return new
