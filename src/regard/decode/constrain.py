@@ -1,0 +1,90 @@
+"""What may be written next: banned tokens, a forced beginning, and a guard against endless repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+PERIODS = 16
+"""The longest cycle the guard looks for."""
+
+
+class Constraint:
+    """Works on log-probabilities (rows, v) in place; told which tokens were written and which rows go on."""
+
+    def apply(self, log_probs: Tensor) -> None:
+        raise NotImplementedError
+
+    def wrote(self, tokens: Tensor) -> None:
+        """The token each row wrote."""
+
+    def select(self, rows: Tensor) -> None:
+        """The rows that go on."""
+
+
+class Banned(Constraint):
+    """Tokens never written: padding, the start mark."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = list(tokens)
+
+    def apply(self, log_probs: Tensor) -> None:
+        log_probs[:, self.tokens] = -torch.inf
+
+
+class Prefix(Constraint):
+    """Each row begins with tokens given from outside; `forced` is (rows, t), −1 where a row is free."""
+
+    def __init__(self, forced: Tensor) -> None:
+        self.forced, self.step = forced, 0
+
+    def apply(self, log_probs: Tensor) -> None:
+        if self.step >= self.forced.shape[1]:
+            return
+        want = self.forced[:, self.step : self.step + 1]
+        held = torch.full_like(log_probs, -torch.inf).scatter_(
+            1, want.clamp(min=0), log_probs.gather(1, want.clamp(min=0))
+        )
+        log_probs.copy_(torch.where(want >= 0, held, log_probs))
+
+    def wrote(self, tokens: Tensor) -> None:
+        self.step += 1
+
+    def select(self, rows: Tensor) -> None:
+        self.forced = self.forced.index_select(0, rows)
+
+
+class Guard(Constraint):
+    """Forbids the token that would carry on a cycle which already repeated for longer than `patience` tokens.
+
+    A translation of n tokens has no reason to repeat itself for longer than n; copying a text that repeats stays possible.
+    `run[p]` counts how many of the last tokens equal the one p before them.
+    """
+
+    def __init__(self, patience: Tensor) -> None:
+        self.patience = patience
+        self.history = torch.full((patience.shape[0], PERIODS), -1, device=patience.device)
+        self.run = torch.zeros_like(self.history)
+        self.period = torch.arange(1, PERIODS + 1, device=patience.device)
+        self.written = 0
+        self.earliest = int(patience.min()) if patience.numel() else 0
+
+    def apply(self, log_probs: Tensor) -> None:
+        if self.written <= self.earliest:
+            return
+        endless = (self.run + self.period > self.patience.unsqueeze(1)) & (self.run >= 2 * self.period)
+        if bool(endless.any()):
+            row, back = endless.nonzero(as_tuple=True)
+            log_probs[row, self.history[row, back]] = -torch.inf
+
+    def wrote(self, tokens: Tensor) -> None:
+        self.run = torch.where(self.history == tokens.unsqueeze(1), self.run + 1, 0)
+        self.history = torch.cat([tokens.unsqueeze(1), self.history[:, :-1]], 1)
+        self.written += 1
+
+    def select(self, rows: Tensor) -> None:
+        self.patience, self.history, self.run = (
+            t.index_select(0, rows) for t in (self.patience, self.history, self.run)
+        )

@@ -1,0 +1,126 @@
+"""From encoded sources to hypotheses: batches by length, the search the user asked for, results in input order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from regard.decode.beam import beam_search
+from regard.decode.constrain import Banned, Constraint, Guard, Prefix
+from regard.decode.sample import sampler
+from regard.decode.search import Search
+from regard.decode.steps import Steps
+from regard.decode.walk import Hypothesis, greedy, walk
+from regard.model.model import Net
+from regard.nn.coords import Coords
+
+TOKENS = 4096
+"""How many source tokens are decoded at once, over all hypotheses."""
+
+
+def generate(
+    nets: Sequence[Net],
+    sources: Sequence[Sequence[int]],
+    search: Search,
+    *,
+    bos: int,
+    eos: int,
+    pad: int,
+    banned: Sequence[int] = (),
+    prefixes: Sequence[Sequence[int]] | None = None,
+    tokens: int = TOKENS,
+) -> list[list[Hypothesis]]:
+    """Decode every source (token ids, end mark included); the `n_best` hypotheses of each, in input order."""
+    out: list[list[Hypothesis]] = [[] for _ in sources]
+    width = 1 if search.sample else search.beam
+    for indices in by_length([len(s) for s in sources], max(tokens // width, 1)):
+        rows = [sources[i] for i in indices]
+        forced = None if prefixes is None else [prefixes[i] for i in indices]
+        found = _batch(nets, rows, search, bos=bos, eos=eos, pad=pad, banned=banned, prefixes=forced, indices=indices)
+        for i, hypotheses in zip(indices, found, strict=True):
+            out[i] = hypotheses
+    return out
+
+
+def by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Indices in batches of similar length, the longest first, each within a budget of padded tokens."""
+    batch: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if batch and (len(batch) + 1) * max(lengths[batch[0]], 1) > tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def _batch(
+    nets: Sequence[Net],
+    sources: Sequence[Sequence[int]],
+    search: Search,
+    *,
+    bos: int,
+    eos: int,
+    pad: int,
+    banned: Sequence[int],
+    prefixes: Sequence[Sequence[int]] | None,
+    indices: Sequence[int],
+) -> list[list[Hypothesis]]:
+    device = nets[0].device
+    lengths = [len(s) for s in sources]
+    b, k = len(sources), 1 if search.sample else search.beam
+    limits = torch.tensor([search.limit(n) for n in lengths], device=device)
+    constraints: list[Constraint] = [Banned([bos, pad, *banned])]
+    if search.guard:
+        constraints.append(Guard(torch.tensor(lengths, device=device).repeat_interleave(k)))
+    if prefixes is not None:
+        constraints.append(Prefix(pad_rows(prefixes, -1, device).repeat_interleave(k, 0)))
+    with torch.no_grad():
+        source = (pad_rows(sources, pad, device), Coords.lengths(lengths, device))
+        steps = Steps(nets, source, rows=b, beam=k, capacity=int(limits.max()))
+        first = torch.full((b,), bos, device=device)
+        if k > 1:
+            return beam_search(steps, first, eos=eos, limits=limits, search=search, constraints=constraints)
+        order = torch.tensor(list(indices), device=device)
+        draw = sampler(search) if search.sample else greedy
+        found = walk(
+            steps, first, eos=eos, limits=limits, constraints=constraints,
+            choose=lambda log_probs, index, step: draw(log_probs, order[index], step),
+        )  # fmt: skip
+    return [[h] for h in found]
+
+
+def score(
+    net: Net,
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    *,
+    bos: int,
+    pad: int,
+    tokens: int = TOKENS,
+) -> list[float]:
+    """log P(target | source) of each pair; targets come with their end mark."""
+    out = [0.0] * len(sources)
+    for indices in by_length([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)], tokens):
+        rows, wanted = [sources[i] for i in indices], [targets[i] for i in indices]
+        with torch.no_grad():
+            source = (pad_rows(rows, pad, net.device), Coords.lengths([len(r) for r in rows], net.device))
+            given = pad_rows([[bos, *t[:-1]] for t in wanted], pad, net.device)
+            at = Coords.lengths([len(t) for t in wanted], net.device)
+            log_probs = net.logits(net(given, at, source)).log_softmax(-1)
+            target = pad_rows(wanted, -1, net.device)
+            picked = log_probs.gather(2, target.clamp(min=0).unsqueeze(2)).squeeze(2)
+            totals = picked.to(torch.float64).masked_fill(target < 0, 0.0).sum(1)
+        for i, total in zip(indices, totals.tolist(), strict=True):
+            out[i] = total
+    return out
+
+
+def pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device | str | None = None) -> Tensor:
+    """Rows of different lengths as one matrix, filled at the right."""
+    n = max((len(r) for r in rows), default=0)
+    return torch.tensor([[*r, *[fill] * (n - len(r))] for r in rows], dtype=torch.long, device=device).view(
+        len(rows), n
+    )

@@ -1,0 +1,51 @@
+"""What the user says about decoding: how to search, how to draw, where to stop."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from regard.errors import SpecError
+from regard.spec import Count, Spec, spec
+
+
+@spec
+class Search(Spec):
+    """How output is looked for. With `sample` tokens are drawn; otherwise `beam` 1 is greedy and more is beam search."""
+
+    beam: Count = 4
+    penalty: Literal["paper", "length", "none"] = "paper"
+    """paper: ((5 + |Y|) / 6)^alpha (Wu et al. 2016); length: |Y|^alpha; none: 1. Scores are log P divided by it."""
+    alpha: float = 0.6
+    n_best: Count = 1
+    extra: Annotated[int, Field(ge=0)] = 50
+    """At most this many tokens more than the source has."""
+    longest: Count | None = None
+    """And never more than this many."""
+    sample: bool = False
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    top_k: Annotated[int, Field(ge=0)] = 0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    seed: int = 1
+    guard: bool = True
+    """Forbid a token that would go on repeating what has repeated for longer than the source is long."""
+
+    def __post_init__(self) -> None:
+        if self.n_best > (1 if self.sample else self.beam):
+            raise SpecError(
+                f"n_best={self.n_best} needs a beam of at least as many, got beam={self.beam}, sample={self.sample}"
+            )
+
+    def divisor(self, length: int) -> float:
+        """What the log-probability of an output of `length` tokens (its end included) is divided by."""
+        if self.penalty == "paper":
+            return math.pow((5 + length) / 6, self.alpha)
+        return math.pow(length, self.alpha) if self.penalty == "length" else 1.0
+
+    def limit(self, source: int) -> int:
+        """How many tokens an output may have, its end included, for a source of `source` tokens."""
+        most = source + self.extra
+        return max(1, most if self.longest is None else min(most, self.longest))
