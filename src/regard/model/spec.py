@@ -30,7 +30,7 @@ class ModelSpec(Spec):
     encoder: BodySpec | None = None
     decoder: BodySpec | None = None
     source: EmbedSpec | None = None
-    head: HeadSpec = Vocab()  # noqa: RUF009
+    head: HeadSpec = Vocab()
     init: str = "xavier"
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.errors import SpecError
 from regard.nn.block import Block, BlockLayer
-from regard.nn.context import Context
+from regard.nn.context import Context, Scratch
 from regard.nn.mixer import Site, check_positions
 from regard.nn.mixers import Full
 from regard.nn.position import Position, PositionSpec
@@ -58,7 +58,7 @@ class Stack(BodySpec):
     depth: Count | None = None
     blocks: tuple[Block, ...] = ()
     causal: bool = False
-    wiring: WiringSpec = PreNorm()  # noqa: RUF009
+    wiring: WiringSpec = PreNorm()
     position: PositionSpec | None = None
     recompute: bool = False
 
@@ -118,7 +118,8 @@ class StackBody(Body):
 
 
 def _stream_only(block: BlockLayer, stream: Any, ctx: Context) -> Any:
-    return block(stream, ctx, {})[0]
+    """One block, to be run twice: with a scratch of its own, for the second run must compute all that the first did."""
+    return block(stream, dataclasses.replace(ctx, scratch=Scratch()), {})[0]
 
 
 def _stack_position(spec: Stack, site: Site) -> Position | None:

@@ -18,7 +18,7 @@ LEVELS = 1 << 16
 
 def dropout(x: Tensor, p: float) -> Tensor:
     """Zero each element with probability `p` (rounded to 1/65536) and scale the rest; nothing to do at p = 0."""
-    drops = round(p * LEVELS)
+    drops = min(round(p * LEVELS), LEVELS - 1)
     if drops == 0:
         return x
     if x.device.type != "cpu":

@@ -25,7 +25,7 @@ CHUNK = 1 << 22
 def smoothed_loss(
     x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """Sum over rows of x (r, d) against `target` (r,): the smoothed loss, and the plain negative log-likelihood (no gradient)."""
+    """Sum over rows of x (r, d) against `target` (r,): the smoothed loss, and (without gradient) the plain likelihood's."""
     return _Fused.apply(x, weight, bias, target, smoothing)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -56,7 +56,7 @@ class _Fused(torch.autograd.Function):
         for i in range(0, x.shape[0], rows):
             part, want = x[i : i + rows], target[i : i + rows]
             counts = want != IGNORE
-            index = want.clamp(min=0).unsqueeze(1)
+            index = want.masked_fill(~counts, 0).unsqueeze(1)
             logits = F.linear(part, weight).to(torch.promote_types(part.dtype, torch.float32))
             if bias is not None:
                 logits += bias

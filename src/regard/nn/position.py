@@ -5,8 +5,9 @@
     prepare(q, k), bias(p)           content-free, after scaling  bucketed (T5), ALiBi
     prepare(q, k), score, blend      content terms, before it     relative (Shaw)
 
-`table` and `prepare` run once a forward pass and what they give is shared. **The place where a position is written owns its
-parameters**: in the embedding it acts on the stream, in a stack one object serves every layer, in a mixer each layer has its own.
+`table` and `prepare` run once a forward pass and what they give is shared. **The place where a position is written owns
+its parameters**: in the embedding it acts on the stream, in a stack one object serves every layer, in a mixer each layer has
+its own.
 """
 
 from __future__ import annotations

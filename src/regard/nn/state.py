@@ -54,8 +54,14 @@ class State:
         return self._walk(lambda v, _: v.to(device), lambda state: state.to(device))
 
     def cut(self, n: int) -> Self:
-        """Forget all but the first `n` tokens, for states that can rewind."""
-        return self._walk(lambda v, _: v, lambda state: state.cut(n))
+        """Forget all but the first `n` tokens. A state with moving tensors of its own says how, or cannot."""
+
+        def keep(value: Any, moves: bool) -> Any:
+            if moves:
+                raise StateError(f"{type(self).__name__} cannot go back to {n} tokens; run them again from the start")
+            return value
+
+        return self._walk(keep, lambda state: state.cut(n))
 
     def _walk(self, leaf: Callable[[Any, bool], Any], below: Callable[[State], State]) -> Self:
         def visit(value: Any, moves: bool) -> Any:
@@ -91,7 +97,7 @@ class KeyValues(State):
     def add(self, k: Tensor, v: Tensor, at: Coords) -> tuple[Tensor, Tensor]:
         """Append the newcomers, whose coordinates are the last of `at`; returns all keys and values so far."""
         used, total = self.at.n, at.n
-        if torch.is_grad_enabled() and (k.requires_grad or self.k.requires_grad):
+        if any(t.requires_grad for t in (k, v, self.k, self.v)):  # a graph needs the old ones as they are
             self.k, self.v = (torch.cat([old[:, :, :used], new], 2) for old, new in ((self.k, k), (self.v, v)))
         else:
             if total > self.k.shape[2]:
@@ -102,13 +108,14 @@ class KeyValues(State):
         return self.k[:, :, :total], self.v[:, :, :total]
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> Self:
-        """In place where the number of rows does not grow: the buffers keep their room."""
+        """In place where the number of rows does not grow and no graph needs the old ones: the buffers keep their room."""
         used, count = self.at.n, rows.shape[0]
         for name in ("k", "v"):
             old = getattr(self, name)
-            picked = old[:, :, :used].index_select(0, rows)
-            new = old[:count] if count <= old.shape[0] else old.new_empty(count, *old.shape[1:])
-            new[:, :, :used] = picked
+            new = old[:, :, :used].index_select(0, rows)
+            if not old.requires_grad:
+                picked, new = new, old[:count] if count <= old.shape[0] else old.new_empty(count, *old.shape[1:])
+                new[:, :, :used] = picked
             setattr(self, name, new)
         self.at = self.at.select(rows)
         return self

@@ -58,7 +58,7 @@ class WiringSpec(Spec):
 class PostNorm(WiringSpec):
     """norm(x + f(x)), the paper's."""
 
-    norm: NormSpec = LayerNorm()  # noqa: RUF009
+    norm: NormSpec = LayerNorm()
     dropout: Share = 0.0
     ends = False
 
@@ -74,7 +74,7 @@ class PostNorm(WiringSpec):
 class PreNorm(WiringSpec):
     """x + f(norm(x)), and one norm at the end of the stack."""
 
-    norm: NormSpec = LayerNorm()  # noqa: RUF009
+    norm: NormSpec = LayerNorm()
     dropout: Share = 0.0
 
     def run(self, block: BlockLayer, stream: Tensor, ctx: Context, states: States) -> tuple[Tensor, States]:
@@ -89,7 +89,7 @@ class PreNorm(WiringSpec):
 class Parallel(WiringSpec):
     """x + Σ f(norm(x)): all sublayers read the same norm (GPT-J, PaLM)."""
 
-    norm: NormSpec = LayerNorm()  # noqa: RUF009
+    norm: NormSpec = LayerNorm()
     dropout: Share = 0.0
 
     def norms(self, parts: tuple[str, ...]) -> tuple[str, ...]:

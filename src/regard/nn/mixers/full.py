@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.errors import SpecError
+from regard.errors import ShapeError, SpecError
 from regard.nn.attend import attend
 from regard.nn.context import Context
 from regard.nn.coords import Coords
@@ -120,6 +120,10 @@ class FullMixer(Mixer):
                 state.k, state.v = k, v
         q = self._query(x)
         rows, h, n, e = q.shape
+        if rows % k.shape[0]:
+            raise ShapeError(
+                f"{self.site.path} has {rows} rows, which should be a multiple of the memory's {k.shape[0]}"
+            )
         beam = rows // k.shape[0]
         if beam > 1:
             q = q.view(-1, beam, h, n, e).transpose(1, 2).reshape(-1, h, beam * n, e)

@@ -1,0 +1,115 @@
+"""The Python interface: `regard.load`, `regard.train` and the `Model` they give. The command line is a thin layer over it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.decode import Search
+from regard.errors import SpecError
+from regard.model.model import Net
+from regard.model.spec import ModelSpec
+from regard.tasks.task import Output, Task
+from regard.text import Tokenizer
+from regard.training.export import restore
+from regard.training.run import Order, device_of, execute, model_folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """Weights (h, n, m) by the dotted name of where they are, with the tokens along both sides."""
+
+    weights: dict[str, Tensor]
+    source: list[str]
+    target: list[str]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.weights[name]
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self.weights)
+
+    def keys(self) -> list[str]:
+        return list(self.weights)
+
+
+class Model:
+    """A trained model, ready for use."""
+
+    def __init__(self, net: Net, task: Task, search: Search, path: Path) -> None:
+        self.net, self.task, self.search, self.path = net, task, search, path
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The value that built the model."""
+        return self.net.spec
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokeniser of what the model writes."""
+        return self.task.target  # type: ignore[attr-defined, no-any-return]
+
+    def run(self, inputs: Sequence[str], **options: Any) -> list[str]:
+        """The best output for each input. Options are those of `Search` (`beam=5`, `sample=True`, …) and of the task."""
+        return [each[0].text if each else "" for each in self.run_all(inputs, **options)]
+
+    def run_all(self, inputs: Sequence[str], *, others: Sequence[Model] = (), **options: Any) -> list[list[Output]]:
+        """All `n_best` outputs with their scores, best first; `others` join as an ensemble."""
+        if isinstance(inputs, str):
+            raise SpecError("run takes a list of texts, got one text; write model.run([text])")
+        fields = {f.name for f in dataclasses.fields(Search)}  # type: ignore[arg-type]
+        search = Search.parse({**self.search.plain(), **{k: v for k, v in options.items() if k in fields}})
+        rest = {k: v for k, v in options.items() if k not in fields}
+        for other in others:
+            if other.task.files() != self.task.files():
+                raise SpecError(f"{other.path} has another vocabulary than {self.path}; an ensemble must share one")
+        return self.task.run([self.net, *(other.net for other in others)], list(inputs), search, **rest)
+
+    def score(self, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[float]:
+        """log P(output | input) of each pair."""
+        return self.task.score(self.net, inputs, outputs, **options)  # type: ignore[attr-defined, no-any-return]
+
+    def attention(self, text: str, output: str | None = None, **options: Any) -> Attention:
+        """Attention weights for one text and its output (the model's own unless given), by place, with token labels."""
+        output = self.run([text], **options)[0] if output is None else output
+        weights, source, target = self.task.attention(self.net, text, output)  # type: ignore[attr-defined]
+        return Attention(weights, source, target)
+
+    def to(self, device: str) -> Model:
+        self.net.to(device)
+        return self
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.path)!r}, {sum(p.numel() for p in self.net.parameters()):,} parameters)"
+
+
+def load(path: str | Path, *, device: str = "cpu") -> Model:
+    """A model from its folder, or the best of a run folder. Opening one never runs code."""
+    folder = model_folder(path)
+    net, task, search = restore(folder)
+    return Model(net.to(torch.device(device_of(device))), task, search, folder.path)
+
+
+def train(
+    recipe: str | Mapping[str, Any],
+    data: Sequence[str] = (),
+    *,
+    valid: Sequence[str] = (),
+    set: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    start: str | Path | None = None,
+    fresh: bool = False,
+    device: str = "auto",
+    quiet: bool = False,
+) -> Model:
+    """Train as a recipe says and load the result. The same call again resumes; `fresh` starts over."""
+    order = Order(
+        recipe, tuple(map(str, data)), tuple(map(str, valid)), dict(set or {}), start=None if start is None else str(start),
+        out=None if out is None else str(out), fresh=fresh, device=device, quiet=quiet,
+    )  # fmt: skip
+    return load(execute(order))

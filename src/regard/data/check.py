@@ -1,0 +1,156 @@
+"""What a corpus looks like, in numbers and in words, before any time is spent on it.
+
+Numbers are exact. Words are said only about what is rarely meant: the same file twice, lines out of step, a validation
+part that training sees, sides the wrong way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from operator import eq
+from typing import Any
+
+import numpy as np
+
+from regard.data.sources import Pairs
+
+LONGEST = 3
+"""How many of the longest texts a report shows."""
+FEW = 200
+"""Below this many pairs a correlation of lengths means nothing."""
+SAMPLE = 2000
+"""So many texts of a side are enough to tell its words."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """One text: which pair it is in (counted from 1), its length in characters, and how it starts."""
+
+    pair: int
+    characters: int
+    start: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """The lengths of all texts on one side, in characters."""
+
+    characters: int
+    mean: float
+    shortest: int
+    median: int
+    p95: int
+    p99: int
+    longest: int
+    longest_texts: tuple[Text, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What there is to know about some pairs; `facts` are the things somebody should look at."""
+
+    name: str
+    pairs: int
+    dropped: int
+    source: Side
+    target: Side
+    identical: float
+    """The part of the pairs that have the same text on both sides."""
+    duplicates: int
+    """Pairs that repeat an earlier pair."""
+    seen: int
+    """Pairs that are in the training part as well (0 if that is not known)."""
+    facts: tuple[str, ...]
+
+    def plain(self) -> dict[str, Any]:
+        """This report as plain data, ready for JSON."""
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """This report for people to read."""
+        yield f"{self.name}: {self.pairs:,} pairs"
+        for name, side in (("source", self.source), ("target", self.target)):
+            yield (
+                f"  {name}: {side.mean:.0f} characters on average, half up to {side.median:,}, "
+                f"95 % up to {side.p95:,}, the longest {side.longest:,} (pair {side.longest_texts[0].pair:,})"
+            )
+        for fact in self.facts:
+            yield f"  note: {fact}"
+
+
+def check(pairs: Pairs, *, train: Pairs | None = None) -> Report:
+    """A report on pairs; for a validation part also how it stands to the pairs to `train` on."""
+    rows = set(zip(pairs.source, pairs.target, strict=True))
+    identical = sum(map(eq, pairs.source, pairs.target)) / len(pairs)
+    duplicates = len(pairs) - len(rows)
+    seen = 0
+    if train is not None:
+        shared = rows.intersection(zip(train.source, train.target, strict=True))
+        seen = sum(row in shared for row in zip(pairs.source, pairs.target, strict=True))
+    return Report(
+        name=pairs.name,
+        pairs=len(pairs),
+        dropped=pairs.dropped,
+        source=_side(pairs.source),
+        target=_side(pairs.target),
+        identical=identical,
+        duplicates=duplicates,
+        seen=seen,
+        facts=tuple(_facts(pairs, train, identical, duplicates, seen)),
+    )
+
+
+def _facts(pairs: Pairs, train: Pairs | None, identical: float, duplicates: int, seen: int) -> Iterator[str]:
+    n = len(pairs)
+    if pairs.dropped:
+        yield f"{pairs.dropped:,} pairs could not be used and were dropped"
+    if identical == 1:
+        yield "source and target are the same in every pair: is one file given twice?"
+    elif identical >= 0.1:
+        yield f"source and target are the same in {identical:.0%} of the pairs"
+    if duplicates >= 0.1 * n:
+        yield f"{duplicates:,} of {n:,} pairs repeat an earlier one"
+    if n > 1 and len(set(pairs.target)) == 1:
+        yield "every target is the same text"
+    if (together := _correlation(pairs)) is not None and together < 0.1:
+        yield (
+            f"long sources do not have long targets (correlation {together:.2f}): "
+            "usual for labels and summaries; for translations the lines may be out of step"
+        )
+    if broken := sum("\ufffd" in s or "\ufffd" in t for s, t in zip(pairs.source, pairs.target, strict=True)):
+        yield f"{broken:,} pairs hold U+FFFD, which a broken conversion leaves behind"
+    if seen:
+        yield f"{seen:,} of {n:,} pairs are also trained on: scores on them flatter"
+    if train is not None and _swapped(pairs, train):
+        yield f"source and target look swapped: the sources use the words of {train.name}'s targets, and the reverse"
+
+
+def _side(texts: list[str]) -> Side:
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    longest = np.argsort(-lengths, kind="stable")[:LONGEST]
+    low, median, p95, p99, high = (int(q) for q in np.quantile(lengths, (0, 0.5, 0.95, 0.99, 1), method="inverted_cdf"))
+    shown = tuple(Text(int(i) + 1, int(lengths[i]), texts[i][:80]) for i in longest)
+    return Side(int(lengths.sum()), float(lengths.mean()), low, median, p95, p99, high, shown)
+
+
+def _correlation(pairs: Pairs) -> float | None:
+    """How well lengths go together, from -1 to 1; nothing where there are few or all are equal."""
+    lengths = np.array([list(map(len, pairs.source)), list(map(len, pairs.target))])
+    if len(pairs) < FEW or not lengths.std(axis=1).all():
+        return None
+    return float(np.corrcoef(lengths)[0, 1])
+
+
+def _swapped(pairs: Pairs, train: Pairs) -> bool:
+    """Whether each side's words are found on the other side of `train` at least twice as often as on its own."""
+    source, target = _words(pairs.source), _words(pairs.target)
+    own, other = _words(train.source), _words(train.target)
+    straight = len(source & own), len(target & other)
+    across = len(source & other), len(target & own)
+    return all(a > 2 * b for a, b in zip(across, straight, strict=True))
+
+
+def _words(texts: list[str]) -> set[str]:
+    return {word for text in islice(texts, SAMPLE) for word in text.split()}

@@ -1,0 +1,81 @@
+"""Many token lists in two flat arrays: every id in a row, and where each list ends.
+
+    [[5, 6, 7], [], [8]]   <->   ids = 5 6 7 8    ends = 3 3 4
+
+A million sentences are then two buffers instead of a million objects, and both can be memory-mapped as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from regard.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Token lists as flat arrays; `ragged[i]` is a view, never a copy."""
+
+    ids: NDArray[np.int32]
+    ends: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        for name, array, dtype in (("ids", self.ids, "int32"), ("ends", self.ends, "int64")):
+            if array.ndim != 1 or array.dtype.name != dtype:
+                raise DataError(f"{name} should be a flat array of {dtype}, got {array.dtype} {array.shape}")
+        last = int(self.ends[-1]) if len(self.ends) else 0
+        if last != len(self.ids) or (len(self.ends) and int(self.lengths.min()) < 0):
+            raise DataError(f"ends should climb from 0 to the {len(self.ids)} ids there are, the last is {last}")
+
+    @classmethod
+    def of(cls, lists: Iterable[Sequence[int] | NDArray[Any]]) -> Self:
+        """Token lists gathered into flat arrays."""
+        lists = lists if isinstance(lists, Sequence) else list(lists)
+        ends = np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), dtype=np.int64)
+        total = int(ends[-1]) if len(ends) else 0
+        return cls(np.fromiter(chain.from_iterable(lists), np.int32, total), ends)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Ragged]) -> Self:
+        """The lists of several parts, one part after the other."""
+        bases = np.cumsum([0, *(len(part.ids) for part in parts)])
+        ends = [part.ends + base for part, base in zip(parts, bases, strict=False)]
+        ids = [part.ids for part in parts]
+        return cls(np.concatenate([np.empty(0, np.int32), *ids]), np.concatenate([np.empty(0, np.int64), *ends]))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many ids each list holds."""
+        return np.diff(self.ends, prepend=0)
+
+    def take(self, indices: ArrayLike) -> Ragged:
+        """The lists at `indices`, in that order, as a new object."""
+        indices = np.asarray(indices, np.int64)
+        lengths = self.lengths[indices]
+        ends = np.cumsum(lengths, dtype=np.int64)
+        shift = self.ends[indices] - ends  # how far each list moves to its new place
+        return Ragged(self.ids[np.arange(lengths.sum()) + np.repeat(shift, lengths)], ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, i: int) -> NDArray[np.int32]:
+        end = self.ends[i]  # an index out of range ends here, as for any sequence
+        return self.ids[(self.ends[i - 1] if i % len(self.ends) else 0) : end]
+
+    def __iter__(self) -> Iterator[NDArray[np.int32]]:
+        return (self[i] for i in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ragged):
+            return NotImplemented
+        return np.array_equal(self.ends, other.ends) and np.array_equal(self.ids, other.ids)
+
+    def __repr__(self) -> str:
+        return f"Ragged({len(self)} lists, {len(self.ids)} ids)"

@@ -1,0 +1,71 @@
+"""What this machine can do, asked once and said plainly: cores, memory, native bfloat16, and an allocator worth having."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import platform
+import sys
+from functools import lru_cache
+from pathlib import Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """Facts that settings depend on."""
+
+    processor: str
+    cores: int
+    memory: int
+    bf16: bool
+    """The processor multiplies bfloat16 matrices natively; elsewhere bfloat16 is slower than float32."""
+
+
+@lru_cache(maxsize=1)
+def machine() -> Machine:
+    """This machine."""
+    info = _cpu_info()
+    flags = set(info.get("flags", "").split())
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    native = bool(flags & {"avx512_bf16", "amx_bf16"}) or "bf16" in info.get("Features", "").split()
+    return Machine(info.get("model name", platform.processor() or platform.machine()), cores, _memory(), native)
+
+
+def precision(asked: str, device: str) -> str:
+    """What `auto` stands for here: bfloat16 where matrices are multiplied natively in it."""
+    if asked != "auto":
+        return asked
+    return "bfloat16" if device != "cpu" or machine().bf16 else "float32"
+
+
+def keep_large_blocks() -> bool:
+    """Tell glibc to keep large freed blocks instead of returning them: a training step asks for the same sizes again.
+
+    By default every large tensor is mapped and zeroed anew. True if the allocator took the hint.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except AttributeError:  # another C library
+        return False
+    trim_threshold, top_pad, mmap_threshold = -1, -2, -3
+    wanted = ((mmap_threshold, 1 << 30), (trim_threshold, (1 << 31) - 1), (top_pad, 64 << 20))
+    return all(mallopt(option, value) == 1 for option, value in wanted)
+
+
+def _cpu_info() -> dict[str, str]:
+    """The first processor's entry in /proc/cpuinfo; empty elsewhere."""
+    path = Path("/proc/cpuinfo")
+    if not path.exists():
+        return {}
+    first = path.read_text(errors="replace").split("\n\n")[0]
+    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _memory() -> int:
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return 0
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

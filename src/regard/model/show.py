@@ -1,0 +1,100 @@
+"""A model as a tree people can read: shapes, parameters, FLOPs and state a token, and how attention will run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.model.count import cost, model_cost
+from regard.model.model import Net
+from regard.nn.body import Body
+from regard.nn.context import Tape
+from regard.nn.coords import Coords
+from regard.registry import kind_of
+from regard.spec import Spec
+
+
+def tree(net: Net, n: int = 32) -> str:
+    """The model as text; alike blocks are drawn once. Costs are for `n` tokens on either side."""
+    spec, whole = net.spec, model_cost(net, n)
+    lines = [
+        f"{_count(whole.parameters)} parameters   width {spec.width}   length {spec.length}   init {spec.init}",
+        f"{_count(whole.flops)}FLOP forward a token at length {n}, three times that in training; "
+        f"{_count(4 * whole.state)}B of float32 state a token",
+        "",
+    ]
+    plans = attention_plans(net)
+    for name, part in net.named_children():
+        lines += _part(name, part, getattr(spec, name), n, plans)
+    return "\n".join(lines)
+
+
+def summary(net: Net, n: int = 32) -> dict[str, Any]:
+    """The same facts for programs."""
+    whole = model_cost(net, n)
+    parts = {name: dataclasses.asdict(cost(part, n)) for name, part in net.named_children()}
+    facts = {"parameters": whole.parameters, "flops": whole.flops, "state": whole.state, "length": n}
+    return facts | {"parts": parts, "plans": attention_plans(net), "spec": net.spec.plain()}
+
+
+def attention_plans(net: Net, n: int = 4) -> dict[str, str]:
+    """How attention runs in training, place by place, learned by running a small batch and reading the tape."""
+    tape, was = Tape("*.nothing"), net.training
+    ids, at = torch.zeros(2, n, dtype=torch.long), Coords.lengths([n, n - 1])
+    both = net.encoder is not None and net.decoder is not None
+    with torch.random.fork_rng(devices=[]):
+        net.train()(ids.to(net.device), at.to(net.device), (ids.to(net.device), at.to(net.device)) if both else None, tape)
+        net.train(was)
+    return tape.plans
+
+
+def _part(name: str, part: nn.Module, spec: Any, n: int, plans: dict[str, str]) -> list[str]:
+    own = cost(part, n)
+    if not isinstance(part, Body):
+        about = "" if spec is None else _words(spec)
+        return [f"{name:<10}{_count(own.parameters):>9}  {about}", *_weights(part)]
+    lines = [f"{name:<10}{_count(own.parameters):>9}  {_words(spec)}"]
+    blocks, layers = list(getattr(part, "blocks", [])), spec.layers()
+    start = 0
+    while start < len(blocks):
+        end = next((i for i in range(start, len(blocks)) if layers[i] != layers[start]), len(blocks))
+        label = f"blocks.{start}" if end == start + 1 else f"blocks.{start}–{end - 1}"
+        each = cost(blocks[start], n)
+        lines.append(f"  {label:<14}{_count(each.parameters):>9} each   {_count(each.flops)}FLOP a token")
+        for role in layers[start].roles:
+            sub = getattr(blocks[start], role)
+            lines.append(f"    {role:<6}{_count(cost(sub, n).parameters):>9}  {_words(getattr(layers[start], role))}")
+            lines += [f"  {line}" for line in _weights(sub)]
+            plan = plans.get(f"{name}.blocks.{start}.{role}")
+            lines += [f"            in training: {plan}"] if plan else []
+        start = end
+    return lines
+
+
+def _words(spec: Spec) -> str:
+    """A spec in one line: its kind and every field that is not its default."""
+    words = [kind_of(type(spec))]
+    for field in dataclasses.fields(spec):  # type: ignore[arg-type]
+        value = getattr(spec, field.name)
+        if field.name in ("block", "blocks") or value == field.default:
+            continue
+        words.append(f"{field.name}={_words(value) if isinstance(value, Spec) else value}")
+    return words[0] if len(words) == 1 else f"{words[0]}({', '.join(words[1:])})"
+
+
+def _weights(part: nn.Module) -> list[str]:
+    shapes: dict[tuple[int, ...], list[str]] = {}
+    for name, parameter in part.named_parameters():
+        if parameter.dim() > 1:
+            shapes.setdefault(tuple(parameter.shape), []).append(name.removesuffix(".weight"))
+    return [f"          {' × '.join(map(str, shape))}: {', '.join(names)}" for shape, names in shapes.items()]
+
+
+def _count(value: float) -> str:
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.4g} {letter}"
+    return f"{value:.4g} "

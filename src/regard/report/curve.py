@@ -1,0 +1,50 @@
+"""Curves out of a training log: which points it holds of a quantity, and what is a number in it.
+
+A log is a list of objects with an `event`, most of them with a `step`:
+
+    {"event": "train", "step": 100, "loss": 2.3, "rate": 0.001, "grad_norm": 1.1, "tokens_per_s": 8000, "seconds": 12.3}
+    {"event": "valid", "step": 500, "loss": 1.9, "scores": {"exact": 0.93}, "seconds": 70.1}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from regard.report.axis import LARGEST, Scale
+from regard.report.chart import Point
+
+Row = Mapping[str, Any]
+
+
+def quantity(value: Any) -> float:
+    """A number of the log: nan for what is none (JSON has null for what is not finite), infinity beyond all measure."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return math.nan
+    return float(value) if abs(value) < LARGEST or value != value else math.inf if value > 0 else -math.inf
+
+
+def finite(values: Iterable[Any]) -> list[float]:
+    """Those of the values that are finite numbers."""
+    return [v for v in map(quantity, values) if math.isfinite(v)]
+
+
+def curve(log: Sequence[Row], event: str, key: str) -> list[Point]:
+    """A quantity against the step; of a step logged twice (a run that was resumed) the last word counts."""
+    found = {quantity(row.get("step")): quantity(row[key]) for row in log if row.get("event") == event and key in row}
+    return sorted((step, value) for step, value in found.items() if math.isfinite(step))
+
+
+def score_curves(log: Sequence[Row]) -> dict[str, list[Point]]:
+    """The curve of each score in the validation rows, by name; what is no number (a signature) is no score."""
+    rows = [r for r in log if r.get("event") == "valid" and isinstance(r.get("scores"), Mapping)]
+    flat = [{**row["scores"], "event": "valid", "step": row.get("step")} for row in rows]
+    names = dict.fromkeys(name for row in rows for name, value in row["scores"].items() if finite([value]))
+    return {name: points for name in names if (points := curve(flat, "valid", name))}
+
+
+def fitting_scale(points: Sequence[Point]) -> Scale:
+    """Logarithmic for positive values that span two powers of ten."""
+    sizes = finite(y for _, y in points)
+    return "log" if sizes and min(sizes) > 0 and max(sizes) >= 100 * min(sizes) else "linear"

@@ -1,0 +1,235 @@
+"""The report of a training run: one page from the run's log and what else is known of it.
+
+Each part of the page is drawn from one part of the facts; what is missing is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from regard.report.chart import Series, line_chart
+from regard.report.curve import Row, curve, finite, fitting_scale, quantity, score_curves
+from regard.report.markup import Html, tag
+from regard.report.number import compact, duration, number
+from regard.report.page import Section, figures, grid, page, pre
+from regard.report.table import ABSENT, Cell, Table
+
+LOWER_IS_BETTER = frozenset({"loss", "perplexity", "bits_per_byte", "wer", "cer", "ter", "error", "edit_distance"})
+EVENTS = 50
+"""Events told one by one; a run with more of them says how many there were."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a report is made from; plain data, as it lies in the run folder."""
+
+    name: str = "Training run"
+    log: Sequence[Row] = ()
+    """The objects of `log.jsonl`: events `start`, `train`, `valid`, `done` and whatever else happened."""
+    recipe: str = ""
+    tree: str = ""
+    examples: Sequence[Row] = ()
+    """Each with `source`, `reference` and `output`, any of them absent; `equal` if equality is more than `==`."""
+    data: Row = field(default_factory=dict)
+    """What the data check found; a mapping inside is a part of the corpus and gets a column of its own."""
+    facts: Row = field(default_factory=dict)
+    """`parameters`, `device`, `command`, `versions`, and more."""
+
+
+def run_report(run: RunFacts) -> str:
+    """The `report.html` of a run."""
+    parts = [
+        ("Curves", _curves(run.log)),
+        ("Examples", _examples(run.examples)),
+        ("Events", _events(run.log)),
+        ("Data", _data(run.data)),
+        ("Architecture", [pre(run.tree)] if run.tree.strip() else []),
+        ("Recipe", [pre(run.recipe)] if run.recipe.strip() else []),
+        ("Environment", _environment(run.facts)),
+    ]
+    headline = _headline(run.log, run.facts)
+    lead = [tag("p", _status(run.log), class_="lead")] + ([figures(headline)] if headline else [])
+    return page(run.name, [Section(title, tuple(body)) for title, body in parts if body], lead=lead)
+
+
+def _status(log: Sequence[Row]) -> str:
+    """How the run stands."""
+    done = next((row for row in reversed(log) if row.get("event") == "done"), None)
+    if done is None:
+        return "Not finished." if log else "Nothing logged yet."
+    return f"Finished: {done['reason']}." if isinstance(done.get("reason"), str) else "Finished."
+
+
+def _headline(log: Sequence[Row], facts: Row) -> list[tuple[str, str, str]]:
+    """The few figures that come first: what, how much, and a note."""
+    found = []
+    scores = score_curves(log)
+    name, points = next(iter(scores.items()), ("validation loss", curve(log, "valid", "loss")))
+    if real := [p for p in points if math.isfinite(p[1])]:
+        lower = not scores or name.lower() in LOWER_IS_BETTER
+        step, best = min(real, key=lambda p: p[1] if lower else -p[1])
+        found.append((f"Best {_words(name)}", number(best), f"at step {number(step)}"))
+    if steps := finite(row.get("step") for row in log):
+        found.append(("Steps", number(max(steps)), ""))
+    if times := finite(row.get("seconds") for row in log):
+        found.append(("Time", duration(times[-1]), ""))
+    if rates := finite(y for _, y in curve(log, "train", "tokens_per_s")):
+        found.append(("Tokens a second", compact(statistics.median(rates)), "median"))
+    if parameters := finite([facts.get("parameters")]):
+        found.append(("Parameters", compact(parameters[0]), number(parameters[0]) if parameters[0] >= 10_000 else ""))
+    return found
+
+
+def _curves(log: Sequence[Row]) -> list[Html]:
+    """Loss across the page, everything else side by side below it, all over the same steps."""
+    span = (0.0, max(finite(row.get("step") for row in log), default=1.0))
+    both = (Series("training", curve(log, "train", "loss")), Series("validation", curve(log, "valid", "loss")))
+    loss = [s for s in both if s.points]
+    found = []
+    if loss:
+        scale = fitting_scale([p for s in loss for p in s.points])
+        chart = line_chart("Loss", loss, x_span=span, y_scale=scale, width=960, height=300)
+        found.append(tag("div", chart, class_="wide"))
+    small = [
+        line_chart(_title(name), [Series(name, points)], x_span=span, y_scale=fitting_scale(points))
+        for name, points in score_curves(log).items()
+    ]
+    if rate := curve(log, "train", "rate"):
+        small.append(line_chart("Learning rate", [Series("learning rate", rate)], x_span=span, zero=True))
+    if norm := curve(log, "train", "grad_norm"):
+        scale = fitting_scale(norm)
+        small.append(line_chart("Gradient norm", [Series("gradient norm", norm)], x_span=span, y_scale=scale))
+    if pace := curve(log, "train", "tokens_per_s"):
+        small.append(line_chart("Tokens a second", [Series("tokens a second", pace)], x_span=span, zero=True))
+    return [*found, grid(small)] if small else found
+
+
+def _examples(examples: Sequence[Row]) -> list[Html]:
+    """What the model made of some inputs, next to what was wanted."""
+    columns = [c for c in ("source", "reference", "output") if any(c in e for e in examples)]
+    if not columns:
+        return []
+    equal = [_equal(e) for e in examples]
+    rows = [
+        tag("tr", *(_example_cell(e, c, same) for c in columns), tag("td", _verdict(same)))
+        for e, same in zip(examples, equal, strict=True)
+    ]
+    head = tag("tr", *(tag("th", c, scope="col") for c in (*columns, "")))
+    table = tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="scroll examples")
+    judged = [same for same in equal if same is not None]
+    if not judged:
+        return [table]
+    return [tag("p", f"{sum(judged)} of these {len(judged)} outputs equal their reference.", class_="note"), table]
+
+
+def _example_cell(example: Row, column: str, same: bool | None) -> Html:
+    text = _text(example.get(column))
+    differs = column == "output" and same is False and "reference" in example
+    return tag("td", *(_marked(text, _text(example["reference"])) if differs else [text]), dir="auto")
+
+
+def _events(log: Sequence[Row]) -> list[Html]:
+    """What else happened: resumed, skipped a step, stopped."""
+    rows = [row for row in log if row.get("event") not in ("start", "train", "valid", "done")]
+    if not rows:
+        return []
+    shown: list[tuple[Cell, ...]] = []
+    for row in rows[:EVENTS]:
+        step = quantity(row.get("step"))
+        rest = (f"{_words(k)}: {_text(v)}" for k, v in row.items() if k not in ("event", "step"))
+        shown.append((step if math.isfinite(step) else None, _words(_text(row.get("event"))), ", ".join(rest)))
+    more = len(rows) - EVENTS
+    note = [tag("p", f"and {number(more)} more, all in log.jsonl", class_="note")] if more > 0 else []
+    return [Table(("step", "event", "details"), tuple(shown)).html(), *note]
+
+
+def _data(data: Row) -> list[Html]:
+    """Statistics of the corpus: a column for each part of it, then what is true of all."""
+    parts = {k: v for k, v in data.items() if isinstance(v, Mapping)}
+    rest = {k: v for k, v in data.items() if k not in parts}
+    found = []
+    if parts:
+        keys = dict.fromkeys(k for part in parts.values() for k in part)
+        rows = tuple((_words(k), *(_cell(part.get(k)) for part in parts.values())) for k in keys)
+        found.append(Table(("", *(_words(p) for p in parts)), rows).html())
+    return [*found, _listing(rest)] if rest else found
+
+
+def _environment(facts: Row) -> list[Html]:
+    """The command that makes this run again, and what it ran on."""
+    command, versions = facts.get("command"), facts.get("versions")
+    rest = {k: v for k, v in facts.items() if k not in ("command", "versions")}
+    rest |= versions if isinstance(versions, Mapping) else {}
+    found = [pre(_text(command))] if command else []
+    return [*found, _listing(rest)] if rest else found
+
+
+def _listing(facts: Row) -> Html:
+    """Names and values below each other."""
+    rows = [tag("tr", tag("th", _words(k), scope="row"), tag("td", _text(v), dir="auto")) for k, v in facts.items()]
+    return tag("div", tag("table", tag("tbody", *rows)), class_="scroll")
+
+
+def _equal(example: Row) -> bool | None:
+    """Is the output right? None where there is nothing to compare with."""
+    if "equal" in example:
+        return bool(example["equal"])
+    return bool(example["output"] == example["reference"]) if {"output", "reference"} <= example.keys() else None
+
+
+def _verdict(equal: bool | None) -> Html:
+    if equal is None:
+        return Html()
+    word, sign = ("equal", "✓") if equal else ("not equal", "✗")
+    return tag("span", sign, class_="yes" if equal else "no", role="img", aria_label=word, title=word)
+
+
+def _marked(text: str, wanted: str) -> list[str]:
+    """The text with what differs marked: all between the beginning and the end that it shares with the wanted one."""
+    start = _shared(text, wanted)
+    end = len(text) - _shared(text[start:][::-1], wanted[start:][::-1])
+    while 0 < start < len(text) and unicodedata.combining(text[start]):  # a letter and its marks stay together
+        start -= 1
+    while end < len(text) and unicodedata.combining(text[end]):
+        end += 1
+    return [text[:start], tag("mark", text[start:end]) if start < end else "", text[end:]]
+
+
+def _shared(a: str, b: str) -> int:
+    """How many characters two texts begin with alike."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _cell(value: Any) -> Cell:
+    return value if value is None or isinstance(value, (str, int, float)) else _text(value)
+
+
+def _text(value: Any) -> str:
+    """Any plain value in words."""
+    match value:
+        case None:
+            return ABSENT
+        case str():
+            return value
+        case bool():
+            return "yes" if value else "no"
+        case int() | float():
+            return number(value)
+        case list() | tuple():
+            return ", ".join(map(_text, value))
+        case _:
+            return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _title(name: str) -> str:
+    return _words(name)[:1].upper() + _words(name)[1:]

@@ -1,0 +1,150 @@
+"""The few things we ask of a file system; every byte of a checkpoint or model folder goes through them.
+
+What was written is safe from a power cut once it was synced, and so was the folder that names it: `write` and `sync` for
+a file's bytes, `sync` on a folder for the names in it. Tests put a storage here that forgets whatever was not synced.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+from regard.errors import CheckpointError, DiskFull
+
+
+class Storage(Protocol):
+    """Primitive operations on files and folders; what fails raises OSError, as the operating system does."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Make a new file with these bytes."""
+
+    def read(self, path: Path, limit: int) -> bytes:
+        """The bytes of a file, of which no more than `limit`; a link or a device is refused."""
+
+    def sync(self, path: Path) -> None:
+        """Return when a file's bytes, or the names in a folder, would survive a power cut."""
+
+    def mkdir(self, path: Path) -> None:
+        """Make a new folder in an existing one."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file or folder another name, at once or not at all."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, or a folder and all it holds."""
+
+    def list(self, path: Path) -> list[str]:
+        """The names in a folder, sorted."""
+
+    def free(self, path: Path) -> int:
+        """How many bytes can still be written where this path is, or would be."""
+
+
+class Disk:
+    """The file system of this machine."""
+
+    def write(self, path: Path, data: bytes) -> None:
+        with path.open("xb") as file:
+            file.write(data)
+
+    def read(self, path: Path, limit: int) -> bytes:
+        # NOFOLLOW: nothing outside the folder is ever read. NONBLOCK: opening a pipe must not wait for its other end.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "Not a regular file", str(path))
+            with open(handle, "rb", closefd=False) as file:
+                return file.read(min(limit, found.st_size + 1))  # room for what is there, not for what was asked
+        finally:
+            os.close(handle)
+
+    def sync(self, path: Path) -> None:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            # Some network file systems know no sync of a folder: there its names are as safe as they get.
+            if not (path.is_dir() and error.errno in (errno.EINVAL, errno.ENOTSUP)):
+                raise
+        finally:
+            os.close(handle)
+
+    def mkdir(self, path: Path) -> None:
+        path.mkdir()
+
+    def rename(self, old: Path, new: Path) -> None:
+        old.rename(new)
+
+    def remove(self, path: Path) -> None:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+    def list(self, path: Path) -> list[str]:
+        return sorted(entry.name for entry in path.iterdir())
+
+    def free(self, path: Path) -> int:
+        for place in (path, *path.parents):
+            with suppress(OSError):
+                return shutil.disk_usage(place).free
+        return 0
+
+
+DISK = Disk()
+
+
+def make_folder(storage: Storage, path: Path) -> None:
+    """Make a folder and those above it where they are missing; what was made is there to stay."""
+    try:
+        storage.mkdir(path)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        make_folder(storage, path.parent)
+        storage.mkdir(path)
+    storage.sync(path.parent)
+
+
+ADVICE = {
+    errno.EACCES: "you lack the permission: change the folder's owner or mode, or choose another folder",
+    errno.EPERM: "you lack the permission: change the folder's owner or mode, or choose another folder",
+    errno.EROFS: "nothing can be written there: choose another folder",
+    errno.EIO: "the disk reports a fault: check it before going on",
+    errno.ENOTDIR: "a file stands where a folder should be: move it, or choose another folder",
+}
+
+
+@contextmanager
+def explained(doing: str, folder: Path, *, needed: int = 0, storage: Storage = DISK) -> Iterator[None]:
+    """Turn what the operating system says into an error that tells what failed, where, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        said = error.strerror or str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(
+                f"no room to {doing} in {folder} ({said}): {amount(needed)} needed, {amount(storage.free(folder))} free; "
+                "make room and run the same command again: what was saved before is intact"
+            ) from error
+        advice = f"; {ADVICE[error.errno]}" if error.errno in ADVICE else ""
+        raise CheckpointError(f"cannot {doing} in {folder} ({said}){advice}") from error
+
+
+def amount(size: int) -> str:
+    """A number of bytes as people read it: 512 bytes, 1.5 kB, 104.9 MB."""
+    if size < 1000:
+        return f"{size} bytes"
+    value = size / 1000
+    for unit in ("kB", "MB", "GB"):
+        if value < 999.95:
+            return f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"

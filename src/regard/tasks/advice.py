@@ -1,0 +1,50 @@
+"""Good settings from the size of a corpus: what a person with some experience would choose, and the reason in words.
+
+Small corpora want a small vocabulary (every piece must be seen often), a narrow and strongly regularised model and many
+passes; large ones the opposite. The steps between were set by measurement (results/), not by theory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from regard.tasks.task import Advice
+
+SHAPES: tuple[tuple[int, dict[str, Any], int, int], ...] = (
+    # pairs up to, model, BPE vocabulary, passes over the corpus
+    (2_000, dict(width=128, depth=3, heads=4, hidden=256, dropout=0.4), 1_000, 100),
+    (10_000, dict(width=128, depth=4, heads=4, hidden=256, dropout=0.35), 2_000, 60),
+    (100_000, dict(width=128, depth=4, heads=4, hidden=256, dropout=0.2), 6_000, 20),
+    (500_000, dict(width=256, depth=5, heads=4, hidden=1024, dropout=0.15), 12_000, 12),
+    (2_000_000, dict(width=384, depth=6, heads=6, hidden=1536, dropout=0.1), 16_000, 6),
+    (1 << 62, dict(width=512, depth=6, heads=8, hidden=2048, dropout=0.1), 24_000, 4),
+)
+
+
+def advise(pairs: Sequence[int], characters: int) -> Advice:
+    """Vocabulary, model, batch and schedule for corpora of so many pairs and target characters in all."""
+    count = sum(pairs)
+    _, model, vocab, epochs = next(row for row in SHAPES if count <= row[0])
+    tokens = max(int(characters / 4.2) + count, 1)  # a piece of BPE is about four characters
+    batch = 4096 if tokens > 200_000 else 1024
+    steps = max(epochs * tokens // batch, 1)
+    warmup = max(min(steps // 10, 1000), 1)
+    recipe = {
+        "data": {"tokenizer": {"kind": "bpe", "vocab": vocab}},
+        "model": {"family": "transformer", "norm": "pre", **model},
+        "train": {
+            "epochs": epochs,
+            "tokens": batch,
+            "optimizer": {"kind": "adamw"},
+            "schedule": {"kind": "wsd", "peak": 4e-3 if model["width"] <= 128 else 0.5 / model["width"], "warmup": warmup},
+        },
+    }
+    reasons = [
+        f"{count:,} pairs, about {tokens:,} target tokens",
+        f"vocabulary of {vocab:,} pieces: small enough that most of them are seen often",
+        f"{model['depth']}+{model['depth']} layers of width {model['width']}, dropout {model['dropout']}: "
+        + ("a small corpus overfits a larger model" if count <= 100_000 else "a corpus of this size feeds it"),
+        f"{epochs} passes in batches of {batch:,} tokens, about {steps:,} steps; warm-up of {warmup}, constant, then decay",
+    ]
+    return Advice(recipe, reasons)

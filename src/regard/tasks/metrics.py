@@ -1,0 +1,77 @@
+"""Scores of outputs against references, by the libraries whose numbers people compare: sacreBLEU and jiwer.
+
+Every metric is higher-is-better or says that it is not; a user's own joins with `METRICS.add(Mine())`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from regard.registry import Table
+
+Score = Callable[[Sequence[str], Sequence[str]], float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A named score of a whole test set."""
+
+    kind: str
+    score: Score
+    higher: bool = True
+    signature: Callable[[], str] = lambda: ""
+
+    def better(self, a: float, b: float) -> bool:
+        return a > b if self.higher else a < b
+
+
+METRICS: Table[Metric] = Table("metric")
+
+
+def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
+    import sacrebleu
+
+    return float(sacrebleu.corpus_bleu(list(outputs), [list(references)]).score)
+
+
+def _bleu_signature() -> str:
+    import sacrebleu
+
+    measure = sacrebleu.BLEU()
+    measure.corpus_score(["a"], [["a"]])
+    return str(measure.get_signature())
+
+
+def bleu_tokens(outputs: Sequence[str], references: Sequence[str]) -> float:
+    import sacrebleu
+
+    return float(sacrebleu.corpus_bleu(list(outputs), [list(references)], tokenize="none", force=True).score)
+
+
+def chrf(outputs: Sequence[str], references: Sequence[str]) -> float:
+    import sacrebleu
+
+    return float(sacrebleu.corpus_chrf(list(outputs), [list(references)]).score)
+
+
+def exact(outputs: Sequence[str], references: Sequence[str]) -> float:
+    """Per cent of outputs equal to their reference."""
+    return 100.0 * sum(a == b for a, b in zip(outputs, references, strict=True)) / max(len(references), 1)
+
+
+def wer(outputs: Sequence[str], references: Sequence[str]) -> float:
+    """Per cent of words that must be changed; outputs without a word count as all wrong."""
+    import jiwer
+
+    return 100.0 * float(jiwer.wer(list(references), list(outputs)))
+
+
+for metric in (
+    Metric("bleu", bleu, signature=_bleu_signature),
+    Metric("bleu_tokens", bleu_tokens, signature=lambda: "BLEU|tok:none"),
+    Metric("chrf", chrf, signature=lambda: "chrF2"),
+    Metric("exact", exact),
+    Metric("wer", wer, higher=False),
+):
+    METRICS.add(metric, name=metric.kind)

@@ -1,0 +1,29 @@
+"""Text to tokens and back, on the `tokenizers` library."""
+
+from regard.text.kinds import (
+    TOKENIZERS,
+    Bpe,
+    ByteBpe,
+    Bytes,
+    Chars,
+    Pieces,
+    TokenizerSpec,
+    Unigram,
+    Words,
+)
+from regard.text.normalize import Normalize
+from regard.text.tokenizer import Tokenizer
+
+__all__ = [
+    "TOKENIZERS",
+    "Bpe",
+    "ByteBpe",
+    "Bytes",
+    "Chars",
+    "Normalize",
+    "Pieces",
+    "Tokenizer",
+    "TokenizerSpec",
+    "Unigram",
+    "Words",
+]

@@ -1,0 +1,218 @@
+"""The ways to cut text into tokens; each is a small spec that learns its vocabulary from lines of text.
+
+    kind      "Hello, world!" becomes           unknown
+    chars     H e l l o , ▁ w o r l d !         <unk> for a character
+    words     ▁Hello , ▁world !                 <unk> for a word
+    bytes     48 65 6c 6c 6f 2c 20 77 ...       nothing
+    bpe       ▁Hel lo , ▁wor ld !               <unk> for a character
+    byte_bpe  ▁Hel lo , ▁wor ld !               nothing
+    unigram   ▁Hel lo , ▁world !                <unk> for characters
+    pieces    text that is cut already: split at its spaces, joined again at "@@ "
+
+A space (drawn ▁) belongs to the word after it, and text begins with one, so a word is the same token wherever it stands
+and joining the tokens gives the text back to the letter. BPE: Sennrich et al. 2016; unigram: Kudo 2018; bytes as letters:
+Radford et al. 2019. The algorithms are those of the `tokenizers` library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Core
+
+from regard.errors import DataError, RegardError, SpecError
+from regard.registry import Table
+from regard.spec import Count, Spec, spec
+from regard.text.normalize import Normalize
+
+PAD, BOS, EOS, UNK = ROLES = ("<pad>", "<s>", "</s>", "<unk>")
+"""The tokens with a role, in the order of their ids."""
+
+# Letters and marks of other kinds are never in one piece, so no text can spell `</s>` or `<2de>` within a piece.
+_RUNS = Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
+_WORDS = Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]|\s+(?!\S)|\s+")
+
+TOKENIZERS: Table[Any] = Table("tokenizer")
+
+
+class TokenizerSpec(Spec):
+    """How text becomes tokens. `learn` makes the library's tokenizer, with the `reserved` tokens first."""
+
+    table = TOKENIZERS
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        raise NotImplementedError
+
+
+@TOKENIZERS.add
+@spec
+class Chars(TokenizerSpec):
+    """Every character a token."""
+
+    normalize: Normalize = Normalize()
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        core = _core(models.BPE(unk_token=UNK), self.normalize.steps())
+        core.decoder = decoders.Fuse()
+        no_pairs = trainers.BpeTrainer(**_asked(reserved, vocab=len(reserved)))  # the alphabet enters in any case
+        return _learn(core, no_pairs, lines)
+
+
+@TOKENIZERS.add
+@spec
+class Words(TokenizerSpec):
+    """Every word and every punctuation mark a token, if it was seen at least `min_count` times."""
+
+    vocab: Count = 32_000
+    min_count: Count = 2
+    normalize: Normalize = Normalize()
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        core = _spaced(models.WordLevel(unk_token=UNK), self.normalize, _WORDS)
+        trainer = trainers.WordLevelTrainer(min_frequency=self.min_count, **_asked(reserved, self.vocab))
+        return _learn(core, trainer, lines, self.vocab)
+
+
+@TOKENIZERS.add
+@spec
+class Pieces(TokenizerSpec):
+    """Text that was cut before it came here: every run of non-spaces a token, and `wor@@ ld` one word when decoded."""
+
+    min_count: Count = 1
+    normalize: Normalize = Normalize(unicode="none")
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        core = _core(models.WordLevel(unk_token=UNK), self.normalize.steps())
+        core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
+        # WordPiece puts a space before every token that does not begin with `prefix`, and none begins with a space.
+        spaces = decoders.WordPiece(prefix=" ", cleanup=False)
+        core.decoder = decoders.Sequence([spaces, decoders.Fuse(), decoders.Replace(Regex(r"@@( |\z)"), "")])
+        return _learn(core, trainers.WordLevelTrainer(min_frequency=self.min_count, **_asked(reserved)), lines)
+
+
+@TOKENIZERS.add
+@spec
+class Bytes(TokenizerSpec):
+    """Every byte of the UTF-8 text a token: the byte's value after the reserved tokens. Learns nothing."""
+
+    normalize: Normalize = Normalize()
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        ids = {token: i for i, token in enumerate([*reserved, *byte_letters()])}
+        core = _core(models.BPE(vocab=ids, merges=[]), self.normalize.steps())
+        core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        core.decoder = decoders.ByteLevel()
+        core.add_special_tokens([*reserved])
+        return core
+
+
+@TOKENIZERS.add
+@spec
+class Bpe(TokenizerSpec):
+    """Characters, and the pairs of neighbours that were joined most often, up to `vocab` tokens."""
+
+    vocab: Count = 8000
+    normalize: Normalize = Normalize()
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        core = _spaced(models.BPE(unk_token=UNK), self.normalize, _RUNS)
+        return _learn(core, trainers.BpeTrainer(**_asked(reserved, self.vocab)), lines, self.vocab)
+
+
+@TOKENIZERS.add
+@spec
+class ByteBpe(TokenizerSpec):
+    """BPE over bytes instead of characters: no text is unknown."""
+
+    vocab: Count = 8000
+    normalize: Normalize = Normalize()
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        core = _spaced(models.BPE(), self.normalize, _RUNS)
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        core.pre_tokenizer = pre_tokenizers.Sequence([core.pre_tokenizer, to_bytes])
+        core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+        trainer = trainers.BpeTrainer(initial_alphabet=byte_letters(), **_asked(reserved, self.vocab))
+        return _learn(core, trainer, lines, self.vocab)
+
+
+@TOKENIZERS.add
+@spec
+class Unigram(TokenizerSpec):
+    """The pieces that make the corpus most likely when each stands for itself, up to `vocab` tokens."""
+
+    vocab: Count = 8000
+    normalize: Normalize = Normalize()
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        core = _spaced(models.Unigram(), self.normalize, _RUNS)
+        trainer = trainers.UnigramTrainer(unk_token=UNK, **_asked(reserved, self.vocab))
+        return _settle(_learn(core, trainer, lines, self.vocab), reserved)
+
+
+def byte_letters() -> list[str]:
+    """The letter that stands for each byte in byte-level tokens, in the order of the bytes (GPT-2's table)."""
+    plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [b for b in range(0x100) if b not in plain]
+    return [chr(b) if b in plain else chr(0x100 + others.index(b)) for b in range(0x100)]
+
+
+@contextmanager
+def faults_as(error: type[RegardError], message: str) -> Iterator[None]:
+    """Turn what the library raises (bare `Exception`s, and panics, which are not even that) into an error of ours."""
+    try:
+        yield
+    except BaseException as fault:
+        if type(fault) is not Exception and type(fault).__name__ != "PanicException":
+            raise
+        raise error(f"{message}: {fault}") from None
+
+
+def _core(model: models.Model, steps: list[normalizers.Normalizer]) -> Core:
+    core = Core(model)
+    core.normalizer = normalizers.Sequence(steps)
+    return core
+
+
+def _spaced(model: models.Model, normalize: Normalize, pieces: Regex) -> Core:
+    """A tokenizer in which a space belongs to the word after it, also before the first word."""
+    core = _core(model, [*normalize.steps(), normalizers.Prepend(" ")])
+    core.pre_tokenizer = pre_tokenizers.Split(pieces, "isolated")
+    core.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    return core
+
+
+def _asked(reserved: Sequence[str], vocab: int = 2**31) -> dict[str, Any]:
+    return {"special_tokens": [*reserved], "vocab_size": vocab, "show_progress": False}
+
+
+def _learn(core: Core, trainer: trainers.Trainer, lines: Iterable[str], vocab: int | None = None) -> Core:
+    """Train and check that there was something to learn and room for it."""
+    with faults_as(SpecError, f"no tokenizer of vocab={vocab} for this corpus"):
+        core.train_from_iterator(lines, trainer)
+    size, reserved = core.get_vocab_size(), len(core.get_added_tokens_decoder())
+    if size == reserved:
+        raise DataError("a tokenizer needs text to learn from, got none that is not blank")
+    if vocab is not None and size > vocab:
+        raise SpecError(f"vocab={vocab} has no room for the {size - reserved} characters of this corpus and {reserved} "
+                        "reserved tokens; raise vocab, or use byte_bpe")  # fmt: skip
+    return core
+
+
+def _settle(core: Core, reserved: Sequence[str]) -> Core:
+    """The same unigram model whatever the order in which the library's randomly seeded hash maps gave it the words.
+
+    That order leaves the pieces alone but shows in their last digits, and in how the scores of characters that
+    training would drop are dealt out: steps of 0.0001 up from the lowest.
+    """
+    state = json.loads(core.to_str())
+    pieces = state["model"]["vocab"][len(reserved) :]
+    floor = min(score for _, score in pieces)
+    dealt = floor + 0.0001 * sum(len(piece) == 1 for piece, _ in pieces)
+    scores = {p: round(floor if len(p) == 1 and s <= dealt else s, 3) for p, s in pieces}
+    state["model"]["vocab"][len(reserved) :] = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    return Core.from_str(json.dumps(state))

@@ -1,0 +1,179 @@
+"""Text in, token ids out, and back: one tokenizer for every kind, kept in the `tokenizers` library's own JSON file.
+
+The tokens with a role are known by their spelling, `<pad> <s> </s> <unk>`; every other special token is a tag, such as
+`<2de>` for "into German". Both are reached by name only: text that spells one is text like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Self
+
+from tokenizers import Tokenizer as Core
+
+from regard.errors import CheckpointError, DataError, SpecError, UnknownName
+from regard.text.kinds import ROLES, TokenizerSpec, byte_letters, faults_as
+
+TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
+_CHUNK = 10_000  # lines that the library holds as objects of its own at one time
+_PROBE = "A probe: \u00e9 \u4e2d \U0010fffd"
+
+
+class Tokenizer:
+    """Made by `train` or `load`, or by `from_sentencepiece` and `from_subword_nmt` from what other tools wrote."""
+
+    def __init__(self, core: Core) -> None:
+        core.no_padding()
+        core.no_truncation()
+        core.encode_special_tokens = True  # what spells a special token in text is text; the file cannot say so
+        special = _special(core)
+        self._core = core
+        self.size = core.get_vocab_size()
+        self.pad, self.bos, self.eos, self.unk = (special[role] for role in ROLES)
+        self._tags = {name: i for name, i in special.items() if name not in ROLES}
+        self._sealed = frozenset(special.values()) - {self.unk}
+
+    @classmethod
+    def train(cls, lines: Iterable[str], spec: TokenizerSpec, tags: Sequence[str] = ()) -> Self:
+        """Learn a vocabulary from text: the same lines give the same tokenizer, to the byte."""
+        return cls(spec.learn(lines, [*ROLES, *check_tags(tags)]))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"cannot read the tokenizer {path}: {error}") from None
+        return cls.from_bytes(data, path)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str | Path) -> Self:
+        """A tokenizer from the bytes of its file; `path` is what errors call it."""
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"cannot read the tokenizer {path}: {error}") from None
+        with faults_as(CheckpointError, f"{path} is not a tokenizer"):
+            core = Core.from_str(text)
+            core.encode(_PROBE)
+        if faults := _faults(core):
+            raise CheckpointError(f"{path} is not a tokenizer we can use: {'; '.join(faults)}")
+        return cls(core)
+
+    def save(self, path: str | Path) -> None:
+        """Write the one file that `load` reads; so does `tokenizers.Tokenizer.from_file`."""
+        Path(path).write_bytes(self.to_bytes())
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the file that `save` writes."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(self._tags)
+
+    def tag(self, name: str) -> int:
+        """The id of a tag, by its full spelling: `tag("<2de>")`."""
+        if name not in self._tags:
+            raise UnknownName("tag", name, self._tags)
+        return self._tags[name]
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, nothing added; never a special token but `<unk>`."""
+        return self.encode_all([text])[0]
+
+    def encode_all(self, lines: Iterable[str]) -> list[list[int]]:
+        """The tokens of each line; many lines at once are much quicker than one by one."""
+        rest, out = iter(lines), list[list[int]]()
+        while chunk := list(islice(rest, _CHUNK)):
+            try:
+                encodings = self._core.encode_batch_fast(chunk, add_special_tokens=False)
+            except TypeError:
+                raise DataError(_unfit(chunk)) from None
+            out.extend(self._seal(encoding.ids) for encoding in encodings)
+        return out
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of tokens; special ones, `<unk>` too, leave no trace."""
+        return self._core.decode(self._known(ids))
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """What to write under a picture: each token as printable text, with ▁ for a space."""
+        return [self._label(i) for i in self._known(ids)]
+
+    def __repr__(self) -> str:
+        return f"<Tokenizer of {self.size} tokens, {self.fingerprint[:12]}>"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Core]]:
+        return type(self), (self._core,)  # the library's own pickling forgets `encode_special_tokens`
+
+    def to_bytes(self) -> bytes:
+        """The bytes that `save` writes."""
+        return (self._core.to_str(pretty=True) + "\n").encode()
+
+    def _seal(self, ids: list[int]) -> list[int]:
+        """A special token that a file from elsewhere let through, or a cut piece that is spelled like one, is unknown."""
+        return ids if self._sealed.isdisjoint(ids) else [self.unk if i in self._sealed else i for i in ids]
+
+    def _known(self, ids: Iterable[int]) -> list[int]:
+        known = [int(i) for i in ids]
+        if wrong := [i for i in known if not 0 <= i < self.size]:
+            raise DataError(f"token ids should be 0 to {self.size - 1}, got {wrong[0]}; is this the model's tokenizer?")
+        return known
+
+    def _label(self, i: int) -> str:
+        token = self._core.id_to_token(i)
+        assert token is not None
+        if i == self.unk or i in self._sealed:
+            return token
+        if "ByteLevel" in repr(self._core.decoder):
+            token = bytes(map(_BYTES.__getitem__, token)).decode(errors="backslashreplace")
+        if suffix := getattr(self._core.model, "end_of_word_suffix", None):
+            token = token.removesuffix(suffix) if token.endswith(suffix) else f"{token}@@"
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token).replace(" ", "▁")
+
+
+_BYTES = {letter: byte for byte, letter in enumerate(byte_letters())}
+
+
+def check_tags(tags: Sequence[str]) -> Sequence[str]:
+    """The tags, if no two are alike and each can be told from text."""
+    for i, tag in enumerate(tags):
+        if not TAG.fullmatch(tag):
+            raise SpecError(f"a tag should be letters or digits in angle brackets, such as '<2de>', got {tag!r}")
+        if tag in ROLES or tag in tags[:i]:
+            raise SpecError(f"there already is a token {tag!r}; choose another name for the tag")
+    return tags
+
+
+def _special(core: Core) -> dict[str, int]:
+    return {token.content: i for i, token in sorted(core.get_added_tokens_decoder().items()) if token.special}
+
+
+def _faults(core: Core) -> list[str]:
+    """What keeps a tokenizer of the library from being one of ours, all of it."""
+    faults, special = [], _special(core)
+    if missing := [role for role in ROLES if role not in special]:
+        faults.append(f"no special token {', '.join(missing)}")
+    if sorted(core.get_vocab().values()) != list(range(core.get_vocab_size())):
+        faults.append("its ids have gaps")
+    if getattr(core.model, "dropout", None) or getattr(core.model, "alpha", None):
+        faults.append("it cuts the same text differently each time (dropout or sampling); switch that off")
+    return faults
+
+
+def _unfit(lines: Sequence[object]) -> str:
+    """Why a line is no text."""
+    for n, line in enumerate(lines, 1):
+        if not isinstance(line, str):
+            return f"text should be a string, got {line!r} (item {n})"
+        if half := re.search("[\ud800-\udfff]", line):
+            return (
+                f"text should be Unicode, got half a character, U+{ord(half[0]):X}, in item {n}; read the file as UTF-8"
+            )
+    raise AssertionError("every line is text")

@@ -1,0 +1,135 @@
+"""Checkpoints: what a run needs to go on as if it had never stopped.
+
+    checkpoints/step-00000200/   weights.safetensors, optimizer.safetensors, ... one file a group of tensors
+                                 facts.json           the step, and whatever else is no tensor
+                                 manifest.json        size and SHA-256 of each, written last
+
+`regard.folder` makes each of them whole or not there; here is which to keep, and which to believe. The caller holds the
+run's lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.errors import CheckpointError, SpecError
+from regard.folder import contents, discard, pack, parse_json, recover, unpack, write_folder
+from regard.storage import DISK, Storage, explained
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NAME = re.compile(r"step-(\d{8,})")
+UNFINISHED = re.compile(r"\.(step-\d{8,})\.(partial|previous)")
+FACTS = "facts.json"
+TENSORS = ".safetensors"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A verified checkpoint, and in `said` what the user should know about how it was chosen."""
+
+    step: int
+    groups: dict[str, dict[str, Tensor]]
+    facts: dict[str, Any]
+    said: list[str]
+
+
+class Checkpoints:
+    """The checkpoints of one run, of which the newest `keep` stay."""
+
+    def __init__(self, folder: Path | str, *, keep: int = 2, storage: Storage = DISK) -> None:
+        if keep < 1:
+            raise SpecError(f"at least 1 checkpoint must be kept, got keep={keep}")
+        self.folder, self.keep, self.storage = Path(folder), keep, storage
+
+    def save(self, step: int, groups: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> Path:
+        """Write a checkpoint. When it returns the checkpoint is there to stay; if it raises, the one before still is."""
+        path = self._path(step)
+        write_folder(path, _files(step, groups, facts), storage=self.storage)
+        with explained("remove older checkpoints", self.folder, storage=self.storage):
+            surplus = [s for s in self.steps() if s < step][self.keep - 1 :]
+            if surplus:
+                contents(path, self.storage)  # nothing older goes before the new one has been read back and verified
+            for old in surplus:
+                discard(self._path(old), self.storage)
+        return path
+
+    def load_newest(self) -> Loaded | None:
+        """The newest checkpoint that proves whole, or None in a run that has none yet; damaged ones are set aside."""
+        said: list[str] = []
+        with explained("read checkpoints", self.folder, storage=self.storage):
+            for base in {match[1] for match in map(UNFINISHED.fullmatch, self._names()) if match}:
+                recover(self.folder / base, self.storage)
+            for step in self.steps():
+                try:
+                    groups, facts = self._read(step)
+                except CheckpointError as error:
+                    said.append(f"{error}; set aside as {self._set_aside(step).name}")
+                    continue
+                return Loaded(step, groups, facts, [*said, f"going on from {self._path(step)}"])
+            damaged = [name for name in self._names() if name.endswith(".corrupt")]
+        if damaged:
+            faults = "; ".join(said) or f"only damaged ones are left ({', '.join(damaged)})"
+            raise CheckpointError(f"no checkpoint in {self.folder} can be used: {faults}. Start over with --fresh")
+        return None
+
+    def steps(self) -> list[int]:
+        """The steps that have a checkpoint, newest first."""
+        found = (NAME.fullmatch(name) for name in self._names())
+        return sorted((int(match[1]) for match in found if match), reverse=True)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """The facts of every checkpoint that can be read, newest first."""
+        out = []
+        for step in self.steps():
+            with suppress(CheckpointError):
+                out.append(self._read_facts(step))
+        return out
+
+    def _names(self) -> list[str]:
+        try:
+            return self.storage.list(self.folder)
+        except FileNotFoundError:
+            return []
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step-{step:08d}"
+
+    def _read(self, step: int) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+        path = self._path(step)
+        files = contents(path, self.storage)
+        facts = self._checked_facts(step, files.pop(FACTS, b"null"))
+        return {name.removesuffix(TENSORS): unpack(data, path / name) for name, data in files.items()}, facts
+
+    def _read_facts(self, step: int) -> dict[str, Any]:
+        """The facts alone, without reading the tensors."""
+        with explained("read checkpoints", self.folder, storage=self.storage):
+            return self._checked_facts(step, self.storage.read(self._path(step) / FACTS, 1 << 24))
+
+    def _checked_facts(self, step: int, data: bytes) -> dict[str, Any]:
+        path = self._path(step)
+        said = parse_json(data, path / FACTS)
+        if not isinstance(said, dict) or set(said) != {"step", "facts"} or said["step"] != step:
+            raise CheckpointError(f"{path} is damaged: its {FACTS} does not speak of step {step}")
+        facts: dict[str, Any] = said["facts"]
+        return facts
+
+    def _set_aside(self, step: int) -> Path:
+        path, taken = self._path(step), self._names()
+        names = itertools.chain([f"{path.name}.corrupt"], (f"{path.name}.{n}.corrupt" for n in itertools.count(2)))
+        aside = path.with_name(next(name for name in names if name not in taken))
+        self.storage.rename(path, aside)
+        return aside
+
+
+def _files(step: int, groups: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> dict[str, bytes]:
+    said = json.dumps({"step": step, "facts": facts}, indent=2, ensure_ascii=False).encode()
+    return {name + TENSORS: pack(tensors) for name, tensors in groups.items()} | {FACTS: said}

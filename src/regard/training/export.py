@@ -1,0 +1,117 @@
+"""Model folders: what a finished model is, self-contained and movable."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import regard
+from regard.decode import Search
+from regard.errors import CheckpointError, SpecError
+from regard.folder import Folder, pack, write_folder
+from regard.model.model import Net
+from regard.model.spec import ModelSpec
+from regard.tasks import find
+from regard.tasks.task import Task
+from regard.storage import DISK, Storage
+
+FORMAT = 1
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+
+
+def export(
+    path: Path,
+    *,
+    task: Task,
+    name: str,
+    net: Net,
+    search: Search,
+    weights: Mapping[str, Tensor],
+    card: str,
+    storage: Storage = DISK,
+) -> None:
+    """Write a model folder: spec and task, tokenisers, weights, card, manifest."""
+    config = {
+        "format": FORMAT,
+        "regard": regard.__version__,
+        "task": name,
+        "settings": task.settings.plain(),
+        "model": net.spec.plain(),
+        "decode": search.plain(),
+    }
+    files = {
+        CONFIG: json.dumps(config, indent=2, ensure_ascii=False).encode(),
+        WEIGHTS: pack(weights),
+        CARD: card.encode(),
+        **task.files(),
+    }
+    write_folder(path, files, storage=storage)
+
+
+def restore(folder: Folder) -> tuple[Net, Task, Search]:
+    """The model of a folder: built from its spec, with every weight accounted for."""
+    config = folder.json(CONFIG)
+    wanted = {"format", "task", "settings", "model", "decode"}
+    if not isinstance(config, dict) or wanted - set(config):
+        raise CheckpointError(f"{folder.path / CONFIG} is not the configuration of a model")
+    if config["format"] != FORMAT:
+        raise CheckpointError(f"{folder.path} has format {config['format']}, this version reads {FORMAT}; update regard")
+    tensors = folder.tensors(WEIGHTS)
+    try:
+        kind = find(config["task"])
+        task = kind.load(kind.Settings.parse(config["settings"]), folder.files)
+        search, spec = Search.parse(config["decode"]), ModelSpec.parse(config["model"])
+        with torch.device("meta"):  # shapes are compared before anything is allocated
+            shapes = {name: tuple(p.shape) for name, p in spec.build().named_parameters()}
+        faults = weight_faults(shapes, tensors)
+        if faults:
+            raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
+        net = spec.build()
+    except SpecError as error:
+        raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            parameter.copy_(tensors[name])
+    return net.eval(), task, search
+
+
+def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> list[str]:
+    """Every missing, surplus or mis-shaped weight."""
+    out = [f"{name} is missing" for name in wanted if name not in given]
+    out += [f"{name} is not of this model" for name in given if name not in wanted]
+    for name, tensor in given.items():
+        if name in wanted and tuple(tensor.shape) != wanted[name]:
+            out.append(f"{name} should be {wanted[name]}, got {tuple(tensor.shape)}")
+    return out
+
+
+def card(title: str, scores: Mapping[str, float], signatures: Mapping[str, str], facts: Mapping[str, Any]) -> str:
+    """The README of a model folder."""
+    lines = [f"# {title}", "", "Trained with [Regard](https://pypi.org/project/regard/).", "", "| score | value | |", "|---|---|---|"]
+    lines += [f"| {name} | {value:.4g} | {signatures.get(name, '')} |" for name, value in scores.items()]
+    lines += ["", "| fact | |", "|---|---|"]
+    lines += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
+    lines += ["", "```python", "import regard", "", 'model = regard.load("path/to/this/folder")', 'model.run(["…"])', "```", ""]
+    return "\n".join(lines)
+
+
+def versions() -> dict[str, str]:
+    """What a number may depend on."""
+    return {"regard": regard.__version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _cell(value: Any) -> str:
+    text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def metric_signatures(names: Sequence[str]) -> dict[str, str]:
+    from regard.tasks.metrics import METRICS
+
+    return {name: METRICS[name].signature() for name in names}

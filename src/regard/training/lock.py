@@ -1,0 +1,47 @@
+"""One writer a run: a lock the kernel holds for us and drops the moment the process ends, however it ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from regard.errors import RegardError
+from regard.storage import DISK, explained, make_folder
+
+LOCK = "run.lock"
+
+
+class RunLock:
+    """`with RunLock(folder):` nobody else writes this run. Refuses at once when somebody already does.
+
+    What counts is the kernel's lock on the open file, not that the file exists: one left by a killed process locks nothing.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self._held = ExitStack()
+
+    def __enter__(self) -> RunLock:
+        with explained("lock the run", self.folder), ExitStack() as opened:
+            make_folder(DISK, self.folder)
+            file = opened.enter_context((self.folder / LOCK).open("a+", encoding="utf-8", errors="replace"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read(1000).strip() or "another process"
+                raise RegardError(
+                    f"{self.folder} is being written by {holder}; wait until it ends, stop it, or choose another folder"
+                ) from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            self._held = opened.pop_all()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._held.close()

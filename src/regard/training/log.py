@@ -1,0 +1,70 @@
+"""The log of a run: one JSON object a line, for programs; and TensorBoard where it is installed and asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from regard.errors import SpecError
+
+
+class Log:
+    """Appends events to `log.jsonl`. After a resume, events of steps that are done again are dropped first."""
+
+    def __init__(self, path: Path, *, tensorboard: Path | None = None) -> None:
+        self.path = path
+        self._board = None if tensorboard is None else _board(tensorboard)
+
+    def write(self, event: str, step: int, **values: Any) -> None:
+        line = json.dumps({"event": event, "step": step, **values}, ensure_ascii=False)
+        with self.path.open("a", encoding="utf-8") as out:
+            out.write(line + "\n")
+        if self._board is not None:
+            for name, value in _numbers(values):
+                self._board.add_scalar(f"{event}/{name}", value, step)
+
+    def rewind(self, step: int) -> None:
+        """Forget everything after `step`, and a line that a crash left half written."""
+        kept = [json.dumps(e, ensure_ascii=False) + "\n" for e in read_log(self.path) if e.get("step", 0) <= step]
+        aside = self.path.with_suffix(".tmp")
+        aside.write_text("".join(kept), encoding="utf-8")
+        os.replace(aside, self.path)
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """All whole events of a log, oldest first."""
+    if not path.exists():
+        return []
+    out = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # the last line of a run that was killed
+        if isinstance(event, dict):
+            out.append(event)
+    return out
+
+
+def _board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise SpecError("TensorBoard is not installed; pip install 'regard[tensorboard]'") from None
+    return SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+
+
+def _numbers(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    out: list[tuple[str, float]] = []
+    for key, value in values.items():
+        if isinstance(value, (int, float)):
+            out.append((prefix + key, float(value)))
+        elif isinstance(value, dict):
+            out += _numbers(value, f"{prefix}{key}/")
+    return out

@@ -1,0 +1,285 @@
+"""The training loop, in the open: draw batches, step, validate, save. A resumed run is bit-identical to one never stopped.
+
+What makes it so: the order of data is a pure function of (seed, epoch, position); all randomness comes from torch's generator,
+whose state is saved; and everything that moves (weights, optimiser, averages, running sums, best score) is in the checkpoint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.bucket import Buckets
+from regard.decode import Search
+from regard.errors import Diverged
+from regard.model.model import Net
+from regard.tasks.metrics import METRICS
+from regard.tasks.task import Examples, Task
+from regard.training.checkpoint import Checkpoints
+from regard.training.log import Log
+from regard.training.optim import Average, optimizer_tensors, restore_optimizer, set_rate
+from regard.training.progress import Progress
+from regard.training.recipe import Train
+from regard.training.snapshots import Snapshots
+from regard.training.stop import Stop
+
+BAD_STEPS = 5
+"""So many non-finite steps in a row mean that training has diverged."""
+
+
+@dataclasses.dataclass
+class Moment:
+    """Where a run stands: plain numbers, saved with every checkpoint."""
+
+    step: int = 0
+    epoch: int = 0
+    position: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float | None = None
+    best_step: int = 0
+    worse: int = 0
+    bad: int = 0
+    window_loss: float = 0.0
+    window_tokens: int = 0
+    finished: bool = False
+    snapshots: list[tuple[int, float]] = dataclasses.field(default_factory=list)
+    """Steps at which weights were set aside for averaging, with their scores."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """What is learned from and what is judged by."""
+
+    train: Examples
+    valid: Examples
+    trials: Any
+
+
+class Trainer:
+    """One run of one model on one task."""
+
+    def __init__(
+        self, net: Net, task: Task, data: Data, train: Train, *, checkpoints: Checkpoints, log: Log, bf16: bool = False
+    ) -> None:
+        self.net, self.task, self.data, self.train = net, task, data, train
+        self.checkpoints, self.log, self.bf16 = checkpoints, log, bf16
+        self.optimizer = train.optimizer.build(net)
+        self.ema = None if train.ema is None else Average(net, train.ema)
+        examples = data.train
+        self.buckets = Buckets(
+            examples.lengths, tokens=train.tokens, seed=train.seed, groups=examples.groups, shares=examples.shares
+        )
+        self.snapshots = Snapshots(checkpoints.folder.parent / "snapshots", checkpoints.storage)
+        self.now = Moment()
+        self._order: tuple[int, list[list[NDArray[np.int64]]]] = (-1, [])
+        passes = math.inf if train.epochs is None else train.epochs * len(self._updates(0))
+        self.total = int(min(passes, math.inf if train.steps is None else train.steps))
+        self.validate_every = train.validate_every or max(self.total // 10, 1)
+        self.save_every = train.save_every or self.validate_every
+
+    # ------------------------------------------------------------------------------------------------ the loop itself
+
+    def fit(self, stop: Stop, progress: Progress, on_better: Callable[[], None]) -> bool:
+        """Train to the end, or until asked to stop; True if it is done. `on_better` runs when validation improves."""
+        began, now = time.perf_counter() - self.now.seconds, self.now
+        while not now.finished:
+            updates = self._updates(now.epoch)
+            if now.position >= len(updates):
+                now.epoch, now.position = now.epoch + 1, 0
+                continue
+            started = time.perf_counter()
+            tokens, loss, norm, rate = self._update(updates[now.position])
+            now.position += 1
+            now.step += 1
+            now.tokens += tokens
+            now.seconds = time.perf_counter() - began
+            speed = tokens / (time.perf_counter() - started)
+            progress.step(now.step, loss / tokens, speed)
+            if now.step % self.train.log_every == 0:
+                self._log_window(rate, norm, speed)
+            last = now.step >= self.total
+            if last or now.step % self.validate_every == 0:
+                self._judge(progress, on_better)
+                now.finished = last or (self.train.patience is not None and now.worse >= self.train.patience)
+            now.seconds = time.perf_counter() - began
+            if now.finished or stop.asked is not None or now.step % self.save_every == 0:
+                self.save()
+            if stop.asked is not None and not now.finished:
+                return False
+        return True
+
+    def _updates(self, epoch: int) -> list[list[NDArray[np.int64]]]:
+        """The updates of an epoch, each a list of batches."""
+        if self._order[0] != epoch:
+            batches, k = self.buckets.epoch(epoch), self.train.accumulate
+            self._order = (epoch, [batches[i : i + k] for i in range(0, len(batches), k)])
+        return self._order[1]
+
+    def _update(self, group: list[NDArray[np.int64]]) -> tuple[int, float, float, float]:
+        """One step over a group of batches: tokens, summed likelihood loss, gradient norm, rate."""
+        self.net.train()
+        batches = [self.task.batch(self.data.train, indices).to(self.net.device) for indices in group]
+        tokens = sum(batch.tokens for batch in batches)
+        plain = 0.0
+        for batch in batches:
+            with self.precision():
+                loss = self.task.loss(self.net, batch, self.train.smoothing)
+            (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
+            plain += float(loss.plain)
+        limit = math.inf if self.train.clip is None else self.train.clip
+        norm = float(torch.nn.utils.clip_grad_norm_(self.net.parameters(), limit))
+        rate = self.train.schedule.rate(self.now.step + 1, total=self.total, width=self.net.spec.width)
+        if math.isfinite(norm) and math.isfinite(plain):
+            set_rate(self.optimizer, rate)
+            self.optimizer.step()
+            if self.ema is not None:
+                self.ema.update(self.net)
+            self.now.bad = 0
+            self.now.window_loss += plain
+            self.now.window_tokens += tokens
+        else:
+            self._skip(group, norm, plain)
+        self.optimizer.zero_grad(set_to_none=True)
+        return tokens, plain, norm, rate
+
+    def _skip(self, group: list[NDArray[np.int64]], norm: float, loss: float) -> None:
+        """A non-finite step never reaches the weights; several in a row end the run."""
+        self.now.bad += 1
+        examples = [int(i) for indices in group for i in indices][:8]
+        self.log.write("skip", self.now.step + 1, norm=str(norm), loss=str(loss), examples=examples)
+        if self.now.bad >= BAD_STEPS:
+            raise Diverged(
+                f"{BAD_STEPS} steps in a row were not finite (step {self.now.step + 1}, loss {loss}, gradient norm {norm}, "
+                f"examples {examples} …); the last checkpoint is good: lower train.schedule.peak or train.clip and resume"
+            )
+
+    def _log_window(self, rate: float, norm: float, speed: float) -> None:
+        now = self.now
+        loss = now.window_loss / max(now.window_tokens, 1)
+        now.window_loss, now.window_tokens = 0.0, 0
+        self.log.write(
+            "train", now.step, epoch=now.epoch, loss=loss, rate=rate, grad_norm=norm, tokens=now.tokens,
+            tokens_per_s=round(speed), seconds=round(now.seconds, 3),
+        )  # fmt: skip
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """bfloat16 compute over float32 weights, if this run has it."""
+        with torch.autocast(self.net.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+            yield
+
+    # ------------------------------------------------------------------------------------------------ judging
+
+    def _judge(self, progress: Progress, on_better: Callable[[], None]) -> None:
+        """Validate, note whether it is the best so far, and set weights aside for averaging."""
+        now = self.now
+        with self.judged_weights():
+            scores = self.evaluate()
+            metric = METRICS[self.task.metrics[0]]
+            score = scores[metric.kind]
+            better = now.best is None or metric.better(score, now.best)
+            self.log.write("valid", now.step, loss=scores["loss"], scores=scores, seconds=round(now.seconds, 3))
+            progress.say(
+                f"step {now.step}/{self.total}  "
+                + "  ".join(f"{k} {v:.4g}" for k, v in scores.items())
+                + ("  best so far" if better else "")
+            )
+            if better:
+                now.best, now.best_step, now.worse = score, now.step, 0
+                on_better()
+            else:
+                now.worse += 1
+        self._set_aside(score, metric.higher)
+
+    def evaluate(self, search: Search | None = None) -> dict[str, float]:
+        """Loss a token and the task's decoded scores on the validation data."""
+        self.net.eval()
+        examples, total, tokens = self.data.valid, 0.0, 0
+        with torch.no_grad(), self.precision():
+            for indices in Buckets(examples.lengths, tokens=self.train.tokens, seed=0).epoch(0):
+                batch = self.task.batch(examples, indices).to(self.net.device)
+                loss = self.task.loss(self.net, batch, 0.0)
+                total, tokens = total + float(loss.plain), tokens + loss.tokens
+        scores = {"loss": total / tokens, "perplexity": math.exp(min(total / tokens, 700.0))}
+        outputs, references = [], []
+        for trial in self.data.trials:
+            found = self.task.run([self.net], trial.inputs, search or Search(beam=1), **trial.options)
+            outputs += [each[0].text if each else "" for each in found]
+            references += trial.references
+        self.outputs = outputs
+        return scores | {name: METRICS[name].score(outputs, references) for name in self.task.metrics}
+
+    @contextmanager
+    def judged_weights(self) -> Iterator[None]:
+        """The weights a model folder gets: the moving average where there is one."""
+        if self.ema is None:
+            yield
+            return
+        with self.weights(self.ema.weights):
+            yield
+
+    @contextmanager
+    def weights(self, other: Mapping[str, Tensor]) -> Iterator[None]:
+        """Other weights in the model for a while."""
+        own = {name: p.detach().clone() for name, p in self.net.named_parameters()}
+        self._put(other)
+        try:
+            yield
+        finally:
+            self._put(own)
+
+    @torch.no_grad()
+    def _put(self, weights: Mapping[str, Tensor]) -> None:
+        for name, parameter in self.net.named_parameters():
+            parameter.copy_(weights[name])
+
+    # ------------------------------------------------------------------------------------------------ on disk
+
+    def _set_aside(self, score: float, higher: bool) -> None:
+        """Keep these weights for averaging, if they are among the last or best."""
+        average = self.train.average
+        if average is None:
+            return
+        taken = [*self.now.snapshots, (self.now.step, score)]
+        if average.which == "best":
+            taken = sorted(taken, key=lambda s: (s[1] if higher else -s[1], s[0]))
+        self.now.snapshots = taken[-average.count :]
+        if (self.now.step, score) in self.now.snapshots:
+            self.snapshots.add(self.now.step, self.ema.weights if self.ema else dict(self.net.named_parameters()))
+
+    def save(self) -> None:
+        """A checkpoint of everything that moves."""
+        groups: dict[str, Mapping[str, Tensor]] = {
+            "weights": dict(self.net.named_parameters()),
+            "optimizer": optimizer_tensors(self.net, self.optimizer),
+            "random": {"torch": torch.get_rng_state()},
+        }
+        if self.ema is not None:
+            groups["average"] = self.ema.weights
+        self.checkpoints.save(self.now.step, groups, dataclasses.asdict(self.now))
+        self.snapshots.prune({step for facts in self.checkpoints.facts() for step, _ in facts["snapshots"]})
+
+    def resume(self) -> list[str]:
+        """Go on from the newest checkpoint that proves whole; what there is to say about it."""
+        loaded = self.checkpoints.load_newest()
+        if loaded is None:
+            return []
+        self.now = Moment(**loaded.facts)
+        self.now.snapshots = [(int(step), float(score)) for step, score in self.now.snapshots]
+        self._put(loaded.groups["weights"])
+        restore_optimizer(self.net, self.optimizer, loaded.groups["optimizer"])
+        if self.ema is not None:
+            self.ema.weights = {k: v.clone() for k, v in loaded.groups["average"].items()}
+        torch.set_rng_state(loaded.groups["random"]["torch"])
+        self.log.rewind(self.now.step)
+        return [*loaded.said, f"resuming at step {self.now.step} of {self.total}"]

@@ -1,0 +1,168 @@
+"""Recipes: everything a run is made of, in one YAML file. Defaults < advice from the data < recipe < `--set`."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from regard import families
+from regard.decode import Search
+from regard.errors import DataError, SpecError, UnknownName, offer
+from regard.model.spec import ModelSpec
+from regard.spec import Count, Share, Spec, spec
+from regard.training.optim import Adam, OptimizerSpec
+from regard.training.schedule import InverseSqrt, ScheduleSpec
+
+
+@spec
+class Averaged(Spec):
+    """The final model is the mean of `count` snapshots, the `last` or the `best` ones, taken at each validation."""
+
+    which: Literal["last", "best"] = "last"
+    count: Count = 5
+
+
+@spec
+class Train(Spec):
+    """How long, how fast and how carefully to train."""
+
+    seed: Annotated[int, Field(ge=0)] = 1
+    epochs: Count | None = None
+    steps: Count | None = None
+    """Training ends after so many passes or steps, whichever comes first."""
+    tokens: Count = 4096
+    """Padded tokens a batch holds at most, on its longer side."""
+    accumulate: Count = 1
+    """Batches an update is made of."""
+    optimizer: OptimizerSpec = Adam()
+    schedule: ScheduleSpec = InverseSqrt()
+    smoothing: Share = 0.1
+    clip: Annotated[float, Field(gt=0)] | None = 1.0
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    ema: Share | None = None
+    average: Averaged | None = None
+    validate_every: Count | None = None
+    """Steps between validations; without it, ten times in all."""
+    save_every: Count | None = None
+    """Steps between checkpoints; without it, at each validation."""
+    log_every: Count = 50
+    patience: Count | None = None
+    """Stop after so many validations without a better score."""
+    keep: Count = 2
+    threads: Count | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs is None and self.steps is None:
+            raise SpecError("say how long to train: `epochs` or `steps`")
+
+
+@spec
+class Recipe(Spec):
+    """A run: the task and its data, the model, the training, and how to decode."""
+
+    task: str
+    train: Train
+    data: dict[str, Any] = Field(default_factory=dict)
+    model: dict[str, Any] = Field(default_factory=dict)
+    decode: Search = Search()
+    about: str = ""
+
+    def model_spec(self, facts: Mapping[str, Any]) -> ModelSpec:
+        """The model: the family called with its arguments and the data's facts, then everything else laid over it."""
+        return expand_model(self.model, facts)
+
+    def yaml(self) -> str:
+        out = io.StringIO()
+        YAML().dump(json.loads(self.json()), out)
+        return out.getvalue()
+
+
+def expand_model(model: Mapping[str, Any], facts: Mapping[str, Any]) -> ModelSpec:
+    """`{family: gpt, width: 128, decoder: {block: …}}`: what the family knows are its arguments, the rest is an overlay.
+
+    `{spec: …}` is a whole model already, and everything else an overlay.
+    """
+    fields = set(ModelSpec.__dataclass_fields__)  # type: ignore[attr-defined]
+    if "spec" in model:
+        base, known, name = ModelSpec.parse(model["spec"]), set[str](), "spec"
+    else:
+        name = str(model.get("family", "transformer"))
+        family = families.find(name)
+        known = set(inspect.signature(family).parameters)
+        base = family(**{k: v for k, v in {**facts, **model}.items() if k in known})
+    overlay = {k: v for k, v in model.items() if k not in known and k not in ("family", "spec")}
+    for key in overlay:
+        if key not in fields:
+            raise SpecError(f"no key 'model.{key}' in {name!r}" + offer(key, sorted(known | fields)))
+    return base.overlay(overlay) if overlay else base
+
+
+# -------------------------------------------------------------------------------------------------------- from files
+
+
+def shipped() -> dict[str, str]:
+    """The recipes that come with the package: name to text."""
+    folder = resources.files("regard.recipes")
+    found = {p.name[:-5]: p.read_text("utf-8") for p in folder.iterdir() if p.name.endswith(".yaml")}
+    return dict(sorted(found.items()))
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """A shipped recipe by name, or a YAML file by path, as plain data."""
+    here = shipped()
+    if name in here:
+        return parse_yaml(here[name], name)
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        try:
+            return parse_yaml(path.read_text("utf-8"), name)
+        except OSError as error:
+            raise DataError(f"cannot read the recipe {name}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name} is not UTF-8 (byte {error.start}); a recipe is a YAML text") from None
+    raise UnknownName("recipe", name, here)
+
+
+def parse_yaml(text: str, name: str) -> dict[str, Any]:
+    """YAML 1.2 as plain data."""
+    try:
+        value = YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        raise SpecError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(value, dict):
+        raise SpecError(f"{name} should be a mapping with task, data, model and train, got {type(value).__name__}")
+    return value
+
+
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Later layers over earlier ones, level by level. A part of another `kind` replaces what was there."""
+    out: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            old = out.get(key)
+            if isinstance(value, Mapping) and isinstance(old, dict):
+                other = "kind" in value and old.get("kind") not in (None, value["kind"])
+                out[key] = merged({} if other else old, value)
+            else:
+                out[key] = merged(value) if isinstance(value, Mapping) else value
+    return out
+
+
+def set_path(path: str, value: Any) -> dict[str, Any]:
+    """`train.steps` and 100 as nested data; text values are read as YAML (`--set train.ema=null`)."""
+    if isinstance(value, str):
+        value = YAML(typ="safe", pure=True).load(value)
+    if not all(path.split(".")):
+        raise SpecError(f"--set takes path=value, got the path {path!r}")
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return value  # type: ignore[no-any-return]

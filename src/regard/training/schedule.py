@@ -1,0 +1,151 @@
+"""Learning-rate schedules: the rate of every step as a pure function of its number.
+
+Steps are counted from 1, as in the formula of "Attention Is All You Need". A warm-up of `warmup` steps rises in a straight
+line and reaches the peak at step `warmup`; a schedule that falls to an end reaches its floor at the last step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import Field
+
+from regard.errors import SpecError
+from regard.registry import Table, kind_of
+from regard.spec import Count, Spec, spec
+
+SCHEDULES: Table[type[ScheduleSpec]] = Table("schedule")
+
+Steps = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Start = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Floor = Annotated[float, Field(ge=0, le=1)]
+"""The lowest rate, as a part of the peak."""
+Part = Annotated[float, Field(gt=0, le=1)]
+
+
+class ScheduleSpec(Spec):
+    """How the learning rate moves."""
+
+    table = SCHEDULES
+
+    def rate(self, step: int, *, total: int | None, width: int) -> float:
+        """The rate of step 1, 2, ... of `total` (None: open-ended) for a model of this width."""
+        raise NotImplementedError
+
+
+@spec
+class Paper(ScheduleSpec):
+    """Warm-up, then 1/√step, scaled by the model's width (Vaswani et al. 2017, equation 3)."""
+
+    factor: Rate = 1.0
+    warmup: Count = 4000
+
+    def rate(self, step: int, *, total: int | None, width: int) -> float:
+        rise = _counted(step) / (self.warmup * math.sqrt(self.warmup))
+        return self.factor / math.sqrt(width) * min(1 / math.sqrt(step), rise)
+
+
+@spec
+class InverseSqrt(ScheduleSpec):
+    """Warm-up from `start` to `peak`, then 1/√step: the paper's shape with the peak written down."""
+
+    peak: Rate = 5e-4
+    warmup: Count = 4000
+    start: Start = 0.0
+
+    def rate(self, step: int, *, total: int | None, width: int) -> float:
+        if _counted(step) < self.warmup:
+            return self.start + (self.peak - self.start) * step / self.warmup
+        return self.peak * math.sqrt(self.warmup / step)
+
+
+@spec
+class Constant(ScheduleSpec):
+    """Warm-up, then always `peak`."""
+
+    peak: Rate = 5e-4
+    warmup: Steps = 0
+
+    def rate(self, step: int, *, total: int | None, width: int) -> float:
+        return self.peak * _risen(step, self.warmup)
+
+
+@spec
+class Cosine(ScheduleSpec):
+    """Warm-up, then half a cosine from `peak` down to `floor` of it (Loshchilov & Hutter 2017, without restarts)."""
+
+    peak: Rate = 5e-4
+    warmup: Steps = 0
+    floor: Floor = 0.0
+
+    def rate(self, step: int, *, total: int | None, width: int) -> float:
+        fallen = _passed(step, self.warmup, _known(self, total, after=self.warmup))
+        left = 0.5 * (1 + math.cos(math.pi * fallen))
+        return self.peak * _risen(step, self.warmup) * (self.floor + (1 - self.floor) * left)
+
+
+@spec
+class Linear(ScheduleSpec):
+    """Warm-up, then a straight line from `peak` down to `floor` of it."""
+
+    peak: Rate = 5e-4
+    warmup: Steps = 0
+    floor: Floor = 0.0
+
+    def rate(self, step: int, *, total: int | None, width: int) -> float:
+        fallen = _passed(step, self.warmup, _known(self, total, after=self.warmup))
+        return self.peak * _risen(step, self.warmup) * (1 - (1 - self.floor) * fallen)
+
+
+@spec
+class Wsd(ScheduleSpec):
+    """Warm-up, stable, decay: `peak` until the last `decay` of all steps, then a straight line (Hu et al. 2024)."""
+
+    peak: Rate = 5e-4
+    warmup: Steps = 0
+    decay: Part = 0.2
+    floor: Floor = 0.0
+
+    def rate(self, step: int, *, total: int | None, width: int) -> float:
+        total = _known(self, total, after=self.warmup)
+        turn = total - max(1, round(self.decay * total))
+        if turn < self.warmup:
+            raise SpecError(
+                f"schedule 'wsd' cannot warm up for {self.warmup} steps and decay over {self.decay:g} of {total}: "
+                "together they are more than all steps; shorten one"
+            )
+        return self.peak * _risen(step, self.warmup) * (1 - (1 - self.floor) * _passed(step, turn, total))
+
+
+SCHEDULES.add(Paper, InverseSqrt, Cosine, Linear, Wsd, Constant)
+
+
+def _counted(step: int) -> int:
+    if step < 1:
+        raise SpecError(f"steps are counted from 1, got step {step}")
+    return step
+
+
+def _risen(step: int, warmup: int) -> float:
+    """How much of the warm-up is done, up to 1."""
+    return min(1.0, _counted(step) / max(1, warmup))
+
+
+def _passed(step: int, begin: int, end: int) -> float:
+    """How far step lies between two others, 0 to 1."""
+    return min(1.0, max(0.0, (step - begin) / max(1, end - begin)))
+
+
+def _known(schedule: ScheduleSpec, total: int | None, *, after: int) -> int:
+    """The number of steps, which a falling schedule must know and which must outlast the warm-up."""
+    kind = kind_of(type(schedule))
+    if total is None:
+        raise SpecError(
+            f"schedule {kind!r} must know how many steps there will be; give the number of steps, "
+            "or use 'inverse_sqrt' or 'constant'"
+        )
+    if total <= after:
+        raise SpecError(f"schedule {kind!r} warms up for {after} steps, but there are only {total}; set 'warmup' lower")
+    return total

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.nn.coords import PAD, Coords
+
+counts = st.lists(st.integers(0, 6), min_size=1, max_size=4)
+
+
+def facts(at: Coords) -> tuple[list[list[int]], int | None, bool]:
+    return at.pos.tolist(), at.first, at.padded
+
+
+def honest(at: Coords) -> bool:
+    """Whether the facts that travel with the tensors are true of them."""
+    if not at.padded and not bool(at.kept.all()):
+        return False
+    if at.first is None:
+        return True
+    row = torch.arange(at.first, at.first + at.n)
+    ends = at.kept.sum(1, keepdim=True)
+    wanted = torch.where(torch.arange(at.n) < ends, row, PAD)
+    return bool((at.pos == wanted).all()) and (at.n == 0 or bool(at.kept[:, 0].all()))
+
+
+def test_a_span_is_one_row_for_all() -> None:
+    assert facts(Coords.span(3, 5)) == ([[5, 6, 7]], 5, False)
+
+
+def test_lengths_pad_at_the_right() -> None:
+    at = Coords.lengths([4, 2])
+    assert facts(at) == ([[0, 1, 2, 3], [0, 1, -1, -1]], 0, True)
+    assert at.contiguous
+    assert not at.packed
+    assert at.kept.tolist() == [[True] * 4, [True, True, False, False]]
+
+
+def test_lengths_pad_at_the_left() -> None:
+    assert facts(Coords.lengths([2, 4], left=True)) == ([[-1, -1, 0, 1], [0, 1, 2, 3]], None, True)
+
+
+def test_equal_lengths_need_no_padding() -> None:
+    assert facts(Coords.lengths([3, 3], left=True)) == ([[0, 1, 2]], 0, False)
+
+
+def test_an_empty_row_is_not_contiguous() -> None:
+    assert facts(Coords.lengths([2, 0])) == ([[0, 1], [-1, -1]], None, True)
+
+
+def test_documents_start_again_at_zero() -> None:
+    at = Coords.documents([[3, 2], [4]])
+    assert facts(at) == ([[0, 1, 2, 0, 1], [0, 1, 2, 3, -1]], None, True)
+    assert at.doc is not None
+    assert at.doc.tolist() == [[0, 0, 0, 1, 1], [0, 0, 0, 0, -1]]
+    assert at.packed
+
+
+def test_extending_without_a_gap_stays_contiguous() -> None:
+    assert facts(Coords.span(2).extend(Coords.span(2, 2))) == ([[0, 1, 2, 3]], 0, False)
+    assert Coords.span(2).extend(Coords.span(2, 3)).first is None
+    assert Coords.lengths([2, 1]).extend(Coords.span(1, 2)).first is None
+
+
+def test_extending_nothing_gives_what_follows() -> None:
+    later = Coords.span(2, 7)
+    assert Coords.span(0).extend(later) is later
+
+
+def test_one_row_widens_to_meet_many() -> None:
+    at = Coords.span(1).extend(Coords(torch.tensor([[1], [4]])))
+    assert at.pos.tolist() == [[0, 1], [0, 4]]
+
+
+def test_documents_and_tags_are_joined_with_their_absence() -> None:
+    at = Coords(torch.tensor([[0]]), tag=torch.tensor([[1]])).extend(Coords(torch.tensor([[0]]), torch.tensor([[1]])))
+    assert at.doc is not None
+    assert at.tag is not None
+    assert (at.doc.tolist(), at.tag.tolist()) == ([[0, 1]], [[1, 0]])
+
+
+def test_select_repeats_and_reorders_rows() -> None:
+    at = Coords.documents([[2, 1], [3]]).select(torch.tensor([1, 1, 0]))
+    assert at.pos.tolist() == [[0, 1, 2], [0, 1, 2], [0, 1, 0]]
+    assert at.doc is not None
+    assert at.doc.tolist() == [[0, 0, 0], [0, 0, 0], [0, 0, 1]]
+
+
+def test_one_row_stands_for_all_after_select_too() -> None:
+    at = Coords.span(3)
+    assert at.select(torch.tensor([4, 2])) is at
+
+
+def test_last_of_a_padded_batch_is_no_longer_contiguous() -> None:
+    assert facts(Coords.span(5).last(2)) == ([[3, 4]], 3, False)
+    assert facts(Coords.span(2).last(5)) == ([[0, 1]], 0, False)
+    assert facts(Coords.lengths([3, 1]).last(2)) == ([[1, 2], [-1, -1]], None, True)
+
+
+@given(counts, st.booleans(), st.data())
+def test_what_travels_beside_the_tensors_is_true(lengths: list[int], left: bool, data: st.DataObject) -> None:
+    at = Coords.lengths(lengths, left=left)
+    n = data.draw(st.integers(0, at.n))
+    rows = torch.tensor(data.draw(st.lists(st.integers(0, at.rows - 1), min_size=1, max_size=5)))
+    later = data.draw(st.sampled_from([Coords.span(2, at.n), Coords.lengths([1] * (len(lengths) - 1) + [2])]))
+    for made in (at, at.cut(n), at.last(n), at.select(rows), at.extend(later), at.to("cpu")):
+        assert honest(made)
+    assert at.cut(n).pos.tolist() == at.pos[:, :n].tolist()
+    assert at.last(n).pos.tolist() == at.pos[:, at.n - n :].tolist()

@@ -1,0 +1,118 @@
+"""Norms, the feed-forward sublayer, embeddings and heads."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.errors import SpecError
+from regard.nn.context import Context
+from regard.nn.coords import Coords
+from regard.nn.embed import Tokens
+from regard.nn.feedforward import FeedForward
+from regard.nn.head import Vocab
+from regard.nn.mixer import Site
+from regard.nn.norm import LayerNorm, RMSNorm
+from regard.nn.position import Rotary, Sinusoidal, sinusoid
+
+SITE = Site("embed", width=8, length=16)
+X = torch.linspace(-3, 5, 2 * 3 * 8, dtype=torch.double).view(2, 3, 8).sin() * 4
+AT = Coords.span(3)
+
+
+class TestNorms:
+    def test_layer_norm_is_its_formula(self) -> None:
+        norm = LayerNorm(eps=0.1).build(8).double()
+        torch.nn.init.normal_(norm.weight)
+        torch.nn.init.normal_(norm.bias)
+        centred = X - X.mean(-1, keepdim=True)
+        wanted = centred / (centred.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight + norm.bias
+        torch.testing.assert_close(norm(X), wanted)
+
+    def test_rms_norm_is_its_formula(self) -> None:
+        norm = RMSNorm(eps=0.1).build(8).double()
+        torch.nn.init.normal_(norm.weight)
+        torch.testing.assert_close(norm(X), X / (X.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight)
+
+    def test_names_of_their_parameters(self) -> None:
+        made = [LayerNorm().build(8), LayerNorm(bias=False).build(8), RMSNorm().build(8)]
+        assert [[n for n, _ in m.named_parameters()] for m in made] == [["weight", "bias"], ["weight"], ["weight"]]
+
+
+class TestFeedForward:
+    @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
+    @pytest.mark.parametrize("gated", [False, True])
+    @pytest.mark.parametrize("bias", [False, True])
+    def test_is_its_formula(self, activation: str, gated: bool, bias: bool) -> None:
+        layer = FeedForward(5, activation, gated, bias).build(SITE).double()
+        act = {
+            "relu": lambda x: x.clamp(min=0),
+            "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
+            "gelu_tanh": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+            "silu": lambda x: x * torch.sigmoid(x),
+        }[activation]
+        state = layer.state_dict()
+        wanted_names = {f"{n}.{p}" for n in ("up", "down", *(["gate"] * gated)) for p in ("weight", *(["bias"] * bias))}
+        assert set(state) == wanted_names
+
+        def linear(name: str, x: torch.Tensor) -> torch.Tensor:
+            return x @ state[f"{name}.weight"].T + state.get(f"{name}.bias", 0)
+
+        hidden = act(linear("gate", X)) * linear("up", X) if gated else act(linear("up", X))
+        out, state_ = layer(X, Context(AT))
+        torch.testing.assert_close(out, linear("down", hidden))
+        assert state_ is None
+
+    def test_an_unknown_activation(self) -> None:
+        with pytest.raises(SpecError, match=r"^no activation 'gelo'; did you mean 'gelu'\?"):
+            FeedForward(5, "gelo")
+
+
+class TestTokens:
+    ids = torch.tensor([[1, 2, 3], [3, 0, 1]])
+
+    def test_scale_before_the_position_joins_and_normalise_after(self) -> None:
+        made = Tokens(5, Sinusoidal(), scaled=True, norm=LayerNorm()).build(SITE).double()
+        torch.nn.init.normal_(made.weight)
+        x = made.weight[self.ids] * math.sqrt(8) + sinusoid(torch.arange(3), 8, "pairs", torch.double)
+        torch.testing.assert_close(made(self.ids, AT), F.layer_norm(x, (8,)))
+
+    def test_alone_are_rows_of_a_table(self) -> None:
+        made = Tokens(5).build(SITE)
+        torch.nn.init.normal_(made.weight)
+        assert torch.equal(made(self.ids, AT), made.weight[self.ids])
+
+    def test_a_position_that_acts_on_attention_is_refused(self) -> None:
+        said = r"^position 'rotary' acts on attention; write it in the stack or mixer, not in embed$"
+        with pytest.raises(SpecError, match=said):
+            Tokens(5, Rotary()).build(SITE)
+
+    def test_dropout_in_training_only(self) -> None:
+        made = Tokens(5, dropout=0.5).build(SITE)
+        torch.nn.init.ones_(made.weight)
+        assert set(made(self.ids, AT).unique().tolist()) == {0, 2}
+        assert set(made.eval()(self.ids, AT).unique().tolist()) == {1}
+
+
+class TestVocab:
+    table = torch.randn(5, 8, dtype=torch.double, generator=torch.Generator().manual_seed(1))
+    target = torch.tensor([[1, -100, 3], [0, 0, 4]])
+
+    @pytest.mark.parametrize(
+        "spec", [Vocab(), Vocab(bias=True), Vocab(tied=False), Vocab(scale=0.3), Vocab(False, True, 0.5)]
+    )
+    def test_logits_and_loss_agree(self, spec: Vocab) -> None:
+        head = spec.build(SITE, 5).double()
+        for parameter in head.parameters():
+            torch.nn.init.normal_(parameter)
+        assert (head.weight is None) == spec.tied
+        weight = self.table if head.weight is None else head.weight
+        logits = head(X, self.table)
+        torch.testing.assert_close(logits, X * spec.scale @ weight.T + (0 if head.bias is None else head.bias))
+        loss, plain = head.loss(X, self.table, self.target, 0.1)
+        flat = logits.flatten(0, 1), self.target.flatten()
+        torch.testing.assert_close(loss, F.cross_entropy(*flat, label_smoothing=0.1, reduction="sum"))
+        torch.testing.assert_close(plain, F.cross_entropy(*flat, reduction="sum"))

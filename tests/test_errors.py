@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard import errors
+from regard.errors import Interrupted, RegardError, SpecError, UnknownName, offer
+
+
+def all_errors(root: type[Exception]) -> list[type[Exception]]:
+    return [root] + [e for child in root.__subclasses__() for e in all_errors(child)]
+
+
+def own_errors() -> list[type[Exception]]:
+    return [e for e in all_errors(RegardError) if e.__module__ == "regard.errors"]
+
+
+def test_the_tree_drawn_in_the_docstring_is_the_tree() -> None:
+    drawn = dict(re.findall(r"(\w+)\s{2,}(\d+)  ", errors.__doc__ or ""))
+    assert set(drawn) == {e.__name__ for e in own_errors()}
+    for error in own_errors():
+        code = Interrupted("stopped").exit_code if error is Interrupted else error.exit_code  # type: ignore[attr-defined]
+        assert code == int(drawn[error.__name__]), error.__name__
+
+
+@pytest.mark.parametrize(("signal", "code"), [(2, 130), (15, 143)])
+def test_interrupted_exits_as_shells_expect(signal: int, code: int) -> None:
+    assert Interrupted("stopped", signal).exit_code == code
+
+
+def test_a_spec_error_is_a_value_error() -> None:
+    assert issubclass(SpecError, ValueError)  # so that pydantic gathers it with the other faults of a spec
+
+
+def test_unknown_name_offers_the_nearest() -> None:
+    error = UnknownName("mixer", "linformr", ["full", "linformer"])
+    assert str(error) == "no mixer 'linformr'; did you mean 'linformer'?"
+    assert (error.name, error.known) == ("linformr", ("full", "linformer"))
+
+
+def test_unknown_name_lists_all_when_none_is_near() -> None:
+    assert str(UnknownName("mixer", "zzz", ["full", "local"])) == "no mixer 'zzz'; there is full, local"
+
+
+def test_unknown_name_among_none() -> None:
+    assert str(UnknownName("mixer", "full", [])) == "no mixer 'full'"
+
+
+def test_offer_ignores_case_but_keeps_it() -> None:
+    assert offer("ALIBI", ["ALiBi", "rotary"]) == "; did you mean 'ALiBi'?"
+
+
+@given(st.text(), st.lists(st.text()))
+def test_offer_takes_any_text(name: str, known: list[str]) -> None:
+    end = offer(name, known)
+    assert end == "" if not known else end.startswith("; ")

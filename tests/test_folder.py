@@ -1,0 +1,319 @@
+"""Model folders: whole or not there, and never trusted further than they can be checked."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.errors import CheckpointError, DiskFull, RegardError, SpecError
+from regard.folder import MANIFEST, MANIFEST_LIMIT, pack, read_folder, read_tensors, write_folder
+from tests.faulty import Memory, PowerCut
+
+OLD = {"config.json": b'{"a": 1}', "model.safetensors": pack({"w": torch.ones(2)}), "README.md": b"old"}
+NEW = {"config.json": b'{"a": 2}', "model.safetensors": pack({"w": torch.zeros(3)}), "card.md": b"new"}
+BEST = Path("/run/best")
+
+
+def written(storage: Memory, files: dict[str, bytes]) -> Memory:
+    write_folder(BEST, files, storage=storage)
+    return storage
+
+
+# Writing.
+
+
+def test_round_trip_on_disk(tmp_path: Path) -> None:
+    write_folder(tmp_path / "a" / "best", OLD)
+    folder = read_folder(tmp_path / "a" / "best")
+    assert folder.files == OLD
+    assert folder["README.md"] == b"old"
+    assert "README.md" in folder
+    assert "card.md" not in folder
+    assert folder.json("config.json") == {"a": 1}
+    assert torch.equal(folder.tensors()["w"], torch.ones(2))
+    write_folder(str(tmp_path / "a" / "best"), NEW)
+    assert read_folder(str(tmp_path / "a" / "best")).files == NEW
+    assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["best"]
+
+
+def test_a_folder_can_be_moved(tmp_path: Path) -> None:
+    write_folder(tmp_path / "best", OLD)
+    (tmp_path / "best").rename(tmp_path / "mine")
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    assert read_folder(tmp_path / "mine").files == read_folder(tmp_path / "link").files == OLD
+
+
+def test_the_manifest_says_size_and_hash(tmp_path: Path) -> None:
+    write_folder(tmp_path / "best", {"b": b"", "a": b"abc"})
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    files = json.loads((tmp_path / "best" / MANIFEST).read_text())["files"]
+    assert files["a"] == {"size": 3, "sha256": digest}
+    assert list(files) == ["a", "b"]
+
+
+def test_an_empty_folder_is_filled_in_place(tmp_path: Path) -> None:
+    (tmp_path / "best").mkdir()
+    write_folder(tmp_path / "best", OLD)
+    assert read_folder(tmp_path / "best").files == OLD
+
+
+def test_a_folder_with_anything_else_in_it_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("years of work")
+    with pytest.raises(SpecError, match=r"holds thesis.tex, which we did not write; move it or choose another folder"):
+        write_folder(tmp_path / "home", NEW)
+    write_folder(tmp_path / "best", OLD)
+    (tmp_path / "best" / "notes").mkdir()
+    with pytest.raises(SpecError, match="holds notes, which we did not write"):
+        write_folder(tmp_path / "best", NEW)
+    assert read_folder(tmp_path / "best").files == OLD  # surplus names do not hurt a reader
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"cannot write file in .*; a file stands where a folder should be"):
+        write_folder(tmp_path / "file", NEW)
+
+
+def test_a_power_cut_leaves_the_old_or_the_new_one() -> None:
+    before, cut, done, seen = written(Memory(), OLD), 0, False, []
+    while not done:
+        storage = before.copy()
+        storage.cut = cut
+        try:
+            written(storage, NEW)
+            done = True
+        except PowerCut:
+            cut += 1
+        for disk in storage.after_power_cut():
+            found = read_folder(BEST, storage=disk).files
+            assert found in ((NEW,) if done else (OLD, NEW))
+            assert read_folder(BEST, storage=written(disk, OLD)).files == OLD
+            assert disk.list(BEST.parent) == ["best"]
+            seen.append(found == NEW)
+    assert set(seen) == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "words"),
+    [
+        (errno.ENOSPC, DiskFull, "no room to write best in /run .* needed"),
+        (errno.EIO, CheckpointError, r"cannot write best in /run \(Input/output error\)|cannot be read"),
+        (errno.EACCES, CheckpointError, r"cannot write best in /run \(Permission denied\); you lack the permission"),
+    ],
+)
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_failing_call_costs_nothing(number: int, error: type[Exception], words: str, lasting: bool) -> None:
+    before = written(Memory(), OLD)
+    for at in range(len(written(before.copy(), NEW).calls)):
+        storage = before.copy()
+        storage.fault = lambda n, call: number if n == at or (lasting and n > at) else None  # noqa: B023
+        with pytest.raises(error, match=words):
+            written(storage, NEW)
+        for disk in (storage.copy(), *storage.after_power_cut()):
+            assert read_folder(BEST, storage=disk).files in (OLD, NEW)
+
+
+def test_a_folder_replaced_while_it_is_read_is_read_again() -> None:
+    class Busy(Memory):
+        swapped = False
+
+        def read(self, path: Path, limit: int) -> bytes:
+            if path.name != MANIFEST and not self.swapped:
+                self.swapped = True
+                written(self, NEW)
+            return super().read(path, limit)
+
+    busy = Busy()
+    busy.root = written(Memory(), OLD).root
+    assert read_folder(BEST, storage=busy).files == NEW
+
+
+# Reading what somebody else may have made.
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "m", OLD)
+    return tmp_path / "m"
+
+
+def relist(model: Path, change: Callable[[dict[str, object]], object]) -> None:
+    manifest = json.loads((model / MANIFEST).read_text())
+    change(manifest["files"])
+    (model / MANIFEST).write_text(json.dumps(manifest))
+
+
+def test_all_faults_are_in_one_message(model: Path) -> None:
+    (model / "README.md").unlink()
+    (model / "config.json").write_bytes(b'{"a": 2}')
+    (model / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(CheckpointError) as caught:
+        read_folder(model)
+    size = len(OLD["model.safetensors"])
+    assert str(caught.value) == (
+        f"{model} is damaged: README.md is missing; config.json is not what was written (its SHA-256 differs); "
+        f"model.safetensors should have {size} bytes, has 5"
+    )
+    (model / "model.safetensors").write_bytes(OLD["model.safetensors"] * 2)
+    with pytest.raises(CheckpointError, match=f"model.safetensors should have {size} bytes, has more"):
+        read_folder(model)
+
+
+def test_links_pipes_and_folders_are_no_files(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_bytes(OLD["config.json"])
+    (model / "config.json").unlink()
+    (model / "config.json").symlink_to(tmp_path / "outside")
+    (model / "README.md").unlink()
+    os.mkfifo(model / "README.md")
+    (model / "model.safetensors").unlink()
+    (model / "model.safetensors").mkdir()
+    with pytest.raises(CheckpointError) as caught:
+        read_folder(model)
+    assert "config.json is a link, and links are not followed" in str(caught.value)
+    assert "README.md cannot be read (Not a regular file)" in str(caught.value)
+    assert "model.safetensors cannot be read (Not a regular file)" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "..", ".", "", "a/b", "a\\b", "a\0b"])
+def test_a_manifest_speaks_only_of_plain_files_beside_it(model: Path, name: str) -> None:
+    relist(model, lambda files: files.update({name: {"size": 0, "sha256": "0" * 64}}))
+    with pytest.raises(CheckpointError) as caught:
+        read_folder(model)
+    assert f"{MANIFEST} is refused: it names {name!r}, not plain files beside it" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        (b"", "it is not JSON"),
+        (b"\xff\xfe\xff", "it is not JSON"),
+        (b"[" * 100_000, "it is not JSON"),
+        (b"[]", "damaged"),
+        (b"{}", "files is missing"),
+        (b'{"files": {}, "run": "rm"}', "no key 'run'"),
+        (b'{"files": {"a": {"size": -1, "sha256": ""}}}', "size: input should be greater than or equal to 0"),
+        (b'{"files": {"a": {"size": 1e99, "sha256": "%s"}}}' % (b"0" * 64), "damaged"),
+        (b'{"files": {"%s": {"size": 1, "sha256": "%s"}}}' % (b"x" * 300, b"0" * 64), "File name too long"),
+        (b'{"files": {"config.json": {"size": 999999999999999, "sha256": "%s"}}}' % (b"0" * 64), "has 8"),
+        (b" " * (MANIFEST_LIMIT + 1), "no manifest of ours has over 1000000 bytes"),
+    ],
+)
+def test_a_strange_manifest_is_refused(model: Path, manifest: bytes, words: str) -> None:
+    (model / MANIFEST).write_bytes(manifest)
+    with pytest.raises(CheckpointError, match=words):
+        read_folder(model)
+
+
+def test_what_is_no_model_folder(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"there is no model folder .*/none"):
+        read_folder(tmp_path / "none")
+    with pytest.raises(SpecError, match=r"there is no model folder .*/none/deeper"):
+        read_folder(tmp_path / "none" / "deeper")
+    with pytest.raises(SpecError, match=r"README.md is a file; a model is a folder with a manifest.json"):
+        read_folder(model / "README.md")
+    (model / MANIFEST).unlink()
+    with pytest.raises(CheckpointError, match=r"has no manifest.json: it is not a model folder of ours, or was never"):
+        read_folder(model)
+    (model / MANIFEST).symlink_to("config.json")
+    with pytest.raises(CheckpointError, match=r"manifest.json is a link, and links are not followed"):
+        read_folder(model)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pkl", "model.pth", "last.ckpt"])
+def test_pickles_are_refused_with_the_reason(tmp_path: Path, name: str) -> None:
+    write_folder(tmp_path / "m", {"config.json": b"{}", name: b"\x80\x04."})
+    reason = "opening a pickle can run any code it names; save the weights as safetensors where you trust them"
+    with pytest.raises(CheckpointError) as caught:
+        read_folder(tmp_path / "m")
+    assert str(caught.value) == f"{tmp_path / 'm'} is refused: its weights are pickles ({name}); {reason}"
+    with pytest.raises(CheckpointError) as caught:
+        read_tensors(tmp_path / "m" / name)
+    assert str(caught.value) == f"{tmp_path / 'm' / name} is refused: {reason}"
+
+
+def test_a_pickle_beside_safetensors_is_only_ignored(model: Path) -> None:
+    (model / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    assert read_folder(model).files == OLD
+
+
+def test_asking_for_what_is_not_there(model: Path) -> None:
+    folder = read_folder(model)
+    with pytest.raises(CheckpointError, match=r"holds no tokenizer.json; there is README.md, config.json, model"):
+        folder["tokenizer.json"]
+    with pytest.raises(CheckpointError, match=r"README.md is damaged: it is not JSON"):
+        folder.json("README.md")
+    with pytest.raises(CheckpointError, match=r"README.md is damaged: it is not a safetensors file we can read"):
+        folder.tensors("README.md")
+
+
+# Tensors.
+
+
+def test_tensors_of_a_file_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(OLD["model.safetensors"])
+    (tmp_path / "model.safetensors").symlink_to("blob")
+    assert torch.equal(read_tensors(tmp_path / "model.safetensors")["w"], torch.ones(2))
+    with pytest.raises(CheckpointError, match=r"cannot read none.safetensors in .* \(No such file or directory\)"):
+        read_tensors(tmp_path / "none.safetensors")
+
+
+def one(dtype: str, shape: list[int], end: int) -> dict[str, object]:
+    return {"a": {"dtype": dtype, "shape": shape, "data_offsets": [0, end]}}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"1234567",
+        struct.pack("<Q", 2**60) + b"{}",  # a header that claims more than there is memory
+        struct.pack("<Q", 99_000_000) + b"{}",
+        one("F32", [2], 4),
+        one("F32", [2**62, 2**62], 4),
+        one("F32", [0, 2**62, 2**62], 0),
+        one("F32", [0, 2**63 + 5], 0),
+        one("F99", [1], 4),
+        one("F8_E8M0", [4], 4),
+        {"__metadata__": {"tied": "{"}},
+        {"__metadata__": {"tied": '{"a": "b"}'}},
+        {"__metadata__": {"tied": '{"a": {"b": 1}}'}},
+        {"__metadata__": {"tied": "[" * 9999}},
+        {"__metadata__": 3},
+    ],
+    ids=str,
+)
+def test_strange_tensors_are_refused(tmp_path: Path, data: bytes | dict[str, object]) -> None:
+    if isinstance(data, dict):
+        header = json.dumps(data).encode()
+        data = struct.pack("<Q", len(header)) + header + b"1234"[: 4 if b"4]" in header else 0]
+    (tmp_path / "m.safetensors").write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"m.safetensors is damaged: it is not a safetensors file we can read \("):
+        read_tensors(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_damage_to_tensors_is_an_error_or_other_tensors(tmp_path: Path, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    whole = bytearray(pack({"w": torch.ones(2, 3), "v": torch.arange(4)}))
+    for _ in range(200):
+        at = int(torch.randint(len(whole), (), generator=random))
+        broken = bytearray(whole)
+        broken[at] = int(torch.randint(256, (), generator=random))
+        (tmp_path / "m.safetensors").write_bytes(broken)
+        try:
+            read_tensors(tmp_path / "m.safetensors")
+        except RegardError as error:
+            assert "m.safetensors is damaged" in str(error)
+
+
+def test_torch_is_imported_only_for_tensors() -> None:
+    code = "import sys, regard.folder, regard.training.checkpoint, regard.training.schedule; assert 'torch' not in sys.modules"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -1,0 +1,195 @@
+"""The disk and its model in memory behave alike, and what the operating system says becomes plain words."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard.errors import CheckpointError, DiskFull
+from regard.storage import DISK, Disk, Storage, amount, explained, make_folder
+from tests.faulty import Memory, PowerCut
+
+Place = tuple[Storage, Path]
+
+
+@pytest.fixture(params=["disk", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "disk":
+        return DISK, tmp_path
+    memory = Memory()
+    make_folder(memory, Path("/run"))
+    return memory, Path("/run")
+
+
+def test_what_was_written_is_read_and_no_more_than_asked(place: Place) -> None:
+    storage, folder = place
+    storage.write(folder / "a", b"hello")
+    storage.sync(folder / "a")
+    assert storage.read(folder / "a", 100) == b"hello"
+    assert storage.read(folder / "a", 2) == b"he"
+    assert storage.read(folder / "a", 10**15) == b"hello"  # makes room for what is there, not for what was asked
+
+
+def test_names_are_listed_sorted_and_moved_whole(place: Place) -> None:
+    storage, folder = place
+    storage.mkdir(folder / "b")
+    storage.write(folder / "b" / "x", b"1")
+    storage.write(folder / "a", b"")
+    storage.sync(folder)
+    assert storage.list(folder) == ["a", "b"]
+    storage.rename(folder / "b", folder / "c")
+    assert storage.list(folder) == ["a", "c"]
+    assert storage.read(folder / "c" / "x", 9) == b"1"
+    storage.remove(folder / "c")
+    storage.remove(folder / "a")
+    assert storage.list(folder) == []
+    assert storage.free(folder / "not" / "there") > 0
+
+
+@pytest.mark.parametrize(
+    ("number", "act"),
+    [
+        (errno.ENOENT, lambda s, f: s.read(f / "none", 1)),
+        (errno.ENOENT, lambda s, f: s.list(f / "none")),
+        (errno.ENOENT, lambda s, f: s.rename(f / "none", f / "other")),
+        (errno.ENOENT, lambda s, f: s.remove(f / "none")),
+        (errno.ENOENT, lambda s, f: s.mkdir(f / "none" / "inner")),
+        (errno.ENOENT, lambda s, f: s.write(f / "none" / "inner", b"")),
+        (errno.EEXIST, lambda s, f: s.mkdir(f / "full")),
+        (errno.EEXIST, lambda s, f: s.write(f / "full" / "x", b"")),
+        (errno.ENOTDIR, lambda s, f: s.list(f / "full" / "x")),
+        (errno.ENOTEMPTY, lambda s, f: s.rename(f / "other", f / "full")),
+        (errno.EINVAL, lambda s, f: s.read(f / "full", 1)),
+    ],
+)
+def test_both_fail_alike(place: Place, number: int, act: Callable[[Storage, Path], object]) -> None:
+    storage, folder = place
+    storage.mkdir(folder / "full")
+    storage.mkdir(folder / "other")
+    storage.write(folder / "full" / "x", b"")
+    with pytest.raises(OSError) as caught:
+        act(storage, folder)
+    assert caught.value.errno == number
+
+
+def test_reading_follows_no_link_and_waits_for_no_pipe(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"secret")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError) as link:
+        DISK.read(tmp_path / "link", 9)
+    assert link.value.errno == errno.ELOOP
+    with pytest.raises(OSError, match="Not a regular file"):
+        DISK.read(tmp_path / "pipe", 9)
+
+
+def test_removing_a_link_leaves_what_it_points_to(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    DISK.remove(tmp_path / "link")
+    assert DISK.list(tmp_path) == ["target"]
+
+
+def test_a_file_system_without_folder_sync_is_fine_but_no_other_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(number: int) -> Callable[[int], None]:
+        def fsync(handle: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        return fsync
+
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setattr(os, "fsync", refuse(errno.EINVAL))
+    DISK.sync(tmp_path)
+    with pytest.raises(OSError):
+        DISK.sync(tmp_path / "file")
+    monkeypatch.setattr(os, "fsync", refuse(errno.EIO))
+    with pytest.raises(OSError):
+        DISK.sync(tmp_path)
+
+
+def test_folders_made_survive_a_power_cut() -> None:
+    memory = Memory()
+    make_folder(memory, Path("/a/b/c"))
+    make_folder(memory, Path("/a/b/c"))
+    assert [disk.files() for disk in memory.after_power_cut()] == [{"/": b"", "/a/": b"", "/a/b/": b"", "/a/b/c/": b""}]
+
+
+def test_make_folder_on_disk(tmp_path: Path) -> None:
+    make_folder(DISK, tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_the_model_forgets_what_was_not_synced() -> None:
+    memory = Memory()
+    memory.write(Path("/a"), b"1234")
+    left = [disk.files().get("/a") for disk in memory.after_power_cut()]
+    assert left == [None, b"", b"12", b"12\0\0", b"1234"]
+    memory.sync(Path("/a"))
+    assert [disk.files().get("/a") for disk in memory.after_power_cut()] == [None, b"1234"]
+    memory.sync(Path("/"))
+    assert [disk.files().get("/a") for disk in memory.after_power_cut()] == [b"1234"]
+    memory.rename(Path("/a"), Path("/b"))
+    assert [sorted(disk.root.now) for disk in memory.after_power_cut()] == [["a"], ["b"]]
+
+
+def test_the_model_stops_and_fails_where_told() -> None:
+    memory = Memory(cut=1, fault=lambda number, call: errno.EIO if call == "write" else None)
+    with pytest.raises(OSError):
+        memory.write(Path("/a"), b"1234")
+    assert memory.files()["/a"] == b"12"
+    with pytest.raises(PowerCut):
+        memory.sync(Path("/a"))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EACCES, "you lack the permission"),
+        (errno.EPERM, "you lack the permission"),
+        (errno.EROFS, "nothing can be written there"),
+        (errno.EIO, "the disk reports a fault"),
+        (errno.ENOTDIR, "a file stands where a folder should be"),
+        (errno.ENAMETOOLONG, "File name too long"),
+    ],
+)
+def test_errors_say_what_failed_where_and_what_to_do(number: int, words: str) -> None:
+    with pytest.raises(CheckpointError, match=words) as caught, explained("save step 3", Path("runs/x")):
+        raise OSError(number, os.strerror(number))
+    assert f"cannot save step 3 in runs/x ({os.strerror(number)})" in str(caught.value)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_says_how_much_is_needed_and_free(number: int) -> None:
+    with (
+        pytest.raises(DiskFull) as caught,
+        explained("save", Path("runs/x"), needed=2_000_000, storage=Memory(room=10)),
+    ):
+        raise OSError(number, os.strerror(number))
+    assert "no room to save in runs/x" in str(caught.value)
+    assert "2.0 MB needed, 10 bytes free; make room and run the same command again" in str(caught.value)
+
+
+def test_a_real_full_device_is_a_full_disk() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    with (
+        pytest.raises(DiskFull, match="No space left"),
+        explained("save", Path("/dev")),
+        Path("/dev/full").open("wb") as f,
+    ):
+        f.write(b"x" * 100_000)
+
+
+def test_amounts_read_well() -> None:
+    shown = [amount(n) for n in (0, 999, 1500, 999_949, 999_950, 104_900_000, 10**9, 10**13)]
+    assert shown == ["0 bytes", "999 bytes", "1.5 kB", "999.9 kB", "1.0 MB", "104.9 MB", "1.0 GB", "10.0 TB"]
+
+
+def test_free_space_is_never_an_error() -> None:
+    assert Disk().free(Path("/nonexistent/folder")) > 0

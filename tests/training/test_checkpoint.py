@@ -1,0 +1,387 @@
+"""A crash, a full disk or a flipped bit never costs the last completed checkpoint."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.errors import CheckpointError, DiskFull, SpecError
+from regard.folder import contents, pack, unpack, write_folder
+from regard.training.checkpoint import Checkpoints
+from tests.faulty import Bytes, Memory, Names, PowerCut
+
+HERE = Path("/run/checkpoints")
+
+
+def groups(step: int) -> dict[str, dict[str, Tensor]]:
+    return {"weights": {"w": torch.full((3,), float(step))}, "optimizer": {"m": torch.tensor([step, -step])}}
+
+
+def save(storage: Memory, *steps: int, keep: int = 2) -> Memory:
+    for step in steps:
+        Checkpoints(HERE, keep=keep, storage=storage).save(step, groups(step), {"epoch": step})
+    return storage
+
+
+def loaded_step(storage: Memory) -> int | None:
+    """The step a run would go on from, after making sure that all of it is what was saved."""
+    loaded = Checkpoints(HERE, storage=storage).load_newest()
+    if loaded is None:
+        return None
+    assert loaded.facts == {"epoch": loaded.step}
+    for name, tensors in groups(loaded.step).items():
+        for key, tensor in tensors.items():
+            assert torch.equal(loaded.groups[name][key], tensor)
+    return loaded.step
+
+
+# What is saved comes back.
+
+
+def test_round_trip_on_disk(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "x" / "checkpoints")
+    assert checkpoints.load_newest() is None
+    path = checkpoints.save(7, groups(7), {"best": 0.1, "name": "né", "order": [1, 2], "none": None})
+    assert sorted(p.name for p in path.iterdir()) == [
+        "facts.json",
+        "manifest.json",
+        "optimizer.safetensors",
+        "weights.safetensors",
+    ]
+    loaded = checkpoints.load_newest()
+    assert loaded is not None
+    assert loaded.step == 7
+    assert loaded.facts == {"best": 0.1, "name": "né", "order": [1, 2], "none": None}
+    assert torch.equal(loaded.groups["optimizer"]["m"], torch.tensor([7, -7]))
+    assert loaded.said == [f"going on from {path}"]
+
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+]
+
+
+@given(
+    dtype=st.sampled_from(DTYPES),
+    shape=st.lists(st.integers(0, 4), max_size=3),
+    seed=st.integers(0, 99),
+    turned=st.booleans(),
+)
+def test_any_tensor_comes_back_bit_for_bit(dtype: torch.dtype, shape: list[int], seed: int, turned: bool) -> None:
+    random = torch.Generator().manual_seed(seed)
+    tensor = torch.randint(0, 100, shape, generator=random).to(dtype)
+    tensor = tensor.transpose(0, -1) if turned and shape else tensor
+    back = unpack(pack({"x": tensor}), Path("x"))["x"]
+    assert back.dtype == dtype
+    assert torch.equal(back, tensor)
+
+
+def test_shared_memory_is_tied_again_or_copied() -> None:
+    whole = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4))
+    tensors = {"embed": whole, "head": whole.detach(), "rows": whole[1:], "flat": whole.view(-1), "turned": whole.T}
+    tensors |= {"none": torch.empty(0, 2), "nothing": torch.empty(0, 2), "spread": torch.ones(1).expand(5)}
+    data = pack(tensors)
+    back = unpack(data, Path("x"))
+    assert all(torch.equal(back[name], tensors[name]) for name in tensors)
+    assert back["head"] is back["embed"]
+    back["rows"].zero_()
+    assert torch.equal(back["embed"], whole)
+    assert pack(tensors) == data
+    assert len(pack({"a": whole, "b": whole})) < len(pack({"a": whole, "b": whole.clone()}))
+
+
+def test_special_floats_survive() -> None:
+    odd = torch.tensor([float("nan"), float("inf"), -0.0, 1e-45])
+    assert torch.equal(unpack(pack({"x": odd}), Path("x"))["x"].view(torch.int32), odd.view(torch.int32))
+
+
+# Which are kept.
+
+
+def test_the_newest_are_kept() -> None:
+    assert Checkpoints(HERE, storage=save(Memory(), 1, 2, 10, 100_000_000, keep=2)).steps() == [100_000_000, 10]
+    assert Checkpoints(HERE, storage=save(Memory(), 1, 2, 3, keep=1)).steps() == [3]
+    assert Checkpoints(HERE, storage=save(Memory(), 1, 2, 3, keep=9)).steps() == [3, 2, 1]
+
+
+def test_nothing_is_no_number_to_keep() -> None:
+    with pytest.raises(SpecError, match="at least 1 checkpoint must be kept, got keep=0"):
+        Checkpoints(HERE, keep=0)
+
+
+def test_an_older_one_goes_only_when_the_new_one_reads_back_well() -> None:
+    class Lossy(Memory):
+        def sync(self, path: Path) -> None:
+            super().sync(path)
+            node = self._node(path)
+            if path.name == "weights.safetensors" and isinstance(node, Bytes):
+                node.data = node.data[:-1] + b"?"
+
+    lossy = Lossy()
+    lossy.root = save(Memory(), 1).root
+    with pytest.raises(CheckpointError, match=r"step-00000002 is damaged: weights.safetensors is not what was written"):
+        save(lossy, 2, keep=1)
+    assert loaded_step(lossy.copy()) == 1
+
+
+def test_the_same_step_can_be_saved_again() -> None:
+    storage = save(Memory(), 3)
+    Checkpoints(HERE, storage=storage).save(3, {}, {"again": True})
+    loaded = Checkpoints(HERE, storage=storage).load_newest()
+    assert loaded is not None
+    assert loaded.facts == {"again": True}
+    assert storage.list(HERE) == ["step-00000003"]
+
+
+# The power may be cut before any operation, and whatever was not synced may be gone.
+
+
+def disks(
+    before: Memory, act: Callable[[Memory], object], make: type[Memory] = Memory
+) -> Iterator[tuple[bool, Memory]]:
+    """Every disk that a power cut during or right after `act` may leave, and whether `act` had returned."""
+    done, cut = False, 0
+    while not done:
+        storage = make(cut=cut)
+        storage.root = before.copy().root
+        try:
+            act(storage)
+            done = True
+        except PowerCut:
+            cut += 1
+        for disk in storage.after_power_cut():
+            yield done, disk
+
+
+@pytest.mark.parametrize(("before", "after", "keep"), [([1], 2, 1), ([1, 2], 3, 2), ([1], 1, 1), ([], 1, 1)])
+def test_a_power_cut_leaves_the_old_or_the_new_one(before: list[int], after: int, keep: int) -> None:
+    seen = set()
+    for done, disk in disks(save(Memory(), *before), lambda storage: save(storage, after, keep=keep)):
+        step = loaded_step(disk)
+        seen.add(step)
+        assert step == after or (not done and step == max(before, default=None))
+        assert not any(mark in name for name in disk.files() for mark in (".partial", ".previous", ".corrupt"))
+    assert seen == {max(before, default=None), after}
+
+
+def test_after_a_power_cut_the_run_goes_on() -> None:
+    for _, disk in disks(save(Memory(), 1), lambda storage: save(storage, 2, keep=1)):
+        assert loaded_step(disk) in (1, 2)
+        assert all(name.startswith("step-") for name in disk.list(HERE))
+        assert loaded_step(save(disk, 3, keep=1)) == 3
+        assert disk.list(HERE)[0].startswith("step-")
+
+
+def test_a_killed_process_leaves_no_half_removed_checkpoint() -> None:
+    before = save(Memory(), 1, 2)
+    for cut in range(len(save(before.copy(), 3, keep=1).calls)):
+        storage = before.copy()
+        storage.cut = cut
+        with pytest.raises(PowerCut):
+            save(storage, 3, keep=1)
+        left = storage.copy()  # all that was done, synced or not
+        for step in Checkpoints(HERE, storage=left).steps():
+            assert contents(HERE / f"step-{step:08d}", left)
+
+
+def test_a_power_cut_while_loading_loses_nothing() -> None:
+    for _, disk in disks(save(Memory(), 1), lambda storage: save(storage, 1, keep=1)):
+        for _, again in disks(disk, loaded_step):
+            assert loaded_step(again) == 1
+
+
+@pytest.mark.parametrize("forgotten", ["files", "folder", "parent"])
+def test_each_sync_is_needed(forgotten: str) -> None:
+    """The tests above can fail: leave out one kind of sync, and some power cut loses everything."""
+
+    class Careless(Memory):
+        def sync(self, path: Path) -> None:
+            what = "files" if path.suffix in (".safetensors", ".json") else "folder" if path != HERE else "parent"
+            if what != forgotten:
+                super().sync(path)
+
+    def lost(disk: Memory) -> bool:
+        try:
+            return loaded_step(disk) is None
+        except CheckpointError:
+            return True
+
+    act = lambda storage: save(storage, 2, keep=1)  # noqa: E731
+    assert any(lost(disk) for _, disk in disks(save(Memory(), 1), act, Careless))
+
+
+# Any call may fail.
+
+
+def faults(number: int, lasting: bool) -> Iterator[Memory]:
+    """A storage for every call of a save, on which that call fails, and with `lasting` all later ones that write."""
+    calls = save(save(Memory(), 1).copy(), 2, keep=1).calls
+    for at in range(len(calls)):
+        storage = save(Memory(), 1).copy()
+        spared = ("remove", "list", "read") if number == errno.ENOSPC else ()
+        storage.fault = lambda n, call: number if n == at or (lasting and n > at and call not in spared) else None  # noqa: B023
+        yield storage
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+@pytest.mark.parametrize(
+    ("number", "error", "words"),
+    [
+        (errno.ENOSPC, DiskFull, r"no room to .* in /run/checkpoints .*: .* needed, 1.2 kB free"),
+        (errno.EIO, CheckpointError, r"the disk reports a fault|cannot be read \(Input/output error\)"),
+        (errno.EACCES, CheckpointError, "you lack the permission"),
+    ],
+)
+def test_a_failing_call_is_reported_and_costs_nothing(
+    number: int, error: type[Exception], words: str, lasting: bool
+) -> None:
+    for storage in faults(number, lasting):
+        with pytest.raises(error, match=words):
+            save(storage, 2, keep=1)
+        assert loaded_step(storage.copy()) in (1, 2)
+        for disk in storage.after_power_cut():
+            assert loaded_step(disk) in (1, 2)
+
+
+def test_a_full_disk_is_cleaned_up_and_says_what_is_needed() -> None:
+    storage = save(Memory(), 1)
+    storage.fault = lambda number, call: errno.ENOSPC if call == "write" else None
+    with pytest.raises(DiskFull) as caught:
+        save(storage, 2)
+    assert storage.files() == save(Memory(), 1).files()
+    whole = save(Memory(), 2).files()
+    needed = sum(len(data) for data in whole.values())
+    assert (
+        f"no room to write step-00000002 in /run/checkpoints (No space left on device): {needed} bytes needed, 1.2 kB free"
+        in str(caught.value)
+    )
+
+
+def test_a_checkpoint_we_may_not_read_is_not_taken_for_damaged() -> None:
+    storage = save(Memory(), 1, 2)
+    storage.fault = lambda number, call: errno.EACCES if call == "read" else None
+    with pytest.raises(
+        CheckpointError, match=r"cannot read checkpoints in /run/checkpoints .*; you lack the permission"
+    ):
+        Checkpoints(HERE, storage=storage).load_newest()
+    assert loaded_step(storage.copy()) == 2
+
+
+def test_a_bad_sector_is_damage() -> None:
+    storage = save(Memory(), 1, 2)
+    first = len(storage.calls) + 3  # two lists, then the manifest, then the first file
+    storage.fault = lambda number, call: errno.EIO if number == first else None
+    assert loaded_step(storage) == 1
+    assert "step-00000002.corrupt" in storage.list(HERE)
+
+
+# Any bit may flip.
+
+
+def damaged() -> Iterator[tuple[str, Memory]]:
+    """Two checkpoints, the newer of which has one fault: a flipped bit, a missing end, an end too many, a missing file."""
+    newest = HERE / "step-00000002"
+    two = save(Memory(), 1, 2)
+    for name in two.list(newest):
+        size = len(two.read(newest / name, 10**6))
+        places = sorted({*range(0, size, max(1, size // 40)), *range(min(size, 10)), size - 1})
+        changes: list[tuple[str, Callable[[bytes], bytes]]] = [("longer", lambda data: data + b" ")]
+        for at in places:
+            changes.append((f"bit of byte {at}", lambda d, at=at: d[:at] + bytes([d[at] ^ 1 << at % 8]) + d[at + 1 :]))  # type: ignore[misc]
+        for at in places[::4]:
+            changes.append((f"cut at {at}", lambda d, at=at: d[:at]))  # type: ignore[misc]
+        for what, change in changes:
+            storage = two.copy()
+            file = storage._node(newest / name)
+            assert isinstance(file, Bytes)
+            if change(file.data).strip() != file.data:  # a blank after JSON changes nothing
+                file.data = change(file.data)
+                yield f"{name}: {what}", storage
+        storage = two.copy()
+        storage.remove(newest / name)
+        yield f"{name}: missing", storage
+
+
+def test_every_damage_is_seen_and_the_one_before_is_used() -> None:
+    count = 0
+    for what, storage in damaged():
+        loaded = Checkpoints(HERE, storage=storage).load_newest()
+        assert loaded is not None, what
+        assert loaded.step == 1, what
+        assert len(loaded.said) == 2, what
+        assert loaded.said[0].startswith("/run/checkpoints/step-00000002"), what
+        assert loaded.said[0].endswith("; set aside as step-00000002.corrupt")
+        assert loaded.said[1] == "going on from /run/checkpoints/step-00000001"
+        assert "step-00000002.corrupt" in storage.list(HERE)
+        assert loaded_step(storage) == 1
+        count += 1
+    assert count > 200
+
+
+def spoil(storage: Memory, step: int) -> None:
+    file = storage._node(HERE / f"step-{step:08d}" / "facts.json")
+    assert isinstance(file, Bytes)
+    file.data = b"?" + file.data[1:]
+
+
+def test_a_step_damaged_twice_is_set_aside_twice() -> None:
+    storage = save(Memory(), 1, 2)
+    for _ in range(3):
+        spoil(storage, 2)
+        assert loaded_step(storage) == 1
+        save(storage, 2)
+    corrupt = [name for name in storage.list(HERE) if name.endswith(".corrupt")]
+    assert corrupt == ["step-00000002.2.corrupt", "step-00000002.3.corrupt", "step-00000002.corrupt"]
+
+
+def test_a_run_with_only_damaged_checkpoints_never_starts_over_by_itself() -> None:
+    storage = save(Memory(), 1, 2)
+    spoil(storage, 1)
+    spoil(storage, 2)
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoints(HERE, storage=storage).load_newest()
+    assert "no checkpoint in /run/checkpoints can be used: " in str(caught.value)
+    for step in (1, 2):
+        fault = (
+            f"/run/checkpoints/step-0000000{step} is damaged: facts.json is not what was written (its SHA-256 differs)"
+        )
+        assert f"{fault}; set aside as step-0000000{step}.corrupt" in str(caught.value)
+    assert str(caught.value).endswith("Start over with --fresh")
+    with pytest.raises(
+        CheckpointError, match=r"only damaged ones are left \(step-00000001.corrupt, step-00000002.corrupt\)"
+    ):
+        Checkpoints(HERE, storage=storage).load_newest()
+
+
+@pytest.mark.parametrize("facts", [None, b"[]", b'{"step": 4}', json.dumps({"step": 3, "facts": {}}).encode()])
+def test_a_checkpoint_under_another_step_is_damaged(facts: bytes | None) -> None:
+    storage = save(Memory(), 1)
+    write_folder(HERE / "step-00000004", {"facts.json": facts} if facts else {}, storage=storage)
+    loaded = Checkpoints(HERE, storage=storage).load_newest()
+    assert loaded is not None
+    assert loaded.step == 1
+    assert "its facts.json does not speak of step 4" in loaded.said[0]
+
+
+def test_other_things_in_the_folder_are_left_alone() -> None:
+    storage = save(Memory(), 1)
+    storage.mkdir(HERE / "step-notes")
+    storage.write(HERE / ".step-notes.partial", b"mine")
+    assert loaded_step(save(storage, 2, 3, keep=1)) == 3
+    assert isinstance(storage._node(HERE / "step-notes"), Names)
+    assert storage.read(HERE / ".step-notes.partial", 9) == b"mine"

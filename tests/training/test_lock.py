@@ -1,0 +1,68 @@
+"""One writer a run, whatever happens to the writer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.errors import CheckpointError, RegardError
+from regard.training.lock import LOCK, RunLock
+
+HOLD = """
+import sys
+from regard.training.lock import RunLock
+with RunLock(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_writer_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+    with RunLock(tmp_path / "runs" / "x"), pytest.raises(RegardError) as caught, RunLock(tmp_path / "runs" / "x"):
+        pass
+    who = f"is being written by process {os.getpid()} on {socket.gethostname()}"
+    assert who in str(caught.value)
+    assert "wait until it ends, stop it, or choose another folder" in str(caught.value)
+
+
+def test_it_is_free_again_afterwards(tmp_path: Path) -> None:
+    for _ in range(2):
+        with RunLock(tmp_path):
+            pass
+    with pytest.raises(ZeroDivisionError), RunLock(tmp_path):
+        _ = 1 / 0
+    with RunLock(tmp_path):
+        pass
+
+
+def test_a_holder_that_has_not_signed_yet_is_another_process(tmp_path: Path) -> None:
+    with RunLock(tmp_path):
+        (tmp_path / LOCK).write_bytes(b"")
+        with pytest.raises(RegardError, match="being written by another process"), RunLock(tmp_path):
+            pass
+
+
+def test_a_file_where_the_run_should_be(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="a file stands where a folder should be"), RunLock(tmp_path / "x"):
+        pass
+
+
+def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    source = str(Path(__file__).parents[2] / "src")
+    environment = {**os.environ, "PYTHONPATH": source}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(RegardError, match=f"process {holder.pid} on "), RunLock(tmp_path):
+            pass
+        holder.kill()
+        holder.wait()
+        with RunLock(tmp_path):
+            assert (tmp_path / LOCK).read_text().startswith(f"process {os.getpid()} on ")
