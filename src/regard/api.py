@@ -52,7 +52,7 @@ class Model:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokeniser of what the model writes."""
-        return self.task.target  # type: ignore[attr-defined, no-any-return]
+        return self.task.target
 
     def run(self, inputs: Sequence[str], **options: Any) -> list[str]:
         """The best output for each input. Options are those of `Search` (`beam=5`, `sample=True`, …) and of the task."""
@@ -62,7 +62,7 @@ class Model:
         """All `n_best` outputs with their scores, best first; `others` join as an ensemble."""
         if isinstance(inputs, str):
             raise SpecError("run takes a list of texts, got one text; write model.run([text])")
-        fields = {f.name for f in dataclasses.fields(Search)}  # type: ignore[arg-type]
+        fields = {f.name for f in dataclasses.fields(Search)}
         search = Search.parse({**self.search.plain(), **{k: v for k, v in options.items() if k in fields}})
         rest = {k: v for k, v in options.items() if k not in fields}
         for other in others:
@@ -72,12 +72,12 @@ class Model:
 
     def score(self, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[float]:
         """log P(output | input) of each pair."""
-        return self.task.score(self.net, inputs, outputs, **options)  # type: ignore[attr-defined, no-any-return]
+        return self.task.score(self.net, inputs, outputs, **options)
 
     def attention(self, text: str, output: str | None = None, **options: Any) -> Attention:
         """Attention weights for one text and its output (the model's own unless given), by place, with token labels."""
         output = self.run([text], **options)[0] if output is None else output
-        weights, source, target = self.task.attention(self.net, text, output)  # type: ignore[attr-defined]
+        weights, source, target = self.task.attention(self.net, text, output)
         return Attention(weights, source, target)
 
     def to(self, device: str) -> Model:

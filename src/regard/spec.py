@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform
 
@@ -188,7 +189,7 @@ def _place(cls: type, loc: tuple[int | str, ...]) -> str:
 def _owner(cls: type, loc: tuple[int | str, ...]) -> type:
     """The spec class that a fault's place lies in, as far as annotations tell."""
     for key in loc:
-        found = next((f.type for f in dataclasses.fields(cls) if f.name == key), None)
+        found = typing.get_type_hints(cls).get(str(key))
         if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
             return cls
         cls = found

@@ -73,7 +73,13 @@ def _ours(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def their_generate(
-    model: MarianMTModel, sources: Sequence[Sequence[int]], *, extra: int, start: int, n_best: int = 1, **settings: object
+    model: MarianMTModel,
+    sources: Sequence[Sequence[int]],
+    *,
+    extra: int,
+    start: int,
+    n_best: int = 1,
+    **settings: object,
 ) -> list[list[Hypothesis]]:
     """What `model.generate` finds for each source, sources of equal length at once so that none is padded."""
     out: list[list[Hypothesis]] = [[] for _ in sources]

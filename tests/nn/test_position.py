@@ -89,6 +89,10 @@ class TestLearned:
         with pytest.raises(ShapeError, match=said):
             Learned(2).build(SITE).embed(torch.zeros(1, at.n, 12), at)
 
+    def test_leaves_no_negative_room(self) -> None:
+        with pytest.raises(SpecError, match=r"^shift: input should be greater than or equal to 0, got -1$"):
+            Learned(-1)
+
     def test_takes_all_it_has(self) -> None:
         Learned().build(SITE).embed(torch.zeros(1, 10, 12), Coords.span(10))
 
@@ -123,12 +127,13 @@ class TestRotary:
 
     @pytest.mark.parametrize("layout", ["pairs", "halves"])
     def test_products_depend_on_distance_alone(self, layout: str) -> None:
+        spec = Rotary(layout=layout)  # type: ignore[arg-type]
         q, k = torch.randn(2, 1, 1, 1, 6, dtype=torch.double).unbind()
         products = [
-            (self.turned(Rotary(layout=layout), q, Coords.span(1, a)) * self.turned(Rotary(layout=layout), k, Coords.span(1, b))).sum()  # type: ignore[arg-type]
+            float((self.turned(spec, q, Coords.span(1, a)) * self.turned(spec, k, Coords.span(1, b))).sum())
             for a, b in ((5, 2), (50, 47), (3, 0))
-        ]  # fmt: skip
-        assert products[0].item() == pytest.approx(products[1].item()) == pytest.approx(products[2].item())
+        ]
+        assert products == pytest.approx(products[:1] * 3)
 
     @pytest.mark.parametrize("layout", ["pairs", "halves"])
     def test_a_share_turns_and_the_rest_stays(self, layout: str) -> None:
@@ -138,6 +143,12 @@ class TestRotary:
         assert (out[:, :, 1:, :4] != x[:, :, 1:, :4]).all()
         small = Rotary(layout=layout).build(Site("", 8, 8, head_width=4))  # type: ignore[arg-type]
         assert torch.equal(out[..., :4], small.turn(x[..., :4], small.table(Coords.span(4))))
+
+    def test_refuses_what_cannot_turn(self) -> None:
+        with pytest.raises(SpecError, match=r"^share: input should be less than or equal to 1, got 1.5$"):
+            Rotary(share=1.5)
+        with pytest.raises(SpecError, match=r"^base: input should be greater than 0, got 0"):
+            Rotary(base=0)
 
 
 class TestALiBi:

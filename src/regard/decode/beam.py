@@ -5,7 +5,8 @@
     a sentence leaves when k are finished and its best running hypothesis, judged at its present length, beats none of them
 
 The rule is that of most toolkits (and of `transformers`, which the tests compare with); everything is done on tensors for all
-sentences at once, and a sentence that is done leaves the batch.
+sentences at once, and a sentence that is done leaves the batch. A hypothesis is its last token and a pointer to the place it
+came from; tokens are read off backwards, once, when its sentence leaves.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 from regard.decode.constrain import Constraint
 from regard.decode.search import Search
 from regard.decode.steps import Steps
+from regard.decode.top import top
 from regard.decode.walk import Hypothesis
 
 
@@ -32,93 +34,94 @@ def beam_search(
     constraints: Sequence[Constraint] = (),
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each sentence, best first. `steps` holds `search.beam` rows a sentence."""
-    k, device = search.beam, first.device
-    b, longest = limits.shape[0], int(limits.max()) if limits.numel() else 0
+    k, b, device = search.beam, limits.shape[0], first.device
+    longest = int(limits.max()) if b else 0
     out: list[list[Hypothesis]] = [[] for _ in range(b)]
     index = torch.arange(b, device=device)  # which sentence of the input each group of rows is
     running = torch.full((b, k), -torch.inf, dtype=torch.float64, device=device)
     running[:, 0] = 0.0  # all hypotheses are alike at first: only one may speak
-    written = torch.full((b, k, longest), eos, device=device)
-    done = Finished(b, k, longest, eos, device)
+    trail = torch.empty(b, longest, 2, k, dtype=torch.long, device=device)  # came from, wrote
+    done = Finished(b, k, device)
     last = first.repeat_interleave(k)
     for step in range(longest):
         log_probs = steps.advance(last.unsqueeze(1))
-        if constraints:
-            log_probs = log_probs.clone()
-            for constraint in constraints:
-                constraint.apply(log_probs)
-        b, v = index.shape[0], log_probs.shape[1]
-        total = running.unsqueeze(2) + log_probs.view(b, k, v)
-        best, where = total.view(b, k * v).topk(min(2 * k, k * v))
-        parent, token = where // v, where % v
-        grown = written.gather(1, parent.unsqueeze(2).expand(-1, -1, longest))
-        grown[:, :, step] = token
-        ends = (token == eos) | (step + 1 >= limits).unsqueeze(1)
-        done.add(grown[:, :k], best[:, :k], ends[:, :k], step + 1, search.divisor(step + 1))
+        for constraint in constraints:
+            constraint.apply(log_probs)
+        best, moves = continuations(running, log_probs, 2 * k)
+        ends = (moves[:, 1] == eos) | (step + 1 >= limits).unsqueeze(1)
+        divisor = search.divisor(step + 1)
+        done.add(best[:, :k], moves[:, :, :k], ends[:, :k], step + 1, divisor)
         running, going = best.masked_fill(ends, -torch.inf).topk(k)
-        stuck = running[:, 0] == -torch.inf  # nothing left that could go on
-        over = stuck | (done.full & (running[:, 0] / search.divisor(step + 1) <= done.worst))
-        written = grown.gather(1, going.unsqueeze(2).expand(-1, -1, longest))
-        last = token.gather(1, going).flatten()
-        parent = parent.gather(1, going)
+        moves = moves.gather(2, going.unsqueeze(1).expand(-1, 2, -1))
+        trail[index, step] = moves
+        over = running[:, 0] / divisor <= done.scores[:, -1]  # −inf on the left: nothing can go on
         stay = (~over).nonzero().squeeze(1)
-        if stay.numel() < b:
+        leaves = stay.shape[0] < index.shape[0]
+        if leaves:
             for i in over.nonzero().squeeze(1).tolist():
-                out[int(index[i])] = done.best(i, search.n_best)
-            if stay.numel() == 0:
-                return out
-            index, running, written, limits = index[stay], running[stay], written[stay], limits[stay]
+                sentence = int(index[i])
+                out[sentence] = done.best(i, search.n_best, trail[sentence].tolist(), eos)
+            if stay.shape[0] == 0:
+                break
+            index, running, moves, limits = index[stay], running[stay], moves[stay], limits[stay]
             done.select(stay)
-        base = (stay * k).unsqueeze(1)
-        rows = (base + parent[stay]).flatten()
-        last = last.view(b, k)[stay].flatten()
-        steps.select(rows, stay if stay.numel() < b else None)
+        rows = ((stay * k).unsqueeze(1) + moves[:, 0]).flatten()
+        last = moves[:, 1].flatten()
+        steps.select(rows, stay if leaves else None)
         for constraint in constraints:
             constraint.select(rows)
             constraint.wrote(last)
     return out
 
 
-class Finished:
-    """The k best finished hypotheses of each sentence so far."""
+def continuations(running: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The best `count` continuations of hypotheses with scores (b, k), given log-probabilities (b·k, v).
 
-    def __init__(self, b: int, k: int, longest: int, eos: int, device: torch.device) -> None:
-        self.eos = eos
+    Their scores, best first, and (b, 2, count) moves: which hypothesis each comes from, and the token it writes.
+    """
+    b = running.shape[0]
+    values, tokens = top(
+        log_probs, min(count, log_probs.shape[1])
+    )  # no hypothesis has more than `count` among the best
+    each = values.shape[1]
+    total = (running.view(-1, 1) + values).view(b, -1)
+    best, where = total.topk(min(count, total.shape[1]))
+    return best, torch.stack([where // each, tokens.view(b, -1).gather(1, where)], 1)
+
+
+class Finished:
+    """The k best finished hypotheses of each sentence so far: score, log-probability, and (came from, wrote, length)."""
+
+    def __init__(self, b: int, k: int, device: torch.device) -> None:
         self.scores = torch.full((b, k), -torch.inf, dtype=torch.float64, device=device)
         self.totals = self.scores.clone()
-        self.tokens = torch.full((b, k, longest), eos, device=device)
-        self.lengths = torch.zeros(b, k, dtype=torch.long, device=device)
+        self.ends = torch.zeros(b, 3, k, dtype=torch.long, device=device)
 
-    def add(self, tokens: Tensor, totals: Tensor, ends: Tensor, length: int, divisor: float) -> None:
+    def add(self, totals: Tensor, moves: Tensor, ends: Tensor, length: int, divisor: float) -> None:
         """Take in those that `ends` marks, if they are among the best."""
+        if not ends.any():
+            return
+        k = self.scores.shape[1]
         scores = torch.cat([self.scores, (totals / divisor).masked_fill(~ends, -torch.inf)], 1)
-        self.scores, order = scores.topk(self.scores.shape[1])
+        self.scores, order = scores.topk(k)
         self.totals = torch.cat([self.totals, totals], 1).gather(1, order)
-        self.lengths = torch.cat([self.lengths, torch.full_like(self.lengths[:, : totals.shape[1]], length)], 1).gather(
-            1, order
-        )
-        spread = order.unsqueeze(2).expand(-1, -1, self.tokens.shape[2])
-        self.tokens = torch.cat([self.tokens, tokens], 1).gather(1, spread)
-
-    @property
-    def full(self) -> Tensor:
-        return self.scores[:, -1] > -torch.inf
-
-    @property
-    def worst(self) -> Tensor:
-        return self.scores[:, -1]
+        new = torch.cat([moves, torch.full_like(moves[:, :1], length)], 1)
+        self.ends = torch.cat([self.ends, new], 2).gather(2, order.unsqueeze(1).expand(-1, 3, -1))
 
     def select(self, sentences: Tensor) -> None:
-        for name in ("scores", "totals", "tokens", "lengths"):
-            setattr(self, name, getattr(self, name).index_select(0, sentences))
+        self.scores, self.totals, self.ends = (t[sentences] for t in (self.scores, self.totals, self.ends))
 
-    def best(self, sentence: int, count: int) -> list[Hypothesis]:
-        """The best hypotheses of one sentence, without what never finished."""
+    def best(self, sentence: int, count: int, trail: list[list[list[int]]], eos: int) -> list[Hypothesis]:
+        """The best hypotheses of one sentence, without places that were never filled."""
         found = []
-        for j in range(count):
-            if self.scores[sentence, j] == -torch.inf:
+        scores, totals = self.scores[sentence].tolist(), self.totals[sentence].tolist()
+        for score, total, end in zip(scores[:count], totals, self.ends[sentence].T.tolist(), strict=False):
+            if score == -torch.inf:
                 break
-            tokens = self.tokens[sentence, j, : int(self.lengths[sentence, j])].tolist()
-            kept = tuple(t for t in tokens if t != self.eos)
-            found.append(Hypothesis(kept, float(self.totals[sentence, j]), float(self.scores[sentence, j])))
+            place, token, length = end
+            tokens = [] if token == eos else [token]
+            for came, wrote in reversed(trail[: length - 1]):
+                tokens.append(wrote[place])
+                place = came[place]
+            found.append(Hypothesis(tuple(reversed(tokens)), total, score))
         return found

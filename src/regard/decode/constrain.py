@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -27,33 +27,41 @@ class Constraint:
 class Banned(Constraint):
     """Tokens never written: padding, the start mark."""
 
-    def __init__(self, tokens: Sequence[int]) -> None:
-        self.tokens = list(tokens)
+    def __init__(self, tokens: Iterable[int], device: torch.device | str | None = None) -> None:
+        self.tokens = torch.tensor(sorted(set(tokens)), dtype=torch.long, device=device)
 
     def apply(self, log_probs: Tensor) -> None:
-        log_probs[:, self.tokens] = -torch.inf
+        log_probs.index_fill_(1, self.tokens, -torch.inf)
 
 
 class Prefix(Constraint):
-    """Each row begins with tokens given from outside; `forced` is (rows, t), −1 where a row is free."""
+    """Each row begins with tokens given from outside, even forbidden ones; where a row is free, `rest` decides.
 
-    def __init__(self, forced: Tensor) -> None:
-        self.forced, self.step = forced, 0
+    `forced` is (rows, t), −1 where a row is free.
+    """
+
+    def __init__(self, forced: Tensor, rest: Sequence[Constraint] = ()) -> None:
+        self.forced, self.rest, self.step = forced, rest, 0
 
     def apply(self, log_probs: Tensor) -> None:
-        if self.step >= self.forced.shape[1]:
-            return
         want = self.forced[:, self.step : self.step + 1]
-        held = torch.full_like(log_probs, -torch.inf).scatter_(
-            1, want.clamp(min=0), log_probs.gather(1, want.clamp(min=0))
-        )
-        log_probs.copy_(torch.where(want >= 0, held, log_probs))
+        at = want.clamp(min=0)
+        given = log_probs.gather(1, at)
+        for constraint in self.rest:
+            constraint.apply(log_probs)
+        if want.shape[1]:
+            held = torch.where(want < 0, log_probs.gather(1, at), given)
+            log_probs.masked_fill_(want >= 0, -torch.inf).scatter_(1, at, held)
 
     def wrote(self, tokens: Tensor) -> None:
         self.step += 1
+        for constraint in self.rest:
+            constraint.wrote(tokens)
 
     def select(self, rows: Tensor) -> None:
         self.forced = self.forced.index_select(0, rows)
+        for constraint in self.rest:
+            constraint.select(rows)
 
 
 class Guard(Constraint):

@@ -11,8 +11,9 @@ from regard.decode.beam import beam_search
 from regard.decode.constrain import Banned, Constraint, Guard, Prefix
 from regard.decode.sample import sampler
 from regard.decode.search import Search
-from regard.decode.steps import Steps
+from regard.decode.steps import Steps, log_probs
 from regard.decode.walk import Hypothesis, greedy, walk
+from regard.errors import DataError
 from regard.model.model import Net
 from regard.nn.coords import Coords
 
@@ -32,7 +33,12 @@ def generate(
     prefixes: Sequence[Sequence[int]] | None = None,
     tokens: int = TOKENS,
 ) -> list[list[Hypothesis]]:
-    """Decode every source (token ids, end mark included); the `n_best` hypotheses of each, in input order."""
+    """Decode every source (token ids, end mark included); the `n_best` hypotheses of each, in input order.
+
+    The start mark and padding are never written, nor is what is `banned`, unless a prefix says so; the end mark always may be.
+    """
+    if prefixes is not None and len(prefixes) != len(sources):
+        raise DataError(f"as many prefixes as sources are needed, got {len(prefixes)} for {len(sources)}")
     out: list[list[Hypothesis]] = [[] for _ in sources]
     width = 1 if search.sample else search.beam
     for indices in by_length([len(s) for s in sources], max(tokens // width, 1)):
@@ -72,11 +78,11 @@ def _batch(
     lengths = [len(s) for s in sources]
     b, k = len(sources), 1 if search.sample else search.beam
     limits = torch.tensor([search.limit(n) for n in lengths], device=device)
-    constraints: list[Constraint] = [Banned([bos, pad, *banned])]
+    constraints: list[Constraint] = [Banned({bos, pad, *banned} - {eos}, device)]
     if search.guard:
         constraints.append(Guard(torch.tensor(lengths, device=device).repeat_interleave(k)))
     if prefixes is not None:
-        constraints.append(Prefix(pad_rows(prefixes, -1, device).repeat_interleave(k, 0)))
+        constraints = [Prefix(pad_rows(prefixes, -1, device).repeat_interleave(k, 0), constraints)]
     with torch.no_grad():
         source = (pad_rows(sources, pad, device), Coords.lengths(lengths, device))
         steps = Steps(nets, source, rows=b, beam=k, capacity=int(limits.max()))
@@ -86,8 +92,8 @@ def _batch(
         order = torch.tensor(list(indices), device=device)
         draw = sampler(search) if search.sample else greedy
         found = walk(
-            steps, first, eos=eos, limits=limits, constraints=constraints,
-            choose=lambda log_probs, index, step: draw(log_probs, order[index], step),
+            steps, first, eos=eos, limits=limits, search=search, constraints=constraints,
+            choose=lambda given, index, step: draw(given, order[index], step),
         )  # fmt: skip
     return [[h] for h in found]
 
@@ -107,14 +113,14 @@ def score(
         rows, wanted = [sources[i] for i in indices], [targets[i] for i in indices]
         with torch.no_grad():
             source = (pad_rows(rows, pad, net.device), Coords.lengths([len(r) for r in rows], net.device))
-            given = pad_rows([[bos, *t[:-1]] for t in wanted], pad, net.device)
+            given = pad_rows([[bos, *t][: len(t)] for t in wanted], pad, net.device)
             at = Coords.lengths([len(t) for t in wanted], net.device)
-            log_probs = net.logits(net(given, at, source)).log_softmax(-1)
-            target = pad_rows(wanted, -1, net.device)
-            picked = log_probs.gather(2, target.clamp(min=0).unsqueeze(2)).squeeze(2)
-            totals = picked.to(torch.float64).masked_fill(target < 0, 0.0).sum(1)
-        for i, total in zip(indices, totals.tolist(), strict=True):
-            out[i] = total
+            stream = net(given, at, source)
+            for i, row, target in zip(indices, stream, wanted, strict=True):  # all logits at once would be large
+                picked = log_probs(net, row[: len(target)]).gather(
+                    1, torch.tensor(target, device=net.device).view(-1, 1)
+                )
+                out[i] = float(picked.to(torch.float64).sum())
     return out
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.decode.search import Search
@@ -40,17 +41,16 @@ def narrow(logits: Tensor, *, top_k: int = 0, top_p: float = 1.0, min_p: float =
     return probs
 
 
-def uniform(seed: int, index: np.ndarray, step: int) -> np.ndarray:
+def uniform(seed: int, index: NDArray[np.int64], step: int) -> NDArray[np.float64]:
     """Numbers in [0, 1), one an index, by mixing (seed, index, step) with splitmix64 (Steele et al. 2014)."""
     with np.errstate(over="ignore"):
         z = np.asarray(index, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         for word in (seed, step):
             z = _mix(z + np.uint64(word & 0xFFFFFFFFFFFFFFFF) + np.uint64(0x9E3779B97F4A7C15))
-    fraction: np.ndarray = (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return fraction
+    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _mix(z: np.ndarray) -> np.ndarray:
+def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

@@ -18,14 +18,14 @@ class Search(Spec):
     beam: Count = 4
     penalty: Literal["paper", "length", "none"] = "paper"
     """paper: ((5 + |Y|) / 6)^alpha (Wu et al. 2016); length: |Y|^alpha; none: 1. Scores are log P divided by it."""
-    alpha: float = 0.6
+    alpha: Annotated[float, Field(ge=-10, le=10)] = 0.6
     n_best: Count = 1
     extra: Annotated[int, Field(ge=0)] = 50
     """At most this many tokens more than the source has."""
     longest: Count | None = None
     """And never more than this many."""
     sample: bool = False
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    temperature: Annotated[float, Field(ge=0.001, le=1000)] = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0

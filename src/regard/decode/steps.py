@@ -16,6 +16,7 @@ from regard.errors import SpecError
 from regard.model.model import Net
 from regard.nn.context import Memory
 from regard.nn.coords import Coords
+from regard.nn.embed import EmbedSpec
 from regard.nn.state import State
 
 Source = tuple[Tensor, Coords]
@@ -32,33 +33,44 @@ class Steps:
     """An ensemble (of one, usually) in the middle of writing. Several models average their probabilities."""
 
     def __init__(self, nets: Sequence[Net], source: Source | None, *, rows: int, beam: int = 1, capacity: int) -> None:
-        vocabularies = {net.spec.embed.vocab for net in nets}
-        if len(vocabularies) > 1:
-            raise SpecError(f"models of an ensemble must share a vocabulary; these have {sorted(vocabularies)} tokens")
+        for side, of in (("target", [net.spec.embed for net in nets]), ("source", [_reads(net) for net in nets])):
+            sizes = {embed.vocab for embed in of}
+            if len(sizes) > 1:
+                raise SpecError(
+                    f"models of an ensemble must share a {side} vocabulary; these have {sorted(sizes)} tokens"
+                )
         self._at = Coords.span(0)
         self._runs = [
             _Run(net, None if source is None else net.encode(*source), net.start(rows * beam, capacity)) for net in nets
         ]
 
     def advance(self, tokens: Tensor, at: Coords | None = None) -> Tensor:
-        """Read tokens (rows, n) that follow those read so far; log-probabilities (rows, v) of what comes next."""
-        at = at or Coords.span(tokens.shape[1], first=self._read, device=tokens.device)
-        self._at = at
+        """Read tokens (rows, n) that follow those read so far; log-probabilities (rows, v) of what comes next.
+
+        What is returned is the caller's to change.
+        """
+        self._at = at = at or self._after(tokens)
         each = [self._log_probs(run, tokens, at) for run in self._runs]
         if len(each) == 1:
             return each[0]
         return torch.stack(each).logsumexp(0) - math.log(len(each))
 
+    def _after(self, tokens: Tensor) -> Coords:
+        """Where tokens stand that come right after those last read."""
+        read = self._at
+        if read.first is not None and not read.padded:
+            return Coords.span(tokens.shape[1], first=read.first + read.n, device=tokens.device)
+        return Coords(read.pos.amax(1, keepdim=True) + torch.arange(1, tokens.shape[1] + 1, device=tokens.device))
+
     def _log_probs(self, run: _Run, tokens: Tensor, at: Coords) -> Tensor:
         stream, state = run.net.decode(tokens, at, run.memory, run.state)
         assert state is not None
         run.state = state
-        last = _last_kept(stream, at)
-        logits = run.net.logits(last)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+        return log_probs(run.net, _last_kept(stream, at))
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
         """Go on with hypotheses `rows`; when sentences leave, `sentences` says which stay."""
+        self._at = self._at.select(rows)
         for run in self._runs:
             run.state = run.state.select(rows, sentences)
             if sentences is not None and run.memory is not None:
@@ -67,10 +79,15 @@ class Steps:
                 values = keys if memory.values is memory.keys else memory.values.index_select(0, sentences)
                 run.memory = Memory(keys, values, memory.at.select(sentences))
 
-    @property
-    def _read(self) -> int:
-        """How many tokens have been read, where all rows read alike."""
-        return 0 if self._at.first is None else self._at.first + self._at.n
+
+def log_probs(net: Net, stream: Tensor) -> Tensor:
+    """Log-probabilities of the tokens that follow, in float32 at least."""
+    logits = net.logits(stream)
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+
+
+def _reads(net: Net) -> EmbedSpec:
+    return net.spec.source or net.spec.embed
 
 
 def _last_kept(stream: Tensor, at: Coords) -> Tensor:

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from regard.decode.constrain import Constraint
+from regard.decode.search import Search
 from regard.decode.steps import Steps
+from regard.decode.top import top
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(log-probabilities (rows, v), each row's index in the input, step) -> tokens (rows,)."""
@@ -26,7 +28,7 @@ class Hypothesis:
 
 def greedy(log_probs: Tensor, index: Tensor, step: int) -> Tensor:
     """The likeliest token."""
-    return log_probs.argmax(-1)
+    return top(log_probs, 1)[1].squeeze(1)
 
 
 @torch.no_grad()
@@ -36,23 +38,22 @@ def walk(
     *,
     eos: int,
     limits: Tensor,
+    search: Search,
     choose: Choose = greedy,
     constraints: Sequence[Constraint] = (),
     log_probs: Tensor | None = None,
 ) -> list[Hypothesis]:
     """Write until each row's end mark or limit. `first` (rows,) is read before, unless `log_probs` say what follows."""
-    rows = first.shape[0]
-    device = first.device
+    rows, device = first.shape[0], first.device
     index = torch.arange(rows, device=device)
     written = torch.full((rows, int(limits.max()) if rows else 0), eos, device=device)
     lengths, totals = torch.zeros_like(index), torch.zeros(rows, dtype=torch.float64, device=device)
     last = first
     for step in range(written.shape[1]):
-        given = log_probs if log_probs is not None and step == 0 else steps.advance(last.unsqueeze(1))
-        allowed = given.clone() if constraints else given
+        given = log_probs.clone() if log_probs is not None and step == 0 else steps.advance(last.unsqueeze(1))
         for constraint in constraints:
-            constraint.apply(allowed)
-        last = choose(allowed, index, step)
+            constraint.apply(given)
+        last = choose(given, index, step)
         totals[index] += given.gather(1, last.unsqueeze(1)).squeeze(1).to(totals.dtype)
         written[index, step] = last
         lengths[index] = step + 1
@@ -67,6 +68,6 @@ def walk(
             for constraint in constraints:
                 constraint.select(on)
     return [
-        Hypothesis(tuple(t for t in row[:n] if t != eos), total, total)
+        Hypothesis(tuple(t for t in row[:n] if t != eos), total, total / search.divisor(n))
         for row, n, total in zip(written.tolist(), lengths.tolist(), totals.tolist(), strict=True)
     ]

@@ -12,7 +12,7 @@ from regard.errors import UnknownName
 if TYPE_CHECKING:
     from regard.model.spec import ModelSpec
 
-HELPERS = {"__init__", "sizes"}
+HELPERS = {"__init__", "size"}
 
 
 def names() -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.families.sizes import sized
+from regard.families.size import sized
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
 from regard.nn.body import Stack

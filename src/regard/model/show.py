@@ -46,7 +46,9 @@ def attention_plans(net: Net, n: int = 4) -> dict[str, str]:
     ids, at = torch.zeros(2, n, dtype=torch.long), Coords.lengths([n, n - 1])
     both = net.encoder is not None and net.decoder is not None
     with torch.random.fork_rng(devices=[]):
-        net.train()(ids.to(net.device), at.to(net.device), (ids.to(net.device), at.to(net.device)) if both else None, tape)
+        net.train()(
+            ids.to(net.device), at.to(net.device), (ids.to(net.device), at.to(net.device)) if both else None, tape
+        )
         net.train(was)
     return tape.plans
 

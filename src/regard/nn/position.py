@@ -13,9 +13,10 @@ its own.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from regard.errors import ShapeError, SpecError
@@ -120,7 +121,7 @@ class SinusoidalPosition(Position):
 class Learned(PositionSpec):
     """A learned vector a position, up to the model's length (`shift` leaves room in front, as RoBERTa does)."""
 
-    shift: int = 0
+    shift: Annotated[int, Field(ge=0)] = 0
     acts = frozenset[Act]({"embed"})
 
     def build(self, site: Site) -> Position:
@@ -154,9 +155,9 @@ class LearnedPosition(Position):
 class Rotary(PositionSpec):
     """Queries and keys turned by angles that grow with position (Su et al. 2021); `share` of each head turns."""
 
-    base: float = 10000.0
+    base: Annotated[float, Field(gt=0)] = 10000.0
     layout: Literal["halves", "pairs"] = "halves"
-    share: float = 1.0
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
     acts = frozenset[Act]({"turn"})
 
     def build(self, site: Site) -> Position:

@@ -109,8 +109,8 @@ class Parallel(WiringSpec):
 class Bare(WiringSpec):
     """f(x) alone: no residual, no norm."""
 
-    norm: None = None
     dropout: Share = 0.0
+    norm = None
     ends = False
 
     def norms(self, parts: tuple[str, ...]) -> tuple[str, ...]:

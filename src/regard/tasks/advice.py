@@ -37,7 +37,11 @@ def advise(pairs: Sequence[int], characters: int) -> Advice:
             "epochs": epochs,
             "tokens": batch,
             "optimizer": {"kind": "adamw"},
-            "schedule": {"kind": "wsd", "peak": 4e-3 if model["width"] <= 128 else 0.5 / model["width"], "warmup": warmup},
+            "schedule": {
+                "kind": "wsd",
+                "peak": 4e-3 if model["width"] <= 128 else 0.5 / model["width"],
+                "warmup": warmup,
+            },
         },
     }
     reasons = [

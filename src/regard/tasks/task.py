@@ -15,8 +15,10 @@ from regard.decode import Search
 from regard.model.model import Net
 from regard.registry import Table
 from regard.spec import Spec
+from regard.text import Tokenizer
 
-TASKS: Table[type[Task]] = Table("task")
+TASKS: Table[type[Any]] = Table("task")
+"""Classes that do what `Task` says."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +81,12 @@ class Task(Protocol):
     """Made from settings and raw data (`prepare`) for training, or from a model folder's files (`load`) for use."""
 
     Settings: ClassVar[type[Spec]]
+    """The spec of the recipe's `data` part."""
+    settings: Any
+    target: Tokenizer
+    """Of what the model writes."""
+
+    def __init__(self, settings: Any, *parts: Any) -> None: ...
 
     @classmethod
     def read(cls, settings: Any, seed: int) -> Raw:
@@ -111,6 +119,12 @@ class Task(Protocol):
 
     def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search, **options: Any) -> list[list[Output]]:
         """The outputs for each input, best first."""
+
+    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[float]:
+        """log P(output | input) of each pair."""
+
+    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+        """Attention weights (h, n, m) by place for one pair, with the tokens on both sides."""
 
     def trials(self, raw: Any) -> list[Trial]:
         """Raw examples as inputs to `run` and what should come out."""

@@ -1,4 +1,4 @@
-"""Translation in the wide sense: any text to any text, learned from pairs (dates to ISO, letters to sounds, English to German)."""
+"""Translation in the wide sense: any text to any text, learned from pairs (English to German, dates to ISO 8601)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
 
 
 @spec
-class Settings(Spec):
+class TranslateData(Spec):
     """The `data` part of a recipe. Pairs come from corpora, or are made by a generator."""
 
     train: tuple[Corpus, ...] = ()
@@ -69,9 +69,9 @@ class Encoded:
 class Translate:
     """Source and target text, one vocabulary for both or one for each."""
 
-    Settings = Settings
+    Settings = TranslateData
 
-    def __init__(self, settings: Settings, target: Tokenizer, source: Tokenizer | None = None) -> None:
+    def __init__(self, settings: TranslateData, target: Tokenizer, source: Tokenizer | None = None) -> None:
         self.settings, self.target, self.source = settings, target, source or target
         self.joint = source is None
 
@@ -82,7 +82,7 @@ class Translate:
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def read(cls, settings: Settings, seed: int) -> Raw:
+    def read(cls, settings: TranslateData, seed: int) -> Raw:
         if settings.generate is not None:
             train, valid = [settings.generate.pairs("train")], [settings.generate.pairs("valid")]
         elif settings.train:
@@ -100,11 +100,11 @@ class Translate:
         return Raw(train, valid, fingerprint(*train, *valid), facts, said)
 
     @classmethod
-    def advise(cls, settings: Settings, raw: Raw) -> Advice:
+    def advise(cls, settings: TranslateData, raw: Raw) -> Advice:
         return advise([len(p) for p in raw.train], sum(len(t) for p in raw.train for t in p.target))
 
     @classmethod
-    def prepare(cls, settings: Settings, raw: Raw) -> Self:
+    def prepare(cls, settings: TranslateData, raw: Raw) -> Self:
         tags = sorted({_mark(p.tag) for p in [*raw.train, *raw.valid] if p.tag})
         sources = [s for p in raw.train for s in p.source]
         targets = [t for p in raw.train for t in p.target]
@@ -114,7 +114,7 @@ class Translate:
         return cls(settings, target, Tokenizer.train(sources, settings.tokenizer, tags=tags))
 
     @classmethod
-    def load(cls, settings: Settings, files: Mapping[str, bytes]) -> Self:
+    def load(cls, settings: TranslateData, files: Mapping[str, bytes]) -> Self:
         source = Tokenizer.from_bytes(files[SOURCE], SOURCE) if SOURCE in files else None
         return cls(settings, Tokenizer.from_bytes(files[TARGET], TARGET), source)
 
@@ -134,15 +134,15 @@ class Translate:
             sources += [[*tag, *ids] for ids in self.source.encode_all(pairs.source)]
             targets += self.target.encode_all(pairs.target)
             groups += [group] * len(pairs)
-        source, target, group = Ragged.of(sources), Ragged.of(targets), np.asarray(groups)
+        source, target, corpus = Ragged.of(sources), Ragged.of(targets), np.asarray(groups)
         lengths = np.stack([source.lengths, target.lengths], 1) + 1
         short = np.flatnonzero((lengths <= self.settings.longest).all(1))
         if len(short) == 0:
             raise DataError(f"every pair has more than {self.settings.longest} tokens; raise data.longest")
         if len(raw) == 1:
             return Encoded(source.take(short), target.take(short), lengths[short])
-        shares = tuple(pairs.weight * float((group[short] == g).sum()) for g, pairs in enumerate(raw))
-        return Encoded(source.take(short), target.take(short), lengths[short], group[short], shares)
+        shares = tuple(pairs.weight * float((corpus[short] == g).sum()) for g, pairs in enumerate(raw))
+        return Encoded(source.take(short), target.take(short), lengths[short], corpus[short], shares)
 
     # ------------------------------------------------------------------------------------------------ to the model
 
@@ -194,7 +194,12 @@ class Translate:
         tape = Tape("*.weights")
         with torch.no_grad():
             ids, read = torch.tensor([given], device=net.device), torch.tensor([source], device=net.device)
-            net(ids, Coords.span(len(given), device=net.device), (read, Coords.span(len(source), device=net.device)), tape)
+            net(
+                ids,
+                Coords.span(len(given), device=net.device),
+                (read, Coords.span(len(source), device=net.device)),
+                tape,
+            )
         weights = {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}
         return weights, self.source.tokens(source), self.target.tokens(given)
 
@@ -217,4 +222,4 @@ def _at(side: Side) -> Coords:
     return Coords.lengths(side.lengths, side.ids.device)
 
 
-TASKS.add(Translate)  # type: ignore[type-abstract]
+TASKS.add(Translate)

@@ -1,5 +1,6 @@
 """Text to tokens and back, on the `tokenizers` library."""
 
+from regard.text.imports import from_sentencepiece, from_subword_nmt
 from regard.text.kinds import (
     TOKENIZERS,
     Bpe,
@@ -26,4 +27,6 @@ __all__ = [
     "TokenizerSpec",
     "Unigram",
     "Words",
+    "from_sentencepiece",
+    "from_subword_nmt",
 ]

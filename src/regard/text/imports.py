@@ -6,6 +6,7 @@ What is read becomes a tokenizer of the `tokenizers` library, so nothing of the 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,30 +15,36 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError
-from regard.text.kinds import BOS, EOS, PAD, ROLES, UNK
+from regard.text.kinds import BOS, EOS, PAD, ROLES, UNK, faults_as, fit
 from regard.text.tokenizer import TAG, Tokenizer, check_tags
 
 _END = "</w>"  # subword-nmt marks the last piece of a word
 _SPACE = "▁"  # SentencePiece marks the first
-_UNIGRAM, _BPE = 1, 2
+_UNIGRAM, _BPE = 1, 2  # these numbers, and the next, are those in SentencePiece's files
 _NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+_SPECIAL = (_UNKNOWN, _CONTROL, _USER)
+_MARKS = r"[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed]"  # Hebrew and Arabic vowels and the like
+_BETWEEN_MARKS = Regex(f"(?<={_MARKS})(?={_MARKS})")
+_JOINER = "\u034f"  # invisible; NFC leaves marks with a joiner between them in their order
 
 
-def from_subword_nmt(codes: str | Path, lines: Iterable[str] = (), tags: Sequence[str] = ()) -> Tokenizer:
-    """The tokenizer of a subword-nmt merge file; it knows the characters of the merges and of `lines`.
+def from_subword_nmt(codes: str | Path, lines: Iterable[str], tags: Sequence[str] = ()) -> Tokenizer:
+    """The tokenizer of a subword-nmt merge file, which is silent about characters it never joins: `lines` show them.
 
     Text should come as subword-nmt wants it, words and punctuation apart; runs of spaces count as one.
     """
     merges = _merges(Path(codes))
     letters = {c for pair in merges for part in pair for c in part.removesuffix(_END)}
-    letters.update(*lines)
+    for line in fit(lines):
+        letters.update(line)
     reserved = [*ROLES, *check_tags(tags)]
     pieces = [c + end for c in sorted(letters - {*" \r\n"}) for end in ("", _END)]
     pieces += ["".join(pair) for pair in merges]
     if twice := [piece for piece in pieces if piece in reserved]:
-        raise DataError(f"{codes} builds the piece {twice[0]!r}, which is a special token; remove its merge")
+        raise DataError(f"{codes} makes the piece {twice[0]!r}, which is a special token; remove its merge")
     ids = {piece: i for i, piece in enumerate(dict.fromkeys([*reserved, *pieces]))}
-    core = Core(models.BPE(vocab=ids, merges=merges, unk_token=UNK, end_of_word_suffix=_END))
+    with faults_as(CheckpointError, f"{codes} is not a merge file"):
+        core = Core(models.BPE(vocab=ids, merges=merges, unk_token=UNK, end_of_word_suffix=_END))
     core.normalizer = normalizers.Sequence(_single_spaces(ends=r"[ \r\n]+"))
     core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
     core.decoder = decoders.BPEDecoder(suffix=_END)
@@ -48,36 +55,27 @@ def from_subword_nmt(codes: str | Path, lines: Iterable[str] = (), tags: Sequenc
 def from_sentencepiece(path: str | Path, tags: Sequence[str] = ()) -> Tokenizer:
     """The tokenizer of a SentencePiece model (unigram or BPE): the same ids; roles and `tags` it lacks come at the end.
 
-    Control symbols become tags, and so do user-defined symbols that are spelled like one (`<2de>`).
+    Control symbols become tags, and so do user-defined symbols that are spelled like one (`<2de>`). Only letters that
+    carry several marks in an unusual order may be cut in another way than SentencePiece does.
     """
     model = _read_model(Path(path))
-    kind, names = model.trainer_spec.model_type, _names(model, path)
-    special = [
-        name for name, piece in zip(names, model.pieces, strict=True) if piece.type in (_UNKNOWN, _CONTROL, _USER)
-    ]
+    names = _names(model, path)
+    special = [name for name, piece in zip(names, model.pieces, strict=True) if piece.type in _SPECIAL]
     added = [*(role for role in ROLES if role not in special), *check_tags(tags)]
-    if twice := {*added}.intersection(names):
-        raise DataError(f"{path} already has a token {min(twice)!r}; choose another name for the tag")
-    scores = [piece.score if piece.type == _NORMAL else 0.0 for piece in model.pieces] + [0.0] * len(added)
-    names, special = [*names, *added], [*special, *added]
-    fallback = any(piece.type == _BYTE for piece in model.pieces)
-    if kind == _UNIGRAM:
-        core = Core(models.Unigram([*zip(names, scores, strict=True)], names.index(UNK), fallback))
+    names, special = names + added, special + added
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(
+            f"{path} has a piece {twice[0]!r}, and there can be only one; choose other tags, if it is a tag"
+        )
+    with faults_as(CheckpointError, f"{path} is a damaged SentencePiece model"):
+        core = Core(_unigram(model, names) if model.trainer_spec.model_type == _UNIGRAM else _bpe(model, names))
+        core.normalizer = normalizers.Sequence(_steps(model.normalizer_spec))
+    if model.trainer_spec.model_type == _UNIGRAM:
         core.pre_tokenizer = _apart([*special, *(piece.piece for piece in model.pieces if piece.type == _BYTE)])
-    else:
-        ids = {name: i for i, name in enumerate(names)}
-        merges = _merges_of([piece for piece in model.pieces if piece.type == _NORMAL])
-        core = Core(models.BPE(vocab=ids, merges=merges, unk_token=UNK, fuse_unk=True, byte_fallback=fallback))
-    prefix = model.normalizer_spec.add_dummy_prefix
-    core.normalizer = normalizers.Sequence(_steps(model.normalizer_spec))
-    core.decoder = decoders.Sequence(
-        [
-            decoders.Replace(_SPACE, " "),
-            *([decoders.ByteFallback()] if fallback else []),
-            decoders.Fuse(),
-            *([decoders.Strip(" ", 1, 0)] if prefix else []),
-        ]
-    )
+    parts: list[decoders.Decoder] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if model.normalizer_spec.add_dummy_prefix:
+        parts.append(decoders.Strip(" ", 1, 0))
+    core.decoder = decoders.Sequence(parts)
     core.add_special_tokens(special)
     return Tokenizer(core)
 
@@ -102,11 +100,11 @@ def _merges(path: Path) -> list[tuple[str, str]]:
 def _read_model(path: Path) -> Any:
     """The model, read with SentencePiece's own description of its files."""
     try:
-        from google.protobuf.message import DecodeError
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from sentencepiece import sentencepiece_model_pb2
     except ImportError:
         raise SpecError("reading SentencePiece models needs more: pip install 'regard[sentencepiece]'") from None
-    model = sentencepiece_model_pb2.ModelProto()
+    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     try:
         model.ParseFromString(path.read_bytes())
     except (OSError, DecodeError) as error:
@@ -138,6 +136,10 @@ def _steps(asked: Any) -> list[normalizers.Normalizer]:
     steps: list[normalizers.Normalizer] = []
     if asked.precompiled_charsmap:
         steps.append(normalizers.Precompiled(asked.precompiled_charsmap))
+    if "nfkc" in asked.name:
+        # The library's lookup composes too little, and NFC would put marks in another order than SentencePiece does.
+        hold, free = normalizers.Replace(_BETWEEN_MARKS, _JOINER), normalizers.Replace(_JOINER, "")
+        steps = [hold, normalizers.NFC(), *steps, normalizers.NFC(), free]
     if asked.remove_extra_whitespaces:
         steps += _single_spaces(ends=" +")
     if asked.add_dummy_prefix:
@@ -149,12 +151,24 @@ def _single_spaces(ends: str) -> list[normalizers.Normalizer]:
     return [normalizers.Replace(Regex(rf"\A{ends}|{ends}\z"), ""), normalizers.Replace(Regex(" +"), " ")]
 
 
-def _merges_of(pieces: Sequence[Any]) -> list[tuple[str, str]]:
-    """Every way to join two pieces to a third, the best third first: that is what SentencePiece's BPE does."""
-    known = {piece.piece for piece in pieces}
-    ranked = sorted((piece for piece in pieces if len(piece.piece) > 1), key=lambda piece: -piece.score)
-    halves = ((p.piece[:i], p.piece[i:]) for p in ranked for i in range(1, len(p.piece)))
-    return [(left, right) for left, right in halves if left in known and right in known]
+def _unigram(model: Any, names: list[str]) -> models.Model:
+    scores = [piece.score if piece.type == _NORMAL else 0.0 for piece in model.pieces]
+    scores += [0.0] * (len(names) - len(scores))
+    fallback = any(piece.type == _BYTE for piece in model.pieces)
+    return models.Unigram([*zip(names, scores, strict=True)], names.index(UNK), fallback)
+
+
+def _bpe(model: Any, names: list[str]) -> models.Model:
+    """The merges are all the ways to join two pieces to a third, the best third first: so does SentencePiece."""
+    scores = {piece.piece: piece.score for piece in model.pieces if piece.type == _NORMAL}
+    halves = ((p[:i], p[i:]) for p in sorted(scores, key=lambda p: -scores[p]) for i in range(1, len(p)))
+    return models.BPE(
+        vocab={name: i for i, name in enumerate(names)},
+        merges=[(left, right) for left, right in halves if left in scores and right in scores],
+        unk_token=UNK,
+        fuse_unk=True,
+        byte_fallback=any(piece.type == _BYTE for piece in model.pieces),
+    )
 
 
 def _apart(names: Sequence[str]) -> pre_tokenizers.PreTokenizer:

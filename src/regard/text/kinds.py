@@ -17,6 +17,7 @@ Radford et al. 2019. The algorithms are those of the `tokenizers` library.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -35,8 +36,9 @@ PAD, BOS, EOS, UNK = ROLES = ("<pad>", "<s>", "</s>", "<unk>")
 # Letters and marks of other kinds are never in one piece, so no text can spell `</s>` or `<2de>` within a piece.
 _RUNS = Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
 _WORDS = Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]|\s+(?!\S)|\s+")
+_OFTEN = 2  # BPE joins no pair that was seen less often
 
-TOKENIZERS: Table[Any] = Table("tokenizer")
+TOKENIZERS: Table[type[TokenizerSpec]] = Table("tokenizer")
 
 
 class TokenizerSpec(Spec):
@@ -48,7 +50,6 @@ class TokenizerSpec(Spec):
         raise NotImplementedError
 
 
-@TOKENIZERS.add
 @spec
 class Chars(TokenizerSpec):
     """Every character a token."""
@@ -62,7 +63,6 @@ class Chars(TokenizerSpec):
         return _learn(core, no_pairs, lines)
 
 
-@TOKENIZERS.add
 @spec
 class Words(TokenizerSpec):
     """Every word and every punctuation mark a token, if it was seen at least `min_count` times."""
@@ -77,7 +77,6 @@ class Words(TokenizerSpec):
         return _learn(core, trainer, lines, self.vocab)
 
 
-@TOKENIZERS.add
 @spec
 class Pieces(TokenizerSpec):
     """Text that was cut before it came here: every run of non-spaces a token, and `wor@@ ld` one word when decoded."""
@@ -86,7 +85,9 @@ class Pieces(TokenizerSpec):
     normalize: Normalize = Normalize(unicode="none")
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        core = _core(models.WordLevel(unk_token=UNK), self.normalize.steps())
+        spelled = "|".join(re.escape(token.removeprefix("<")) for token in reserved)
+        cut = normalizers.Replace(Regex(rf"(?<![^ ])<(?=({spelled})(?![^ ]))"), "<@@ ")  # `</s>` in text: `<@@ /s>`
+        core = _core(models.WordLevel(unk_token=UNK), [*self.normalize.steps(), cut])
         core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
         # WordPiece puts a space before every token that does not begin with `prefix`, and none begins with a space.
         spaces = decoders.WordPiece(prefix=" ", cleanup=False)
@@ -94,7 +95,6 @@ class Pieces(TokenizerSpec):
         return _learn(core, trainers.WordLevelTrainer(min_frequency=self.min_count, **_asked(reserved)), lines)
 
 
-@TOKENIZERS.add
 @spec
 class Bytes(TokenizerSpec):
     """Every byte of the UTF-8 text a token: the byte's value after the reserved tokens. Learns nothing."""
@@ -110,7 +110,6 @@ class Bytes(TokenizerSpec):
         return core
 
 
-@TOKENIZERS.add
 @spec
 class Bpe(TokenizerSpec):
     """Characters, and the pairs of neighbours that were joined most often, up to `vocab` tokens."""
@@ -120,10 +119,10 @@ class Bpe(TokenizerSpec):
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         core = _spaced(models.BPE(unk_token=UNK), self.normalize, _RUNS)
-        return _learn(core, trainers.BpeTrainer(**_asked(reserved, self.vocab)), lines, self.vocab)
+        trainer = trainers.BpeTrainer(min_frequency=_OFTEN, **_asked(reserved, self.vocab))
+        return _learn(core, trainer, lines, self.vocab)
 
 
-@TOKENIZERS.add
 @spec
 class ByteBpe(TokenizerSpec):
     """BPE over bytes instead of characters: no text is unknown."""
@@ -136,11 +135,11 @@ class ByteBpe(TokenizerSpec):
         to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         core.pre_tokenizer = pre_tokenizers.Sequence([core.pre_tokenizer, to_bytes])
         core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-        trainer = trainers.BpeTrainer(initial_alphabet=byte_letters(), **_asked(reserved, self.vocab))
+        asked = _asked(reserved, self.vocab)
+        trainer = trainers.BpeTrainer(min_frequency=_OFTEN, initial_alphabet=byte_letters(), **asked)
         return _learn(core, trainer, lines, self.vocab)
 
 
-@TOKENIZERS.add
 @spec
 class Unigram(TokenizerSpec):
     """The pieces that make the corpus most likely when each stands for itself, up to `vocab` tokens."""
@@ -152,6 +151,9 @@ class Unigram(TokenizerSpec):
         core = _spaced(models.Unigram(), self.normalize, _RUNS)
         trainer = trainers.UnigramTrainer(unk_token=UNK, **_asked(reserved, self.vocab))
         return _settle(_learn(core, trainer, lines, self.vocab), reserved)
+
+
+TOKENIZERS.add(Chars, Words, Bytes, Bpe, ByteBpe, Unigram, Pieces)
 
 
 def byte_letters() -> list[str]:
@@ -170,6 +172,21 @@ def faults_as(error: type[RegardError], message: str) -> Iterator[None]:
         if type(fault) is not Exception and type(fault).__name__ != "PanicException":
             raise
         raise error(f"{message}: {fault}") from None
+
+
+def fit(lines: Iterable[str]) -> Iterator[str]:
+    """The same lines, each looked at: is it text that UTF-8 can write?"""
+    if isinstance(lines, str):
+        raise DataError(f"lines should be several texts, got the string {lines[:40]!r}; put it in a list")
+    for n, line in enumerate(lines, 1):
+        if not isinstance(line, str):
+            raise DataError(f"line {n} should be text, got {line!r}")
+        try:
+            line.encode()
+        except UnicodeEncodeError as error:
+            half = ord(line[error.start])
+            raise DataError(f"line {n} has half a character, U+{half:X}; read its file as UTF-8") from None
+        yield line
 
 
 def _core(model: models.Model, steps: list[normalizers.Normalizer]) -> Core:
@@ -191,15 +208,17 @@ def _asked(reserved: Sequence[str], vocab: int = 2**31) -> dict[str, Any]:
 
 
 def _learn(core: Core, trainer: trainers.Trainer, lines: Iterable[str], vocab: int | None = None) -> Core:
-    """Train and check that there was something to learn and room for it."""
-    with faults_as(SpecError, f"no tokenizer of vocab={vocab} for this corpus"):
-        core.train_from_iterator(lines, trainer)
+    """Train, and check that there was something to learn and room for it."""
+    with faults_as(SpecError, f"vocab={vocab} does not suit this corpus"):
+        core.train_from_iterator(fit(lines), trainer)
     size, reserved = core.get_vocab_size(), len(core.get_added_tokens_decoder())
-    if size == reserved:
-        raise DataError("a tokenizer needs text to learn from, got none that is not blank")
     if vocab is not None and size > vocab:
-        raise SpecError(f"vocab={vocab} has no room for the {size - reserved} characters of this corpus and {reserved} "
-                        "reserved tokens; raise vocab, or use byte_bpe")  # fmt: skip
+        raise SpecError(f"vocab={vocab} is too small: {reserved} reserved tokens and {size - reserved} single characters "
+                        f"(or bytes) need {size}")  # fmt: skip
+    if size == reserved:
+        raise DataError(
+            "found nothing in this corpus to make tokens of; is it empty, vocab too small, min_count too high?"
+        )
     return core
 
 

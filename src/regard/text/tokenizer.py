@@ -16,7 +16,7 @@ from typing import Self
 from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName
-from regard.text.kinds import ROLES, TokenizerSpec, byte_letters, faults_as
+from regard.text.kinds import ROLES, TokenizerSpec, byte_letters, faults_as, fit
 
 TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
 _CHUNK = 10_000  # lines that the library holds as objects of its own at one time
@@ -89,18 +89,18 @@ class Tokenizer:
 
     def encode_all(self, lines: Iterable[str]) -> list[list[int]]:
         """The tokens of each line; many lines at once are much quicker than one by one."""
-        rest, out = iter(lines), list[list[int]]()
+        rest, out = fit(lines), list[list[int]]()
         while chunk := list(islice(rest, _CHUNK)):
-            try:
+            with faults_as(DataError, "the tokenizer failed on this text"):
                 encodings = self._core.encode_batch_fast(chunk, add_special_tokens=False)
-            except TypeError:
-                raise DataError(_unfit(chunk)) from None
             out.extend(self._seal(encoding.ids) for encoding in encodings)
         return out
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of tokens; special ones, `<unk>` too, leave no trace."""
-        return self._core.decode(self._known(ids))
+        known = self._known(ids)
+        with faults_as(DataError, "the tokenizer failed on these tokens"):
+            return self._core.decode(known)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """What to write under a picture: each token as printable text, with ▁ for a space."""
@@ -117,7 +117,7 @@ class Tokenizer:
         return (self._core.to_str(pretty=True) + "\n").encode()
 
     def _seal(self, ids: list[int]) -> list[int]:
-        """A special token that a file from elsewhere let through, or a cut piece that is spelled like one, is unknown."""
+        """Our files never let a special token through; one from elsewhere may, and then it is unknown."""
         return ids if self._sealed.isdisjoint(ids) else [self.unk if i in self._sealed else i for i in ids]
 
     def _known(self, ids: Iterable[int]) -> list[int]:
@@ -131,7 +131,7 @@ class Tokenizer:
         assert token is not None
         if i == self.unk or i in self._sealed:
             return token
-        if "ByteLevel" in repr(self._core.decoder):
+        if "ByteLevel" in repr(self._core.decoder) and _BYTES.keys() >= {*token}:
             token = bytes(map(_BYTES.__getitem__, token)).decode(errors="backslashreplace")
         if suffix := getattr(self._core.model, "end_of_word_suffix", None):
             token = token.removesuffix(suffix) if token.endswith(suffix) else f"{token}@@"
@@ -165,15 +165,3 @@ def _faults(core: Core) -> list[str]:
     if getattr(core.model, "dropout", None) or getattr(core.model, "alpha", None):
         faults.append("it cuts the same text differently each time (dropout or sampling); switch that off")
     return faults
-
-
-def _unfit(lines: Sequence[object]) -> str:
-    """Why a line is no text."""
-    for n, line in enumerate(lines, 1):
-        if not isinstance(line, str):
-            return f"text should be a string, got {line!r} (item {n})"
-        if half := re.search("[\ud800-\udfff]", line):
-            return (
-                f"text should be Unicode, got half a character, U+{ord(half[0]):X}, in item {n}; read the file as UTF-8"
-            )
-    raise AssertionError("every line is text")

@@ -17,9 +17,9 @@ from regard.errors import CheckpointError, SpecError
 from regard.folder import Folder, pack, write_folder
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
+from regard.storage import DISK, Storage
 from regard.tasks import find
 from regard.tasks.task import Task
-from regard.storage import DISK, Storage
 
 FORMAT = 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
@@ -61,7 +61,9 @@ def restore(folder: Folder) -> tuple[Net, Task, Search]:
     if not isinstance(config, dict) or wanted - set(config):
         raise CheckpointError(f"{folder.path / CONFIG} is not the configuration of a model")
     if config["format"] != FORMAT:
-        raise CheckpointError(f"{folder.path} has format {config['format']}, this version reads {FORMAT}; update regard")
+        raise CheckpointError(
+            f"{folder.path} has format {config['format']}, this version reads {FORMAT}; update regard"
+        )
     tensors = folder.tensors(WEIGHTS)
     try:
         kind = find(config["task"])
@@ -93,11 +95,27 @@ def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Ten
 
 def card(title: str, scores: Mapping[str, float], signatures: Mapping[str, str], facts: Mapping[str, Any]) -> str:
     """The README of a model folder."""
-    lines = [f"# {title}", "", "Trained with [Regard](https://pypi.org/project/regard/).", "", "| score | value | |", "|---|---|---|"]
+    lines = [
+        f"# {title}",
+        "",
+        "Trained with [Regard](https://pypi.org/project/regard/).",
+        "",
+        "| score | value | |",
+        "|---|---|---|",
+    ]
     lines += [f"| {name} | {value:.4g} | {signatures.get(name, '')} |" for name, value in scores.items()]
     lines += ["", "| fact | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
-    lines += ["", "```python", "import regard", "", 'model = regard.load("path/to/this/folder")', 'model.run(["…"])', "```", ""]
+    lines += [
+        "",
+        "```python",
+        "import regard",
+        "",
+        'model = regard.load("path/to/this/folder")',
+        'model.run(["…"])',
+        "```",
+        "",
+    ]
     return "\n".join(lines)
 
 

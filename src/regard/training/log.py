@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ class Log:
         kept = [json.dumps(e, ensure_ascii=False) + "\n" for e in read_log(self.path) if e.get("step", 0) <= step]
         aside = self.path.with_suffix(".tmp")
         aside.write_text("".join(kept), encoding="utf-8")
-        os.replace(aside, self.path)
+        aside.replace(self.path)
 
     def close(self) -> None:
         if self._board is not None:
@@ -57,7 +56,7 @@ def _board(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise SpecError("TensorBoard is not installed; pip install 'regard[tensorboard]'") from None
-    return SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder))
 
 
 def _numbers(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:

@@ -81,6 +81,8 @@ class Trainer:
         )
         self.snapshots = Snapshots(checkpoints.folder.parent / "snapshots", checkpoints.storage)
         self.now = Moment()
+        self.outputs: list[str] = []
+        """What the last evaluation decoded."""
         self._order: tuple[int, list[list[NDArray[np.int64]]]] = (-1, [])
         passes = math.inf if train.epochs is None else train.epochs * len(self._updates(0))
         self.total = int(min(passes, math.inf if train.steps is None else train.steps))

@@ -11,8 +11,9 @@ class Progress:
     """Writes to stderr only. `quiet` says nothing at all."""
 
     def __init__(self, total: int, done: int = 0, *, quiet: bool = False) -> None:
-        self.quiet, self._bar, self._task = quiet, None, None
-        self.total, self.done = total, done
+        self.quiet, self.total, self.done = quiet, total, done
+        self._bar: Any = None
+        self._task: Any = None
 
     def __enter__(self) -> Progress:
         if not self.quiet and sys.stderr.isatty():

@@ -91,7 +91,7 @@ def expand_model(model: Mapping[str, Any], facts: Mapping[str, Any]) -> ModelSpe
 
     `{spec: …}` is a whole model already, and everything else an overlay.
     """
-    fields = set(ModelSpec.__dataclass_fields__)  # type: ignore[attr-defined]
+    fields = set(ModelSpec.__dataclass_fields__)
     if "spec" in model:
         base, known, name = ModelSpec.parse(model["spec"]), set[str](), "spec"
     else:

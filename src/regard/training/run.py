@@ -93,12 +93,13 @@ class _Run:
 
     def execute(self) -> Path:
         kind = find(str(self.asked.get("task")))
+        Recipe.parse(merged({"train": {"epochs": 1}}, {k: v for k, v in self.asked.items() if k != "advise"}))
         settings = kind.Settings.parse(self.asked.get("data", {}))
         raw = kind.read(settings, int(self.asked.get("train", {}).get("seed", 1)))
         for line in raw.said:
             self.progress.say(line)
         self.recipe = self._decide(kind, settings, raw)
-        self.facts = {"fingerprint": raw.fingerprint, "command": self.order.command, **versions()}
+        self.facts: dict[str, Any] = {"fingerprint": raw.fingerprint, "command": self.order.command, **versions()}
         self.facts |= {"threads": self.recipe.train.threads or torch.get_num_threads(), "start": self.order.start}
         self._agree()
         torch.set_num_threads(self.facts["threads"])
@@ -187,7 +188,9 @@ class _Run:
             for line in said or self._opening(trainer, raw):
                 progress.say(line)
             if first:
-                trainer.log.write("start", 0, parameters=self._parameters(trainer.net), total=trainer.total, **self.facts)
+                trainer.log.write(
+                    "start", 0, parameters=self._parameters(trainer.net), total=trainer.total, **self.facts
+                )
             if not trainer.now.finished:
                 done = trainer.fit(stop, progress, on_better=lambda: self._export("best", trainer, task, None))
                 if not done:
@@ -227,7 +230,11 @@ class _Run:
         trainer.log.write("done", trainer.now.step, scores=scores, seconds=round(trainer.now.seconds, 3))
 
     def _export(self, name: str, trainer: Trainer, task: Task, scores: Mapping[str, float] | None) -> None:
-        facts = {"recipe": json.dumps(json.loads(self.recipe.json()), ensure_ascii=False), "step": trainer.now.step, **self.facts}
+        facts = {
+            "recipe": json.dumps(json.loads(self.recipe.json()), ensure_ascii=False),
+            "step": trainer.now.step,
+            **self.facts,
+        }
         title = f"{self.folder.name}: a {self.recipe.task} model"
         text = card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
         export(
@@ -237,8 +244,13 @@ class _Run:
 
     def _report(self, trainer: Trainer, raw: Raw) -> None:
         log = read_log(self.folder / LOG)
-        examples = next((e["rows"] for e in reversed(log) if e["event"] == "examples"), [])
-        facts = {"command": self.facts["command"], "versions": versions(), "parameters": self._parameters(trainer.net), "device": self.device}
+        examples: list[Any] = next((e["rows"] for e in reversed(log) if e["event"] == "examples"), [])
+        facts = {
+            "command": self.facts["command"],
+            "versions": versions(),
+            "parameters": self._parameters(trainer.net),
+            "device": self.device,
+        }
         run = RunFacts(self.folder.name, log, self.recipe.yaml(), tree(trainer.net), examples, raw.facts, facts)
         (self.folder / REPORT).write_text(run_report(run), encoding="utf-8")
 
@@ -284,7 +296,8 @@ def _vocabulary_settings(path: str) -> dict[str, Any]:
 
 
 def _examples(trainer: Trainer, count: int = 12) -> list[dict[str, Any]]:
-    rows, outputs = [], iter(trainer.outputs)
+    outputs = iter(trainer.outputs)
+    rows: list[dict[str, Any]] = []
     for trial in trainer.data.trials:
         for source, reference in zip(trial.inputs, trial.references, strict=True):
             rows.append({"source": source, "reference": reference, "output": next(outputs)})
@@ -311,5 +324,3 @@ def _clear(folder: Path) -> None:
 
 def _said(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-

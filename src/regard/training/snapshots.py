@@ -8,8 +8,8 @@ from pathlib import Path
 from torch import Tensor
 
 from regard.folder import contents, discard, pack, unpack, write_folder
-from regard.training.optim import mean
 from regard.storage import Storage
+from regard.training.optim import mean
 
 FILE = "weights.safetensors"
 

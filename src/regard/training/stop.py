@@ -16,7 +16,9 @@ class Stop:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Stop:
-        if threading.current_thread() is threading.main_thread():  # elsewhere (a notebook's thread) signals are not ours
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # elsewhere (a notebook's thread) signals are not ours
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._hear)
         return self

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regard import families
+from regard.errors import UnknownName
+from regard.families.size import sized
+from regard.model.spec import ModelSpec
+
+
+def test_a_family_is_found_by_its_files_name() -> None:
+    assert {"gpt", "transformer"} <= set(families.names())
+    for name in families.names():
+        assert families.find(name) is getattr(families, name).spec
+        assert isinstance(families.find(name)(), ModelSpec)
+
+
+def test_an_unknown_family() -> None:
+    with pytest.raises(UnknownName, match=r"^no family 'transfromer'; did you mean 'transformer'\?$"):
+        families.find("transfromer")
+    with pytest.raises(AttributeError, match=r"^module 'regard.families' has no attribute 'rnnn'; there is .*gpt"):
+        _ = families.rnnn
+
+
+@pytest.mark.parametrize("name", families.names())
+def test_every_size_builds(name: str) -> None:
+    family = getattr(families, name)
+    assert families.sizes().items() >= dict.fromkeys(family.SIZES, name).items()
+    with torch.device("meta"):
+        counts = [sum(p.numel() for p in family.spec(size).build().parameters()) for size in family.SIZES]
+    assert counts == sorted(counts)
+
+
+def test_numbers_given_replace_those_of_the_size() -> None:
+    sizes = {"small": {"width": 8, "hidden": 32, "heads": 2}}
+    assert sized(sizes, "small", width=None, heads=4) == {"width": 8, "hidden": 32, "heads": 4}
+    assert sized(sizes, "small", width=16) == {"width": 16, "hidden": 64, "heads": 2}
+    assert sized(sizes, "small", width=16, hidden=20)["hidden"] == 20
+
+
+def test_an_unknown_size_lists_all() -> None:
+    with pytest.raises(UnknownName, match=r"^no size 'huge'; there is small$"):
+        sized({"small": {}}, "huge")

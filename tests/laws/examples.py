@@ -1,0 +1,205 @@
+"""One example or more of every part in every table. The laws run over these: a part added later needs only a line here.
+
+From the examples come models: a decoder alone, an encoder alone and both together, with every mixer, position, wiring,
+norm and feed-forward in some of them. Sizes are tiny and weights large, so that no term hides behind another.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from regard.model.model import Net
+from regard.model.spec import ModelSpec
+from regard.nn.block import Block
+from regard.nn.body import BODIES, BodySpec, Stack
+from regard.nn.embed import EMBEDS, Tokens
+from regard.nn.feedforward import FEEDS, FeedForward, FeedSpec
+from regard.nn.head import HEADS, Vocab
+from regard.nn.mask import RULES, All, Causal, Everything, Tagged, Window
+from regard.nn.mask import Any as Some
+from regard.nn.mixer import MIXERS, MixerSpec
+from regard.nn.mixers import Full
+from regard.nn.norm import NORMS, LayerNorm, NormSpec, RMSNorm
+from regard.nn.position import POSITIONS, ALiBi, Bucketed, Learned, PositionSpec, Relative, Rotary, Sinusoidal
+from regard.nn.wiring import WIRINGS, Bare, Parallel, PostNorm, PreNorm, WiringSpec
+from regard.registry import Table
+from regard.spec import Spec
+
+WIDTH, LENGTH, VOCAB = 8, 12, 11
+
+MIX: dict[str, tuple[MixerSpec, ...]] = {
+    "full": (
+        Full(2),
+        Full(4, kv_heads=2),
+        Full(4, kv_heads=1, bias=False),
+        Full(2, head_width=6, scale=0.5),
+        Full(2, qk_norm=RMSNorm()),
+        Full(2, mask=Window(2)),
+    ),
+}
+POSITION: dict[str, tuple[PositionSpec, ...]] = {
+    "sinusoidal": (Sinusoidal(), Sinusoidal("halves")),
+    "learned": (Learned(), Learned(2)),
+    "rotary": (Rotary(), Rotary(100.0, "pairs", 0.5)),
+    "alibi": (ALiBi(),),
+    "bucketed": (Bucketed(8, 6),),
+    "relative": (Relative(3), Relative(2, values=False)),
+}
+WIRING: dict[str, tuple[WiringSpec, ...]] = {
+    "post_norm": (PostNorm(),),
+    "pre_norm": (PreNorm(),),
+    "parallel": (Parallel(),),
+    "bare": (Bare(),),
+}
+NORM: dict[str, tuple[NormSpec, ...]] = {
+    "layer_norm": (LayerNorm(), LayerNorm(bias=False)),
+    "rms_norm": (RMSNorm(),),
+}
+FEED: dict[str, tuple[FeedSpec, ...]] = {
+    "feed_forward": (FeedForward(12), FeedForward(10, "silu", gated=True, bias=False), FeedForward(9, "gelu")),
+}
+BODY: dict[str, tuple[BodySpec, ...]] = {
+    "stack": (Stack(Block(mix=Full(2)), depth=2), Stack(blocks=(Block(mix=Full(2)), Block(feed=FeedForward(4))))),
+}
+EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
+    "mixer": (MIXERS, MIX),  # type: ignore[dict-item]
+    "position": (POSITIONS, POSITION),  # type: ignore[dict-item]
+    "wiring": (WIRINGS, WIRING),  # type: ignore[dict-item]
+    "norm": (NORMS, NORM),  # type: ignore[dict-item]
+    "feed": (FEEDS, FEED),  # type: ignore[dict-item]
+    "body": (BODIES, BODY),  # type: ignore[dict-item]
+    "embed": (
+        EMBEDS,
+        {"tokens": (Tokens(VOCAB), Tokens(VOCAB, Learned(), scaled=True, norm=LayerNorm(), dropout=0.1))},
+    ),
+    "head": (HEADS, {"vocab": (Vocab(), Vocab(tied=False, bias=True, scale=0.5))}),
+    "rule": (
+        RULES,
+        {
+            "everything": (Everything(),),
+            "causal": (Causal(),),
+            "window": (Window(3),),
+            "tagged": (Tagged(),),
+            "all": (All((Causal(), Window(2))),),
+            "any": (Some((Tagged(), Causal() & Window(2))),),
+        },
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A model to try the laws on, and the mixer it is about."""
+
+    name: str
+    spec: ModelSpec
+    mixer: MixerSpec
+
+    def net(self, seed: int = 0) -> Net:
+        """The model in double precision, without dropout, with every parameter far from its start."""
+        net = self.spec.build(seed).double().eval()
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            for name, parameter in net.named_parameters():
+                parameter.normal_(std=0.4).add_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
+        return net
+
+
+def short(part: Spec | None) -> str:
+    """A part as one would write it: its name and the fields that are not the default."""
+    if part is None:
+        return ""
+    fields = [(f.name, getattr(part, f.name), f.default) for f in dataclasses.fields(part)]  # type: ignore[arg-type]
+    said = (
+        f"{name}={short(value) if isinstance(value, Spec) else value}"
+        for name, value, usual in fields
+        if value != usual
+    )
+    return f"{type(part).__name__}({','.join(said)})"
+
+
+def every(examples: dict[str, tuple[Any, ...]]) -> list[Any]:
+    return [example for row in examples.values() for example in row]
+
+
+def model(shape: str, mixer: MixerSpec, position: PositionSpec | None, wiring: WiringSpec, feed: FeedSpec) -> ModelSpec:
+    """A model of two layers; the position goes where it can act."""
+    on_stream = position is not None and "embed" in position.acts
+    embed = Tokens(VOCAB, position if on_stream else None)
+
+    def stack(block: Block, causal: bool) -> Stack:
+        return Stack(block, depth=2, causal=causal, wiring=wiring, position=None if on_stream else position)
+
+    block = Block(mix=mixer, feed=feed)
+    if shape == "decoder":
+        return ModelSpec(WIDTH, LENGTH, embed, decoder=stack(block, True))
+    if shape == "encoder":
+        return ModelSpec(WIDTH, LENGTH, embed, encoder=stack(block, False))
+    plain = Block(mix=Full(2), feed=feed)
+    across = Block(mix=Full(2), cross=mixer, feed=feed)
+    return ModelSpec(WIDTH, LENGTH, embed, encoder=stack(plain, False), decoder=stack(across, True))
+
+
+def wirings() -> list[WiringSpec]:
+    """Every wiring with every norm it takes."""
+    made = [dataclasses.replace(w, norm=n) if w.norm else w for w in every(WIRING) for n in every(NORM)]  # type: ignore[misc]
+    return list(dict.fromkeys(made))
+
+
+def places(mixer: MixerSpec, position: PositionSpec) -> Iterator[tuple[str, MixerSpec, PositionSpec | None]]:
+    """Where a position may be written: in the embedding or the stack, and in the mixer itself."""
+    if "embed" in position.acts or position.acts <= mixer.can.positions:
+        yield short(position), mixer, position
+    if position.acts <= mixer.can.positions and any(f.name == "position" for f in dataclasses.fields(mixer)):  # type: ignore[arg-type]
+        yield f"own {short(position)}", dataclasses.replace(mixer, position=position), None  # type: ignore[type-var]
+
+
+def is_first(mixer: MixerSpec) -> bool:
+    return mixer in [row[0] for row in MIX.values()]
+
+
+def combinations(mixer: MixerSpec) -> Iterator[tuple[str, MixerSpec, PositionSpec | None, WiringSpec, FeedSpec]]:
+    """A mixer with every position in every place, every wiring and norm, and every feed-forward.
+
+    That is for the first example of a mixer; the others, its dials, meet one example of each kind.
+    """
+    first, usual, feeds = is_first(mixer), PreNorm(), every(FEED)
+    yield "", mixer, None, usual, feeds[0]
+    for i, row in enumerate(POSITION.values()):
+        placed = [place for position in row for place in places(mixer, position)]
+        yield from ((*place, usual, feeds[0]) for place in (placed if first else placed[i % max(len(placed), 1) :][:1]))
+    for wiring in wirings() if first else wirings()[1::3]:
+        yield short(wiring), mixer, None, wiring, feeds[0]
+    for feed in feeds[1:] if first else feeds[1:2]:
+        yield short(feed), mixer, Rotary() if "turn" in mixer.can.positions else None, usual, feed
+
+
+def cases(shape: str) -> Iterator[Case]:
+    able = [m for m in every(MIX) if m.can.causal or shape != "decoder"]
+    if shape != "both":
+        for mixer in able:
+            for name, m, *parts in combinations(mixer):
+                yield Case(f"{shape}: {short(mixer)} {name}".strip(), model(shape, m, *parts), m)
+        return
+    for mixer in able:
+        if mixer.can.cross and getattr(mixer, "mask", None) is None:  # a mask reads one sequence, and here are two
+            for wiring in wirings() if is_first(mixer) else wirings()[1::3]:
+                yield Case(
+                    f"both: {short(mixer)} {short(wiring)}", model(shape, mixer, None, wiring, FeedForward(12)), mixer
+                )
+
+
+DECODERS, ENCODERS, BOTH = list(cases("decoder")), list(cases("encoder")), list(cases("both"))
+STREAMING = [c for c in DECODERS if c.mixer.can.stream]
+
+
+def ids(rows: int, n: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(VOCAB, (rows, n), generator=torch.Generator().manual_seed(seed))
+
+
+def name_of(case: Case) -> str:
+    return case.name

@@ -1,0 +1,62 @@
+"""Computing activations twice saves memory and changes nothing: not the gradients, not the dropout."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.nn.context import Context
+from regard.nn.coords import Coords
+from tests.laws.examples import BOTH, DECODERS, LENGTH, Case, ids, name_of
+
+AT = Coords.lengths([LENGTH, 5])
+
+
+def variant(case: Case, *, recompute: bool, dropout: float) -> Case:
+    spec = case.spec
+    for side in ("encoder", "decoder"):
+        if getattr(spec, side) is None:
+            continue
+        spec = spec.replace(f"{side}.recompute", recompute).replace(f"{side}.wiring.dropout", dropout)
+        spec = spec.replace(f"{side}.block.feed.dropout", dropout)
+        if hasattr(getattr(spec, side).block.mix, "dropout"):
+            spec = spec.replace(f"{side}.block.mix.dropout", dropout)
+    return dataclasses.replace(case, spec=spec)
+
+
+def gradients(case: Case) -> list[Tensor]:
+    net = case.net().train()
+    source = (ids(2, LENGTH, seed=1), AT) if net.encoder is not None else None
+    torch.manual_seed(7)
+    out = net(ids(2, LENGTH), AT, source)
+    return [out, *torch.autograd.grad(out.sin().sum(), list(net.parameters()), materialize_grads=True), torch.rand(1)]
+
+
+@pytest.mark.parametrize("case", DECODERS + BOTH[::5], ids=name_of)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_twice_is_once(case: Case, dropout: float) -> None:
+    once, twice = (gradients(variant(case, recompute=r, dropout=dropout)) for r in (False, True))
+    for a, b in zip(once, twice, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_less_is_kept_for_the_backward_pass() -> None:
+    kept = []
+    for recompute in (False, True):
+        net = variant(DECODERS[0], recompute=recompute, dropout=0.0).net().train()
+        sizes: list[int] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, s=sizes: s.append(t.numel()) or t, lambda t: t):
+            assert net.decoder is not None
+            net.decoder(torch.randn(2, LENGTH, 8, dtype=torch.double), Context(AT))
+        kept.append(sum(sizes))
+    assert kept[1] < kept[0] / 2
+
+
+def test_not_in_evaluation_nor_with_a_state() -> None:
+    net = variant(DECODERS[0], recompute=True, dropout=0.0).net().train()
+    out, state = net.decode(ids(2, 4), Coords.span(4), state=net.start(2, 8))
+    assert state is not None
+    torch.testing.assert_close(out, net.eval()(ids(2, 4), Coords.span(4)))

@@ -1,0 +1,96 @@
+"""A spec is what its JSON says, and every change to it is a change to one place."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from itertools import product
+
+import pytest
+import torch
+
+from regard.errors import SpecError
+from regard.families import gpt, transformer
+from regard.model.spec import ModelSpec
+from regard.nn.norm import RMSNorm
+from regard.nn.wiring import Bare, PostNorm, PreNorm, WiringSpec
+from regard.registry import kind_of
+from regard.spec import Spec
+from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, Case, name_of, short
+
+PARTS = [part for _, examples in EXAMPLES.values() for row in examples.values() for part in row]
+FAMILIES = [family.spec(size) for family in (gpt, transformer) for size in family.SIZES]
+
+
+def back(spec: Spec) -> Spec:
+    return type(spec).parse(json.loads(spec.json()))
+
+
+@pytest.mark.parametrize("part", PARTS, ids=short)
+def test_a_part_through_json(part: Spec) -> None:
+    role = next(c for c in type(part).__mro__ if "table" in c.__dict__)
+    data = json.loads(part.json())
+    assert data["kind"] == kind_of(type(part))
+    made = role.parse(data)  # type: ignore[attr-defined]
+    assert (made, type(made), hash(made)) == (part, type(part), hash(part))
+
+
+def test_models_through_json() -> None:
+    for spec in [c.spec for c in ENCODERS + DECODERS + BOTH] + FAMILIES:
+        assert back(spec) == spec
+        assert hash(back(spec)) == hash(spec)
+
+
+def test_specs_are_equal_only_if_they_are_the_same_model() -> None:
+    specs = [c.spec for c in ENCODERS + DECODERS + BOTH] + FAMILIES
+    assert len({spec.json() for spec in specs}) == len(set(specs))
+
+
+@pytest.mark.parametrize("case", DECODERS[::7] + BOTH[::7], ids=name_of)
+def test_the_spec_read_back_builds_the_same_model(case: Case) -> None:
+    mine, other = (spec.build(3) for spec in (case.spec, ModelSpec.parse(json.loads(case.spec.json()))))
+    theirs = dict(other.named_parameters())
+    assert [n for n, _ in mine.named_parameters()] == list(theirs)
+    assert all(torch.equal(p, theirs[n]) for n, p in mine.named_parameters())
+
+
+@pytest.mark.parametrize("case", DECODERS[::9] + BOTH[::9], ids=name_of)
+def test_replacing_any_part_by_itself_changes_nothing(case: Case) -> None:
+    for path, part in case.spec.walk():
+        if path:
+            assert case.spec.replace(path, part) == case.spec
+            assert case.spec.replace(path, part.plain()) == case.spec
+
+
+@pytest.mark.parametrize(
+    ("path", "role"),
+    [
+        ("decoder.position", "position"),
+        ("decoder.wiring", "wiring"),
+        ("decoder.wiring.norm", "norm"),
+        ("decoder.block.mix.mask", "rule"),
+        ("decoder.block.feed", "feed"),
+    ],
+)
+def test_one_word_changes_the_kind_of_a_part(path: str, role: str) -> None:
+    """From every example to every kind: what both have is kept, and nothing that was set is lost quietly."""
+    _, examples = EXAMPLES[role]
+    for part, kind in product([p for row in examples.values() for p in row], examples):
+        spec = DECODERS[0].spec.replace(path, part)
+        try:
+            changed = dict(spec.replace(f"{path}.kind", kind).walk())[path]
+        except SpecError as error:
+            assert re.search("has no place for|is missing|should be", str(error))
+            continue
+        assert kind_of(type(changed)) == kind
+        for name in {f.name for f in fields(part)} & {f.name for f in fields(changed)}:  # type: ignore[arg-type]
+            assert getattr(changed, name) == getattr(part, name)
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"), [(PreNorm(), "bare"), (Bare(), "post_norm"), (PostNorm(RMSNorm()), "parallel")]
+)
+def test_every_wiring_is_one_word_away(start: WiringSpec, kind: str) -> None:
+    spec = DECODERS[0].spec.replace("decoder.wiring.kind", kind_of(type(start))).replace("decoder.wiring", start)
+    assert kind_of(type(spec.replace("decoder.wiring.kind", kind).decoder.wiring)) == kind  # type: ignore[union-attr]

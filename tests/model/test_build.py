@@ -1,0 +1,106 @@
+"""The builder's refusals, and its seeds. What mixers cannot do is in `tests/laws/test_refusal.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from regard.errors import SpecError, UnknownName
+from regard.model.build import refusals
+from regard.model.spec import ModelSpec
+from regard.nn.block import Block
+from regard.nn.body import Stack
+from regard.nn.embed import Tokens
+from regard.nn.mixers import Full
+
+ALONE, ACROSS = Block(mix=Full(2)), Block(mix=Full(2), cross=Full(2))
+
+
+def model(**parts: Any) -> ModelSpec:
+    return ModelSpec(width=8, length=12, embed=Tokens(11), **parts)
+
+
+def stack(block: Block, causal: bool = False) -> Stack:
+    return Stack(block, depth=2, causal=causal)
+
+
+GOOD = {
+    "decoder only": model(decoder=stack(ALONE, True)),
+    "encoder only": model(encoder=stack(ALONE)),
+    "causal encoder": model(encoder=stack(ALONE, True)),
+    "both": model(encoder=stack(ALONE), decoder=stack(ACROSS, True)),
+    "two vocabularies": model(encoder=stack(ALONE), decoder=stack(ACROSS, True), source=Tokens(7)),
+    "some blocks look across": model(encoder=stack(ALONE), decoder=Stack(blocks=(ALONE, ACROSS), causal=True)),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_makes_sense_is_built(name: str) -> None:
+    assert refusals(GOOD[name]) == []
+    GOOD[name].build()
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (model(decoder=stack(ALONE)), ["a decoder writes from left to right; set decoder.causal"]),
+        (
+            model(encoder=stack(ALONE), decoder=stack(ALONE, True)),
+            ["the decoder never looks at the encoder; give a block a `cross` mixer or drop the encoder"],
+        ),
+        (
+            model(decoder=stack(ACROSS, True)),
+            [f"decoder.blocks.{i}.cross attends to an encoder, and there is none before it" for i in range(2)],
+        ),
+        (
+            model(encoder=stack(ACROSS)),
+            [f"encoder.blocks.{i}.cross attends to an encoder, and there is none before it" for i in range(2)],
+        ),
+    ],
+)
+def test_what_does_not_is_refused(spec: ModelSpec, said: list[str]) -> None:
+    assert refusals(spec) == said
+    with pytest.raises(SpecError) as error:
+        spec.build()
+    assert str(error.value) == "; ".join(said)
+
+
+def test_a_model_of_nothing() -> None:
+    with pytest.raises(SpecError, match=r"^a model needs an encoder, a decoder or both"):
+        model()
+
+
+@pytest.mark.parametrize("side", [{"decoder": stack(ALONE, True)}, {"encoder": stack(ALONE)}])
+def test_a_source_without_two_sides(side: dict[str, Stack]) -> None:
+    said = r"^`source` is the encoder's embedding in an encoder-decoder; this model has one side only"
+    with pytest.raises(SpecError, match=said):
+        model(source=Tokens(5), **side)
+
+
+def test_an_unknown_initialisation() -> None:
+    with pytest.raises(UnknownName, match=r"^no initialisation 'xavir'; did you mean 'xavier'\?$"):
+        model(decoder=stack(ALONE, True), init="xavir").build()
+
+
+class TestSeeds:
+    spec = GOOD["both"]
+
+    def weights(self, seed: int | None) -> torch.Tensor:
+        return torch.cat([p.detach().flatten() for p in self.spec.build(seed).parameters()])
+
+    def test_the_same_gives_the_same_weights(self) -> None:
+        assert torch.equal(self.weights(3), self.weights(3))
+        assert not torch.equal(self.weights(3), self.weights(4))
+
+    def test_one_of_its_own_leaves_torchs_alone(self) -> None:
+        before = torch.get_rng_state()
+        self.weights(3)
+        assert torch.equal(torch.get_rng_state(), before)
+
+    def test_none_draws_from_torchs(self) -> None:
+        torch.manual_seed(3)
+        drawn = self.weights(None)
+        assert torch.equal(drawn, self.weights(3))
+        assert not torch.equal(drawn, self.weights(None))

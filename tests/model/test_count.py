@@ -1,0 +1,109 @@
+"""Costs against torch's own counter of floating-point operations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from regard.families import gpt
+from regard.model.count import Cost, cost, model_cost
+from regard.model.show import attention_plans, summary, tree
+from regard.model.spec import ModelSpec
+from regard.nn.block import Block
+from regard.nn.body import Stack
+from regard.nn.context import Tape
+from regard.nn.coords import Coords
+from regard.nn.embed import Tokens
+from regard.nn.feedforward import FeedForward
+from regard.nn.head import Vocab
+from regard.nn.mixers import Full
+from regard.nn.position import ALiBi, Bucketed, Learned
+
+MIX = Full(4, kv_heads=2, head_width=3)
+FEED = FeedForward(20, gated=True)
+
+
+def encoder(**head: bool) -> ModelSpec:
+    return ModelSpec(8, 16, Tokens(11), encoder=Stack(Block(mix=MIX, feed=FEED), depth=3), head=Vocab(**head))  # type: ignore[arg-type]
+
+
+def both() -> ModelSpec:
+    return ModelSpec(
+        8,
+        16,
+        Tokens(11),
+        encoder=Stack(Block(mix=MIX, feed=FEED), depth=3),
+        decoder=Stack(Block(mix=MIX, cross=MIX, feed=FEED), depth=2, causal=True),
+    )
+
+
+def counted(spec: ModelSpec, n: int) -> float:
+    """What torch counts for one row of n tokens on either side, on the plain path."""
+    net, at, ids = spec.build(), Coords.span(n), torch.zeros(1, n, dtype=torch.long)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        net.logits(net(ids, at, (ids, at) if spec.decoder else None, Tape("*")))
+    return float(counter.get_total_flops())
+
+
+@pytest.mark.parametrize("spec", [encoder(), encoder(tied=False)], ids=["tied", "untied"])
+@pytest.mark.parametrize("n", [1, 7])
+def test_flops_are_what_torch_counts(spec: ModelSpec, n: int) -> None:
+    assert model_cost(spec.build(), n).flops * n == counted(spec, n)
+
+
+def test_a_causal_mixer_is_charged_half_of_the_square() -> None:
+    """The plain path computes all of it, so torch counts more: by two layers of half a square."""
+    n = 6
+    assert counted(both(), n) - model_cost(both().build(), n).flops * n == 2 * 4 * (n / 2) * 12 * n
+
+
+def test_parameters_and_state_are_counted_once() -> None:
+    net = both().build()
+    whole = model_cost(net, 5)
+    assert whole.parameters == sum(p.numel() for p in net.parameters())
+    assert whole.state == (3 + 2) * 2 * 2 * 3
+    assert net.decoder is not None
+    assert cost(net.decoder, 5).state == 2 * 2 * 2 * 3
+
+
+def test_costs_add_up() -> None:
+    assert Cost(1, 2.0, 3.0) + Cost(10, 20.0, 30.0) == Cost(11, 22.0, 33.0)
+    net = both().build()
+    parts = [cost(part, 5) for part in net.children()]
+    assert sum(parts, Cost(0, 0.0, 0.0)) == cost(net, 5)
+
+
+class TestShow:
+    def test_the_tree_draws_alike_blocks_once(self) -> None:
+        drawn = tree(both().build())
+        assert "blocks.0–2" in drawn
+        assert "blocks.0–1" in drawn
+        assert drawn.count("feed") == drawn.count("feed_forward(") + 2  # a line a kind of block, naming its role
+        assert "12 × 8: q" in drawn
+
+    def test_it_says_how_attention_will_run(self) -> None:
+        assert "in training: fused; causal triangle" in tree(both().build())
+
+    def test_plans_are_those_of_training_and_leave_no_trace(self) -> None:
+        net = gpt.spec(width=8, depth=2, heads=2, vocab=11, length=8, dropout=0.1).build().eval()
+        before = torch.get_rng_state()
+        assert attention_plans(net) == {
+            f"decoder.blocks.{i}.mix": "plain: attention dropout; causal triangle" for i in range(2)
+        }
+        assert torch.equal(torch.get_rng_state(), before)
+        assert not net.training
+
+    @pytest.mark.parametrize(
+        ("position", "why"), [(ALiBi(), "fused"), (Bucketed(), "plain: the bias is being trained")]
+    )
+    def test_a_trained_bias_is_told(self, position: ALiBi | Bucketed, why: str) -> None:
+        spec = ModelSpec(8, 16, Tokens(11, Learned()), encoder=Stack(Block(mix=Full(2)), depth=1, position=position))
+        assert attention_plans(spec.build())["encoder.blocks.0.mix"] == f"{why}; mask of coordinates"
+
+    def test_the_summary_has_the_same_numbers(self) -> None:
+        net = both().build()
+        facts, whole = summary(net, 7), model_cost(net, 7)
+        assert (facts["parameters"], facts["flops"], facts["state"]) == (whole.parameters, whole.flops, whole.state)
+        assert sum(part["parameters"] for part in facts["parts"].values()) == whole.parameters
+        assert ModelSpec.parse(facts["spec"]) == net.spec

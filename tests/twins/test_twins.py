@@ -1,0 +1,77 @@
+"""The composed models against flat ones written by hand: outputs and gradients, with padding and token by token."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.families import gpt, transformer
+from regard.model.model import Net
+from regard.model.spec import ModelSpec
+from regard.nn.coords import Coords
+from tests.twins import gpt as flat_gpt
+from tests.twins import transformer as flat_transformer
+
+GPT = gpt.spec(width=12, depth=3, heads=3, vocab=17, length=10)
+TRANSFORMER = transformer.spec(width=12, depth=2, heads=3, vocab=17, length=10)
+CLOSE = {"rtol": 0.0, "atol": 1e-11}
+
+
+def random_net(spec: ModelSpec) -> tuple[Net, dict[str, Tensor]]:
+    net = spec.build(0).double().eval()
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            parameter.normal_(std=0.4).add_(1.0 if name.endswith("norm.weight") else 0.0)
+    return net, dict(net.named_parameters())
+
+
+def test_gpt() -> None:
+    net, w = random_net(GPT)
+    lengths = [9, 4, 1]
+    ids = torch.randint(17, (3, 9))
+    mine = net.logits(net(ids, Coords.lengths(lengths)))
+    flat = [flat_gpt.gpt(w, row[:n], depth=3, heads=3) for row, n in zip(ids, lengths, strict=True)]
+    for row, n, wanted in zip(mine, lengths, flat, strict=True):
+        torch.testing.assert_close(row[:n], wanted, **CLOSE)
+    pull = torch.randn_like(mine)
+    ours = sum((row[:n] * p[:n]).sum() for row, n, p in zip(mine, lengths, pull, strict=True))
+    theirs = sum((row * p[: len(row)]).sum() for row, p in zip(flat, pull, strict=True))
+    same_gradients(w, ours, theirs)  # type: ignore[arg-type]
+
+
+def test_gpt_token_by_token() -> None:
+    net, w = random_net(GPT)
+    ids = torch.randint(17, (1, 9))
+    wanted = flat_gpt.gpt(w, ids[0], depth=3, heads=3)
+    state = net.start(1, 2)
+    with torch.no_grad():
+        for t in range(9):
+            stream, following = net.decode(ids[:, t : t + 1], Coords.span(1, t), state=state)
+            assert following is not None
+            state = following
+            torch.testing.assert_close(net.logits(stream)[0, 0], wanted[t], **CLOSE)
+
+
+def test_transformer() -> None:
+    net, w = random_net(TRANSFORMER)
+    lengths = [(7, 5), (2, 6), (4, 1)]
+    source, target = torch.randint(17, (3, 7)), torch.randint(17, (3, 6))
+    at = Coords.lengths([m for m, _ in lengths]), Coords.lengths([n for _, n in lengths])
+    mine = net.logits(net(target, at[1], (source, at[0])))
+    flat = [
+        flat_transformer.transformer(w, s[:m], t[:n], depth=2, heads=3)
+        for s, t, (m, n) in zip(source, target, lengths, strict=True)
+    ]
+    for row, (_, n), wanted in zip(mine, lengths, flat, strict=True):
+        torch.testing.assert_close(row[:n], wanted, **CLOSE)
+    pull = torch.randn_like(mine)
+    ours = sum((row[:n] * p[:n]).sum() for row, (_, n), p in zip(mine, lengths, pull, strict=True))
+    theirs = sum((row * p[: len(row)]).sum() for row, p in zip(flat, pull, strict=True))
+    same_gradients(w, ours, theirs)  # type: ignore[arg-type]
+
+
+def same_gradients(w: dict[str, Tensor], ours: Tensor, theirs: Tensor) -> None:
+    """Of every parameter; one that the flat model does not read is an error here."""
+    pairs = zip(*(torch.autograd.grad(x, list(w.values()), retain_graph=True) for x in (ours, theirs)), strict=True)
+    for name, (a, b) in zip(w, pairs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10, msg=lambda m, name=name: f"{name}: {m}")
