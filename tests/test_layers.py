@@ -18,7 +18,7 @@ PACKAGE = Path(regard.__file__).parent
 ROWS: dict[str, tuple[str, str]] = {
     # row: (its modules, the rows it may import)
     "base": ("errors registry spec machine", ""),
-    "files": ("folder training.storage", "base"),
+    "files": ("folder storage", "base"),
     "report": ("report", "base"),
     "text": ("text", "base"),
     "data": ("data", "text"),
@@ -41,7 +41,8 @@ ROWS: dict[str, tuple[str, str]] = {
     "studies": ("studies", "api"),
     "serve": ("serve", "api report"),
     "recipes": ("recipes", "base"),
-    "top": ("cli doctor __main__", "studies serve recipes"),
+    "verbs": ("verbs", "studies serve recipes report"),
+    "top": ("cli __main__", "verbs"),
 }
 FREE = {"regard", "regard.nn"}
 """Packages without a row: only their `__init__`, which may offer what is below it."""

@@ -86,7 +86,7 @@ def run(
     """Run a model: N lines in, exactly N lines out, in order."""
     _plug_in(plugin)
     import regard
-    from regard.run import run_lines, stdin_lines
+    from regard.verbs.run import run_lines, stdin_lines
 
     handle = regard.load(model[0], device=device)
     others = [regard.load(path, device=device) for path in ensemble]
@@ -125,7 +125,7 @@ def evaluate(
 ) -> None:
     """Score a model on data; with two models, their difference with a paired bootstrap interval."""
     _plug_in(plugin)
-    from regard.evaluate import evaluate_models, told
+    from regard.verbs.evaluate import evaluate_models, told
 
     models = [path for path in model if Path(path).is_dir()]
     files = [path for path in model if not Path(path).is_dir()]
@@ -145,7 +145,7 @@ def show(
     """A model as a tree: shapes, parameters, FLOPs and memory a token, and how attention runs."""
     _plug_in(plugin)
     from regard.model.show import summary, tree
-    from regard.showing import net_of
+    from regard.verbs.show import net_of
 
     net = net_of(what, dict(_setting(s) for s in sets))
     print(json.dumps(summary(net, length), ensure_ascii=False) if as_json else tree(net, length))
@@ -174,7 +174,7 @@ def recipes(
 @app.command()
 def doctor(as_json: Json = False, debug: Debug = False) -> None:
     """Is this installation healthy, and what does this machine support?"""
-    from regard.doctor import examine, told
+    from regard.verbs.doctor import examine, told
 
     findings = examine()
     print(json.dumps([f.__dict__ for f in findings]) if as_json else told(findings))

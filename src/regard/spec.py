@@ -94,7 +94,9 @@ class Spec:
 
     def overlay(self, changes: Mapping[str, Any]) -> Self:
         """A copy with nested changes laid over it. A changed `kind` keeps the fields both kinds have."""
-        return type(self).parse(_overlay(self, changes))
+        role = next(cls for cls in type(self).__mro__ if "table" in cls.__dict__)
+        owner = type(self) if role is Spec else role  # a part may become another kind of its role
+        return owner.parse(_overlay(self, changes))  # type: ignore[attr-defined, no-any-return]
 
 
 @dataclass_transform(frozen_default=True)

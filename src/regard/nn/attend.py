@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.errors import StateError
 from regard.nn.dropout import dropout as drop
 from regard.nn.plan import Plan
 
@@ -31,7 +32,8 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """Attend from q (b, h, n, e) to k, v (b, g, m, e), where g divides h; the weights come along on the plain path.
 
-    `bias` is added after scaling; `content` is a position whose `score` joins before it and whose `blend` adds to the output.
+    `bias` is added after scaling; `content` is a position whose `score` joins before it and whose `blend`, if it has one,
+    adds to the output.
     """
     if plan.fused:
         return _fused(q, k, v, plan, scale=scale, bias=bias), None
@@ -47,9 +49,30 @@ def attend(
         weights = weights * plan.keep.any(-1, keepdim=True)
     mixed = drop(weights, dropout)
     out = _grouped(mixed, v)
-    if content is not None:
-        out = out + content[0].blend(mixed, content[1])
-    return out, weights
+    added = None if content is None else content[0].blend(mixed, content[1])
+    return out if added is None else out + added, weights
+
+
+def fold(q: Tensor, sentences: int) -> Tensor:
+    """Hypotheses queue up as queries of their sentence: (s·k, h, n, e) to (s, h, k·n, e), so that keys need no copies."""
+    rows, h, n, e = q.shape
+    if rows == sentences:
+        return q
+    if sentences == 0 or rows % sentences:
+        raise StateError(
+            f"{rows} rows of queries cannot be shared out among the {sentences} sentences of a memory; "
+            "when sentences leave, select the memory together with the state"
+        )
+    return q.view(sentences, -1, h, n, e).transpose(1, 2).reshape(sentences, h, -1, e)
+
+
+def unfold(out: Tensor, rows: int) -> Tensor:
+    """What `fold` did, undone: (s, h, k·n, x) to (rows, h, n, x)."""
+    sentences, h, _, x = out.shape
+    if rows == sentences:
+        return out
+    beam = rows // sentences
+    return out.view(sentences, h, beam, -1, x).transpose(1, 2).reshape(rows, h, -1, x)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, scale: float, bias: Tensor | None) -> Tensor:

@@ -7,10 +7,11 @@ Tape      `keep` for observers, a no-op unless somebody asked; `loss` for auxili
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from torch import Tensor, nn
 
@@ -23,30 +24,43 @@ T = TypeVar("T")
 
 
 class Tape:
-    """Records tensors by dotted name: `Tape("decoder.*.cross.weights")`."""
+    """Records tensors by dotted name: `Tape("decoder.*.cross.weights")`. What a loop runs again gets `@turn` behind it."""
 
     def __init__(self, *patterns: str) -> None:
         self.patterns = patterns
         self.kept: dict[str, Tensor] = {}
         self.losses: dict[str, Tensor] = {}
         self.plans: dict[str, str] = {}
+        self._turn = ""
 
     def wants(self, name: str) -> bool:
-        return any(fnmatch.fnmatchcase(name, p) for p in self.patterns)
+        return any(fnmatch.fnmatchcase(name + self._turn, p) for p in self.patterns)
+
+    def turn(self, i: int) -> Self:
+        """The same tape for turn `i` of a loop: names of what is kept end in `@i`; losses of all turns add up."""
+        out = copy.copy(self)
+        out._turn = f"{self._turn}@{i}"
+        return out
+
+    def muted(self) -> Self:
+        """A tape that wants the same, so that everything runs the same way, and passes nothing on."""
+        out = copy.copy(self)
+        out.kept, out.losses, out.plans = {}, {}, {}
+        return out
 
     def keep(self, name: str, value: Tensor) -> None:
         """Keep a tensor for observers, if one of them asked for this name."""
         if self.patterns and self.wants(name):
-            self.kept[name] = value.detach()
+            self.kept[name + self._turn] = value.detach()
 
     def loss(self, name: str, value: Tensor) -> None:
-        """An auxiliary loss of a part; the task adds it to its own."""
-        self.losses[name] = value
+        """An auxiliary loss of a part; several of one name add up, and the task adds the sum to its own."""
+        self.losses[name] = self.losses[name] + value if name in self.losses else value
 
     def plan(self, name: str, reason: str) -> None:
         """How attention ran at this place, in words."""
         if self.patterns:
-            self.plans[name] = reason
+            self.plans[name + self._turn] = reason
 
 
 class Scratch:
@@ -60,6 +74,12 @@ class Scratch:
             self._made[key] = make()
         return self._made[key]  # type: ignore[return-value]
 
+    def copy(self) -> Scratch:
+        """What is known so far; what either finds out from now on, the other does not know."""
+        out = Scratch()
+        out._made = dict(self._made)
+        return out
+
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
@@ -68,6 +88,12 @@ class Memory:
     keys: Tensor
     values: Tensor
     at: Coords
+
+    def select(self, sentences: Tensor) -> Memory:
+        """The memory of those sentences only; goes with `State.select(rows, sentences)`."""
+        keys = self.keys.index_select(0, sentences)
+        values = keys if self.values is self.keys else self.values.index_select(0, sentences)
+        return Memory(keys, values, self.at.select(sentences))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +111,25 @@ class Context:
     def once(self, key: object, make: Callable[[], T]) -> T:
         """Compute something once a forward pass."""
         return self.scratch.once(key, make)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor here that may carry a gradient: the inputs of a function that runs a sublayer by hand."""
+        memory = () if self.memory is None else (self.memory.keys, self.memory.values)
+        return memory if self.first is None else (self.first, *memory)
+
+    def parts(self) -> tuple[nn.Module, ...]:
+        """The stack's own modules that a sublayer may call: their parameters are inputs of such a function too."""
+        return (*(() if self.position is None else (self.position,)), *self.shared.values())
+
+    def again(self, scratch: Scratch, tensors: Sequence[Tensor] | None = None) -> Context:
+        """For running a sublayer a second time: the tape is mute, and `tensors` stand in for those of `tensors()`.
+
+        `scratch` is what was known before the first run, so that the second computes all that the first did.
+        """
+        rest = iter(self.tensors() if tensors is None else tensors)
+        first = None if self.first is None else next(rest)
+        memory = None if self.memory is None else Memory(next(rest), next(rest), self.memory.at)
+        return dataclasses.replace(self, first=first, memory=memory, tape=self.tape.muted(), scratch=scratch)
 
     def remembered(self, before: Coords) -> Coords:
         """Coordinates of what is remembered followed by the tokens in hand; one object for all layers alike."""

@@ -14,7 +14,7 @@ those alone, never by reading a tensor.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 import torch
@@ -100,9 +100,9 @@ class Coords:
 
     def select(self, rows: Tensor) -> Coords:
         """The coordinates of chosen rows; nothing to do where one row stands for all."""
-        if self.rows == 1:
+        if all(t is None or t.shape[0] == 1 for t in (self.pos, self.doc, self.tag)):
             return self
-        return self._map(lambda t: t.index_select(0, rows))
+        return self._map(lambda t: t if t.shape[0] == 1 else t.index_select(0, rows))
 
     def cut(self, n: int) -> Coords:
         """The first `n` tokens."""
@@ -113,10 +113,27 @@ class Coords:
         first = None if self.first is None or self.padded else self.first + max(self.n - n, 0)
         return dataclasses.replace(self._map(lambda t: t[:, max(self.n - n, 0) :]), first=first)
 
+    def flip(self) -> Coords:
+        """The tokens from last to first, for what reads backwards."""
+        return dataclasses.replace(self._map(lambda t: t.flip(1)), first=None)
+
     def to(self, device: torch.device | str) -> Coords:
         return self._map(lambda t: t.to(device))
 
-    def _map(self, change) -> Coords:  # type: ignore[no-untyped-def]
+    def flat(self) -> dict[str, Tensor]:
+        """As tensors alone, for a checkpoint; `filled` gives them back."""
+        facts = torch.tensor([self.contiguous, self.first or 0, self.padded])
+        tensors = {"pos": self.pos, "doc": self.doc, "tag": self.tag, "facts": facts}
+        return {name: t for name, t in tensors.items() if t is not None}
+
+    @classmethod
+    def filled(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """The coordinates that `flat` gave these tensors for."""
+        contiguous, first, padded = tensors["facts"].tolist()
+        doc, tag = tensors.get("doc"), tensors.get("tag")
+        return cls(tensors["pos"], doc, tag, first=first if contiguous else None, padded=bool(padded))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Coords:
         doc = None if self.doc is None else change(self.doc)
         tag = None if self.tag is None else change(self.tag)
         return dataclasses.replace(self, pos=change(self.pos), doc=doc, tag=tag)

@@ -4,6 +4,7 @@
     table(at), turn(x, table)        turns queries and keys      rotary
     prepare(q, k), bias(p)           content-free, after scaling  bucketed (T5), ALiBi
     prepare(q, k), score, blend      content terms, before it     relative (Shaw)
+    project(p, layer)                what a layer makes of them   Transformer-XL's W_R
 
 `table` and `prepare` run once a forward pass and what they give is shared. **The place where a position is written owns
 its parameters**: in the embedding it acts on the stream, in a stack one object serves every layer, in a mixer each layer has
@@ -13,6 +14,7 @@ its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -33,6 +35,8 @@ class PositionSpec(Spec):
 
     table = POSITIONS
     acts: ClassVar[frozenset[Act]]
+    projects: ClassVar[bool] = False
+    """Whether each layer has a linear map of its own, from the stream's width to its heads', that `project` is given."""
 
     def build(self, site: Site) -> Position:
         raise NotImplementedError
@@ -55,6 +59,10 @@ class Position(nn.Module):
     def prepare(self, q: Coords, k: Coords) -> Any:
         return None
 
+    def project(self, p: Any, layer: Callable[[Tensor], Tensor]) -> Any:
+        """What was prepared for all layers, as this layer's own map makes it; only where the spec `projects`."""
+        return p
+
     def bias(self, p: Any) -> Tensor | None:
         """Added to the scaled scores, (b | 1, h, n, m)."""
         return None
@@ -63,9 +71,9 @@ class Position(nn.Module):
         """Added to the scores before scaling, (b, h, n, m)."""
         raise NotImplementedError
 
-    def blend(self, weights: Tensor, p: Any) -> Tensor:
-        """Added to the output, (b, h, n, e)."""
-        raise NotImplementedError
+    def blend(self, weights: Tensor, p: Any) -> Tensor | None:
+        """Added to the output, (b, h, n, e), if anything is."""
+        return None
 
 
 def distance(q: Coords, k: Coords) -> Tensor:
@@ -300,11 +308,11 @@ class RelativePosition(Position):
         b, h, n, _ = q.shape
         return (q @ self.keys.t()).gather(-1, p.unsqueeze(1).expand(b, h, n, -1))
 
-    def blend(self, weights: Tensor, p: Tensor) -> Tensor:
+    def blend(self, weights: Tensor, p: Tensor) -> Tensor | None:
         """Weights summed a distance, then a product with the 2k+1 vectors."""
-        b, h, n, _ = weights.shape
         if self.values is None:
-            return weights.new_zeros(b, h, n, self.keys.shape[1])
+            return None
+        b, h, n, _ = weights.shape
         by_distance = weights.new_zeros(b, h, n, 2 * self.reach + 1)
         by_distance = by_distance.scatter_add(-1, p.unsqueeze(1).expand_as(weights), weights)
         return by_distance @ self.values

@@ -11,7 +11,7 @@ sentences, moving tensors have six rows, fixed ones two, and reordering a beam n
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import torch
@@ -62,6 +62,23 @@ class State:
             return value
 
         return self._walk(keep, lambda state: state.cut(n))
+
+    def copy(self) -> Self:
+        """The same tensors in a state of its own: a call that consumes one leaves the other as it was."""
+        return self._walk(lambda v, _: v, lambda state: state.copy())
+
+    def flat(self, name: str = "") -> dict[str, Tensor]:
+        """What it remembers, by dotted name below `name`: for the checkpoint of a run that carries state."""
+        return dict(_flat({f.name: getattr(self, f.name) for f in dataclasses.fields(self)}, name))
+
+    def filled(self, tensors: Mapping[str, Tensor]) -> Self:
+        """A state of this shape, fresh from `start`, with what `flat` gave in it."""
+        new: Self = _filled(self, tensors, "")
+        wanted, got = set(new.flat()), set(tensors)
+        if wanted != got:
+            lacks, odd = (", ".join(sorted(names)) or "nothing" for names in (wanted - got, got - wanted))
+            raise StateError(f"these are not the tensors of this {type(self).__name__}: missing {lacks}, unknown {odd}")
+        return new
 
     def _walk(self, leaf: Callable[[Any, bool], Any], below: Callable[[State], State]) -> Self:
         def visit(value: Any, moves: bool) -> Any:
@@ -126,6 +143,11 @@ class KeyValues(State):
         self.at = self.at.cut(n)
         return self
 
+    def flat(self, name: str = "") -> dict[str, Tensor]:
+        """Without the room to grow, in which nothing is written yet."""
+        k, v = (t[:, :, : self.at.n] for t in (self.k, self.v))
+        return State.flat(dataclasses.replace(self, k=k, v=v), name)
+
 
 NOWHERE = Coords(torch.empty(1, 0, dtype=torch.long), first=0)
 """Coordinates of nothing. All layers start from this one object, so what they derive from it is computed once."""
@@ -135,3 +157,43 @@ def _room(t: Tensor, used: int, capacity: int) -> Tensor:
     new = t.new_empty(t.shape[0], t.shape[1], capacity, t.shape[3])
     new[:, :, :used] = t[:, :, :used]
     return new
+
+
+def _flat(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in a value, with its dotted name."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, int | float):
+        yield name, torch.tensor(value)
+    elif isinstance(value, State):
+        yield from value.flat(name).items()
+    elif isinstance(value, Coords):
+        yield from _flat(value.flat(), name)
+    elif isinstance(value, tuple):
+        yield from _flat(dict(enumerate(value)), name)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(inner, _below(name, key))
+    elif value is not None:
+        raise StateError(f"{name} is a {type(value).__name__}, which cannot be written as tensors")
+
+
+def _filled(value: Any, tensors: Mapping[str, Tensor], name: str) -> Any:
+    """The value with tensors in place of its own, where there are some of its dotted name."""
+    if isinstance(value, State):
+        own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return dataclasses.replace(value, **_filled(own, tensors, name))
+    if isinstance(value, dict):
+        return {key: _filled(inner, tensors, _below(name, key)) for key, inner in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_filled(dict(enumerate(value)), tensors, name).values())
+    places = {key: f"{name}.{key}" for key in ("pos", "doc", "tag", "facts")}
+    if {places["pos"], places["facts"]} <= tensors.keys():
+        return Coords.filled({key: tensors[place] for key, place in places.items() if place in tensors})
+    if isinstance(value, int | float) and name in tensors:
+        return type(value)(tensors[name].item())
+    return tensors.get(name, value)
+
+
+def _below(name: str, key: object) -> str:
+    return f"{name}.{key}" if name else str(key)

@@ -1,0 +1,65 @@
+"""The README's tables: results from `results/*.json`, the tree from the modules' own first lines. `make readme` writes them."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "regard"
+ORDER = "text data nn nn/mixers model families decode tasks training look report recipes verbs".split()
+FIRST = "errors registry spec storage folder machine".split()
+LAST = "api cli __main__".split()
+
+
+def results() -> str:
+    """A row a result: what, figures, command."""
+    rows = ["| what | figures | command |", "|---|---|---|"]
+    for path in sorted((ROOT / "results").glob("*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        figures = ", ".join(f"{k} {_short(v)}" for k, v in result["figures"].items() if not isinstance(v, (dict, list)))
+        rows.append(f"| {result['title']} | {figures} | `{result['command']}` |")
+    return "\n".join(rows)
+
+
+def tree() -> str:
+    """Every file of the package with the first sentence of its docstring."""
+    lines = ["```"]
+    lines += [_line(PACKAGE / f"{name}.py", name) for name in FIRST]
+    for folder in ORDER:
+        here = PACKAGE / folder
+        if folder == "recipes":
+            lines.append(f"{'recipes/':<22}{', '.join(sorted(p.stem for p in here.glob('*.yaml')))}")
+            continue
+        files = [p for p in sorted(here.glob("*.py")) if p.stem != "__init__"]
+        if files:
+            lines.append(f"{folder}/")
+            lines += [_line(p, f"  {p.stem}") for p in files]
+    lines += [_line(PACKAGE / f"{name}.py", name) for name in LAST]
+    return "\n".join([*lines, "```"])
+
+
+def _line(path: Path, name: str) -> str:
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    first = re.split(r"(?<=[^.])[.:](?:\s|$)", doc.split("\n\n")[0].replace("\n", " "))[0]
+    return f"{name:<22}{first}"
+
+
+def _short(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def written(text: str) -> str:
+    """The README with its made parts made anew."""
+    for name, body in (("results", results()), ("tree", tree())):
+        text = re.sub(
+            rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m, body=body: f"{m[1]}{body}\n{m[2]}", text, flags=re.S
+        )
+    return text
+
+
+if __name__ == "__main__":
+    readme = ROOT / "README.md"
+    readme.write_text(written(readme.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What the verbs of the command line do, as plain functions; `cli.py` only reads arguments."""
