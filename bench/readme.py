@@ -43,7 +43,7 @@ def tree() -> str:
 
 def _line(path: Path, name: str) -> str:
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    first = re.split(r"(?<=[^.])[.:](?:\s|$)", doc.split("\n\n")[0].replace("\n", " "))[0]
+    first = re.split(r"(?<!al)\.(?:\s|$)", doc.split("\n\n")[0].replace("\n", " "))[0]
     return f"{name:<22}{first}"
 
 

@@ -1,0 +1,80 @@
+"""Training speed beside the peers, in target tokens a second. `python -m bench.train tiny --rounds 3`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+import torch
+
+from bench import corpus as made
+from bench.peers import CONTENDERS, SHAPES
+from bench.race import best_and_median, race, serve
+from bench.results import write
+from regard.data.batch import IGNORE, Batch, padded
+from regard.report.table import Table
+
+TOKENS, WARM = 4096, 2
+
+
+def work(name: str, shape: str, steps: int) -> None:
+    """One contender: build, warm up, then `steps` batches a turn."""
+    build, kind = CONTENDERS[name]
+    source, target = made.corpus()
+    order = getattr(made, kind)(source, target, TOKENS)
+    train, place = build(SHAPES[shape]), 0
+
+    def batch(i: int) -> Batch:
+        rows = order[i % len(order)]
+        wanted = padded(target, rows, IGNORE, after=2)
+        return Batch(padded(target, rows, 0, before=1), wanted.ids, padded(source, rows, 0, after=2), sum(wanted.lengths))
+
+    def turn() -> dict[str, float]:
+        nonlocal place
+        tokens, began = 0, time.perf_counter()
+        for _ in range(steps):
+            one = batch(place)
+            train(one)
+            tokens, place = tokens + one.tokens, place + 1
+        return {"tokens_per_s": tokens / (time.perf_counter() - began)}
+
+    for _ in range(WARM):
+        train(batch(place))
+        place += 1
+    serve(turn)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("shape", choices=SHAPES)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--steps", type=int)
+    arguments.add_argument("--only", action="append", help="a contender; may be repeated")
+    arguments.add_argument("--worker")
+    said = arguments.parse_args()
+    steps = said.steps or {"tiny": 12, "base": 3}[said.shape]
+    if said.worker:
+        work(said.worker, said.shape, steps)
+        return
+    names = said.only or list(CONTENDERS)
+    found = race({n: ["bench.train", said.shape, "--steps", str(steps), "--worker", n] for n in names}, said.rounds)
+    speeds = {name: best_and_median(rows, "tokens_per_s") for name, rows in found.items()}
+    ours = speeds["regard"][0] if "regard" in speeds else 1.0
+    rows = [
+        (name, round(best), round(median), round(ours / best, 2), round(max(r["peak_mb"] for r in found[name])))
+        for name, (best, median) in speeds.items()
+    ]
+    head = ("contender", "best tokens/s", "median", "regard is faster by", "peak MB")
+    print(Table(head, tuple(rows)).markdown())
+    if said.only is None:
+        figures = {name: dict(zip(head[1:], row[1:], strict=True)) for name, *row in ((r[0], *r) for r in rows)}
+        path = write(
+            f"bench-train-{said.shape}", title=f"Training speed, {said.shape}", command=f"python -m bench.train {said.shape}",
+            figures=figures, threads=torch.get_num_threads(),
+        )  # fmt: skip
+        print(path, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
