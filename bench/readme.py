@@ -9,9 +9,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "regard"
-ORDER = "text data nn nn/mixers model families decode tasks training look report recipes verbs".split()
-FIRST = "errors registry spec storage folder machine".split()
-LAST = "api cli __main__".split()
+ORDER = [
+    "text",
+    "data",
+    "nn",
+    "nn/mixers",
+    "model",
+    "families",
+    "decode",
+    "tasks",
+    "report",
+    "training",
+    "recipes",
+    "verbs",
+]
+FIRST = ["errors", "registry", "spec", "storage", "folder", "machine"]
+LAST = ["api", "cli", "__main__"]
 
 
 def results() -> str:

@@ -1,4 +1,7 @@
-"""One small JSON a result: what was run, with what, and what came out. `python -m bench.results RUN NAME` takes it from a run."""
+"""One small JSON a result: what was run, with what, and what came out.
+
+`python -m bench.results RUN NAME TITLE` takes it from a finished run.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,9 @@ def from_run(run: Path, name: str, title: str) -> Path:
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(["git", *words], capture_output=True, text=True, cwd=FOLDER.parent, check=False).stdout.strip()
+    return subprocess.run(
+        ["git", *words], capture_output=True, text=True, cwd=FOLDER.parent, check=False
+    ).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,9 @@ def work(name: str, shape: str, steps: int) -> None:
     def batch(i: int) -> Batch:
         rows = order[i % len(order)]
         wanted = padded(target, rows, IGNORE, after=2)
-        return Batch(padded(target, rows, 0, before=1), wanted.ids, padded(source, rows, 0, after=2), sum(wanted.lengths))
+        return Batch(
+            padded(target, rows, 0, before=1), wanted.ids, padded(source, rows, 0, after=2), sum(wanted.lengths)
+        )
 
     def turn() -> dict[str, float]:
         nonlocal place

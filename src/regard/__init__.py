@@ -19,5 +19,6 @@ def __getattr__(name: str) -> Any:
     if name == "families":
         return importlib.import_module("regard.families")
     if name in ("Model", "load", "train"):
+        importlib.import_module("regard.machine").wait_politely()
         return getattr(importlib.import_module("regard.api"), name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

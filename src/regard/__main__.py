@@ -11,7 +11,9 @@ def main() -> NoReturn:
     """The entry point. No traceback unless --debug."""
     from regard.cli import app
     from regard.errors import RegardError
+    from regard.machine import wait_politely
 
+    wait_politely()
     debug = "--debug" in sys.argv
     try:
         app()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.decode import Search
-from regard.errors import SpecError
+from regard.errors import SpecError, UnknownName
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.tasks.task import Output, Task
@@ -31,7 +32,7 @@ class Attention:
     def __getitem__(self, name: str) -> Tensor:
         return self.weights[name]
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[str]:
         return iter(self.weights)
 
     def keys(self) -> list[str]:
@@ -62,9 +63,12 @@ class Model:
         """All `n_best` outputs with their scores, best first; `others` join as an ensemble."""
         if isinstance(inputs, str):
             raise SpecError("run takes a list of texts, got one text; write model.run([text])")
-        fields = {f.name for f in dataclasses.fields(Search)}
+        fields, own = {f.name for f in dataclasses.fields(Search)}, _keywords(self.task.run)
+        for name in options:
+            if name not in fields | own:
+                raise UnknownName("option", name, sorted(fields | own))
         search = Search.parse({**self.search.plain(), **{k: v for k, v in options.items() if k in fields}})
-        rest = {k: v for k, v in options.items() if k not in fields}
+        rest = {k: v for k, v in options.items() if k in own}
         for other in others:
             if other.task.files() != self.task.files():
                 raise SpecError(f"{other.path} has another vocabulary than {self.path}; an ensemble must share one")
@@ -77,7 +81,8 @@ class Model:
     def attention(self, text: str, output: str | None = None, **options: Any) -> Attention:
         """Attention weights for one text and its output (the model's own unless given), by place, with token labels."""
         output = self.run([text], **options)[0] if output is None else output
-        weights, source, target = self.task.attention(self.net, text, output)
+        own = {k: v for k, v in options.items() if k in _keywords(self.task.attention)}
+        weights, source, target = self.task.attention(self.net, text, output, **own)
         return Attention(weights, source, target)
 
     def to(self, device: str) -> Model:
@@ -113,3 +118,8 @@ def train(
         out=None if out is None else str(out), fresh=fresh, device=device, quiet=quiet,
     )  # fmt: skip
     return load(execute(order))
+
+
+def _keywords(function: Callable[..., Any]) -> set[str]:
+    """The options a function takes by name only."""
+    return {name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}

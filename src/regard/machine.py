@@ -55,6 +55,16 @@ def keep_large_blocks() -> bool:
     return all(mallopt(option, value) == 1 for option, value in wanted)
 
 
+def wait_politely() -> None:
+    """Let threads that wait for one another sleep instead of spinning; takes effect if torch is not loaded yet.
+
+    A spinning thread holds the core its neighbour needs: with one other busy program on two cores, training is ten times
+    slower (bench/threads.py). A setting of the user's own is left alone.
+    """
+    if "torch" not in sys.modules:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 def _cpu_info() -> dict[str, str]:
     """The first processor's entry in /proc/cpuinfo; empty elsewhere."""
     path = Path("/proc/cpuinfo")

@@ -10,10 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.decode import Hypothesis, Search, generate
+from regard.decode.beam import beam_search
+from regard.decode.constrain import Banned
+from regard.decode.steps import Steps
 from regard.errors import SpecError
+from regard.nn.coords import Coords
 from tests.decode.toys import (
+    BOS,
     EOS,
     MARKS,
+    PAD,
     Oracle,
     close,
     random_says,
@@ -73,29 +79,23 @@ def test_a_beam_as_wide_as_all_outputs_is_exhaustive(penalty: str, limit: int, s
     for n in range(limit + 1):
         for written in itertools.product(words, repeat=n):
             path = written if n == limit else (*written, EOS)
-            before = [torch.tensor(says(tuple(source), path[:i])).double().log_softmax(-1) for i in range(len(path))]
-            total = sum(float(p[t]) for p, t in zip(before, path, strict=True))
+            said = torch.tensor([says(tuple(source), path[:i]) for i in range(len(path))], dtype=torch.float64)
+            total = float(said.log_softmax(-1).gather(1, torch.tensor(path).view(-1, 1)).sum())
             wanted.append(Hypothesis(written, total, total / search.divisor(len(path))))
     (found,) = generate([Oracle(says, vocab)], [source], search, **MARKS)  # type: ignore[list-item]
     assert [h.tokens for h in found] == [h.tokens for h in sorted(wanted, key=lambda h: -h.score)]
-    assert [h.score for h in found] == pytest.approx(sorted((h.score for h in wanted), reverse=True), abs=1e-6)
+    assert [h.score for h in found] == pytest.approx(sorted((h.score for h in wanted), reverse=True), abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_without_a_penalty_a_beam_of_one_is_greedy(seed: int) -> None:
-    from regard.decode.beam import beam_search
-    from regard.decode.constrain import Banned
-    from regard.decode.steps import Steps
-    from regard.nn.coords import Coords
-
     net, search = tiny(seed), Search(beam=1, penalty="none", extra=5, guard=False)
     for source in some_sources(seed, 6):
         (greedy,) = generate([net], [source], search, **MARKS)
         ids = torch.tensor([source])
         limits = torch.tensor([search.limit(len(source))])
         steps = Steps([net], (ids, Coords.span(len(source))), rows=1, capacity=int(limits))
-        banned = Banned([MARKS["bos"], MARKS["pad"]])
-        first = torch.tensor([MARKS["bos"]])
+        banned, first = Banned([BOS, PAD]), torch.tensor([BOS])
         (beam,) = beam_search(steps, first, eos=EOS, limits=limits, search=search, constraints=[banned])
         assert close(beam, greedy)
 

@@ -49,6 +49,13 @@ def test_tokens_come_as_often_as_they_are_likely(settings: dict[str, float]) -> 
     assert abs(chi_square(drawn, wanted / wanted.sum())) < UNLIKELY
 
 
+@pytest.mark.parametrize(("draw", "token"), [(0.0, 2), (1 - 2**-53, 4)])
+def test_the_ends_of_the_range_draw_nothing_forbidden(monkeypatch: pytest.MonkeyPatch, draw: float, token: int) -> None:
+    monkeypatch.setattr("regard.decode.sample.uniform", lambda seed, index, step: np.full(len(index), draw))
+    log_probs = torch.tensor([[-torch.inf, -torch.inf, -1.0, -2.0, -3.0, -torch.inf]])
+    assert sampler(Search(sample=True))(log_probs, torch.arange(1), 0).tolist() == [token]
+
+
 def test_draws_are_even_and_independent_of_seed_index_and_step() -> None:
     index = np.arange(DRAWS)
     base = uniform(1, index, 0)

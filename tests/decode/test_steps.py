@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor
 
 from regard.decode import Search, generate
+from regard.decode.beam import beam_search
+from regard.decode.generate import pad_rows
 from regard.decode.steps import Steps
 from regard.decode.walk import walk
 from regard.errors import SpecError
@@ -81,6 +84,28 @@ def test_hypotheses_of_a_sentence_share_its_keys_without_copies() -> None:
     steps.select(torch.tensor([4, 3, 5]), torch.tensor([1]))
     steps.advance(torch.tensor([[3], [4], [5]]))
     assert all(torch.equal(t, kept) for t, kept in zip(looked(steps), second, strict=True)), "the first one left"
+
+
+def test_a_search_copies_keys_only_when_a_sentence_leaves() -> None:
+    seen: list[list[tuple[int, int]]] = []
+
+    class Watched(Steps):
+        def advance(self, tokens: Tensor, at: Coords | None = None) -> Tensor:
+            after = super().advance(tokens, at)
+            seen.append([(t.shape[0], t.data_ptr()) for t in looked(self)])
+            return after
+
+    sources, search = some_sources(9, 6), Search(beam=3, extra=5)
+    steps = Watched(
+        [tiny(9)], (pad_rows(sources, 1), Coords.lengths([len(s) for s in sources])), rows=6, beam=3, capacity=12
+    )
+    limits = torch.tensor([search.limit(len(s)) for s in sources])
+    beam_search(steps, torch.full((6,), BOS), eos=EOS, limits=limits, search=search)
+    sentences = [step[0][0] for step in seen]
+    assert len(set(sentences)) > 2
+    assert len(set(sentences)) < len(sentences), "some steps keep all sentences, others lose some"
+    for before, after in itertools.pairwise(seen):
+        assert (before == after) == (before[0][0] == after[0][0])
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ AT = Coords.documents(PACKED)
 SPANS = [(0, 0, 3), (0, 3, 4), (0, 4, 9), (1, 0, 4), (1, 4, 6)]
 
 
-@pytest.mark.parametrize("case", [c for c in ENCODERS + DECODERS if c.mixer.can.length == "any"], ids=name_of)
+@pytest.mark.parametrize("case", [c for c in ENCODERS + DECODERS if c.mixer.can.packed], ids=name_of)
 def test_packed_is_separate(case: Case) -> None:
     net, tokens = case.net(), ids(2, AT.n)
     with torch.no_grad():

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from regard.nn.context import Context
 from regard.nn.coords import Coords
-from tests.laws.examples import BOTH, DECODERS, LENGTH, Case, ids, name_of
+from tests.laws.examples import BOTH, DECODERS, LENGTH, STREAMING, Case, ids, name_of
+from tests.laws.running import run
 
 AT = Coords.lengths([LENGTH, 5])
 
@@ -55,8 +56,33 @@ def test_less_is_kept_for_the_backward_pass() -> None:
     assert kept[1] < kept[0] / 2
 
 
-def test_not_in_evaluation_nor_with_a_state() -> None:
-    net = variant(DECODERS[0], recompute=True, dropout=0.0).net().train()
-    out, state = net.decode(ids(2, 4), Coords.span(4), state=net.start(2, 8))
-    assert state is not None
-    torch.testing.assert_close(out, net.eval()(ids(2, 4), Coords.span(4)))
+@pytest.mark.parametrize("case", STREAMING[::3], ids=name_of)
+def test_twice_is_once_with_a_state(case: Case) -> None:
+    """Three chunks, each from the state that the one before left, and one backward pass through all of them."""
+    found = []
+    for recompute in (False, True):
+        net = variant(case, recompute=recompute, dropout=0.2).net().train()
+        torch.manual_seed(7)
+        out, state = run(net, ids(2, LENGTH), Coords.span(LENGTH), net.start(2, 2), [5, 6])
+        wanted = torch.autograd.grad(out.sin().sum(), list(net.parameters()), materialize_grads=True)
+        found.append([out, *wanted, *state.flat().values(), torch.rand(1)])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_again_and_again() -> None:
+    """A graph that is kept may be walked twice: the block is computed once more for each walk."""
+    net = variant(DECODERS[0], recompute=True, dropout=0.3).net().train()
+    out = net(ids(2, LENGTH), AT).sin().sum()
+    first, second = (torch.autograd.grad(out, list(net.parameters()), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_only_where_there_will_be_a_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, tokens = variant(DECODERS[0], recompute=True, dropout=0.0).net(), ids(2, 4)
+    monkeypatch.setattr("regard.nn.body.checkpoint", None)
+    net.eval()(tokens, Coords.span(4))
+    with torch.no_grad():
+        net.train()(tokens, Coords.span(4))
+    with pytest.raises(TypeError):
+        net(tokens, Coords.span(4))

@@ -58,13 +58,25 @@ def test_a_causal_mixer_is_charged_half_of_the_square() -> None:
     assert counted(both(), n) - model_cost(both().build(), n).flops * n == 2 * 4 * (n / 2) * 12 * n
 
 
-def test_parameters_and_state_are_counted_once() -> None:
+def test_parameters_are_counted_once_and_state_where_it_is_kept() -> None:
+    """An encoder reads everything at once: it remembers nothing."""
     net = both().build()
     whole = model_cost(net, 5)
     assert whole.parameters == sum(p.numel() for p in net.parameters())
-    assert whole.state == (3 + 2) * 2 * 2 * 3
-    assert net.decoder is not None
-    assert cost(net.decoder, 5).state == 2 * 2 * 2 * 3
+    assert whole.state == 2 * 2 * 2 * 3
+    assert net.encoder is not None
+    assert cost(net.encoder, 5).state == 0
+
+
+def test_keys_of_a_memory_are_made_once_for_all_tokens_that_look() -> None:
+    """Twice as long a memory costs twice its keys and values, and twice the looking."""
+    cross = both().build().decoder.blocks[0].cross  # type: ignore[union-attr, index]
+    kv, looking, rest = 2 * (2 * 6 * 8), 4 * 12, 2 * (2 * 12 * 8)
+    assert [cost(cross, 6, m).flops for m in (6, 12, 3)] == [
+        kv + 6 * looking + rest,
+        2 * kv + 12 * looking + rest,
+        kv / 2 + 3 * looking + rest,
+    ]
 
 
 def test_costs_add_up() -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.nn.attend import attend
+from regard.errors import StateError
+from regard.nn.attend import attend, fold, unfold
 from regard.nn.coords import Coords
 from regard.nn.mask import Causal, Everything, Rule, Window, visible
 from regard.nn.mixer import Site
@@ -150,3 +151,30 @@ def test_content_terms_join_scores_before_scaling_and_outputs() -> None:
         weights = ((q[:, :, i : i + 1] * near).sum(-1) * 0.3).softmax(-1)
         wanted = (weights.unsqueeze(-1) * (v[:, :, : i + 1] + position.values[far])).sum(2)
         torch.testing.assert_close(out[:, :, i], wanted, rtol=0, atol=1e-12)
+
+
+class TestFolding:
+    """Three hypotheses of each of two sentences queue up as queries of their sentence."""
+
+    def test_every_hypothesis_meets_its_sentences_keys(self) -> None:
+        q, k = torch.randn(6, 2, 3, 4, dtype=torch.double), torch.randn(2, 2, 5, 4, dtype=torch.double)
+        folded = fold(q, 2)
+        assert folded.shape == (2, 2, 9, 4)
+        scores = unfold(folded @ k.mT, 6)
+        torch.testing.assert_close(scores, q @ k.repeat_interleave(3, 0).mT)
+
+    def test_unfolding_undoes_it(self) -> None:
+        q = torch.randn(6, 2, 3, 4).transpose(1, 2).contiguous().transpose(1, 2)
+        for sentences in (1, 2, 3, 6):
+            assert torch.equal(unfold(fold(q, sentences), 6), q)
+        assert fold(q, 6) is q
+        assert unfold(q, 6) is q
+
+    @pytest.mark.parametrize("sentences", [4, 7, 0])
+    def test_rows_that_belong_to_no_sentence(self, sentences: int) -> None:
+        said = (
+            rf"^6 rows of queries cannot be shared out among the {sentences} sentences of a memory; "
+            "when sentences leave, select the memory together with the state$"
+        )
+        with pytest.raises(StateError, match=said):
+            fold(torch.zeros(6, 2, 3, 4), sentences)

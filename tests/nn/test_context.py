@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import torch
 
-from regard.nn.context import Context, Scratch, Tape
+from regard.nn.context import Context, Memory, Scratch, Tape
 from regard.nn.coords import Coords
+from regard.nn.mixer import Site
+from regard.nn.position import ALiBi
 
 
 def test_a_tape_keeps_what_was_asked_for() -> None:
@@ -30,6 +32,40 @@ def test_what_is_kept_holds_no_graph() -> None:
     assert tape.losses["a"].requires_grad
 
 
+def test_losses_of_one_name_add_up() -> None:
+    tape = Tape()
+    for value in (1.0, 2.0, 4.0):
+        tape.loss("a", torch.tensor(value, requires_grad=True))
+    assert tape.losses["a"].item() == 7
+    assert tape.losses["a"].requires_grad
+
+
+def test_turns_of_a_loop_are_kept_apart_and_their_losses_together() -> None:
+    tape = Tape("block.mix.weights@[02]", "*.plan*")
+    for i in range(3):
+        turn = tape.turn(i)
+        turn.keep("block.mix.weights", torch.tensor(i))
+        turn.plan("block.mix", f"turn {i}")
+        turn.loss("block.mix", torch.tensor(1))
+    assert tape.kept == {"block.mix.weights@0": torch.tensor(0), "block.mix.weights@2": torch.tensor(2)}
+    assert tape.plans == {f"block.mix@{i}": f"turn {i}" for i in range(3)}
+    assert tape.losses == {"block.mix": torch.tensor(3)}
+    assert tape.turn(1).turn(2).wants("a.plan")  # loops inside loops
+    tape.keep("block.mix.weights@0", torch.tensor(5))
+    assert tape.kept["block.mix.weights@0"] == 5
+
+
+def test_a_muted_tape_wants_the_same_and_passes_nothing_on() -> None:
+    tape = Tape("*.weights")
+    tape.loss("a", torch.ones(1))
+    mute = tape.muted()
+    assert mute.wants("mix.weights")
+    mute.keep("mix.weights", torch.ones(1))
+    mute.plan("mix", "plain")
+    mute.loss("a", torch.ones(1))
+    assert (tape.kept, tape.plans, tape.losses) == ({}, {}, {"a": torch.ones(1)})
+
+
 def test_scratch_computes_once() -> None:
     scratch, calls = Scratch(), []
     for _ in range(3):
@@ -43,3 +79,51 @@ def test_layers_that_remember_the_same_share_coordinates() -> None:
     both = ctx.remembered(before)
     assert both is ctx.remembered(before)
     assert both.pos.tolist() == [[0, 1, 2, 3]]
+
+
+def test_a_copied_scratch_knows_what_was_known() -> None:
+    scratch = Scratch()
+    scratch.once("before", lambda: 1)
+    copied = scratch.copy()
+    scratch.once("after", lambda: 2)
+    assert copied.once("before", lambda: 3) == 1
+    assert copied.once("after", lambda: 3) == 3
+    assert scratch.once("after", lambda: 4) == 2
+
+
+def test_a_memory_of_fewer_sentences() -> None:
+    keys = torch.arange(6.0).view(3, 2, 1)
+    memory = Memory(keys, keys, Coords.lengths([2, 1, 2])).select(torch.tensor([1, 2]))
+    assert memory.keys is memory.values
+    assert memory.keys.flatten().tolist() == [2, 3, 4, 5]
+    assert memory.at.pos.tolist() == [[0, -1], [0, 1]]
+    apart = Memory(keys, -keys, Coords.span(2)).select(torch.tensor([0]))
+    assert (apart.keys.flatten().tolist(), apart.values.flatten().tolist()) == ([0, 1], [0, -1])
+
+
+def test_running_again_with_other_tensors_says_nothing_and_finds_nothing() -> None:
+    position = ALiBi().build(Site("", 4, 4, heads=2))
+    part, tape = torch.nn.Linear(1, 1), Tape("*")
+    first, keys, values = (torch.full((1, 1, 4), float(i)) for i in range(3))
+    ctx = Context(Coords.span(1), Memory(keys, values, Coords.span(1)), position, first, {"part": part}, tape)
+    ctx.once("a", lambda: 1)
+    assert ctx.tensors() == (first, keys, values)
+    assert ctx.parts() == (position, part)
+    same = ctx.again(ctx.scratch.copy())
+    assert same.tensors() == ctx.tensors()
+    assert same.once("a", lambda: 2) == 1
+    others = [t + 10 for t in ctx.tensors()]
+    again = ctx.again(Scratch(), others)
+    assert list(again.tensors()) == others
+    assert again.once("a", lambda: 2) == 2
+    again.tape.loss("a", torch.ones(1))
+    again.tape.keep("a", torch.ones(1))
+    assert (tape.losses, tape.kept) == ({}, {})
+    assert (again.at, again.position, again.shared) == (ctx.at, ctx.position, ctx.shared)
+
+
+def test_a_context_of_little_has_few_tensors() -> None:
+    ctx = Context(Coords.span(1))
+    assert (ctx.tensors(), ctx.parts()) == ((), ())
+    again = ctx.again(Scratch())
+    assert (again.first, again.memory) == (None, None)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +94,19 @@ def test_one_row_stands_for_all_after_select_too() -> None:
     assert at.select(torch.tensor([4, 2])) is at
 
 
+def test_select_takes_tags_of_each_row_where_one_row_of_positions_stands_for_all() -> None:
+    at = dataclasses.replace(Coords.span(2), tag=torch.tensor([[0, 1], [2, 3], [4, 5]]))
+    picked = at.select(torch.tensor([2, 0]))
+    assert picked.tag is not None
+    assert (picked.tag.tolist(), facts(picked)) == ([[4, 5], [0, 1]], ([[0, 1]], 0, False))
+
+
+def test_flip_reads_backwards() -> None:
+    at = dataclasses.replace(Coords.lengths([3, 1]), tag=torch.tensor([[0, 1, 2]])).flip()
+    assert at.tag is not None
+    assert (at.tag.tolist(), facts(at)) == ([[2, 1, 0]], ([[2, 1, 0], [-1, -1, 0]], None, True))
+
+
 def test_last_of_a_padded_batch_is_no_longer_contiguous() -> None:
     assert facts(Coords.span(5).last(2)) == ([[3, 4]], 3, False)
     assert facts(Coords.span(2).last(5)) == ([[0, 1]], 0, False)
@@ -104,7 +119,18 @@ def test_what_travels_beside_the_tensors_is_true(lengths: list[int], left: bool,
     n = data.draw(st.integers(0, at.n))
     rows = torch.tensor(data.draw(st.lists(st.integers(0, at.rows - 1), min_size=1, max_size=5)))
     later = data.draw(st.sampled_from([Coords.span(2, at.n), Coords.lengths([1] * (len(lengths) - 1) + [2])]))
-    for made in (at, at.cut(n), at.last(n), at.select(rows), at.extend(later), at.to("cpu")):
+    for made in (at, at.cut(n), at.last(n), at.select(rows), at.extend(later), at.flip(), at.to("cpu")):
         assert honest(made)
+        assert facts(Coords.filled(made.flat())) == facts(made)
     assert at.cut(n).pos.tolist() == at.pos[:, :n].tolist()
     assert at.last(n).pos.tolist() == at.pos[:, at.n - n :].tolist()
+
+
+def test_documents_and_tags_go_to_tensors_and_back() -> None:
+    at = dataclasses.replace(Coords.documents([[2, 1], [3]]), tag=torch.tensor([[0, 1, 0], [1, 0, 0]]))
+    for made in (at, dataclasses.replace(at, doc=None), dataclasses.replace(at, tag=None)):
+        back = Coords.filled(made.flat())
+        assert facts(back) == facts(made)
+        for name in ("doc", "tag"):
+            was, now = getattr(made, name), getattr(back, name)
+            assert (was is None and now is None) or torch.equal(was, now)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.errors import ShapeError, SpecError
+from regard.errors import ShapeError, SpecError, StateError
 from regard.nn.context import Context, Memory, Tape
 from regard.nn.coords import Coords
 from regard.nn.mask import Causal, Everything, Window
@@ -108,9 +108,22 @@ class TestRefusals:
 
     def test_rows_that_are_no_multiple_of_the_memorys(self) -> None:
         memory = Memory(*[torch.zeros(2, 4, 8)] * 2, Coords.span(4))
-        said = r"^decoder.blocks.0.cross has 3 rows, which should be a multiple of the memory's 2$"
-        with pytest.raises(ShapeError, match=said):
+        said = (
+            r"^3 rows of queries cannot be shared out among the 2 sentences of a memory; when sentences leave, select"
+        )
+        with pytest.raises(StateError, match=said):
             Full(2).build(CROSS)(torch.zeros(3, 5, 8), Context(AT, memory=memory))
+
+    def test_a_memory_of_other_sentences_than_the_state_remembers(self) -> None:
+        mixer, memory = Full(2).build(CROSS), Memory(*[torch.zeros(2, 4, 8)] * 2, Coords.span(4))
+        state = mixer.start(2, 8)
+        mixer(torch.zeros(2, 5, 8), Context(AT, memory=memory), state)
+        assert state is not None
+        left = state.select(torch.tensor([1]), torch.tensor([1]))
+        said = r"^decoder.blocks.0.cross remembers 1 sentences and was given a memory of 2; select the memory together"
+        with pytest.raises(StateError, match=said):
+            mixer(torch.zeros(1, 5, 8), Context(AT, memory=memory), left)
+        mixer(torch.zeros(1, 5, 8), Context(AT, memory=memory.select(torch.tensor([1]))), left)
 
 
 class TestAcross:
@@ -153,16 +166,22 @@ def test_a_position_of_the_mixer_comes_before_the_stacks() -> None:
     assert torch.equal(mixer(x, Context(AT))[0], mixer(x, Context(AT, position=other))[0])
 
 
-def test_costs_count_what_is_beside_the_projections() -> None:
+def test_costs_count_projections_and_attention() -> None:
     """Scores and mixing take 2·e multiply-adds a key and head; a causal query sees half of the keys on average."""
     spec = Full(4, kv_heads=2, head_width=3)
     causal, across, loose = (spec.build(s) for s in (SITE, CROSS, Site("encoder.blocks.0.mix", 8, 16)))
-    assert [m.flops(10, 6) for m in (causal, across, loose)] == [4 * 5 * 12, 4 * 6 * 12, 4 * 10 * 12]
-    assert [m.state_numbers() for m in (causal, across)] == [2 * 2 * 3, 0]
+    q_out, k_v = 2 * 2 * (8 * 12), 2 * 2 * (8 * 6)
+    assert causal.flops(10, 6) == q_out + k_v + 4 * 5 * 12
+    assert loose.flops(10, 6) == q_out + k_v + 4 * 10 * 12
+    assert across.flops(10, 5) == q_out + k_v / 2 + 4 * 5 * 12  # half a memory token for each of ours
+    assert [m.state_numbers(10) for m in (causal, across)] == [2 * 2 * 3 * 10, 0]
     state = causal.start(3, 7)
     assert isinstance(state, KeyValues)
     assert state.k.shape == (3, 2, 7, 3)
 
 
-def test_a_mixer_costs_nothing_unless_it_says_so() -> None:
-    assert (Mixer(SITE).flops(3, 3), Mixer(SITE).state_numbers()) == (0, 0)
+def test_a_mixer_that_says_nothing_costs_its_linear_maps() -> None:
+    mixer = Mixer(SITE)
+    assert (mixer.flops(3, 3), mixer.state_numbers(3)) == (0, 0)
+    mixer.inner = torch.nn.Sequential(torch.nn.Linear(8, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 8))
+    assert (mixer.flops(3, 3), mixer.state_numbers(3)) == (2 * 2 * 24, 0)

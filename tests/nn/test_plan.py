@@ -12,6 +12,8 @@ from regard.nn.plan import SHORT_BF16, Needs, Plan, plan
 SPAN, RIGHT, LEFT = Coords.span(5), Coords.lengths([5, 3]), Coords.lengths([5, 3], left=True)
 EMPTY, PACKED = Coords.lengths([5, 0]), Coords.documents([[2, 3], [4]])
 NEW, GROWN = Coords.span(1, 5), Coords.span(6)
+ROW = Coords(torch.arange(5).unsqueeze(0), torch.tensor([[0, 0, 1, 1, 1]]), first=0)
+"""Two documents whose positions go on: without gaps, and yet no triangle."""
 RAGGED = RIGHT.extend(Coords(torch.tensor([[5], [3]])))
 
 
@@ -37,6 +39,8 @@ def planned(rule: Rule, q: Coords, k: Coords, needs: Needs | None = None) -> Pla
         (Causal(), NEW, GROWN, "the newest token sees all", False, False, False),
         (Causal(), Coords.span(2, 4), GROWN, "mask of coordinates", False, True, True),
         (Causal(), RAGGED.last(1), RAGGED, "mask of coordinates", False, True, True),
+        (Causal(), Coords.span(1, 4), RIGHT, "mask of coordinates", False, True, True),
+        (Causal(), ROW, ROW, "mask of coordinates", False, True, True),
         (Window(2), SPAN, SPAN, "mask of coordinates", False, True, True),
         (Causal() & Window(2), NEW, GROWN, "mask of coordinates", False, True, True),
     ],

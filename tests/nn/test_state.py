@@ -11,6 +11,7 @@ from regard.nn.body import Layers
 from regard.nn.coords import Coords
 from regard.nn.mixers.full import Looked
 from regard.nn.state import NOWHERE, KeyValues, State, fixed, moving
+from tests.nn.odd import Drifting, Sum
 
 
 @dataclasses.dataclass
@@ -80,6 +81,84 @@ class TestCut:
     def test_is_refused_by_a_state_that_cannot_rewind(self) -> None:
         with pytest.raises(StateError, match=r"^Beam cannot go back to 2 tokens; run them again from the start$"):
             Layers(({"mix": beam()},)).cut(2)
+
+
+class TestTensorsAndBack:
+    def start(self) -> Layers:
+        return Layers(
+            ({"mix": Drifting(Sum(torch.zeros(2, 3))), "cross": Looked(), "feed": None}, {"mix": filled(0, 4)})
+        )
+
+    def full(self) -> Layers:
+        """As after a few tokens."""
+        drifting = Drifting(Sum(torch.randn(2, 3)), 5, torch.randn(2))
+        looked = Looked(torch.randn(1), torch.randn(1))
+        return Layers(({"mix": drifting, "cross": looked, "feed": None}, {"mix": filled(2, 4)}))
+
+    def test_every_tensor_and_number_has_a_dotted_name(self) -> None:
+        assert list(self.full().flat()) == [
+            "blocks.0.mix.inner.total",
+            "blocks.0.mix.count",
+            "blocks.0.mix.last",
+            "blocks.0.cross.k",
+            "blocks.0.cross.v",
+            "blocks.1.mix.k",
+            "blocks.1.mix.v",
+            "blocks.1.mix.at.pos",
+            "blocks.1.mix.at.facts",
+        ]
+
+    def test_room_to_grow_is_not_written(self) -> None:
+        assert self.full().flat()["blocks.1.mix.k"].shape == (2, 1, 2, 1)
+        assert filled(2, 9).flat("here")["here.v"].shape == (2, 1, 2, 1)
+
+    @pytest.mark.parametrize("begun", [False, True], ids=["at the start", "after some tokens"])
+    def test_a_fresh_state_is_filled(self, begun: bool) -> None:
+        tensors = (self.full() if begun else self.start()).flat()
+        back = self.start().filled(tensors)
+        assert back.flat().keys() == tensors.keys()
+        assert all(torch.equal(tensors[name], value) for name, value in back.flat().items())
+        drifting, caches = back.blocks[0]["mix"], back.blocks[1]["mix"]
+        assert isinstance(drifting, Drifting)
+        assert drifting.count == (5 if begun else 0)
+        assert (drifting.last is None) != begun
+        assert isinstance(caches, KeyValues)
+        caches.add(numbers(7, 1), -numbers(7, 1), caches.at.extend(Coords.span(1, caches.at.n)))
+        assert keys(caches) == ([[0, 1, 7], [10, 11, 17]] if begun else [[7], [17]])
+
+    def test_other_tensors_are_refused(self) -> None:
+        tensors = self.full().flat()
+        del tensors["blocks.1.mix.at.pos"], tensors["blocks.0.mix.inner.total"]
+        tensors["blocks.2.mix.k"] = torch.ones(1)
+        said = (
+            r"^these are the tensors of another Layers: missing blocks.0.mix.inner.total, blocks.1.mix.at.pos; "
+            r"unknown blocks.2.mix.k$"
+        )
+        with pytest.raises(StateError, match=said):
+            self.start().filled(tensors)
+        with pytest.raises(
+            StateError, match=r"missing blocks.0.mix.count, blocks.0.mix.inner.total, .*; unknown nothing$"
+        ):
+            self.start().filled({})
+
+    def test_what_is_no_tensor_is_refused(self) -> None:
+        with pytest.raises(StateError, match=r"^blocks.0.mix.count is a str, which cannot be written as tensors$"):
+            Layers(({"mix": dataclasses.replace(beam(), count="seven")},)).flat()  # type: ignore[arg-type]
+
+
+def test_a_copy_is_not_consumed_with_the_original() -> None:
+    state = Layers(({"mix": Drifting(Sum(torch.zeros(2)))}, {"mix": filled(2, 4)}))
+    copied = state.copy()
+    drifting, caches = (block["mix"] for block in state.blocks)
+    assert isinstance(drifting, Drifting)
+    assert isinstance(caches, KeyValues)
+    drifting.inner.total, drifting.count = torch.ones(2), 4
+    caches.cut(1)
+    kept, room = (block["mix"] for block in copied.blocks)
+    assert isinstance(kept, Drifting)
+    assert isinstance(room, KeyValues)
+    assert (kept.inner.total.tolist(), kept.count, room.at.n) == ([0, 0], 0, 2)
+    assert room.k is caches.k
 
 
 def numbers(first: int, n: int, rows: int = 2) -> Tensor:

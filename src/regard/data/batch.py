@@ -41,7 +41,9 @@ class Batch:
         return dataclasses.replace(self, given=self.given.to(device), wanted=self.wanted.to(device), source=source)
 
 
-def padded(rows: Ragged, indices: NDArray[np.int64], fill: int, *, before: int | None = None, after: int | None = None) -> Side:
+def padded(
+    rows: Ragged, indices: NDArray[np.int64], fill: int, *, before: int | None = None, after: int | None = None
+) -> Side:
     """Chosen rows as one matrix, with a mark before or after each."""
     chosen = rows.take(indices)
     lengths = chosen.lengths

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import string
+import zlib
+from typing import Annotated
+
 import numpy as np
+from pydantic import Field
 
 from regard.data import dates
 from regard.data.sources import Pairs
+from regard.errors import SpecError
 from regard.registry import Table
 from regard.spec import Count, Spec, spec
 
 GENERATORS: Table[type[GeneratorSpec]] = Table("generator")
+LETTERS = string.ascii_letters + string.digits
+DRAWS = 1024
 
 
 class GeneratorSpec(Spec):
@@ -37,9 +45,9 @@ class Dates(GeneratorSpec):
 
 @spec
 class Copy(GeneratorSpec):
-    """Random strings to be copied, or with `reverse` written backwards."""
+    """Random strings to be copied, or with `reverse` written backwards; validation strings are never seen in training."""
 
-    symbols: Count = 10
+    symbols: Annotated[int, Field(ge=1, le=len(LETTERS))] = 10
     longest: Count = 12
     count: Count = 10_000
     valid: Count = 200
@@ -47,12 +55,25 @@ class Copy(GeneratorSpec):
     seed: int = 1
 
     def pairs(self, part: str) -> Pairs:
-        draw = np.random.Generator(np.random.Philox(key=[self.seed, 0 if part == "train" else 1]))
-        source = []
-        for length in draw.integers(1, self.longest + 1, self.count if part == "train" else self.valid):
-            source.append("".join(chr(ord("a") + int(s)) for s in draw.integers(0, self.symbols, length)))
+        valid = part == "valid"
+        wanted, source = self.valid if valid else self.count, list[str]()
+        bits = np.random.Philox(key=np.array([self.seed % 2**64, valid], np.uint64))
+        while len(source) < wanted:
+            drawn = (self._text(*row.tolist()) for row in bits.random_raw((DRAWS, self.longest + 1)))
+            source += [text for text in drawn if _held_out(text) == valid]
+            if not source:
+                raise SpecError(f"there are too few strings to keep any for {part!r}; raise symbols or longest")
+        del source[wanted:]
         target = [s[::-1] for s in source] if self.reverse else list(source)
         return Pairs(source, target, name=f"{'reverse' if self.reverse else 'copy'} ({part})")
+
+    def _text(self, length: int, *letters: int) -> str:
+        return "".join(LETTERS[letter % self.symbols] for letter in letters[: 1 + length % self.longest])
+
+
+def _held_out(text: str) -> bool:
+    """Whether a string is for validation only: one in eight is, for good, whatever the seed."""
+    return zlib.crc32(text.encode()) % 8 == 0
 
 
 GENERATORS.add(Dates, Copy)

@@ -79,11 +79,9 @@ def continuations(running: Tensor, log_probs: Tensor, count: int) -> tuple[Tenso
 
     Their scores, best first, and (b, 2, count) moves: which hypothesis each comes from, and the token it writes.
     """
-    b = running.shape[0]
-    values, tokens = top(
-        log_probs, min(count, log_probs.shape[1])
-    )  # no hypothesis has more than `count` among the best
-    each = values.shape[1]
+    b, v = running.shape[0], log_probs.shape[1]
+    each = min(count, v)  # no hypothesis has more among the best
+    values, tokens = top(log_probs, each)
     total = (running.view(-1, 1) + values).view(b, -1)
     best, where = total.topk(min(count, total.shape[1]))
     return best, torch.stack([where // each, tokens.view(b, -1).gather(1, where)], 1)

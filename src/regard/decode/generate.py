@@ -117,9 +117,8 @@ def score(
             at = Coords.lengths([len(t) for t in wanted], net.device)
             stream = net(given, at, source)
             for i, row, target in zip(indices, stream, wanted, strict=True):  # all logits at once would be large
-                picked = log_probs(net, row[: len(target)]).gather(
-                    1, torch.tensor(target, device=net.device).view(-1, 1)
-                )
+                want = torch.tensor(target, dtype=torch.long, device=net.device).unsqueeze(1)
+                picked = log_probs(net, row[: len(target)]).gather(1, want)
                 out[i] = float(picked.to(torch.float64).sum())
     return out
 

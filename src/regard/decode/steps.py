@@ -74,10 +74,7 @@ class Steps:
         for run in self._runs:
             run.state = run.state.select(rows, sentences)
             if sentences is not None and run.memory is not None:
-                memory = run.memory
-                keys = memory.keys.index_select(0, sentences)
-                values = keys if memory.values is memory.keys else memory.values.index_select(0, sentences)
-                run.memory = Memory(keys, values, memory.at.select(sentences))
+                run.memory = run.memory.select(sentences)
 
 
 def log_probs(net: Net, stream: Tensor) -> Tensor:

@@ -8,8 +8,7 @@ from regard.errors import SpecError
 from regard.model.init import initialise
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
-from regard.nn.body import BodySpec
-from regard.nn.mixer import MixerSpec, Site
+from regard.nn.mixer import Site
 
 
 def build(spec: ModelSpec, seed: int | None = None) -> Net:
@@ -28,21 +27,12 @@ def build(spec: ModelSpec, seed: int | None = None) -> Net:
 
 def refusals(spec: ModelSpec) -> list[str]:
     """Everything the spec asks of a part that the part cannot do."""
-    out = []
-    for name in ("encoder", "decoder"):
-        body: BodySpec | None = getattr(spec, name)
-        if body is None:
-            continue
-        if name == "decoder" and not body.causal:
+    out = [] if spec.encoder is None else spec.encoder.refusals(Site("encoder", spec.width, spec.length))
+    if spec.decoder is not None:
+        out += spec.decoder.refusals(Site("decoder", spec.width, spec.length, memory=spec.memory_width))
+        if not spec.decoder.causal:
             out.append("a decoder writes from left to right; set decoder.causal")
-        site = Site(name, spec.width, spec.length, causal=body.causal)
-        for i, block in enumerate(body.layers()):
-            for role in block.roles:
-                part = getattr(block, role)
-                if isinstance(part, MixerSpec):
-                    out += part.refusals(site.at(f"blocks.{i}.{role}", role=role))
-            if block.cross is not None and (name == "encoder" or spec.encoder is None):
-                out.append(f"{name}.blocks.{i}.cross attends to an encoder, and there is none before it")
-        if name == "decoder" and spec.encoder is not None and all(b.cross is None for b in body.layers()):
+        if spec.encoder is not None and not spec.decoder.reads_memory:
             out.append("the decoder never looks at the encoder; give a block a `cross` mixer or drop the encoder")
+    out += spec.head.refusals(spec.out_width, spec.width)
     return list(dict.fromkeys(out))

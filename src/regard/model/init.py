@@ -1,6 +1,6 @@
 """Named initialisations, by parameter name: what each paper starts from.
 
-xavier   linear maps Xavier-uniform, embeddings N(0, 1/d), biases 0            (Vaswani et al. and its reference code)
+xavier   linear maps Xavier-uniform, embeddings and lone vectors N(0, 1/d), biases 0   (Vaswani et al., reference code)
 normal   N(0, 0.02) everywhere, biases 0                                       (BERT, GPT-1)
 gpt2     as normal; maps that feed the stream N(0, 0.02/√(2·layers))           (Radford et al. 2019)
 """
@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UnknownName
+from regard.nn.mixer import Mixer
 
 Rule = Callable[[str, Tensor, int, int], None]
 
 
 def initialise(net: nn.Module, scheme: str) -> None:
-    """Fill every parameter in place. Norm weights start at one, every bias at zero."""
+    """Fill every parameter in place. Norm weights start at one, every bias at zero, and mixers `begin` as they like."""
     if scheme not in SCHEMES:
         raise UnknownName("initialisation", scheme, SCHEMES)
     layers = sum(1 for name, _ in net.named_modules() if name.split(".")[-2:-1] == ["blocks"])
@@ -32,6 +33,9 @@ def initialise(net: nn.Module, scheme: str) -> None:
                 parameter.zero_()
             else:
                 SCHEMES[scheme](name, parameter, width, max(layers, 1))  # type: ignore[arg-type]
+        for part in net.modules():
+            if isinstance(part, Mixer):
+                part.begin()
 
 
 def _is_table(name: str) -> bool:
@@ -40,7 +44,7 @@ def _is_table(name: str) -> bool:
 
 
 def _xavier(name: str, parameter: Tensor, width: int, layers: int) -> None:
-    if _is_table(name) and parameter.shape[-1] == width:
+    if parameter.dim() < 2 or (_is_table(name) and parameter.shape[-1] == width):
         nn.init.normal_(parameter, std=width**-0.5)
     else:
         nn.init.xavier_uniform_(parameter)

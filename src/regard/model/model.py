@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from regard.errors import SpecError
+from regard.errors import ShapeError, SpecError
+from regard.model.replay import Replay
 from regard.model.spec import ModelSpec
-from regard.nn.body import Body
+from regard.nn.body import Body, BodySpec
 from regard.nn.context import Context, Memory, Tape
 from regard.nn.coords import Coords
 from regard.nn.embed import Embedding
 from regard.nn.head import Head
-from regard.nn.mixer import Site
+from regard.nn.mixer import Mixer, MixerSpec, Site
 from regard.nn.state import State
+from regard.registry import kind_of
 
 
 class Net(nn.Module):
@@ -25,17 +27,21 @@ class Net(nn.Module):
         site = Site("", spec.width, spec.length)
         self.embed: Embedding = spec.embed.build(site.at("embed", role="embed"))
         self.source: Embedding | None = spec.source.build(site.at("source", role="embed")) if spec.source else None
-        self.encoder: Body | None = spec.encoder.build(site.at("encoder", role="stack")) if spec.encoder else None
-        self.decoder: Body | None = spec.decoder.build(site.at("decoder", role="stack")) if spec.decoder else None
-        self.head: Head = spec.head.build(site.at("head", role="head"), spec.embed.vocab)
+        read, write = site.at("encoder", role="stack"), site.at("decoder", role="stack", memory=spec.memory_width)
+        self.encoder: Body | None = spec.encoder.build(read) if spec.encoder else None
+        self.decoder: Body | None = spec.decoder.build(write) if spec.decoder else None
+        self.head: Head = spec.head.build(site.at("head", role="head", width=spec.out_width), spec.embed.vocab)
+        self._picky = {"encoder": _picky(spec.encoder), "decoder": _picky(spec.decoder)}
 
     def encode(self, ids: Tensor, at: Coords, tape: Tape | None = None) -> Memory:
         """Run the encoder over ids (b, n)."""
         if self.encoder is None:
             raise SpecError("this model has no encoder")
         embed = self.embed if self.source is None else self.source
-        x, _ = self.encoder(embed(ids, at), Context(at, tape=tape or Tape()))
-        return Memory(x, x, at)
+        self._fits("encoder", at)
+        first = embed(ids, at)
+        x, _ = self.encoder(first, Context(at, tape=tape or Tape()))
+        return self.encoder.memory(x, first, at)
 
     def decode(
         self,
@@ -48,6 +54,11 @@ class Net(nn.Module):
         """Run the decoder over ids (b, n), which follow what `state` remembers; gives the stream, not yet the logits."""
         if self.decoder is None:
             raise SpecError("this model has no decoder")
+        if isinstance(state, Replay):
+            n, state = ids.shape[1], state.add(ids, at)
+            stream, _ = self.decode(state.ids, state.at, memory, tape=tape)
+            return stream[:, state.at.n - n :], state
+        self._fits("decoder", at, memory)
         stream, state = self.decoder(self.embed(ids, at), Context(at, memory=memory, tape=tape or Tape()), state)
         return stream, state
 
@@ -69,10 +80,35 @@ class Net(nn.Module):
 
     def start(self, rows: int, capacity: int) -> State:
         """A decoder state that remembers nothing, for `rows` hypotheses with room for `capacity` tokens."""
-        if self.decoder is None:
+        if self.decoder is None or self.spec.decoder is None:
             raise SpecError("this model has no decoder")
-        return self.decoder.start(rows, capacity)
+        return self.decoder.start(rows, capacity) if self.spec.decoder.streams else Replay.empty(rows, self.device)
+
+    def tick(self, step: int) -> None:
+        """Tell every mixer that training step `step` is about to begin."""
+        for part in self.modules():
+            if isinstance(part, Mixer):
+                part.tick(step)
+
+    def _fits(self, side: str, at: Coords, memory: Memory | None = None) -> None:
+        """Refuse what a mixer cannot take, from facts for which no tensor need be read."""
+        for role, mixer in self._picky[side]:
+            name = f"mixer {kind_of(type(mixer))!r} in the {side}"
+            seen = memory.at if role == "cross" and memory is not None else at
+            if seen.packed and not mixer.can.packed:
+                raise ShapeError(f"{name} cannot keep packed documents apart; give it one document a row")
+            end = seen.n + (seen.first or 0)
+            if end > self.spec.length and mixer.can.length == "fixed":
+                raise ShapeError(
+                    f"{name} is built for {self.spec.length} tokens, got {end}; shorten them or raise the length"
+                )
 
     @property
     def device(self) -> torch.device:
         return self.embed.weight.device
+
+
+def _picky(body: BodySpec | None) -> list[tuple[str, MixerSpec]]:
+    """The mixers of a body, with their roles, that cannot take every batch."""
+    found = [] if body is None else body.mixers()
+    return list(dict.fromkeys((r, m) for r, m in found if m.can.length == "fixed" or not m.can.packed))

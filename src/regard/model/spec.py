@@ -39,6 +39,16 @@ class ModelSpec(Spec):
         if self.source is not None and (self.encoder is None or self.decoder is None):
             raise SpecError("`source` is the encoder's embedding in an encoder-decoder; this model has one side only")
 
+    @property
+    def memory_width(self) -> int:
+        """How wide the memory is that the encoder leaves for a decoder; 0 without one."""
+        return 0 if self.encoder is None else self.encoder.leaves(self.width)
+
+    @property
+    def out_width(self) -> int:
+        """How wide the stream is that the head reads."""
+        return self.memory_width if self.decoder is None else self.decoder.leaves(self.width)
+
     def build(self, seed: int | None = None) -> Net:
         """The torch module, initialised; the same seed gives the same weights."""
         from regard.model.build import build

@@ -63,16 +63,18 @@ def fold(q: Tensor, sentences: int) -> Tensor:
             f"{rows} rows of queries cannot be shared out among the {sentences} sentences of a memory; "
             "when sentences leave, select the memory together with the state"
         )
-    return q.view(sentences, -1, h, n, e).transpose(1, 2).reshape(sentences, h, -1, e)
+    beam = rows // sentences
+    return q.view(sentences, beam, h, n, e).transpose(1, 2).reshape(sentences, h, beam * n, e)
 
 
 def unfold(out: Tensor, rows: int) -> Tensor:
     """What `fold` did, undone: (s, h, k·n, x) to (rows, h, n, x)."""
-    sentences, h, _, x = out.shape
+    sentences, h, queue, x = out.shape
     if rows == sentences:
         return out
     beam = rows // sentences
-    return out.view(sentences, h, beam, -1, x).transpose(1, 2).reshape(rows, h, -1, x)
+    n = queue // beam
+    return out.view(sentences, h, beam, n, x).transpose(1, 2).reshape(rows, h, n, x)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, scale: float, bias: Tensor | None) -> Tensor:

@@ -33,8 +33,21 @@ class Block(Spec):
     def roles(self) -> tuple[str, ...]:
         return tuple(name for name in ROLES if getattr(self, name) is not None)
 
+    @property
+    def mixers(self) -> tuple[tuple[str, MixerSpec], ...]:
+        """The sublayers in which positions look at one another, by role."""
+        return tuple((role, part) for role, part in (("mix", self.mix), ("cross", self.cross)) if part is not None)
+
     def build(self, site: Site, wiring: WiringSpec) -> BlockLayer:
         return BlockLayer(self, site, wiring)
+
+    def refusals(self, site: Site, wiring: WiringSpec) -> list[str]:
+        """What its mixers are asked to do at this place, wired so, and cannot."""
+        out = []
+        for role, mixer in self.mixers:
+            here = site.at(role, role=role)
+            out += mixer.refusals(here) + wiring.refusals(mixer.can, here.path)
+        return out
 
 
 class BlockLayer(nn.Module):

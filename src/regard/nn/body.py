@@ -14,12 +14,12 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.errors import SpecError
 from regard.nn.block import Block, BlockLayer
-from regard.nn.context import Context, Scratch
-from regard.nn.mixer import Site, check_positions
-from regard.nn.mixers import Full
+from regard.nn.context import Context, Memory
+from regard.nn.coords import Coords
+from regard.nn.mixer import MixerSpec, Site, check_positions
 from regard.nn.position import Position, PositionSpec
 from regard.nn.state import State
-from regard.nn.wiring import PreNorm, WiringSpec
+from regard.nn.wiring import PreNorm, States, WiringSpec
 from regard.registry import Table, kind_of
 from regard.spec import Count, Spec, spec
 
@@ -39,9 +39,35 @@ class BodySpec(Spec):
         """The blocks in the order they run."""
         raise NotImplementedError
 
+    def refusals(self, site: Site) -> list[str]:
+        """What its parts are asked to do at this place and cannot."""
+        raise NotImplementedError
+
+    def leaves(self, width: int) -> int:
+        """How wide the stream leaves that entered with this width."""
+        return width
+
+    def mixers(self) -> list[tuple[str, MixerSpec]]:
+        """Every mixer in it, with its role."""
+        return [pair for block in self.layers() for pair in block.mixers]
+
+    @property
+    def streams(self) -> bool:
+        """Whether it can run token by token."""
+        return all(mixer.can.stream for _, mixer in self.mixers())
+
+    @property
+    def reads_memory(self) -> bool:
+        """Whether any part of it looks at an encoder."""
+        return any(role == "cross" or mixer.can.memory for role, mixer in self.mixers())
+
 
 class Body(nn.Module):
     """`(x, ctx, state) -> (x, state)`."""
+
+    def memory(self, x: Tensor, first: Tensor, at: Coords) -> Memory:
+        """What a decoder is shown of it, where `first` entered and `x` came out."""
+        return Memory(x, x, at)
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         raise NotImplementedError
@@ -72,7 +98,21 @@ class Stack(BodySpec):
         return self.blocks if self.block is None else (self.block,) * (self.depth or 0)
 
     def build(self, site: Site) -> Body:
-        return StackBody(self, dataclasses.replace(site, causal=self.causal))
+        return StackBody(self, self._inside(site))
+
+    def refusals(self, site: Site) -> list[str]:
+        inside = self._inside(site)
+        return [
+            fault
+            for i, block in enumerate(self.layers())
+            for fault in block.refusals(inside.at(f"blocks.{i}"), self.wiring)
+        ]
+
+    def leaves(self, width: int) -> int:
+        return self.wiring.leaves(width)
+
+    def _inside(self, site: Site) -> Site:
+        return dataclasses.replace(site, causal=self.causal, position=self.position)
 
 
 @dataclasses.dataclass
@@ -87,28 +127,28 @@ class StackBody(Body):
         super().__init__()
         layers = spec.layers()
         self.wiring, self.recompute = spec.wiring, spec.recompute
-        self.position = _stack_position(spec, site)
+        self.position = stack_position(spec.position, layers, site)
+        self.shared = stack_shares(layers, site)
         self.blocks = nn.ModuleList(
             block.build(site.at(f"blocks.{i}", layer=i, depth=len(layers)), spec.wiring)
             for i, block in enumerate(layers)
         )
-        self.norm = spec.wiring.norm.build(site.width) if spec.wiring.ends and spec.wiring.norm else None
+        self.norm = spec.wiring.norm.build(spec.leaves(site.width)) if spec.wiring.ends and spec.wiring.norm else None
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         assert state is None or isinstance(state, Layers)
-        ctx = dataclasses.replace(ctx, position=self.position, first=x)
+        ctx = dataclasses.replace(ctx, position=self.position, first=x, shared=dict(self.shared.items()))
         stream, new = self.wiring.enter(x), []
-        save_memory = self.recompute and self.training and torch.is_grad_enabled() and state is None
-        for i, block in enumerate(self.blocks):
-            states = {} if state is None else state.blocks[i]
-            if save_memory:
-                stream = checkpoint(_stream_only, block, stream, ctx, use_reentrant=False)
-                continue
-            stream, states = block(stream, ctx, states)
+        run = _run_twice if self.recompute and self.training and torch.is_grad_enabled() else _run
+        for i, block in enumerate(self._layers()):
+            stream, states = run(block, stream, ctx, {} if state is None else state.blocks[i])
             new.append(states)
         x = self.wiring.leave(stream)
         x = x if self.norm is None else self.norm(x)
         return x, None if state is None else Layers(tuple(new))
+
+    def memory(self, x: Tensor, first: Tensor, at: Coords) -> Memory:
+        return Memory(x, self.wiring.values(x, first), at)
 
     def start(self, rows: int, capacity: int) -> State:
         return Layers(tuple(block.start(rows, capacity) for block in self._layers()))
@@ -117,28 +157,55 @@ class StackBody(Body):
         return list(self.blocks)  # type: ignore[arg-type]
 
 
-def _stream_only(block: BlockLayer, stream: Any, ctx: Context) -> Any:
-    """One block, to be run twice: with a scratch of its own, for the second run must compute all that the first did."""
-    return block(stream, dataclasses.replace(ctx, scratch=Scratch()), {})[0]
+def _run(block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
+    return block(stream, ctx, states)  # type: ignore[no-any-return]
 
 
-def _stack_position(spec: Stack, site: Site) -> Position | None:
-    """A position written in the stack: one object that every layer's mixer sees."""
-    if spec.position is None:
+def _run_twice(block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
+    """Run a block and store nothing inside it: the backward pass runs it again, from what was known before, on a mute tape."""
+    known, first = ctx.scratch.copy(), True
+
+    def run(stream: Any) -> tuple[Any, States]:
+        nonlocal first
+        here, first = ctx if first else ctx.again(known.copy()), False
+        return _run(block, stream, here, {role: None if s is None else s.copy() for role, s in states.items()})
+
+    return checkpoint(run, stream, use_reentrant=False)  # type: ignore[no-any-return]
+
+
+def stack_position(spec: PositionSpec | None, layers: tuple[Block, ...], site: Site) -> Position | None:
+    """A position written in a body: one object that every layer's mixer sees."""
+    if spec is None:
         return None
-    name = kind_of(type(spec.position))
-    if "embed" in spec.position.acts:
+    name = kind_of(type(spec))
+    if "embed" in spec.acts:
         raise SpecError(f"position {name!r} acts on the stream; write it in the embedding, not in {site.path}")
     shapes = set()
-    for i, block in enumerate(spec.layers()):
+    for i, block in enumerate(layers):
         if block.mix is not None:
-            check_positions(block.mix, site.at(f"blocks.{i}.mix", role="mix"), spec.position.acts, name)
-            if isinstance(block.mix, Full):
-                shapes.add((block.mix.heads, block.mix.width_of_head(site.width)))
-    if len(shapes) != 1:
+            here = site.at(f"blocks.{i}.mix", role="mix")
+            check_positions(block.mix, here, spec.acts, name)
+            shape = block.mix.head_shape(site.width)
+            if shape is None:
+                raise SpecError(f"position {name!r} in {site.path} is made for heads, and {here.path} has none")
+            shapes.add(shape)
+    if not shapes:
+        raise SpecError(f"position {name!r} in {site.path} is made for mixers, and no block has one")
+    if len(shapes) > 1:
         raise SpecError(f"position {name!r} in {site.path} is one for all layers, whose heads differ: {sorted(shapes)}")
     heads, head_width = shapes.pop()
-    return spec.position.build(site.at("position", role="stack", heads=heads, head_width=head_width))
+    return spec.build(site.at("position", role="stack", heads=heads, head_width=head_width))
+
+
+def stack_shares(layers: tuple[Block, ...], site: Site) -> nn.ModuleDict:
+    """The parts that mixers ask their body to own, each made once."""
+    shared = nn.ModuleDict()
+    for block in layers:
+        for role, mixer in block.mixers:
+            for name, make in mixer.shares(site.at("shared", role=role)).items():
+                if name not in shared:
+                    shared[name] = make()
+    return shared
 
 
 BODIES.add(Stack)

@@ -22,6 +22,10 @@ class HeadSpec(Spec):
     def build(self, site: Site, vocab: int) -> Head:
         raise NotImplementedError
 
+    def refusals(self, width: int, table: int) -> list[str]:
+        """What it cannot do with a stream this wide and an embedding whose table is that wide."""
+        return []
+
 
 class Head(nn.Module):
     """`(x, table) -> logits`, where `table` is the embedding's weight for a head that shares it."""
@@ -40,6 +44,13 @@ class Vocab(HeadSpec):
 
     def build(self, site: Site, vocab: int) -> VocabHead:
         return VocabHead(self, site, vocab)
+
+    def refusals(self, width: int, table: int) -> list[str]:
+        if not self.tied or width == table:
+            return []
+        return [
+            f"a tied head reads a stream as wide as the embedding, {table}, and this one is {width}; set head.tied: false"
+        ]
 
 
 class VocabHead(Head):

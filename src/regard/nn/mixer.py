@@ -1,13 +1,15 @@
 """The contract of a mixer: the sublayer in which positions look at one another.
 
 A mixer is a spec (what users write) and a module (what runs), side by side in one file of `nn/mixers/`. The spec says what
-it `can` do; the builder refuses the rest. Its plain twin, where it has one, is named by `twin()`.
+it `can` do; the builder refuses the rest. Its plain twin, where it has one, is named by `twin()`. What a module draws at
+random is a persistent buffer, for it is part of the model; what can be computed again is one with `persistent=False`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -17,6 +19,9 @@ from regard.nn.state import State
 from regard.registry import Table, kind_of
 from regard.spec import Spec
 
+if TYPE_CHECKING:
+    from regard.nn.position import PositionSpec
+
 MIXERS: Table[type[MixerSpec]] = Table("mixer")
 
 Act = Literal["embed", "turn", "bias", "content"]
@@ -25,14 +30,22 @@ Act = Literal["embed", "turn", "bias", "content"]
 
 @dataclasses.dataclass(frozen=True)
 class Can:
-    """What a mixer supports. `length="fixed"` ties it to the model's length."""
+    """What a mixer supports, and what it asks of its place."""
 
     causal: bool = True
     cross: bool = True
     stream: bool = True
+    """Runs token by token; a decoder of mixers that cannot runs all tokens again at every step."""
     rewind: bool = True
     weights: bool = True
+    packed: bool = True
+    """Keeps the documents packed into one row apart."""
+    memory: bool = False
+    """Reads the encoder from the `mix` place: recurrence and attention interleaved."""
+    losses: bool = False
+    """Puts auxiliary losses on the tape."""
     length: Literal["any", "fixed"] = "any"
+    """"fixed" ties it to the model's length."""
     positions: frozenset[Act] = frozenset({"turn", "bias", "content"})
 
 
@@ -49,6 +62,10 @@ class Site:
     role: Literal["mix", "cross", "feed", "stack", "embed", "head"] = "mix"
     heads: int = 1
     head_width: int = 0
+    memory: int = 0
+    """How wide the memory is that a decoder reads; 0 where there is none."""
+    position: PositionSpec | None = None
+    """The stack's own, which its mixers find in `ctx.position`."""
 
     def at(self, name: str, **changes: object) -> Site:
         """The site of a part inside this one."""
@@ -68,6 +85,17 @@ class MixerSpec(Spec):
         """The plain spec this one must equal, where there is one."""
         return None
 
+    def head_shape(self, width: int) -> tuple[int, int] | None:
+        """How many heads and how wide, which a position of the stack must know; None where there are none."""
+        return None
+
+    def shares(self, site: Site) -> Mapping[str, Callable[[], nn.Module]]:
+        """Parts the stack makes once, for all layers that name them; `ctx.shared[name]` reaches them.
+
+        Layers meet in the name, so it should say all that makes their parts alike (`linformer_64`).
+        """
+        return {}
+
     def refusals(self, site: Site) -> list[str]:
         """What this mixer is asked to do at this place and cannot."""
         where, kind = f"({site.path})", kind_of(type(self))
@@ -76,6 +104,8 @@ class MixerSpec(Spec):
             out.append(f"mixer {kind!r} cannot be causal {where}; use {_those('causal')}")
         if site.role == "cross" and not self.can.cross:
             out.append(f"mixer {kind!r} cannot attend across {where}; use {_those('cross')}")
+        if (site.role == "cross" or self.can.memory) and not site.memory:
+            out.append(f"{site.path} attends to an encoder, and there is none before it")
         return out
 
 
@@ -89,16 +119,22 @@ class Mixer(nn.Module):
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         raise NotImplementedError
 
-    def start(self, rows: int, capacity: int) -> State:
-        """A state that remembers nothing yet, with room for `capacity` tokens."""
+    def begin(self) -> None:
+        """Set what starts from somewhere else than the initialisation scheme says; runs after it, without gradients."""
+
+    def tick(self, step: int) -> None:
+        """Hear that training step `step` is about to begin; random features are drawn anew here."""
+
+    def start(self, rows: int, capacity: int) -> State | None:
+        """A state that remembers nothing yet, with room for `capacity` tokens; None where nothing need be remembered."""
         raise StateError(f"{self.site.path} cannot run token by token")
 
     def flops(self, n: int, m: int) -> float:
-        """Multiply-adds ×2 of one token's forward pass beside the projections, among `n` tokens (`m` in memory)."""
-        return 0.0
+        """Multiply-adds ×2 of one token's forward pass among `n` tokens (`m` in memory): as it is here, of its linear maps."""
+        return sum(2.0 * part.weight.numel() for part in self.modules() if isinstance(part, nn.Linear))
 
-    def state_numbers(self) -> float:
-        """How many numbers a token adds to the state."""
+    def state_numbers(self, n: int) -> float:
+        """How many numbers are remembered after `n` tokens."""
         return 0.0
 
 

@@ -77,7 +77,7 @@ class State:
         wanted, got = set(new.flat()), set(tensors)
         if wanted != got:
             lacks, odd = (", ".join(sorted(names)) or "nothing" for names in (wanted - got, got - wanted))
-            raise StateError(f"these are not the tensors of this {type(self).__name__}: missing {lacks}, unknown {odd}")
+            raise StateError(f"these are the tensors of another {type(self).__name__}: missing {lacks}; unknown {odd}")
         return new
 
     def _walk(self, leaf: Callable[[Any, bool], Any], below: Callable[[State], State]) -> Self:

@@ -7,7 +7,8 @@
            norm               └─ add ─┘             └─add─┴add┘
                           (one norm at the end)  (one norm at the end)
 
-`enter` and `leave` bracket a stack, so a wiring may carry another stream inside it (a pair, for reversible layers).
+`enter` and `leave` bracket a stack, so a wiring may carry another stream inside it (a pair, for reversible layers), and
+let out a wider one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor
 
 from regard.nn.context import Context
+from regard.nn.mixer import Can
 from regard.nn.norm import LayerNorm, NormSpec
 from regard.nn.state import State
 from regard.registry import Table
@@ -48,6 +50,18 @@ class WiringSpec(Spec):
 
     def leave(self, stream: Any) -> Tensor:
         return stream  # type: ignore[no-any-return]
+
+    def leaves(self, width: int) -> int:
+        """How wide the stream leaves that entered with this width."""
+        return width
+
+    def values(self, x: Tensor, first: Tensor) -> Tensor:
+        """What a decoder reads as values, where `first` entered the encoder and `x` came out (ConvS2S adds the two)."""
+        return x
+
+    def refusals(self, can: Can, where: str) -> list[str]:
+        """What the mixer at this place does that cannot be wired so."""
+        return []
 
     def run(self, block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
         """One block. `states` has an entry a sublayer that remembers; the new ones are returned."""

@@ -35,14 +35,6 @@ def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
     return float(sacrebleu.corpus_bleu(list(outputs), [list(references)]).score)
 
 
-def _bleu_signature() -> str:
-    import sacrebleu
-
-    measure = sacrebleu.BLEU()
-    measure.corpus_score(["a"], [["a"]])
-    return str(measure.get_signature())
-
-
 def bleu_tokens(outputs: Sequence[str], references: Sequence[str]) -> float:
     import sacrebleu
 
@@ -67,10 +59,19 @@ def wer(outputs: Sequence[str], references: Sequence[str]) -> float:
     return 100.0 * float(jiwer.wer(list(references), list(outputs)))
 
 
+def _signature(name: str, **options: str) -> str:
+    """sacreBLEU's own name and signature of a score with one reference."""
+    import sacrebleu
+
+    measure = getattr(sacrebleu, name)(**options)
+    found = measure.corpus_score(["a"], [["a"]])
+    return f"{found.name}|{measure.get_signature()}"
+
+
 for metric in (
-    Metric("bleu", bleu, signature=_bleu_signature),
-    Metric("bleu_tokens", bleu_tokens, signature=lambda: "BLEU|tok:none"),
-    Metric("chrf", chrf, signature=lambda: "chrF2"),
+    Metric("bleu", bleu, signature=lambda: _signature("BLEU")),
+    Metric("bleu_tokens", bleu_tokens, signature=lambda: _signature("BLEU", tokenize="none")),
+    Metric("chrf", chrf, signature=lambda: _signature("CHRF")),
     Metric("exact", exact),
     Metric("wer", wer, higher=False),
 ):

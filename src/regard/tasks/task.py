@@ -68,11 +68,12 @@ class Trial:
 
 
 class Examples(Protocol):
-    """Encoded examples: as many as `len`, of these lengths (N,) or (N, k), grouped into corpora."""
+    """Encoded examples: as many as `len`, of these lengths (N,) or (N, k), grouped into corpora; some were left out."""
 
     lengths: NDArray[np.int64]
     groups: NDArray[np.int64] | None
     shares: Sequence[float] | None
+    left_out: int
 
     def __len__(self) -> int: ...
 
@@ -123,7 +124,9 @@ class Task(Protocol):
     def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[float]:
         """log P(output | input) of each pair."""
 
-    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    def attention(
+        self, net: Net, text: str, output: str, **options: Any
+    ) -> tuple[dict[str, Tensor], list[str], list[str]]:
         """Attention weights (h, n, m) by place for one pair, with the tokens on both sides."""
 
     def trials(self, raw: Any) -> list[Trial]:

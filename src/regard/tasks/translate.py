@@ -17,7 +17,7 @@ from regard.data.generate import GeneratorSpec
 from regard.data.ragged import Ragged
 from regard.data.sources import Corpus, Pairs, fingerprint, read, split
 from regard.decode import Search, generate, score
-from regard.errors import DataError, SpecError
+from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.model import Net
 from regard.nn.context import Tape
 from regard.nn.coords import Coords
@@ -40,12 +40,12 @@ class TranslateData(Spec):
     tokenizer: TokenizerSpec = Bpe()
     joint: bool = True
     longest: Count = 256
-    """Pairs with more tokens than this on either side are left out of training."""
+    """Pairs with more tokens than this on either side, tag and mark included, are left out of training."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
     def __post_init__(self) -> None:
-        if self.generate is not None and self.train:
-            raise SpecError("pairs come from `train` corpora or from `generate`, not from both")
+        if self.generate is not None and (self.train or self.valid):
+            raise SpecError("pairs come from `train` and `valid` corpora or from `generate`, not from both")
         if not self.metrics:
             raise SpecError("`metrics` should name at least one score; the first decides which checkpoint is best")
         for name in self.metrics:
@@ -61,6 +61,7 @@ class Encoded:
     lengths: NDArray[np.int64]
     groups: NDArray[np.int64] | None = None
     shares: tuple[float, ...] | None = None
+    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.target)
@@ -94,10 +95,13 @@ class Translate:
                 train, valid = [rest for rest, _ in parts], [aside for _, aside in parts]
         else:
             raise DataError("there is nothing to learn from; name two text files or one .tsv, .csv or .jsonl file")
+        seen = Pairs([s for p in train for s in p.source], [t for p in train for t in p.target], name="training")
         reports = [check(pairs) for pairs in train]
+        judges = [check(pairs, train=seen) for pairs in valid]
         said = [line for report in reports for line in report.lines()]
-        facts = {"train": [r.plain() for r in reports], "valid": [check(pairs).plain() for pairs in valid]}
-        return Raw(train, valid, fingerprint(*train, *valid), facts, said)
+        said += [f"{report.name}: {fact}" for report in judges for fact in report.facts]
+        facts = {"train": [r.plain() for r in reports], "valid": [r.plain() for r in judges]}
+        return Raw(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said)
 
     @classmethod
     def advise(cls, settings: TranslateData, raw: Raw) -> Advice:
@@ -115,6 +119,8 @@ class Translate:
 
     @classmethod
     def load(cls, settings: TranslateData, files: Mapping[str, bytes]) -> Self:
+        if TARGET not in files:
+            raise CheckpointError(f"there is no {TARGET} among {', '.join(files)}; a model is of no use without it")
         source = Tokenizer.from_bytes(files[SOURCE], SOURCE) if SOURCE in files else None
         return cls(settings, Tokenizer.from_bytes(files[TARGET], TARGET), source)
 
@@ -137,12 +143,17 @@ class Translate:
         source, target, corpus = Ragged.of(sources), Ragged.of(targets), np.asarray(groups)
         lengths = np.stack([source.lengths, target.lengths], 1) + 1
         short = np.flatnonzero((lengths <= self.settings.longest).all(1))
-        if len(short) == 0:
-            raise DataError(f"every pair has more than {self.settings.longest} tokens; raise data.longest")
+        counts = np.bincount(corpus[short], minlength=len(raw))
+        for pairs, count in zip(raw, counts, strict=True):
+            if count == 0:
+                raise DataError(
+                    f"every pair of {pairs.name} has more than {self.settings.longest} tokens; raise data.longest"
+                )
+        kept, left_out = (source.take(short), target.take(short), lengths[short]), len(corpus) - len(short)
         if len(raw) == 1:
-            return Encoded(source.take(short), target.take(short), lengths[short])
-        shares = tuple(pairs.weight * float((corpus[short] == g).sum()) for g, pairs in enumerate(raw))
-        return Encoded(source.take(short), target.take(short), lengths[short], corpus[short], shares)
+            return Encoded(*kept, left_out=left_out)
+        shares = tuple(pairs.weight * float(count) for pairs, count in zip(raw, counts, strict=True))
+        return Encoded(*kept, corpus[short], shares, left_out)
 
     # ------------------------------------------------------------------------------------------------ to the model
 
@@ -173,7 +184,8 @@ class Translate:
         prefixes: Sequence[str] | None = None,
     ) -> list[list[Output]]:
         """Outputs for each input text, best first; `prefixes` are beginnings the outputs must have."""
-        search = search if search.longest else dataclasses.replace(search, longest=2 * self.settings.longest)
+        room = min(2 * self.settings.longest, *(net.spec.length for net in nets))
+        search = dataclasses.replace(search, longest=min(search.longest or room, room))
         forced = None if prefixes is None else self.target.encode_all(prefixes)
         found = generate(
             nets, self._sources(inputs, tag), search, bos=self.target.bos, eos=self.target.eos, pad=self.target.pad,
@@ -188,9 +200,11 @@ class Translate:
         targets = [[*ids, self.target.eos] for ids in self.target.encode_all(outputs)]
         return score(net, self._sources(inputs, tag), targets, bos=self.target.bos, pad=self.target.pad)
 
-    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    def attention(
+        self, net: Net, text: str, output: str, *, tag: str | None = None
+    ) -> tuple[dict[str, Tensor], list[str], list[str]]:
         """Attention weights (h, n, m) by place for one pair, with the tokens that were read on both sides."""
-        source, given = self._sources([text], None)[0], [self.target.bos, *self.target.encode(output)]
+        source, given = self._sources([text], tag)[0], [self.target.bos, *self.target.encode(output)]
         tape = Tape("*.weights")
         with torch.no_grad():
             ids, read = torch.tensor([given], device=net.device), torch.tensor([source], device=net.device)

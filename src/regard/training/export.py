@@ -54,25 +54,29 @@ def export(
     write_folder(path, files, storage=storage)
 
 
-def restore(folder: Folder) -> tuple[Net, Task, Search]:
-    """The model of a folder: built from its spec, with every weight accounted for."""
-    config = folder.json(CONFIG)
+def config_of(folder: Folder) -> dict[str, Any]:
+    """What a model folder says of its model, in a format that we read."""
+    config: dict[str, Any] = folder.json(CONFIG)
     wanted = {"format", "task", "settings", "model", "decode"}
-    if not isinstance(config, dict) or wanted - set(config):
+    if not isinstance(config, dict) or wanted - set(config) or not isinstance(config["settings"], dict):
         raise CheckpointError(f"{folder.path / CONFIG} is not the configuration of a model")
     if config["format"] != FORMAT:
         raise CheckpointError(
             f"{folder.path} has format {config['format']}, this version reads {FORMAT}; update regard"
         )
-    tensors = folder.tensors(WEIGHTS)
+    return config
+
+
+def restore(folder: Folder) -> tuple[Net, Task, Search]:
+    """The model of a folder: built from its spec, with every weight accounted for."""
+    config, tensors = config_of(folder), folder.tensors(WEIGHTS)
     try:
         kind = find(config["task"])
         task = kind.load(kind.Settings.parse(config["settings"]), folder.files)
         search, spec = Search.parse(config["decode"]), ModelSpec.parse(config["model"])
-        with torch.device("meta"):  # shapes are compared before anything is allocated
-            shapes = {name: tuple(p.shape) for name, p in spec.build().named_parameters()}
-        faults = weight_faults(shapes, tensors)
-        if faults:
+        _demand_vocabulary(spec, task)
+        shapes = _shapes(spec, layers=len(tensors))
+        if faults := weight_faults(shapes, tensors):
             raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
         net = spec.build()
     except SpecError as error:
@@ -83,6 +87,26 @@ def restore(folder: Folder) -> tuple[Net, Task, Search]:
     return net.eval(), task, search
 
 
+def _demand_vocabulary(spec: ModelSpec, task: Task) -> None:
+    """Every token the tokenisers write must be one the model reads."""
+    facts, read = task.facts(), spec.source or spec.embed
+    for name, there in (("vocab", spec.embed.vocab), ("source_vocab", read.vocab)):
+        if facts.get(name, 0) > there:
+            raise SpecError(f"the tokenizer has {facts[name]} tokens, the model only {there}")
+
+
+def _shapes(spec: ModelSpec, layers: int) -> dict[str, tuple[int, ...]]:
+    """The shape of every weight, before anything is allocated. More layers than the file has weights are not built."""
+    for path, part in spec.walk():
+        if getattr(part, "depth", 0) > layers:
+            raise SpecError(f"{path}.depth is {part.depth}, but there are only {layers} weights")  # type: ignore[attr-defined]
+    try:
+        with torch.device("meta"):
+            return {name: tuple(p.shape) for name, p in spec.build().named_parameters()}
+    except (RuntimeError, OverflowError) as error:  # sizes that no tensor can have
+        raise SpecError(f"this model cannot be built: {str(error).partition(chr(10))[0]}") from None
+
+
 def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> list[str]:
     """Every missing, surplus or mis-shaped weight."""
     out = [f"{name} is missing" for name in wanted if name not in given]
@@ -90,6 +114,8 @@ def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Ten
     for name, tensor in given.items():
         if name in wanted and tuple(tensor.shape) != wanted[name]:
             out.append(f"{name} should be {wanted[name]}, got {tuple(tensor.shape)}")
+        elif name in wanted and not tensor.is_floating_point():
+            out.append(f"{name} should hold real numbers, got {tensor.dtype}")
     return out
 
 

@@ -7,33 +7,48 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import SpecError
+from regard.storage import DISK, explained
+from regard.training.text import write_text
 
 
 class Log:
     """Appends events to `log.jsonl`. After a resume, events of steps that are done again are dropped first."""
 
     def __init__(self, path: Path, *, tensorboard: Path | None = None) -> None:
-        self.path = path
-        self._board = None if tensorboard is None else _board(tensorboard)
+        self.path, self._folder = path, tensorboard
+        self._writer = None if tensorboard is None else _summary_writer()
+        self._board: Any = None
+        self._purge: int | None = None
 
     def write(self, event: str, step: int, **values: Any) -> None:
         line = json.dumps({"event": event, "step": step, **values}, ensure_ascii=False)
-        with self.path.open("a", encoding="utf-8") as out:
+        with (
+            explained("write the log", self.path.parent, needed=len(line)),
+            self.path.open("a", encoding="utf-8") as out,
+        ):
             out.write(line + "\n")
-        if self._board is not None:
+        if self._writer is not None:
+            self._board = self._board or self._writer(str(self._folder), purge_step=self._purge)
             for name, value in _numbers(values):
                 self._board.add_scalar(f"{event}/{name}", value, step)
 
     def rewind(self, step: int) -> None:
         """Forget everything after `step`, and a line that a crash left half written."""
         kept = [json.dumps(e, ensure_ascii=False) + "\n" for e in read_log(self.path) if e.get("step", 0) <= step]
-        aside = self.path.with_suffix(".tmp")
-        aside.write_text("".join(kept), encoding="utf-8")
-        aside.replace(self.path)
+        write_text(self.path, "".join(kept))
+        self.close()
+        self._purge = step + 1
+
+    def sync(self) -> None:
+        """Return when all that was written would survive a power cut."""
+        if self.path.exists():
+            with explained("write the log", self.path.parent):
+                DISK.sync(self.path)
 
     def close(self) -> None:
         if self._board is not None:
             self._board.close()
+            self._board = None
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
@@ -51,12 +66,12 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return out
 
 
-def _board(folder: Path) -> Any:
+def _summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise SpecError("TensorBoard is not installed; pip install 'regard[tensorboard]'") from None
-    return SummaryWriter(str(folder))
+    return SummaryWriter
 
 
 def _numbers(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:

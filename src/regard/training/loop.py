@@ -20,11 +20,12 @@ from torch import Tensor
 
 from regard.data.bucket import Buckets
 from regard.decode import Search
-from regard.errors import Diverged
+from regard.errors import CheckpointError, Diverged
 from regard.model.model import Net
 from regard.tasks.metrics import METRICS
 from regard.tasks.task import Examples, Task
 from regard.training.checkpoint import Checkpoints
+from regard.training.export import weight_faults
 from regard.training.log import Log
 from regard.training.optim import Average, optimizer_tensors, restore_optimizer, set_rate
 from regard.training.progress import Progress
@@ -34,6 +35,10 @@ from regard.training.stop import Stop
 
 BAD_STEPS = 5
 """So many non-finite steps in a row mean that training has diverged."""
+AFTER = (
+    "what was saved before is good, but the same command would come to the same end: lower train.schedule.peak and start "
+    "over with --fresh, or go on from this run's best model with --from and another --out"
+)
 
 
 @dataclasses.dataclass
@@ -46,6 +51,7 @@ class Moment:
     tokens: int = 0
     seconds: float = 0.0
     best: float | None = None
+    best_loss: float = 0.0
     best_step: int = 0
     worse: int = 0
     bad: int = 0
@@ -114,11 +120,12 @@ class Trainer:
                 self._judge(progress, on_better)
                 now.finished = last or (self.train.patience is not None and now.worse >= self.train.patience)
             now.seconds = time.perf_counter() - began
-            if now.finished or stop.asked is not None or now.step % self.save_every == 0:
+            asked = stop.asked is not None  # looked at once: a signal may come between any two lines
+            if now.finished or asked or now.step % self.save_every == 0:
                 self.save()
-            if stop.asked is not None and not now.finished:
-                return False
-        return True
+            if asked:
+                break
+        return now.finished
 
     def _updates(self, epoch: int) -> list[list[NDArray[np.int64]]]:
         """The updates of an epoch, each a list of batches."""
@@ -162,8 +169,14 @@ class Trainer:
         if self.now.bad >= BAD_STEPS:
             raise Diverged(
                 f"{BAD_STEPS} steps in a row were not finite (step {self.now.step + 1}, loss {loss}, gradient norm {norm}, "
-                f"examples {examples} …); the last checkpoint is good: lower train.schedule.peak or train.clip and resume"
+                f"examples {examples} …); {AFTER}"
             )
+
+    def _demand_finite(self) -> None:
+        """Weights that overflowed are never judged, exported or saved."""
+        bad = [name for name, p in self.net.named_parameters() if not torch.isfinite(p).all()]
+        if bad:
+            raise Diverged(f"step {self.now.step} left weights that are not finite ({', '.join(bad[:3])} …); {AFTER}")
 
     def _log_window(self, rate: float, norm: float, speed: float) -> None:
         now = self.now
@@ -184,20 +197,23 @@ class Trainer:
 
     def _judge(self, progress: Progress, on_better: Callable[[], None]) -> None:
         """Validate, note whether it is the best so far, and set weights aside for averaging."""
+        self._demand_finite()
         now = self.now
         with self.judged_weights():
             scores = self.evaluate()
             metric = METRICS[self.task.metrics[0]]
             score = scores[metric.kind]
-            better = now.best is None or metric.better(score, now.best)
-            self.log.write("valid", now.step, loss=scores["loss"], scores=scores, seconds=round(now.seconds, 3))
+            equal = score == now.best and scores["loss"] < now.best_loss  # of equals, the surer one
+            better = now.best is None or metric.better(score, now.best) or equal
+            judged = {name: scores[name] for name in self.task.metrics}
+            self.log.write("valid", now.step, loss=scores["loss"], scores=judged, seconds=round(now.seconds, 3))
             progress.say(
                 f"step {now.step}/{self.total}  "
                 + "  ".join(f"{k} {v:.4g}" for k, v in scores.items())
                 + ("  best so far" if better else "")
             )
             if better:
-                now.best, now.best_step, now.worse = score, now.step, 0
+                now.best, now.best_loss, now.best_step, now.worse = score, scores["loss"], now.step, 0
                 on_better()
             else:
                 now.worse += 1
@@ -261,6 +277,7 @@ class Trainer:
 
     def save(self) -> None:
         """A checkpoint of everything that moves."""
+        self._demand_finite()
         groups: dict[str, Mapping[str, Tensor]] = {
             "weights": dict(self.net.named_parameters()),
             "optimizer": optimizer_tensors(self.net, self.optimizer),
@@ -268,6 +285,7 @@ class Trainer:
         }
         if self.ema is not None:
             groups["average"] = self.ema.weights
+        self.log.sync()
         self.checkpoints.save(self.now.step, groups, dataclasses.asdict(self.now))
         self.snapshots.prune({step for facts in self.checkpoints.facts() for step, _ in facts["snapshots"]})
 
@@ -275,13 +293,18 @@ class Trainer:
         """Go on from the newest checkpoint that proves whole; what there is to say about it."""
         loaded = self.checkpoints.load_newest()
         if loaded is None:
+            self.log.rewind(-1)
             return []
+        wanted = {name: tuple(p.shape) for name, p in self.net.named_parameters()}
+        if faults := weight_faults(wanted, loaded.groups["weights"]):
+            raise CheckpointError(f"{self.checkpoints.folder} is of another model: {'; '.join(faults)}")
         self.now = Moment(**loaded.facts)
         self.now.snapshots = [(int(step), float(score)) for step, score in self.now.snapshots]
         self._put(loaded.groups["weights"])
         restore_optimizer(self.net, self.optimizer, loaded.groups["optimizer"])
         if self.ema is not None:
-            self.ema.weights = {k: v.clone() for k, v in loaded.groups["average"].items()}
+            self.ema.weights = {k: v.to(self.net.device) for k, v in loaded.groups["average"].items()}
         torch.set_rng_state(loaded.groups["random"]["torch"])
         self.log.rewind(self.now.step)
-        return [*loaded.said, f"resuming at step {self.now.step} of {self.total}"]
+        where = f"step {self.now.step} of {self.total}"
+        return [*loaded.said, f"this run is finished at {where}" if self.now.finished else f"resuming at {where}"]

@@ -77,11 +77,13 @@ def optimizer_tensors(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
 
 def restore_optimizer(net: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Put back what `optimizer_tensors` gave."""
-    parameters = dict(net.named_parameters())
-    optimizer.state.clear()
-    for full, value in tensors.items():
-        name, key = full.rsplit("/", 1)
-        optimizer.state[parameters[name]][key] = value.clone()
+    names = {parameter: name for name, parameter in net.named_parameters()}
+    state = dict[int, dict[str, Tensor]]()
+    for i, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+        prefix = f"{names[parameter]}/"
+        own = {full.removeprefix(prefix): value.clone() for full, value in tensors.items() if full.startswith(prefix)}
+        state |= {i: own} if own else {}
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 class Average:

@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import pydantic
 from pydantic import Field
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -98,7 +99,11 @@ def expand_model(model: Mapping[str, Any], facts: Mapping[str, Any]) -> ModelSpe
         name = str(model.get("family", "transformer"))
         family = families.find(name)
         known = set(inspect.signature(family).parameters)
-        base = family(**{k: v for k, v in {**facts, **model}.items() if k in known})
+        try:
+            base = pydantic.validate_call(family)(**{k: v for k, v in {**facts, **model}.items() if k in known})
+        except pydantic.ValidationError as error:
+            faults = [f"model.{f['loc'][0]}: {f['msg'].lower()}, got {f['input']!r}" for f in error.errors()]
+            raise SpecError("; ".join(faults)) from None
     overlay = {k: v for k, v in model.items() if k not in known and k not in ("family", "spec")}
     for key in overlay:
         if key not in fields:
@@ -133,14 +138,19 @@ def read_recipe(name: str) -> dict[str, Any]:
 
 
 def parse_yaml(text: str, name: str) -> dict[str, Any]:
-    """YAML 1.2 as plain data."""
-    try:
-        value = YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
-        raise SpecError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+    """A recipe's text as plain data."""
+    value = _yaml(text, name)
     if not isinstance(value, dict):
         raise SpecError(f"{name} should be a mapping with task, data, model and train, got {type(value).__name__}")
     return value
+
+
+def _yaml(text: str, name: str) -> Any:
+    """YAML 1.2: `no` and `on` are words, `3e-3` is a number, and no tag names a class."""
+    try:
+        return YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        raise SpecError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,6 +159,8 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     for layer in layers:
         for key, value in layer.items():
             old = out.get(key)
+            if isinstance(value, Mapping) and isinstance(old, str):
+                old = {"kind": old}  # `optimizer: adamw` is short for a mapping
             if isinstance(value, Mapping) and isinstance(old, dict):
                 other = "kind" in value and old.get("kind") not in (None, value["kind"])
                 out[key] = merged({} if other else old, value)
@@ -159,10 +171,10 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 def set_path(path: str, value: Any) -> dict[str, Any]:
     """`train.steps` and 100 as nested data; text values are read as YAML (`--set train.ema=null`)."""
-    if isinstance(value, str):
-        value = YAML(typ="safe", pure=True).load(value)
     if not all(path.split(".")):
         raise SpecError(f"--set takes path=value, got the path {path!r}")
+    if isinstance(value, str):
+        value = _yaml(value, f"the value of --set {path}")
     for key in reversed(path.split(".")):
         value = {key: value}
     return value  # type: ignore[no-any-return]

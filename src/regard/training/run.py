@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+import re
 import shlex
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from regard.data.sources import Corpus
-from regard.errors import CheckpointError, Interrupted, SpecError
+from regard.errors import CheckpointError, Interrupted, SpecError, UnknownName
 from regard.folder import Folder, read_folder, write_folder
 from regard.machine import keep_large_blocks, machine, precision
 from regard.model.count import cost
@@ -22,16 +24,16 @@ from regard.model.show import tree
 from regard.report.run import RunFacts, run_report
 from regard.tasks import find
 from regard.tasks.task import Raw, Task
+from regard.training.begin import LOG, RECIPE, REPORT, agree
 from regard.training.checkpoint import Checkpoints
-from regard.training.export import CONFIG, card, export, metric_signatures, restore, versions, weight_faults
+from regard.training.export import card, config_of, export, metric_signatures, restore, versions, weight_faults
 from regard.training.lock import RunLock
 from regard.training.log import Log, read_log
 from regard.training.loop import Data, Trainer
 from regard.training.progress import Progress
-from regard.training.recipe import Recipe, merged, parse_yaml, read_recipe, set_path
+from regard.training.recipe import Recipe, merged, read_recipe, set_path
 from regard.training.stop import Stop
-
-RECIPE, LOG, FACTS, REPORT = "recipe.yaml", "log.jsonl", "run.json", "report.html"
+from regard.training.text import write_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,92 +66,85 @@ class Order:
         words += ["--from", self.start] if self.start else []
         words += ["--out", self.out] if self.out else []
         words += ["--device", self.device] if self.device != "auto" else []
+        words += ["--tensorboard"] if self.tensorboard else []
         return shlex.join(words)
 
 
 def execute(order: Order) -> Path:
     """Train as ordered, resuming if the run folder holds a beginning; gives the folder of the finished model."""
-    folder = order.folder
-    asked = _asked(order)
-    folder.mkdir(parents=True, exist_ok=True)
-    with RunLock(folder):
-        if order.fresh:
-            _clear(folder)
-        return _Run(order, folder, asked).execute()
+    start = None if order.start is None else model_folder(order.start)
+    if start is not None:
+        if order.folder.resolve() in (start.path.resolve(), *start.path.resolve().parents):
+            raise SpecError(f"a run cannot start from a model in its own folder {order.folder}; choose another --out")
+        restore(start)  # what is wrong with it is said now
+    asked = _asked(order, start)
+    with RunLock(order.folder):
+        return _Run(order, asked, start).execute()
 
 
 def device_of(asked: str) -> str:
     """`auto` is the fastest device torch finds here."""
-    if asked != "auto":
-        return asked
-    return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if asked == "auto":
+        return next(name for name, found in there.items() if found)
+    name = re.sub(r"(?<=^cuda):\d+$", "", asked)
+    if name not in there:
+        raise UnknownName("device", asked, ["auto", *there])
+    if not there[name]:
+        raise SpecError(f"torch finds no device {asked!r} on this machine; use --device auto")
+    return asked
 
 
 class _Run:
-    def __init__(self, order: Order, folder: Path, asked: dict[str, Any]) -> None:
-        self.order, self.folder, self.asked = order, folder, asked
+    def __init__(self, order: Order, asked: dict[str, Any], start: Folder | None) -> None:
+        self.order, self.folder, self.start = order, order.folder, start
+        self.asked = {key: value for key, value in asked.items() if key != "advise"}
+        self.advise = asked.get("advise", False)
+        if not isinstance(self.advise, bool):
+            raise SpecError(f"advise should be true or false, got {self.advise!r}")
         self.progress = Progress(1, quiet=order.quiet)
         self.device = device_of(order.device)
 
     def execute(self) -> Path:
-        kind = find(str(self.asked.get("task")))
-        Recipe.parse(merged({"train": {"epochs": 1}}, {k: v for k, v in self.asked.items() if k != "advise"}))
+        Recipe.parse(merged({"train": {"epochs": 1}}, self.asked))
+        kind = find(self.asked["task"])
         settings = kind.Settings.parse(self.asked.get("data", {}))
         raw = kind.read(settings, int(self.asked.get("train", {}).get("seed", 1)))
         for line in raw.said:
             self.progress.say(line)
         self.recipe = self._decide(kind, settings, raw)
         self.facts: dict[str, Any] = {"fingerprint": raw.fingerprint, "command": self.order.command, **versions()}
-        self.facts |= {"threads": self.recipe.train.threads or torch.get_num_threads(), "start": self.order.start}
-        self._agree()
-        torch.set_num_threads(self.facts["threads"])
+        self.facts |= {
+            "threads": self.recipe.train.threads or torch.get_num_threads(),
+            "device": self.device,
+            "precision": precision(self.recipe.train.precision, self.device),
+            "start": None if self.start is None else f"{self.order.start} ({_digest(self.start)[:12]})",
+        }
+        agree(self.folder, self.recipe, self.facts, fresh=self.order.fresh)
         keep_large_blocks()
-        task = self._task(kind, raw)
-        trainer = self._trainer(task, raw)
-        return self._train(trainer, task, raw)
+        with _threads(self.facts["threads"]), torch.random.fork_rng(devices=[]):
+            task = self._task(kind, raw)
+            trainer = self._trainer(task, raw)
+            return self._train(trainer, task, raw)
 
     # ------------------------------------------------------------------------------------------------ deciding
 
     def _decide(self, kind: type[Task], settings: Any, raw: Raw) -> Recipe:
         """The whole recipe: what the data advises, under what was asked for."""
-        whole = Recipe.parse(self.asked) if not self.asked.get("advise", False) else None
-        if whole is None:
+        advised: Mapping[str, Any] = {}
+        if self.advise:
             advice = kind.advise(settings, raw)
-            asked = {k: v for k, v in self.asked.items() if k != "advise"}
             for reason in advice.reasons:
                 self.progress.say(f"chosen: {reason}")
-            advised = {"train": advice.recipe["train"]} if self.order.start else advice.recipe
-            whole = Recipe.parse(merged(advised, asked))
+            advised = {"train": advice.recipe["train"]} if self.start else advice.recipe
+        whole = Recipe.parse(merged(advised, self.asked))
         return dataclasses.replace(whole, data=kind.Settings.parse(whole.data).plain())
-
-    def _agree(self) -> None:
-        """Refuse to go on with another recipe or corpus than the run began with."""
-        path, before = self.folder / RECIPE, self.folder / FACTS
-        if not path.exists() or not before.exists():
-            path.write_text(self.recipe.yaml(), encoding="utf-8")
-            before.write_text(json.dumps(self.facts, indent=2), encoding="utf-8")
-            return
-        old, new = parse_yaml(path.read_text("utf-8"), str(path)), json.loads(self.recipe.json())
-        changed = _differences(old, new)
-        facts = json.loads(before.read_text("utf-8"))
-        if facts["fingerprint"] != self.facts["fingerprint"]:
-            changed.append("the corpus is not the one this run began with")
-        changed += [
-            f"{name}: {facts.get(name)} -> {self.facts[name]}"
-            for name in ("threads", "torch", "start")
-            if facts.get(name) != self.facts[name]
-        ]
-        if changed:
-            raise SpecError(
-                f"{self.folder} was begun with another recipe or corpus: {'; '.join(changed)}. "
-                "Take that back, choose another --out, or start over with --fresh"
-            )
 
     def _task(self, kind: type[Task], raw: Raw) -> Task:
         """The task with its vocabulary: of the model to start from, or the run's own, learned once and kept."""
         settings, kept = kind.Settings.parse(self.recipe.data), self.folder / "vocabulary"
-        if self.order.start:
-            return kind.load(settings, model_folder(self.order.start).files)
+        if self.start is not None:
+            return kind.load(settings, self.start.files)
         if kept.exists():
             return kind.load(settings, read_folder(kept).files)
         task = kind.prepare(settings, raw)
@@ -163,13 +158,13 @@ class _Run:
         data = Data(task.encode(raw.train), task.encode(raw.valid), task.trials(raw.valid))
         log = Log(self.folder / LOG, tensorboard=self.folder / "tensorboard" if self.order.tensorboard else None)
         checkpoints = Checkpoints(self.folder / "checkpoints", keep=train.keep)
-        how = precision(train.precision, self.device)
-        return Trainer(net, task, data, train, checkpoints=checkpoints, log=log, bf16=how == "bfloat16")
+        bf16 = self.facts["precision"] == "bfloat16"
+        return Trainer(net, task, data, train, checkpoints=checkpoints, log=log, bf16=bf16)
 
     def _net(self, task: Task) -> Net:
         net = self.recipe.model_spec(task.facts()).build(self.recipe.train.seed)
-        if self.order.start:
-            tensors = model_folder(self.order.start).tensors()
+        if self.start is not None:
+            tensors = self.start.tensors()
             faults = weight_faults({k: tuple(v.shape) for k, v in net.named_parameters()}, tensors)
             if faults:
                 raise SpecError(f"the model asked for cannot start from {self.order.start}: {'; '.join(faults)}")
@@ -182,41 +177,40 @@ class _Run:
 
     def _train(self, trainer: Trainer, task: Task, raw: Raw) -> Path:
         said = trainer.resume()
-        first = not said
-        with Stop() as stop, Progress(trainer.total, trainer.now.step, quiet=self.order.quiet) as progress:
-            self.progress = progress
-            for line in said or self._opening(trainer, raw):
+        progress = self.progress = Progress(trainer.total, trainer.now.step, quiet=self.order.quiet)
+        with closing(trainer.log), progress:
+            for line in said or self._opening(trainer):
                 progress.say(line)
-            if first:
+            if not said:
                 trainer.log.write(
                     "start", 0, parameters=self._parameters(trainer.net), total=trainer.total, **self.facts
                 )
-            if not trainer.now.finished:
-                done = trainer.fit(stop, progress, on_better=lambda: self._export("best", trainer, task, None))
-                if not done:
-                    raise Interrupted(
-                        f"stopped at step {trainer.now.step} of {trainer.total}, saved; to go on: {self.order.command}",
-                        stop.asked or 2,
-                    )
+            with Stop() as stop:
+                trainer.fit(stop, progress, on_better=lambda: self._export("best", trainer, task, None))
+            if stop.asked is not None:
+                where = f"step {trainer.now.step} of {trainer.total}"
+                raise Interrupted(f"stopped at {where}, saved; to go on: {self.order.command}", stop.asked)
             final = self.folder / "final"
-            if not (final / "manifest.json").exists():
-                self._finish(trainer, task)
-            scores = read_log(self.folder / LOG)[-1].get("scores", {})
-            progress.say("done: " + "  ".join(f"{k} {v:.4g}" for k, v in scores.items()) + f"  in {final}")
-        self._report(trainer, raw)
-        trainer.log.close()
+            done = (self._done() if final.exists() else None) or self._finish(trainer, task)
+            progress.say("done: " + "  ".join(f"{k} {v:.4g}" for k, v in done["scores"].items()) + f"  in {final}")
+        self._report(trainer, raw, done["examples"])
         return final
 
-    def _opening(self, trainer: Trainer, raw: Raw) -> list[str]:
-        count, kind = self._parameters(trainer.net), "bfloat16" if trainer.bf16 else "float32"
+    def _done(self) -> dict[str, Any] | None:
+        """The last line of a finished run's log."""
+        return next((event for event in reversed(read_log(self.folder / LOG)) if event["event"] == "done"), None)
+
+    def _opening(self, trainer: Trainer) -> list[str]:
+        count, examples = self._parameters(trainer.net), trainer.data.train
         where = f"{self.facts['threads']} threads of {machine().processor}" if self.device == "cpu" else self.device
+        left = f" ({examples.left_out:,} too long ones left out)" if examples.left_out else ""
         return [
-            f"model: {count:,} parameters, {kind}, on {where}",
-            f"training: {trainer.total:,} steps, {len(trainer.data.train):,} examples; run folder {self.folder}",
+            f"model: {count:,} parameters, {self.facts['precision']}, on {where}",
+            f"training: {trainer.total:,} steps, {len(examples):,} examples{left}; run folder {self.folder}",
         ]
 
-    def _finish(self, trainer: Trainer, task: Task) -> None:
-        """The model to keep: the average where one was asked for, otherwise the best."""
+    def _finish(self, trainer: Trainer, task: Task) -> dict[str, Any]:
+        """The model to keep: the average where one was asked for, otherwise the best; and what there is to say of it."""
         steps = [step for step, _ in trainer.now.snapshots]
         if steps:
             weights = trainer.snapshots.mean(steps)
@@ -226,8 +220,9 @@ class _Run:
             scores = trainer.evaluate(self.recipe.decode)
             examples = _examples(trainer)
             self._export("final", trainer, task, scores)
-        trainer.log.write("examples", trainer.now.step, rows=examples)
-        trainer.log.write("done", trainer.now.step, scores=scores, seconds=round(trainer.now.seconds, 3))
+        done = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": examples}
+        trainer.log.write("done", trainer.now.step, **done)
+        return done
 
     def _export(self, name: str, trainer: Trainer, task: Task, scores: Mapping[str, float] | None) -> None:
         facts = {
@@ -242,9 +237,8 @@ class _Run:
             weights=dict(trainer.net.named_parameters()), card=text,
         )  # fmt: skip
 
-    def _report(self, trainer: Trainer, raw: Raw) -> None:
+    def _report(self, trainer: Trainer, raw: Raw, examples: list[Any]) -> None:
         log = read_log(self.folder / LOG)
-        examples: list[Any] = next((e["rows"] for e in reversed(log) if e["event"] == "examples"), [])
         facts = {
             "command": self.facts["command"],
             "versions": versions(),
@@ -252,7 +246,7 @@ class _Run:
             "device": self.device,
         }
         run = RunFacts(self.folder.name, log, self.recipe.yaml(), tree(trainer.net), examples, raw.facts, facts)
-        (self.folder / REPORT).write_text(run_report(run), encoding="utf-8")
+        write_text(self.folder / REPORT, run_report(run))
 
     def _parameters(self, net: Net) -> int:
         return cost(net, 1).parameters
@@ -262,14 +256,14 @@ def model_folder(path: str | Path) -> Folder:
     """A model folder, or the best one of a run folder: final, else best."""
     path = Path(path)
     for name in ("final", "best"):
-        if (path / name / "manifest.json").exists():
+        with suppress(SpecError):  # there is none
             return read_folder(path / name)
     if (path / RECIPE).exists():
         raise CheckpointError(f"{path} is a run that has not validated yet; let it train a little longer")
     return read_folder(path)
 
 
-def _asked(order: Order) -> dict[str, Any]:
+def _asked(order: Order, start: Folder | None) -> dict[str, Any]:
     """The recipe with the command line's files and settings laid over it."""
     asked = read_recipe(order.recipe) if isinstance(order.recipe, str) else merged(order.recipe)
     if order.data:
@@ -277,22 +271,25 @@ def _asked(order: Order) -> dict[str, Any]:
         asked = merged(asked, {"data": {"train": corpora, "valid": []}})
     if order.valid:
         asked = merged(asked, {"data": {"valid": [Corpus(paths=tuple(order.valid)).plain()]}})
-    if order.start:
-        asked = {**merged(asked, {"data": _vocabulary_settings(order.start)}), "model": _whole_model(order.start)}
+    if start is not None:
+        asked = {**merged(asked, {"data": _vocabulary_settings(start)}), "model": {"spec": config_of(start)["model"]}}
     for path, value in order.set.items():
         asked = merged(asked, set_path(path, value))
     return asked
 
 
-def _whole_model(path: str) -> dict[str, Any]:
-    """The model section of a run that starts from another model: that model as it is."""
-    return {"spec": model_folder(path).json(CONFIG)["model"]}
-
-
-def _vocabulary_settings(path: str) -> dict[str, Any]:
+def _vocabulary_settings(start: Folder) -> dict[str, Any]:
     """Settings that go with the vocabulary, which a model keeps for life."""
-    settings = model_folder(path).json(CONFIG)["settings"]
+    settings = config_of(start)["settings"]
     return {name: settings[name] for name in ("tokenizer", "joint", "longest") if name in settings}
+
+
+def _digest(folder: Folder) -> str:
+    """SHA-256 of all that a model folder holds."""
+    digest = hashlib.sha256()
+    for name, data in sorted(folder.files.items()):
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+    return digest.hexdigest()
 
 
 def _examples(trainer: Trainer, count: int = 12) -> list[dict[str, Any]]:
@@ -304,22 +301,15 @@ def _examples(trainer: Trainer, count: int = 12) -> list[dict[str, Any]]:
     return rows[:: max(len(rows) // count, 1)][:count]
 
 
-def _differences(old: Any, new: Any, path: str = "") -> list[str]:
-    """Where two recipes differ, with both values."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        out = []
-        for key in dict.fromkeys([*old, *new]):
-            out += _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-        return out
-    return [] if old == new else [f"{path}: {old!r} -> {new!r}"]
-
-
-def _clear(folder: Path) -> None:
-    """Delete what an earlier run left, and nothing else."""
-    for name in ("checkpoints", "snapshots", "best", "final", "vocabulary", "tensorboard"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (RECIPE, LOG, FACTS, REPORT):
-        (folder / name).unlink(missing_ok=True)
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """So many threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _said(value: Any) -> str:

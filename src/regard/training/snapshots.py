@@ -33,7 +33,9 @@ class Snapshots:
             return
         names = {self._path(step).name for step in wanted}
         for name in self.storage.list(self.folder):
-            if name.startswith("step-") and name not in names:
+            if name.startswith(".step-"):  # left half done by a crash
+                self.storage.remove(self.folder / name)
+            elif name.startswith("step-") and name not in names:
                 discard(self.folder / name, self.storage)
 
     def _path(self, step: int) -> Path:

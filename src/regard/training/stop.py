@@ -16,16 +16,14 @@ class Stop:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Stop:
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # elsewhere (a notebook's thread) signals are not ours
+        if threading.current_thread() is threading.main_thread():  # in other threads signals are not ours
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._hear)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)  # None: a handler that was not set from Python
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.asked is not None and number == signal.SIGINT:

@@ -3,6 +3,8 @@
 x ─┬─ q ─ norm? ─ turn ─┐
    ├─ k ─ norm? ─ turn ─┼─ softmax(q·kᵀ·scale + bias)·v ─ out
    └─ v ────────────────┘        keys and values may have fewer heads (grouped), or come from a memory (cross)
+
+A position whose codes each layer maps by itself (Transformer-XL) gets that map here: `r`.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ShapeError, SpecError
-from regard.nn.attend import attend
+from regard.errors import SpecError, StateError
+from regard.nn.attend import attend, fold, unfold
 from regard.nn.context import Context
 from regard.nn.coords import Coords
 from regard.nn.mask import All, Causal, Everything, Rule
@@ -50,6 +52,9 @@ class Full(MixerSpec):
     def build(self, site: Site) -> FullMixer:
         return FullMixer(self, site)
 
+    def head_shape(self, width: int) -> tuple[int, int]:
+        return self.heads, self.width_of_head(width)
+
     def width_of_head(self, width: int) -> int:
         if self.head_width is None and width % self.heads:
             raise SpecError(f"heads={self.heads} should divide the width {width}, or head_width be set")
@@ -69,19 +74,22 @@ class FullMixer(Mixer):
         super().__init__(site)
         self.heads, self.kv_heads = spec.heads, spec.kv_heads or spec.heads
         e = self.head_width = spec.width_of_head(site.width)
+        self.cross = site.role == "cross"
+        read = (self.cross and site.memory) or site.width
         self.q = nn.Linear(site.width, self.heads * e, bias=spec.bias)
-        self.k = nn.Linear(site.width, self.kv_heads * e, bias=spec.bias)
-        self.v = nn.Linear(site.width, self.kv_heads * e, bias=spec.bias)
+        self.k = nn.Linear(read, self.kv_heads * e, bias=spec.bias)
+        self.v = nn.Linear(read, self.kv_heads * e, bias=spec.bias)
         self.out = nn.Linear(self.heads * e, site.width, bias=spec.bias)
         self.q_norm, self.k_norm = (spec.qk_norm.build(e) if spec.qk_norm else None for _ in range(2))
         self.scale = e**-0.5 if spec.scale is None else spec.scale
         self.dropout = spec.dropout
-        self.cross = site.role == "cross"
         self.position: Position | None = None
         if spec.position is not None:
             check_positions(spec, site, spec.position.acts, kind_of(type(spec.position)))
             here = site.at("position", heads=self.heads, head_width=e)
             self.position = spec.position.build(here)
+        code = None if self.cross else spec.position or site.position
+        self.r = nn.Linear(site.width, self.heads * e, bias=False) if code is not None and code.projects else None
         if self.cross and spec.mask is not None:
             raise SpecError(f"a mask rule reads the positions of one sequence; {site.path} spans two: leave it out")
         rules = [r for r in (Causal() if site.causal and not self.cross else None, spec.mask) if r is not None]
@@ -104,11 +112,12 @@ class FullMixer(Mixer):
         p = None
         if position is not None and position.acts & {"bias", "content"}:
             p = ctx.once((position, "pairs", ctx.at, at), lambda: position.prepare(ctx.at, at))
+            p = p if self.r is None else position.project(p, self.r)
         out = self._attend(q, k, v, ctx, self._plan(ctx, at, q, position, p), position, p)
         return self.out(merge_heads(out)), state
 
     def _look(self, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
-        """Cross-attention. Several hypotheses of a sentence share its keys: they queue up as queries of one row."""
+        """Cross-attention; several hypotheses of a sentence share its keys."""
         memory = ctx.memory
         if memory is None:
             raise SpecError(f"{self.site.path} attends to a memory and none was given; the model needs an encoder")
@@ -118,18 +127,13 @@ class FullMixer(Mixer):
             k, v = self._key(memory.keys), split_heads(self.v(memory.values), self.kv_heads)
             if isinstance(state, Looked):
                 state.k, state.v = k, v
-        q = self._query(x)
-        rows, h, n, e = q.shape
-        if rows % k.shape[0]:
-            raise ShapeError(
-                f"{self.site.path} has {rows} rows, which should be a multiple of the memory's {k.shape[0]}"
+        if k.shape[0] != memory.keys.shape[0]:
+            raise StateError(
+                f"{self.site.path} remembers {k.shape[0]} sentences and was given a memory of {memory.keys.shape[0]}; "
+                "select the memory together with the state"
             )
-        beam = rows // k.shape[0]
-        if beam > 1:
-            q = q.view(-1, beam, h, n, e).transpose(1, 2).reshape(-1, h, beam * n, e)
+        q = self._query(x)
         out = self._attend(q, k, v, ctx, self._plan(ctx, memory.at, q, None, None), None, None)
-        if beam > 1:
-            out = out.view(-1, h, beam, n, e).transpose(1, 2).reshape(rows, h, n, e)
         return self.out(merge_heads(out)), state
 
     def _query(self, x: Tensor) -> Tensor:
@@ -155,15 +159,15 @@ class FullMixer(Mixer):
         self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, how: Plan, position: Position | None, p: Any
     ) -> Tensor:
         out, weights = attend(
-            q, k, v, how, scale=self.scale,
+            fold(q, k.shape[0]), k, v, how, scale=self.scale,
             bias=None if position is None else position.bias(p),
             content=(position, p) if position is not None and "content" in position.acts else None,
             dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
         ctx.tape.plan(self.site.path, how.reason)
         if weights is not None:
-            ctx.tape.keep(f"{self.site.path}.weights", weights)
-        return out
+            ctx.tape.keep(f"{self.site.path}.weights", unfold(weights, q.shape[0]))
+        return unfold(out, q.shape[0])
 
     def start(self, rows: int, capacity: int) -> State:
         if self.cross:
@@ -171,8 +175,11 @@ class FullMixer(Mixer):
         return KeyValues.empty(self.k.weight, rows, self.kv_heads, self.head_width, capacity)
 
     def flops(self, n: int, m: int) -> float:
+        """A memory's keys and values are made once for all `n` tokens that look at it."""
         seen = m if self.cross else n / 2 if isinstance(self.rule, Causal) else n
-        return 4.0 * seen * self.heads * self.head_width
+        per_key = 2.0 * (self.k.weight.numel() + self.v.weight.numel())
+        maps = super().flops(n, m) + (per_key * (m / n - 1) if self.cross else 0.0)
+        return maps + 4.0 * seen * self.heads * self.head_width
 
-    def state_numbers(self) -> float:
-        return 0.0 if self.cross else 2.0 * self.kv_heads * self.head_width
+    def state_numbers(self, n: int) -> float:
+        return 0.0 if self.cross else 2.0 * self.kv_heads * self.head_width * n

@@ -1,0 +1,50 @@
+"""What waiting threads cost: training alone and beside one busy program, spinning or sleeping. `python -m bench.threads`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from bench.race import best_and_median, race
+from bench.results import write
+from regard.report.table import Table
+
+BUSY = "while True: pass"
+
+
+def speed(policy: str) -> float:
+    """Target tokens a second of our tiny model under a wait policy."""
+    os.environ["OMP_WAIT_POLICY"] = policy
+    found = race({"regard": ["bench.train", "tiny", "--steps", "6", "--worker", "regard"]}, rounds=3)
+    return best_and_median(found["regard"], "tokens_per_s")[1]
+
+
+def main() -> None:
+    rows = []
+    for beside in (False, True):
+        neighbour = subprocess.Popen([sys.executable, "-c", BUSY]) if beside else None
+        try:
+            rows.append(
+                ("beside a busy program" if beside else "alone", *(round(speed(p)) for p in ("active", "passive")))
+            )
+        finally:
+            if neighbour is not None:
+                neighbour.kill()
+                neighbour.wait()
+    head = ("training, tokens a second", "threads spin while they wait", "threads sleep")
+    print(Table(head, tuple(rows)).markdown())
+    write(
+        "bench-threads",
+        title="Waiting threads: tokens a second",
+        command="python -m bench.threads",
+        figures={
+            f"{row[0]}, {way}": value
+            for row in rows
+            for way, value in zip(("spinning", "sleeping"), row[1:], strict=True)
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Decoding with a model that cannot run token by token: remember the tokens themselves and run all of them at every call."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from regard.errors import StateError
+from regard.nn.coords import Coords
+from regard.nn.state import NOWHERE, State, moving
+
+
+@dataclasses.dataclass
+class Replay(State):
+    """All tokens read so far, and where they stand."""
+
+    ids: Tensor = moving()
+    at: Coords = moving()
+
+    @classmethod
+    def empty(cls, rows: int, device: torch.device) -> Self:
+        return cls(torch.empty(rows, 0, dtype=torch.long, device=device), NOWHERE)
+
+    def add(self, ids: Tensor, at: Coords) -> Self:
+        """These tokens and the ones that follow them."""
+        return dataclasses.replace(self, ids=torch.cat([self.ids, ids], 1), at=self.at.extend(at))
+
+    def cut(self, n: int) -> Self:
+        if n > self.at.n:
+            raise StateError(f"cannot keep {n} tokens of {self.at.n} remembered")
+        return dataclasses.replace(self, ids=self.ids[:, :n], at=self.at.cut(n))

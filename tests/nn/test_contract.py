@@ -1,0 +1,243 @@
+"""What mixers, positions, wirings and bodies may ask of one another, each clause leaned on by a small part of `odd.py`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.errors import ShapeError, SpecError
+from regard.model.build import refusals
+from regard.model.count import cost
+from regard.nn.block import Block
+from regard.nn.body import Stack
+from regard.nn.context import Context, Tape
+from regard.nn.coords import Coords
+from regard.nn.mixer import Mixer, Site
+from regard.nn.mixers import Full
+from regard.nn.position import Relative, Rotary
+from tests.nn.odd import (
+    LENGTH,
+    Blur,
+    Drift,
+    DriftMixer,
+    Far,
+    Gaze,
+    Headless,
+    Squeeze,
+    Twofold,
+    both,
+    in_tables,
+    reader,
+    writer,
+)
+
+__all__ = ["in_tables"]
+pytestmark = pytest.mark.usefixtures("in_tables")
+AT = Coords.span(6)
+
+
+def ids(rows: int = 2, n: int = 6) -> Tensor:
+    return torch.randint(11, (rows, n))
+
+
+def drifts(net: torch.nn.Module) -> list[DriftMixer]:
+    return [part for part in net.modules() if isinstance(part, DriftMixer)]
+
+
+class TestBeginning:
+    @pytest.mark.parametrize("init", ["xavier", "normal", "gpt2"])
+    def test_a_mixer_begins_as_it_likes_after_the_scheme(self, init: str) -> None:
+        for mixer in drifts(writer(Drift()).replace("init", init).build()):
+            assert (mixer.scale == 1).all()
+            assert (mixer.out.bias == 0.5).all()
+            assert mixer.out.weight.std() > 0
+
+    @pytest.mark.parametrize(("init", "std"), [("xavier", 400**-0.5), ("normal", 0.02), ("gpt2", 0.02)])
+    def test_a_lone_vector_starts_like_a_row_of_a_table(
+        self, init: str, std: float, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(DriftMixer, "begin", Mixer.begin)
+        for mixer in drifts(writer(Drift()).replace("width", 400).replace("init", init).build()):
+            assert mixer.scale.std().item() == pytest.approx(std, rel=0.15)
+
+    def test_what_is_drawn_travels_with_the_weights(self) -> None:
+        a, b = (writer(Drift()).build(seed).eval() for seed in (0, 1))
+        tokens = ids()
+        assert not torch.equal(a(tokens, AT), b(tokens, AT))
+        b.load_state_dict(a.state_dict())
+        assert torch.equal(a(tokens, AT), b(tokens, AT))
+
+    def test_mixers_hear_every_step(self) -> None:
+        net = writer(Drift()).build()
+        before = [m.way.clone() for m in drifts(net)]
+        net.tick(1)
+        assert all(torch.equal(m.way, w) for m, w in zip(drifts(net), before, strict=True))
+        net.tick(2)
+        assert not any(torch.equal(m.way, w) for m, w in zip(drifts(net), before, strict=True))
+
+
+class TestShares:
+    def test_a_shared_part_is_registered_once(self) -> None:
+        net = reader(Squeeze(rank=3)).build()
+        assert [n for n, _ in net.named_parameters() if "squeeze" in n] == ["encoder.shared.squeeze_3.weight"]
+        assert net.encoder.shared["squeeze_3"].weight.shape == (3, LENGTH)  # type: ignore[union-attr, index]
+        own = [n for n, _ in reader(Squeeze(rank=3, own=True)).build().named_parameters() if n.endswith("rows.weight")]
+        assert own == [f"encoder.blocks.{i}.mix.rows.weight" for i in range(3)]
+
+    def test_every_layer_that_names_it_trains_it(self) -> None:
+        net = reader(Squeeze()).build().double()
+        separate = reader(Squeeze(own=True)).build().double()
+        weights = dict(net.state_dict())
+        shared = weights.pop("encoder.shared.squeeze_3.weight")
+        separate.load_state_dict(weights | {f"encoder.blocks.{i}.mix.rows.weight": shared for i in range(3)})
+        tokens = ids()
+        for model in (net, separate):
+            model(tokens, AT).square().sum().backward()
+        grads = [block.mix.rows.weight.grad for block in separate.encoder.blocks]  # type: ignore[union-attr]
+        found = net.encoder.shared["squeeze_3"].weight.grad  # type: ignore[union-attr, index]
+        torch.testing.assert_close(found, sum(grads))
+
+    def test_layers_that_ask_for_different_parts_get_them(self) -> None:
+        blocks = (Block(mix=Squeeze(rank=3)), Block(mix=Squeeze(rank=2)), Block(mix=Squeeze(rank=3)))
+        net = reader(Squeeze()).replace("encoder", Stack(blocks=blocks)).build()
+        assert sorted(net.encoder.shared) == ["squeeze_2", "squeeze_3"]  # type: ignore[union-attr, arg-type]
+        net(ids(), AT)
+
+
+class TestPositions:
+    def test_each_layer_has_a_map_of_its_own_for_a_position_that_projects(self) -> None:
+        net = writer(Full(2), position=Far()).build()
+        names = [n for n, _ in net.named_parameters() if ".r." in n or "position" in n]
+        assert names == ["decoder.position.v", *(f"decoder.blocks.{i}.mix.r.weight" for i in range(3))]
+        assert not [n for n, _ in writer(Full(2), position=Rotary()).build().named_parameters() if ".r." in n]
+        alone = writer(Full(2, position=Far())).build()
+        assert len([n for n, _ in alone.named_parameters() if ".r." in n or "position" in n]) == 6
+
+    def test_the_map_is_applied_to_the_codes(self) -> None:
+        mixer = Full(2).build(Site("mix", 8, LENGTH, causal=True, position=Far())).double()
+        position = Far().build(Site("position", 8, LENGTH, heads=2, head_width=4)).double()
+        torch.nn.init.normal_(position.v)  # type: ignore[arg-type]
+        x = torch.randn(1, 5, 8, dtype=torch.double)
+        tape = Tape("*")
+        mixer(x, Context(Coords.span(5), position=position, tape=tape))
+        codes, _ = position.prepare(Coords.span(5), Coords.span(5))
+        q, k, r = (t.view(5, 2, 4) for t in (mixer.q(x), mixer.k(x), mixer.r(codes)))  # type: ignore[misc]
+        for h in range(2):
+            for i in range(5):
+                far = torch.stack([(q[i, h] + position.v[h]) @ r[i - j, h] for j in range(i + 1)])  # type: ignore[index]
+                wanted = ((k[: i + 1, h] @ q[i, h] + far) / 2).softmax(0)
+                torch.testing.assert_close(tape.kept["mix.weights"][0, h, i, : i + 1], wanted)
+
+    def test_it_streams(self) -> None:
+        net, tokens = writer(Full(2), position=Far()).build().double().eval(), ids()
+        state, out = net.start(2, 6), []
+        for i in range(6):
+            y, state = net.decode(tokens[:, i : i + 1], Coords.span(1, i), state=state)  # type: ignore[assignment]
+            out.append(y)
+        torch.testing.assert_close(torch.cat(out, 1), net(tokens, AT))
+
+    def test_a_mixer_without_heads(self) -> None:
+        said = r"^position 'rotary' in decoder is made for heads, and decoder.blocks.0.mix has none$"
+        with pytest.raises(SpecError, match=said):
+            writer(Headless(), position=Rotary()).build()
+
+    def test_a_body_without_mixers(self) -> None:
+        feed = writer(Full(2)).decoder.layers()[0].feed  # type: ignore[union-attr]
+        stack = Stack(Block(feed=feed), depth=1, causal=True, position=Relative(2))
+        with pytest.raises(
+            SpecError, match=r"^position 'relative' in decoder is made for mixers, and no block has one$"
+        ):
+            writer(Full(2)).replace("decoder", stack).build()
+
+
+class TestWhatABatchMayBe:
+    def test_packed_documents_that_cannot_be_kept_apart(self) -> None:
+        net = reader(Squeeze()).build()
+        said = r"^mixer 'squeeze' in the encoder cannot keep packed documents apart; give it one document a row$"
+        with pytest.raises(ShapeError, match=said):
+            net(ids(1, 5), Coords.documents([[2, 3]]))
+
+    def test_longer_than_a_mixer_of_fixed_length(self) -> None:
+        net = reader(Squeeze()).build()
+        net(ids(1, LENGTH), Coords.span(LENGTH))
+        said = r"^mixer 'squeeze' in the encoder is built for 12 tokens, got 13; shorten them or raise the length$"
+        with pytest.raises(ShapeError, match=said):
+            net(ids(1, 13), Coords.span(13))
+        with pytest.raises(ShapeError, match=r"got 13"):
+            net(ids(1, 3), Coords.span(3, 10))
+        reader(Blur()).build()(ids(1, 13), Coords.span(13))
+
+
+class TestMemory:
+    def test_a_mixer_may_look_at_the_encoder_from_the_mix_place(self) -> None:
+        """Hypotheses of a sentence share its memory; nothing is remembered, so its state is None."""
+        net = both(Block(mix=Gaze())).build().double().eval()
+        memory = net.encode(ids(2, 5), Coords.lengths([5, 3]))
+        tokens = ids(4, 6)
+        state = net.start(4, 6)
+        assert state.blocks[0] == {"mix": None}  # type: ignore[attr-defined]
+        first, state = net.decode(tokens[:, :4], Coords.span(4), memory, state)  # type: ignore[assignment]
+        second, _ = net.decode(tokens[:, 4:], Coords.span(2, 4), memory, state.select(torch.arange(4)))
+        each = memory.select(torch.tensor([0, 0, 1, 1]))
+        torch.testing.assert_close(torch.cat([first, second], 1), net.decode(tokens, AT, each)[0])
+
+    def test_without_an_encoder_it_is_refused(self) -> None:
+        said = [f"decoder.blocks.{i}.mix attends to an encoder, and there is none before it" for i in range(3)]
+        assert refusals(writer(Gaze())) == said
+
+    def test_a_wiring_says_what_is_read_as_values(self) -> None:
+        net = both(Block(mix=Full(2), cross=Full(2)), wiring=Twofold()).build().eval()
+        tokens = ids()
+        memory, first = net.encode(tokens, AT), net.embed(tokens, AT)
+        assert torch.equal(memory.values, torch.cat([first, first], -1))
+        assert not torch.equal(memory.keys, memory.values)
+
+    def test_a_memory_may_be_wider_than_the_stream(self) -> None:
+        net = both(Block(mix=Full(2), cross=Full(2)), wiring=Twofold()).build()
+        cross = net.decoder.blocks[0].cross  # type: ignore[union-attr, index]
+        assert [getattr(cross, name).weight.shape[1] for name in "qkv"] == [8, 16, 16]
+        assert net(ids(), AT, (ids(), AT)).shape == (2, 6, 8)
+
+
+class TestWiring:
+    def test_a_stream_may_leave_wider(self) -> None:
+        net = writer(Full(2), wiring=Twofold(), tied=False).build()
+        assert net.logits(net(ids(), AT)).shape == (2, 6, 11)
+        assert net.head.weight.shape == (11, 16)
+
+    def test_which_a_tied_head_cannot_read(self) -> None:
+        said = "a tied head reads a stream as wide as the embedding, 8, and this one is 16; set head.tied: false"
+        assert refusals(writer(Full(2), wiring=Twofold())) == [said]
+
+    def test_a_wiring_refuses_what_it_cannot_carry(self) -> None:
+        said = "decoder.blocks.{}.mix has losses of its own, which a twofold stream cannot carry"
+        assert refusals(writer(Drift(), wiring=Twofold(), tied=False)) == [said.format(i) for i in range(3)]
+        assert refusals(writer(Drift())) == []
+
+
+class TestLosses:
+    @pytest.mark.parametrize("states", [False, True], ids=["", "state"])
+    def test_each_counts_once_also_where_blocks_are_computed_twice(self, states: bool) -> None:
+        tokens, found = ids(), []
+        for recompute in (False, True):
+            net, tape = writer(Drift(), recompute=recompute).build(0).train(), Tape("*")
+            state, total = net.start(2, 6) if states else None, torch.zeros(())
+            for i in (0, 3):
+                y, state = net.decode(tokens[:, i : i + 3], Coords.span(3, i), state=state, tape=tape)
+                total = total + y.sin().sum()
+            assert sorted(tape.losses) == [f"decoder.blocks.{i}.mix.size" for i in range(3)]
+            before = dict(tape.losses)
+            torch.autograd.backward(total + sum(tape.losses.values()))
+            assert all(tape.losses[name] is loss for name, loss in before.items())
+            remembered = [] if state is None else list(state.flat().values())
+            found.append([*tape.losses.values(), *remembered, *(p.grad for p in net.parameters())])
+        for a, b in zip(*found, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_a_state_may_stop_growing() -> None:
+    """What is remembered a token falls with the number of tokens."""
+    net = writer(Drift()).build()
+    assert [cost(net, n).state for n in (1, 4, 8)] == [3 * 16, 3 * 4, 3 * 2]
+    assert Mixer(Site("", 8, 8, causal=True)).state_numbers(5) == 0

@@ -1,0 +1,114 @@
+"""Runs small enough to be done many times over, stopped wherever a test likes, and compared to the bit."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.errors import Interrupted
+from regard.training import run
+from regard.training.checkpoint import Checkpoints
+from regard.training.log import read_log
+from regard.training.progress import Progress
+from regard.training.run import Order, execute
+from regard.training.stop import Stop
+
+COPY: dict[str, Any] = {"data.generate.count": 60, "data.generate.valid": 6, "data.generate.longest": 6}
+TINY: dict[str, Any] = {
+    "model.width": 16,
+    "model.depth": 1,
+    "model.heads": 2,
+    "model.hidden": 32,
+    "train.steps": 12,
+    "train.tokens": 96,
+    "train.schedule": {"kind": "cosine", "peak": 3e-3, "warmup": 3},
+    "train.validate_every": 4,
+    "train.save_every": 5,
+    "train.log_every": 1,
+    "train.threads": 1,
+    "train.precision": "float32",
+}
+"""So small that a step takes milliseconds; a few updates are an epoch of the recipe `copy`."""
+HARD: dict[str, Any] = {
+    "model.dropout": 0.2,
+    "train.smoothing": 0.1,
+    "train.accumulate": 2,
+    "train.precision": "bfloat16",
+    "train.ema": 0.9,
+    "train.average": {"which": "last", "count": 2},
+    "train.tokens": 64,
+}
+"""Everything that moves, at once."""
+CLOCK = ("seconds", "tokens_per_s", "command")
+"""What no two runs have in common."""
+
+
+def tiny(out: Path, recipe: str | dict[str, Any] = "copy", data: tuple[str, ...] = (), **changes: Any) -> Order:
+    """An order for a tiny run; `train__steps=3` changes a setting."""
+    settings = {**(COPY if recipe == "copy" else {}), **TINY}
+    settings |= {path.replace("__", "."): value for path, value in changes.items()}
+    return Order(recipe, data, set=settings, out=str(out), quiet=True)
+
+
+def hard(out: Path, **changes: Any) -> Order:
+    return tiny(out, **{path.replace(".", "__"): value for path, value in HARD.items()} | changes)
+
+
+@contextmanager
+def stopping_after(step: int) -> Iterator[None]:
+    """Somebody presses Ctrl-C while this step runs."""
+    made: list[Stop] = []
+
+    class Watched(Stop):
+        def __enter__(self) -> Stop:
+            made.append(self)
+            return self  # no handlers: it is us who press
+
+    class Pressing(Progress):
+        def step(self, at: int, loss: float, speed: float) -> None:
+            if at >= step:
+                made[-1].asked = signal.SIGINT
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "Stop", Watched)
+        patch.setattr(run, "Progress", Pressing)
+        yield
+
+
+def interrupted(order: Order, *steps: int) -> Path:
+    """The same run, stopped after each of these steps and resumed by the same call."""
+    for step in steps:
+        with stopping_after(step), pytest.raises(Interrupted, match=f"stopped at step {step} of"):
+            execute(order)
+    return execute(order)
+
+
+def traces(folder: Path) -> dict[str, Any]:
+    """All of a finished run that must be the same in another one, to the bit."""
+    loaded = Checkpoints(folder / "checkpoints").load_newest()
+    assert loaded is not None
+    facts = {k: v for k, v in loaded.facts.items() if k not in CLOCK}
+    bits = {f"{group}/{name}": _bits(t) for group, tensors in loaded.groups.items() for name, t in tensors.items()}
+    models = {name: (folder / name / "model.safetensors").read_bytes() for name in ("best", "final")}
+    return {"log": events(folder), "facts": facts, "bits": bits, "models": models}
+
+
+def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """What the log says, without the clock."""
+    log = (event for event in read_log(folder / "log.jsonl") if kind in (None, event["event"]))
+    return [{k: v for k, v in event.items() if k not in CLOCK} for event in log]
+
+
+def _bits(tensor: Any) -> bytes:
+    return bytes(tensor.contiguous().flatten().view(dtype=_torch().uint8).numpy())
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
