@@ -1,41 +1,21 @@
-"""`regard` and `python -m regard`: run the command line, turn our errors into one line and an exit code."""
+"""`regard` and `python -m regard`: the command line, speaking UTF-8 whatever the locale says."""
 
 from __future__ import annotations
 
-import os
+import io
 import sys
-from typing import NoReturn
 
 
-def main() -> NoReturn:
-    """The entry point. No traceback unless --debug."""
+def main() -> None:
+    """The entry point; ends the process with one of the exit codes of `errors.py`."""
     from regard.cli import app
-    from regard.errors import RegardError
     from regard.machine import wait_politely
 
     wait_politely()
-    debug = "--debug" in sys.argv
-    try:
-        app()
-    except RegardError as error:
-        if debug:
-            raise
-        print(f"regard: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("regard: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except Exception as error:
-        if debug:
-            raise
-        print(
-            f"regard: unexpected {type(error).__name__}: {error}\nRun again with --debug to see where.", file=sys.stderr
-        )
-        sys.exit(1)
-    sys.exit(0)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    app(prog_name="regard")
 
 
 if __name__ == "__main__":

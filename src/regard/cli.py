@@ -2,43 +2,113 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from regard.errors import SpecError
+from regard.errors import DiskFull, RegardError, SpecError, UnknownName
+
+
+class Verb(TyperCommand):
+    """A verb; what goes wrong in it becomes one line on stderr and an exit code. A traceback is for --debug.
+
+    Around `app()` it would be too late: typer has answers of its own to Ctrl-C and to a reader that has gone.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()  # now, while an error can still be told
+        except typer.Exit:
+            raise
+        except BrokenPipeError:  # the reader of our output has had enough
+            _drop_output()
+            raise typer.Exit(0) from None
+        except (Exception, KeyboardInterrupt) as error:
+            if "--debug" in sys.argv:
+                traceback.print_exc()
+            said, code = _told(error)
+            print(f"regard: {said}", file=sys.stderr)
+            raise typer.Exit(code) from None
+        return done
+
+
+def _told(error: BaseException) -> tuple[str, int]:
+    """What an error says to the user, and the exit code."""
+    if isinstance(error, RegardError):
+        return str(error), error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 130
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _drop_output()
+        return f"the output cannot be written: {error.strerror}", DiskFull.exit_code
+    return f"unexpected {type(error).__name__}: {error}\nRun again with --debug to see where.", 1
+
+
+def _drop_output() -> None:
+    """Let what is still to be written go nowhere: it would fail once more when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
 
 app = typer.Typer(
     name="regard",
-    help="Train, run, explain and fairly compare sequence models on the machine you have.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps")]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
-Plugin = Annotated[list[Path], typer.Option(help="A Python file with a mixer, task or metric of your own")]
-Set = Annotated[list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one setting; may be repeated")]
+Plugin = Annotated[
+    list[Path], typer.Option(metavar="FILE", help="A Python file with a mixer, task or metric of your own; repeatable")
+]
+Set = Annotated[list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one setting; repeatable")]
+Beam = Annotated[int | None, typer.Option(metavar="N", help="Hypotheses side by side; 1 is greedy")]
+To = Annotated[str | None, typer.Option(metavar="LANG", help="Target language of a many-to-many model")]
 
 
-@app.command()
+def _version(asked: bool) -> None:
+    if asked:
+        from regard import __version__
+
+        print(f"regard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def regard(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Train, run, explain and fairly compare sequence models on the machine you have."""
+
+
+@app.command(cls=Verb, short_help="Train a model, or go on with one that was interrupted")
 def train(
-    recipe: Annotated[str, typer.Argument(help="A shipped recipe's name (see `regard recipes`) or a YAML file")],
-    data: Annotated[list[str] | None, typer.Argument(help="Two text files, or one .tsv, .csv or .jsonl file")] = None,
-    valid: Annotated[
-        list[str] | None, typer.Option(help="Validation files, in the same form; give it once a file")
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name (see `regard recipes`) or a YAML file")
+    ],
+    data: Annotated[
+        list[str] | None, typer.Argument(metavar="DATA", help="Two text files, or one .tsv, .csv or .jsonl file")
     ] = None,
+    valid: Annotated[
+        list[str], typer.Option(metavar="FILE", help="Validation data in the same form; two files, --valid twice")
+    ] = [],  # noqa: B006
     sets: Set = [],  # noqa: B006
     start: Annotated[
         str | None, typer.Option("--from", metavar="MODEL", help="Start from this model's weights")
     ] = None,
-    out: Annotated[str | None, typer.Option(metavar="RUN", help="The run folder (runs/RECIPE)")] = None,
+    out: Annotated[str | None, typer.Option(metavar="RUN", help="The run folder  [default: runs/RECIPE]")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming")] = False,
     device: Device = "auto",
     plugin: Plugin = [],  # noqa: B006
@@ -46,78 +116,87 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress")] = False,
     debug: Debug = False,
 ) -> None:
-    """Train a model. The same command again resumes; the result is one self-contained folder."""
+    """Train a model. The same command again resumes; the result is one self-contained folder, whose path is printed."""
     _plug_in(plugin)
     from regard.training.run import Order, execute
 
     order = Order(
-        recipe, tuple(data or ()), tuple(valid or ()), dict(_setting(s) for s in sets), start=start, out=out, fresh=fresh,
+        recipe, tuple(data or ()), tuple(valid), dict(_setting(s) for s in sets), start=start, out=out, fresh=fresh,
         device=device, quiet=quiet, tensorboard=tensorboard,
     )  # fmt: skip
     print(execute(order))
 
 
-@app.command()
+@app.command(cls=Verb, short_help="Run a model: N lines in, exactly N lines out, in order")
 def run(
-    model: Annotated[
-        list[str], typer.Argument(help="A model or run folder, then texts; without texts, lines of stdin")
-    ],
-    beam: Annotated[int | None, typer.Option(help="Hypotheses side by side; 1 is greedy")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Strength of the length penalty")] = None,
-    n_best: Annotated[int | None, typer.Option(help="How many outputs an input (with --json)")] = None,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model or run folder")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="Inputs; without any, the lines of stdin")
+    ] = None,
+    beam: Beam = None,
+    alpha: Annotated[float | None, typer.Option(metavar="X", help="Strength of the length penalty")] = None,
+    n_best: Annotated[
+        int | None, typer.Option(metavar="N", help="Outputs an input, with --json; the beam is at least as wide")
+    ] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching")] = False,
-    temperature: Annotated[float | None, typer.Option(help="Below 1 bolder choices get rarer")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw among the k likeliest tokens")] = None,
+    temperature: Annotated[float | None, typer.Option(metavar="X", help="Below 1, unlikely tokens get rarer")] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="N", help="Draw among the N likeliest tokens")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Draw among the likeliest tokens of this total probability")
+        float | None, typer.Option(metavar="P", help="Draw among the likeliest tokens of this total probability")
     ] = None,
     min_p: Annotated[
-        float | None, typer.Option(help="Draw among tokens at least this likely, relative to the best")
+        float | None, typer.Option(metavar="P", help="Draw among tokens at least this likely, relative to the best")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the draw")] = None,
-    to: Annotated[str | None, typer.Option(metavar="LANG", help="Target language of a many-to-many model")] = None,
-    prefix: Annotated[str | None, typer.Option(help="Every output begins with this")] = None,
-    ensemble: Annotated[list[str], typer.Option("--with", metavar="MODEL", help="Another model to average with")] = [],  # noqa: B006
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Of the draw")] = None,
+    to: To = None,
+    prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Every output begins with this")] = None,
+    ensemble: Annotated[
+        list[str], typer.Option("--with", metavar="MODEL", help="Another model to average with; repeatable")
+    ] = [],  # noqa: B006
+    batch: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Lines read before any is written  [default: 1024; 1 at a terminal]"),
+    ] = None,
     as_json: Json = False,
     device: Device = "auto",
     plugin: Plugin = [],  # noqa: B006
     debug: Debug = False,
 ) -> None:
-    """Run a model: N lines in, exactly N lines out, in order."""
+    """Run a model: N lines in, exactly N lines out, in order. An empty line gives an empty line."""
     _plug_in(plugin)
     import regard
-    from regard.verbs.run import run_lines, stdin_lines
+    from regard.verbs.run import run_lines, search_options, stdin_lines, text_lines
 
-    handle = regard.load(model[0], device=device)
-    others = [regard.load(path, device=device) for path in ensemble]
-    options: dict[str, Any] = {
-        k: v
-        for k, v in dict(
-            beam=beam,
-            alpha=alpha,
-            n_best=n_best,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-        ).items()
-        if v is not None
-    }
-    if sample:
-        options |= {"sample": True, "n_best": 1}
-    if to is not None:
-        options["tag"] = f"2{to}"
-    lines = iter(model[1:]) if len(model) > 1 else stdin_lines()
-    run_lines(handle, lines, sys.stdout, as_json=as_json, others=others, prefix=prefix, options=options)
+    given = dict(beam=beam, alpha=alpha, n_best=n_best)
+    drawing = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    handle = regard.load(model, device=device)
+    run_lines(
+        handle,
+        stdin_lines() if texts is None else text_lines(texts),
+        sys.stdout,
+        options=search_options(handle.search, sample=sample, searching=given, drawing=drawing, as_json=as_json),
+        others=[regard.load(path, device=device) for path in ensemble],
+        to=to,
+        prefix=prefix,
+        as_json=as_json,
+        batch=batch or (1 if texts is None and sys.stdin.isatty() else 1024),
+    )
 
 
-@app.command(name="eval")
+@app.command("eval", cls=Verb, short_help="Score one model, or two and their difference")
 def evaluate(
-    model: Annotated[list[str], typer.Argument(help="One or two models, then the data files")],
-    metric: Annotated[list[str] | None, typer.Option(help="A score to compute; without, the task's own")] = None,
-    beam: Annotated[int | None, typer.Option(help="Hypotheses side by side; 1 is greedy")] = None,
-    samples: Annotated[int, typer.Option(help="Bootstrap samples when two models are compared")] = 1000,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model or run folder")],
+    rest: Annotated[
+        list[str], typer.Argument(metavar="DATA", help="Data as for training; before it, perhaps another model")
+    ],
+    metric: Annotated[
+        list[str], typer.Option(metavar="NAME", help="A score to compute; without, the task's own; repeatable")
+    ] = [],  # noqa: B006
+    beam: Beam = None,
+    to: To = None,
+    samples: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Bootstrap samples when two models are compared")
+    ] = 1000,
     as_json: Json = False,
     device: Device = "auto",
     plugin: Plugin = [],  # noqa: B006
@@ -127,17 +206,20 @@ def evaluate(
     _plug_in(plugin)
     from regard.verbs.evaluate import evaluate_models, told
 
-    models = [path for path in model if Path(path).is_dir()]
-    files = [path for path in model if not Path(path).is_dir()]
-    found = evaluate_models(models, files, metrics=metric, beam=beam, samples=samples, device=device)
+    models = [model, *(path for path in rest if Path(path).is_dir())]
+    files = [path for path in rest if not Path(path).is_dir()]
+    found = evaluate_models(models, files, metrics=metric, beam=beam, to=to, samples=samples, device=device)
     print(json.dumps(found, ensure_ascii=False) if as_json else told(found))
 
 
-@app.command()
+@app.command(cls=Verb, short_help="A model as a tree: shapes, parameters, FLOPs, how attention runs")
 def show(
-    what: Annotated[str, typer.Argument(help="A recipe, a size (tiny, base, big, gpt2 …) or a model folder")],
+    what: Annotated[
+        str,
+        typer.Argument(metavar="SIZE|RECIPE|MODEL", help="A size (tiny, base, big, gpt2 …), recipe or model folder"),
+    ],
     sets: Set = [],  # noqa: B006
-    length: Annotated[int, typer.Option(help="Tokens for which costs are given")] = 32,
+    length: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens for which costs are given")] = 32,
     as_json: Json = False,
     plugin: Plugin = [],  # noqa: B006
     debug: Debug = False,
@@ -147,33 +229,34 @@ def show(
     from regard.model.show import summary, tree
     from regard.verbs.show import net_of
 
-    net = net_of(what, dict(_setting(s) for s in sets))
+    net, said = net_of(what, dict(_setting(s) for s in sets))
+    for line in said:
+        print(f"regard: {line}", file=sys.stderr)
     print(json.dumps(summary(net, length), ensure_ascii=False) if as_json else tree(net, length))
 
 
-@app.command()
+@app.command(cls=Verb, short_help="The shipped recipes, or one of them to start your own from")
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this recipe")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this recipe")] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """The shipped recipes, or one of them to start your own from."""
-    from regard.training.recipe import parse_yaml, read_recipe, shipped
+    """The shipped recipes, or one of them to start your own from: `regard recipes dates > mine.yaml`."""
+    from regard.training.recipe import parse_yaml, shipped
 
+    texts = shipped()
+    if name is not None and name not in texts:
+        raise UnknownName("recipe", name, texts)
     if name is not None:
-        read_recipe(name)
-        print(shipped().get(name, ""), end="")
+        print(json.dumps(parse_yaml(texts[name], name)) if as_json else texts[name].rstrip("\n"))
         return
-    found = {key: str(parse_yaml(text, key).get("about", "")) for key, text in shipped().items()}
-    if as_json:
-        print(json.dumps(found))
-    else:
-        print("\n".join(f"{key:<12}{about}" for key, about in found.items()))
+    found = {key: str(parse_yaml(text, key).get("about", "")) for key, text in texts.items()}
+    print(json.dumps(found) if as_json else "\n".join(f"{key:<12}{about}" for key, about in found.items()))
 
 
-@app.command()
+@app.command(cls=Verb, short_help="Is this installation healthy, and what does this machine support?")
 def doctor(as_json: Json = False, debug: Debug = False) -> None:
-    """Is this installation healthy, and what does this machine support?"""
+    """Is this installation healthy, and what does this machine support? Exit code 1 if something is wrong."""
     from regard.verbs.doctor import examine, told
 
     findings = examine()
@@ -194,10 +277,14 @@ def _plug_in(files: list[Path]) -> None:
     import importlib.util
 
     for file in files:
-        if not file.is_file():
-            raise SpecError(f"no plugin {file}: it should be a Python file")
         spec = importlib.util.spec_from_file_location(f"regard_plugin_{file.stem}", file)
-        assert spec is not None and spec.loader is not None
+        if spec is None or spec.loader is None or not file.is_file():
+            raise SpecError(f"no plugin {file}: it should be a Python file, such as mine.py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:  # it is the user's own code: whatever it raises, the user wants to know where
+            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+            where = f", line {frames[-1].lineno}" if frames else ""
+            raise SpecError(f"the plugin {file}{where} failed with {type(error).__name__}: {error}") from error

@@ -27,9 +27,13 @@ class RegardError(Exception):
 
 
 class SpecError(RegardError, ValueError):
-    """A spec, recipe or argument says something that cannot be."""
+    """A spec, recipe or argument says something that cannot be; all its `faults` are in one message."""
 
     exit_code = 2
+
+    def __init__(self, *faults: str) -> None:
+        self.faults = faults
+        super().__init__("; ".join(faults))
 
 
 class UnknownName(SpecError):
@@ -84,7 +88,7 @@ def offer(name: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: its nearest neighbour, or all there are."""
     names = [str(k) for k in known]
     lowered = {n.lower(): n for n in reversed(names)}
-    near = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(name).lower(), list(lowered), n=1, cutoff=0.6)
     if near:
         return f"; did you mean {lowered[near[0]]!r}?"
     return f"; there is {', '.join(names)}" if names else ""

@@ -34,7 +34,7 @@ class Table(Generic[T]):
         return parts[-1]
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._rows:
+        if not isinstance(name, str) or name not in self._rows:  # files may say anything
             raise UnknownName(self.what, name, self._rows)
         return self._rows[name]
 

@@ -63,7 +63,7 @@ class Spec:
         try:
             return TypeAdapter(cls).validate_python(value)
         except pydantic.ValidationError as error:
-            raise SpecError(_faults(cls, error)) from None
+            raise SpecError(*_faults(cls, error)) from None
 
     def plain(self) -> dict[str, Any]:
         """This spec as plain data, ready for JSON; `parse` gives it back."""
@@ -87,7 +87,6 @@ class Spec:
 
     def replace(self, path: str, value: Any) -> Self:
         """A copy with one field changed: `spec.replace("decoder.block.mix.heads", 4)`."""
-        value = _plain(value)
         for key in reversed(path.split(".")):
             value = {key: value}
         return self.overlay(value)
@@ -109,7 +108,7 @@ def spec(cls: C) -> C:
         try:
             init(self, *args, **values)
         except pydantic.ValidationError as error:
-            raise SpecError(_faults(made, error)) from None
+            raise SpecError(*_faults(made, error)) from None
 
     __init__.__wrapped__ = init  # type: ignore[attr-defined]
     made.__init__ = __init__  # type: ignore[method-assign]
@@ -162,23 +161,26 @@ def _shared_fields(old: Spec, part: type, new: Mapping[str, Any]) -> dict[str, A
     return kept
 
 
-def _faults(cls: type, error: pydantic.ValidationError) -> str:
-    """All faults of a spec in one message, each with its place and the nearest valid key."""
+def _faults(cls: type, error: pydantic.ValidationError) -> list[str]:
+    """All faults of a spec, each with its place and the nearest valid key."""
     lines = []
     for fault in error.errors():
         place = _place(cls, fault["loc"])
         key = str(fault["loc"][-1]) if fault["loc"] else ""
+        cause = fault.get("ctx", {}).get("error")
         if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             owner = _owner(cls, fault["loc"][:-1])
             lines.append(f"no key {place!r}" + offer(key, [f.name for f in dataclasses.fields(owner)]))
         elif fault["type"] in ("missing", "missing_argument"):
             lines.append(f"{place} is missing")
+        elif isinstance(cause, SpecError):  # ours already: a part's own faults, or a check of the whole spec
+            lines += [f"{place}: {said}" if place else said for said in cause.faults]
         else:
             said = fault["msg"].removeprefix("Value error, ")
-            got = "" if isinstance(fault["input"], (Mapping, Spec)) or "got" in said else f", got {fault['input']!r}"
+            got = "" if isinstance(fault["input"], (Mapping, Spec)) else f", got {fault['input']!r}"
             text = f"{said[0].lower()}{said[1:]}{got}"
             lines.append(f"{place}: {text}" if place else text)
-    return "; ".join(lines)
+    return lines
 
 
 def _place(cls: type, loc: tuple[int | str, ...]) -> str:

@@ -23,6 +23,8 @@ AT = Coords.span(5)
 
 def mixed(spec: Full, x: torch.Tensor, site: Site = SITE) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     mixer = spec.build(site).double()
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
     return mixer(x, Context(AT))[0], mixer.state_dict()
 
 

@@ -15,7 +15,7 @@ def build(spec: ModelSpec, seed: int | None = None) -> Net:
     """Check the spec, make the module and initialise it; every refusal is in one error."""
     faults = refusals(spec)
     if faults:
-        raise SpecError("; ".join(faults))
+        raise SpecError(*faults)
     if seed is None:
         net = Net(spec)
         initialise(net, spec.init)

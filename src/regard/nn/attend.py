@@ -37,7 +37,7 @@ def attend(
     """
     if plan.fused:
         return _fused(q, k, v, plan, scale=scale, bias=bias), None
-    scores = _grouped(q * scale, k.transpose(-2, -1))
+    scores = grouped(q * scale, k.transpose(-2, -1))
     if content is not None:
         scores = scores + content[0].score(q, k, content[1]) * scale
     if bias is not None:
@@ -48,7 +48,7 @@ def attend(
     if plan.empty and plan.keep is not None:
         weights = weights * plan.keep.any(-1, keepdim=True)
     mixed = drop(weights, dropout)
-    out = _grouped(mixed, v)
+    out = grouped(mixed, v)
     added = None if content is None else content[0].blend(mixed, content[1])
     return out if added is None else out + added, weights
 
@@ -89,7 +89,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, scale: float, bias: T
     return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, is_causal=causal, enable_gqa=grouped)
 
 
-def _grouped(a: Tensor, b: Tensor) -> Tensor:
+def grouped(a: Tensor, b: Tensor) -> Tensor:
     """a (b, h, n, x) @ b (b, g, x, y): each of the g groups of heads shares one right-hand side, without copying it."""
     rows, h, n, x = a.shape
     g = b.shape[1]

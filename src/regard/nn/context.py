@@ -24,10 +24,13 @@ T = TypeVar("T")
 
 
 class Tape:
-    """Records tensors by dotted name: `Tape("decoder.*.cross.weights")`. What a loop runs again gets `@turn` behind it."""
+    """Records tensors by dotted name: `Tape("decoder.*.cross.weights")`. What a loop runs again gets `@turn` behind it.
 
-    def __init__(self, *patterns: str) -> None:
-        self.patterns = patterns
+    Of attention weights (b, h, n, m) it keeps chosen `rows` and `heads`, if any are chosen: long texts need no more.
+    """
+
+    def __init__(self, *patterns: str, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> None:
+        self.patterns, self.rows, self.heads = patterns, rows, heads
         self.kept: dict[str, Tensor] = {}
         self.losses: dict[str, Tensor] = {}
         self.plans: dict[str, str] = {}
@@ -48,10 +51,14 @@ class Tape:
         out.kept, out.losses, out.plans = {}, {}, {}
         return out
 
-    def keep(self, name: str, value: Tensor) -> None:
-        """Keep a tensor for observers, if one of them asked for this name."""
-        if self.patterns and self.wants(name):
-            self.kept[name + self._turn] = value.detach()
+    def keep(self, name: str, value: Tensor, *, chosen: bool = False) -> None:
+        """Keep a tensor for observers, if one of them asked for this name; `chosen` weights are of its rows and heads."""
+        if not self.patterns or not self.wants(name):
+            return
+        if name.endswith(".weights") and not chosen:
+            value = value if self.heads is None else value[:, list(self.heads)]
+            value = value if self.rows is None else value[:, :, list(self.rows)]
+        self.kept[name + self._turn] = value.detach()
 
     def loss(self, name: str, value: Tensor) -> None:
         """An auxiliary loss of a part; several of one name add up, and the task adds the sum to its own."""
@@ -107,10 +114,20 @@ class Context:
     shared: Mapping[str, nn.Module] = dataclasses.field(default_factory=dict)
     tape: Tape = dataclasses.field(default_factory=Tape)
     scratch: Scratch = dataclasses.field(default_factory=Scratch)
+    choices: dict[str, Tensor] | None = None
+    """What mixers chose from the stream, by name, where a second run must choose the same; None where there is none."""
 
     def once(self, key: object, make: Callable[[], T]) -> T:
         """Compute something once a forward pass."""
         return self.scratch.once(key, make)
+
+    def choose(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """A choice without gradients (the buckets of a hash): rounding must not make a second run choose otherwise."""
+        if self.choices is None:
+            return make()
+        if name not in self.choices:
+            self.choices[name] = make()
+        return self.choices[name]
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Every tensor here that may carry a gradient: the inputs of a function that runs a sublayer by hand."""

@@ -108,6 +108,13 @@ class Coords:
         """The first `n` tokens."""
         return self._map(lambda t: t[:, :n])
 
+    def part(self, columns: slice | Tensor) -> Coords:
+        """The tokens in these columns; a slice of a row without gaps has none."""
+        start = columns.start or 0 if isinstance(columns, slice) else None
+        keeps = self.first is not None and start is not None and (start == 0 or not self.padded)
+        first = (self.first or 0) + (start or 0) if keeps else None
+        return dataclasses.replace(self._map(lambda t: t[:, columns]), first=first)
+
     def last(self, n: int) -> Coords:
         """The last `n` tokens."""
         first = None if self.first is None or self.padded else self.first + max(self.n - n, 0)

@@ -16,14 +16,22 @@ from torch import Tensor, nn
 LEVELS = 1 << 16
 
 
-def dropout(x: Tensor, p: float) -> Tensor:
-    """Zero each element with probability `p` (rounded to 1/65536) and scale the rest; nothing to do at p = 0."""
+def dropout(x: Tensor, p: float, seed: int | None = None) -> Tensor:
+    """Zero each element with probability `p` (rounded to 1/65536) and scale the rest; nothing to do at p = 0.
+
+    A `seed` says which elements, for those who must drop the same ones twice.
+    """
     drops = min(round(p * LEVELS), LEVELS - 1)
     if drops == 0:
         return x
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" and seed is None:
         return torch.nn.functional.dropout(x, p)
-    return _Dropout.apply(x, _keep(x.shape, drops), LEVELS / (LEVELS - drops))  # type: ignore[no-any-return, no-untyped-call]
+    return _Dropout.apply(x, _keep(x.shape, drops, seed).to(x.device), LEVELS / (LEVELS - drops))  # type: ignore[no-any-return, no-untyped-call]
+
+
+def new_seed() -> int:
+    """A seed from torch's own generator."""
+    return int(torch.randint(1 << 62, ()))
 
 
 class Dropout(nn.Module):
@@ -40,11 +48,10 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
 
-def _keep(shape: torch.Size, drops: int) -> Tensor:
+def _keep(shape: torch.Size, drops: int, seed: int | None = None) -> Tensor:
     """A mask that is False with probability drops / 65536."""
     count = shape.numel()
-    seed = int(torch.randint(1 << 62, ()))
-    words = np.random.SFC64(seed).random_raw((count + 3) // 4)
+    words = np.random.SFC64(new_seed() if seed is None else seed).random_raw((count + 3) // 4)
     bits = torch.from_numpy(words.view(np.int16))[:count].view(shape)
     return bits >= drops - LEVELS // 2
 

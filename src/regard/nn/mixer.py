@@ -37,6 +37,8 @@ class Can:
     stream: bool = True
     """Runs token by token; a decoder of mixers that cannot runs all tokens again at every step."""
     rewind: bool = True
+    grads: bool = True
+    """Gradients flow back through what it remembers."""
     weights: bool = True
     packed: bool = True
     """Keeps the documents packed into one row apart."""

@@ -6,9 +6,11 @@ passes; large ones the opposite. The steps between were set by measurement (resu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+from regard.data.sources import Pairs
 from regard.tasks.task import Advice
 
 SHAPES: tuple[tuple[int, dict[str, Any], int, int], ...] = (
@@ -22,14 +24,19 @@ SHAPES: tuple[tuple[int, dict[str, Any], int, int], ...] = (
 )
 
 
-def advise(pairs: Sequence[int], characters: int) -> Advice:
-    """Vocabulary, model, batch and schedule for corpora of so many pairs and target characters in all."""
-    count = sum(pairs)
+def advise(corpora: Sequence[Pairs], asked: Mapping[str, Any]) -> Advice:
+    """Vocabulary, model, batch and schedule for these corpora, where `asked` (a recipe's `train`) leaves them open."""
+    count = sum(map(len, corpora))
+    characters = sum(len(text) for pairs in corpora for text in pairs.target)
+    letters = len({letter for pairs in corpora for text in chain(pairs.source, pairs.target) for letter in text})
     _, model, vocab, epochs = next(row for row in SHAPES if count <= row[0])
+    vocab = max(vocab, 2 * letters)  # Chinese has more characters than a small vocabulary has pieces
     tokens = max(int(characters / 4.2) + count, 1)  # a piece of BPE is about four characters
     batch = 4096 if tokens > 200_000 else 1024
-    steps = max(epochs * tokens // batch, 1)
-    warmup = max(min(steps // 10, 1000), 1)
+    epochs, batch = asked.get("epochs") or epochs, asked.get("tokens") or batch
+    steps = max(epochs * tokens // (batch * asked.get("accumulate", 1)), 1)
+    steps = min(steps, asked.get("steps") or steps)
+    warmup = min(steps // 10, 1000)
     recipe = {
         "data": {"tokenizer": {"kind": "bpe", "vocab": vocab}},
         "model": {"family": "transformer", "norm": "pre", **model},

@@ -94,8 +94,8 @@ class Task(Protocol):
         """Read the corpora; bad data is an error with file and line."""
 
     @classmethod
-    def advise(cls, settings: Any, raw: Raw) -> Advice:
-        """What to choose where the recipe is silent."""
+    def advise(cls, settings: Any, raw: Raw, asked: Mapping[str, Any]) -> Advice:
+        """What to choose where the recipe is silent; `asked` is what it says of training."""
 
     @classmethod
     def prepare(cls, settings: Any, raw: Raw) -> Self:

@@ -104,8 +104,8 @@ class Translate:
         return Raw(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said)
 
     @classmethod
-    def advise(cls, settings: TranslateData, raw: Raw) -> Advice:
-        return advise([len(p) for p in raw.train], sum(len(t) for p in raw.train for t in p.target))
+    def advise(cls, settings: TranslateData, raw: Raw, asked: Mapping[str, Any]) -> Advice:
+        return advise(raw.train, asked)
 
     @classmethod
     def prepare(cls, settings: TranslateData, raw: Raw) -> Self:

@@ -39,8 +39,8 @@ def agree(folder: Path, recipe: Recipe, facts: Mapping[str, Any], *, fresh: bool
         return
     if not path.exists() or not before.exists():
         raise CheckpointError(f"{folder} has no {RECIPE} or {FACTS} any more; start over with --fresh")
-    old, was = parse_yaml(path.read_text("utf-8"), str(path)), parse_json(before.read_bytes(), before)
-    changed = _differences(old, json.loads(recipe.json()))
+    was = parse_json(before.read_bytes(), before)
+    changed = _differences(parse_yaml(path.read_text("utf-8"), str(path)), parse_yaml(recipe.yaml(), "the recipe"))
     if was["fingerprint"] != facts["fingerprint"]:
         changed.append("the corpus is not the one this run began with")
     changed += [f"{name}: {was.get(name)} -> {facts[name]}" for name in FIXED if was.get(name) != facts[name]]

@@ -106,7 +106,7 @@ class _Run:
         self.device = device_of(order.device)
 
     def execute(self) -> Path:
-        Recipe.parse(merged({"train": {"epochs": 1}}, self.asked))
+        Recipe.parse(_without_advice(self.asked) if self.advise else self.asked)
         kind = find(self.asked["task"])
         settings = kind.Settings.parse(self.asked.get("data", {}))
         raw = kind.read(settings, int(self.asked.get("train", {}).get("seed", 1)))
@@ -133,7 +133,7 @@ class _Run:
         """The whole recipe: what the data advises, under what was asked for."""
         advised: Mapping[str, Any] = {}
         if self.advise:
-            advice = kind.advise(settings, raw)
+            advice = kind.advise(settings, raw, self.asked.get("train", {}))
             for reason in advice.reasons:
                 self.progress.say(f"chosen: {reason}")
             advised = {"train": advice.recipe["train"]} if self.start else advice.recipe
@@ -276,6 +276,17 @@ def _asked(order: Order, start: Folder | None) -> dict[str, Any]:
     for path, value in order.set.items():
         asked = merged(asked, set_path(path, value))
     return asked
+
+
+def _without_advice(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe as far as it can be checked before the data is read: advice may still say how long, and which kinds."""
+    whole = merged({"train": {"epochs": 1}}, asked)
+    if isinstance(whole["train"], dict):
+        for name in ("optimizer", "schedule"):
+            part = whole["train"].get(name)
+            if isinstance(part, dict) and "kind" not in part:
+                del whole["train"][name]
+    return whole
 
 
 def _vocabulary_settings(start: Folder) -> dict[str, Any]:

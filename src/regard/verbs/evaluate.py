@@ -2,80 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import regard
 from regard.data.sources import Corpus, read
 from regard.errors import SpecError
 from regard.report.table import Table
-from regard.tasks.metrics import METRICS
+from regard.tasks.metrics import METRICS, Metric
+from regard.verbs.run import language_tag, too_long
+
+Counts = NDArray[np.int64]
 
 
 def evaluate_models(
     paths: Sequence[str],
     files: Sequence[str],
     *,
-    metrics: Sequence[str] | None = None,
+    metrics: Sequence[str] = (),
     beam: int | None = None,
+    to: str | None = None,
     samples: int = 1000,
     device: str = "auto",
 ) -> dict[str, Any]:
     """Scores of one model, or of two and their difference, on one corpus."""
-    if len(paths) not in (1, 2):
-        raise SpecError(f"eval takes one or two model folders, got {len(paths)}: {', '.join(paths) or 'none'}")
+    if len(paths) > 2:
+        raise SpecError(f"eval takes one or two model folders, got {len(paths)}: {', '.join(paths)}")
     if not files:
         raise SpecError("eval needs data: two text files, or one .tsv, .csv or .jsonl file")
+    for path in files:
+        if not Path(path).exists():
+            raise SpecError(f"there is no file or model folder {path}")
+    asked = [METRICS[name] for name in metrics]
     pairs = read(Corpus(paths=tuple(files)))
-    outputs, names = [], list(metrics or ())
-    for path in paths:
-        model = regard.load(path, device=device)
-        names = names or list(model.task.metrics)
-        outputs.append(model.run(pairs.source, **({} if beam is None else {"beam": beam})))
-    chosen = [METRICS[name] for name in names]
+    models = [regard.load(path, device=device) for path in paths]
+    chosen = asked or [METRICS[name] for name in models[0].task.metrics]
+    outputs = []
+    for path, model in zip(paths, models, strict=True):
+        if cut := too_long(model, pairs.source, tag=to is not None):
+            print(
+                f"regard: {path} reads only the beginning of {len(cut):,} sources, which are too long", file=sys.stderr
+            )
+        options: dict[str, Any] = {} if beam is None else {"beam": beam}
+        outputs.append(model.run(pairs.source, **options, **({} if to is None else {"tag": language_tag(model, to)})))
     found: dict[str, Any] = {"data": pairs.name, "pairs": len(pairs), "models": []}
     for path, lines in zip(paths, outputs, strict=True):
-        scores = {m.kind: m.score(lines, pairs.target) for m in chosen}
+        scores = {metric.kind: metric.score(lines, pairs.target) for metric in chosen}
         found["models"].append({"model": path, "scores": scores})
-    found["signatures"] = {m.kind: m.signature() for m in chosen if m.signature()}
+    found["signatures"] = {metric.kind: metric.signature() for metric in chosen if metric.signature()}
     if len(paths) == 2:
-        found["difference"] = {
-            m.kind: bootstrap(m.score, outputs[0], outputs[1], pairs.target, samples=samples) for m in chosen
-        }
+        found["difference"] = {m.kind: bootstrap(m, *outputs, pairs.target, samples=samples) for m in chosen}
     return found
 
 
 def bootstrap(
-    score: Any, first: Sequence[str], second: Sequence[str], references: Sequence[str], *, samples: int, seed: int = 1
+    metric: Metric,
+    first: Sequence[str],
+    second: Sequence[str],
+    references: Sequence[str],
+    *,
+    samples: int = 1000,
+    seed: int = 1,
 ) -> dict[str, float]:
-    """How much the second is above the first: the difference, its 95 % interval, and how often it is not above."""
+    """The second's score less the first's: on all pairs, its 95 % interval, and how often the second is not better."""
     draw = np.random.Generator(np.random.PCG64(seed))
-    count, gaps = len(references), []
+    one, other = _scorer(metric, first, references), _scorer(metric, second, references)
+    gaps, lost, everything = [], 0, np.arange(len(references))
     for _ in range(samples):
-        pick = draw.integers(0, count, count)
-        wanted = [references[i] for i in pick]
-        gaps.append(score([second[i] for i in pick], wanted) - score([first[i] for i in pick], wanted))
+        pick = draw.integers(0, len(references), len(references))
+        a, b = one(pick), other(pick)
+        gaps.append(b - a)
+        lost += not metric.better(b, a)
     low, high = np.percentile(gaps, [2.5, 97.5])
-    whole = score(second, references) - score(first, references)
-    return {
-        "difference": whole,
-        "low": float(low),
-        "high": float(high),
-        "not_above": float(np.mean(np.asarray(gaps) <= 0)),
-    }
+    whole = other(everything) - one(everything)
+    return {"difference": whole, "low": float(low), "high": float(high), "not_better": lost / samples}
+
+
+def _scorer(metric: Metric, outputs: Sequence[str], references: Sequence[str]) -> Callable[[NDArray[np.int64]], float]:
+    """The score of any selection of lines. Where a score is made of counts, these are taken once a line and summed."""
+    found = _counted(metric.kind, list(outputs), list(references))
+    if found is None:
+        return lambda pick: metric.score([outputs[i] for i in pick], [references[i] for i in pick])
+    counts, score = found
+    return lambda pick: score(counts[pick].sum(0).tolist())
+
+
+def _counted(
+    kind: str, outputs: list[str], references: list[str]
+) -> tuple[Counts, Callable[[list[Any]], float]] | None:
+    """What sacreBLEU or jiwer counts in each line, and the score of the sums; None for a metric that does not count."""
+    if kind == "wer":
+        import jiwer
+
+        lines = [jiwer.process_words(reference, output) for reference, output in zip(references, outputs, strict=True)]
+        rows = [(w.substitutions + w.deletions + w.insertions, w.hits + w.substitutions + w.deletions) for w in lines]
+        return np.asarray(rows), lambda sums: 100.0 * sums[0] / sums[1]
+    if kind not in ("bleu", "bleu_tokens", "chrf"):
+        return None
+    import sacrebleu
+
+    bleu = {"tokenize": "none", "force": True} if kind == "bleu_tokens" else {}
+    measure: Any = sacrebleu.CHRF() if kind == "chrf" else sacrebleu.BLEU(**bleu)
+    rows = measure._extract_corpus_statistics(outputs, [references])  # what its own significance tests resample
+    return np.asarray(rows), lambda sums: float(measure._compute_score_from_stats(sums).score)
 
 
 def told(found: dict[str, Any]) -> str:
     """The same for people."""
     names = list(found["models"][0]["scores"])
     rows = [(m["model"], *(round(m["scores"][n], 2) for n in names)) for m in found["models"]]
-    lines = [Table(("model", *names), tuple(rows)).markdown(), "", f"{found['pairs']:,} pairs of {found['data']}"]
+    table = Table(("model", *names), tuple(rows)).markdown().rstrip()
+    lines = [table, "", f"{found['pairs']:,} pairs of {found['data']}"]
     lines += [f"{name}: {signature}" for name, signature in found["signatures"].items()]
     for name, gap in found.get("difference", {}).items():
         lines.append(
             f"{name}: second − first = {gap['difference']:+.2f} (95 % interval {gap['low']:+.2f} … {gap['high']:+.2f}, "
-            f"not above in {100 * gap['not_above']:.1f} % of the samples)"
+            f"not better in {100 * gap['not_better']:.1f} % of the samples)"
         )
     return "\n".join(lines)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
+from regard.errors import SpecError, UnknownName
+from regard.tasks.translate import Translate
+
 if TYPE_CHECKING:
     from regard.api import Model
-
-CHUNK = 1024
-"""Lines decoded together: enough to sort by length, few enough to see the first results soon."""
+    from regard.decode import Search
 
 
 def stdin_lines() -> Iterator[str]:
@@ -21,10 +22,35 @@ def stdin_lines() -> Iterator[str]:
     for number, raw in enumerate(sys.stdin.buffer, start=1):
         line = raw.removesuffix(b"\n").removesuffix(b"\r")
         text = line.decode("utf-8", errors="replace")
-        if not said and "\ufffd" in text and text.encode() != line:
-            print(f"regard: line {number} is not UTF-8; its bad bytes were replaced", file=sys.stderr)
+        if not said and text.encode() != line:
+            _note(f"line {number} is not UTF-8; what cannot be read is taken as U+FFFD, here and in later lines")
             said = True
-        yield text
+        yield text if number > 1 else text.removeprefix("\ufeff")
+
+
+def text_lines(texts: Sequence[str]) -> Iterator[str]:
+    """Arguments as text; Python hands on bytes that are not UTF-8 as halves of surrogate pairs."""
+    for text in texts:
+        yield text.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace")
+
+
+def search_options(
+    search: Search, *, sample: bool, searching: Mapping[str, Any], drawing: Mapping[str, Any], as_json: bool
+) -> dict[str, Any]:
+    """The options that were given, of a model that otherwise searches like `search`; one without effect is refused."""
+    drawn = sample or search.sample
+    idle = [f"--{name.replace('_', '-')}" for name, v in (searching if drawn else drawing).items() if v is not None]
+    if idle and drawn:
+        raise SpecError(f"{', '.join(idle)} would do nothing: tokens are drawn (--sample), there is no search")
+    if idle:
+        raise SpecError(f"{', '.join(idle)} would do nothing without --sample")
+    options = {name: value for name, value in {**searching, **drawing}.items() if value is not None}
+    wanted = options.get("n_best", 1)
+    if wanted > 1 and not as_json:
+        raise SpecError(f"--n-best {wanted} needs --json: a line of plain output holds one")
+    if wanted > 1 and searching["beam"] is None:
+        options["beam"] = max(search.beam, wanted)
+    return {**options, "n_best": wanted, **({"sample": True} if sample else {})}
 
 
 def run_lines(
@@ -32,26 +58,60 @@ def run_lines(
     lines: Iterable[str],
     out: TextIO,
     *,
-    as_json: bool = False,
+    options: Mapping[str, Any],
     others: Sequence[Model] = (),
+    to: str | None = None,
     prefix: str | None = None,
-    options: dict[str, Any],
+    as_json: bool = False,
+    batch: int = 1024,
 ) -> None:
-    """Run the model over lines; an empty line gives an empty line."""
-    rest = iter(lines)
-    while chunk := list(islice(rest, CHUNK)):
+    """Run the model over lines, `batch` of them at a time; a line without text gives one without."""
+    seed = options.get("seed", model.search.seed)
+    given = {} if to is None else {"tag": language_tag(model, to)}
+    rest, before, said = iter(lines), 0, False
+    while chunk := list(islice(rest, batch)):
         full = [i for i, line in enumerate(chunk) if line.strip()]
-        extra = {} if prefix is None else {"prefixes": [prefix] * len(full)}
-        found = model.run_all([chunk[i] for i in full], others=others, **options, **extra) if full else []
-        outputs = dict(zip(full, found, strict=True))
-        for i, line in enumerate(chunk):
-            hypotheses = outputs.get(i, [])
+        texts = [chunk[i] for i in full]
+        if not said and (cut := too_long(model, texts, tag=to is not None)):
+            number = before + full[cut[0]] + 1
+            _note(f"line {number} is longer than the model can read; the end is left out, here and in later lines")
+            said = True
+        given = {**given, **options, "seed": seed + before}  # the same line twice is drawn twice
+        if prefix is not None:
+            given["prefixes"] = [prefix] * len(texts)
+        found = iter(model.run_all(texts, others=others, **given) if texts else [])
+        for line in chunk:
+            hypotheses = next(found) if line.strip() else []
             if as_json:
                 rows = [{"text": h.text, "score": h.score, "log_prob": h.log_prob} for h in hypotheses]
                 out.write(json.dumps({"source": line, "outputs": rows}, ensure_ascii=False) + "\n")
             else:
                 out.write(_one_line(hypotheses[0].text if hypotheses else "") + "\n")
         out.flush()
+        before += len(chunk)
+
+
+def language_tag(model: Model, language: str) -> str:
+    """The tag that asks a many-to-many model for this language."""
+    tags = model.task.source.tags if isinstance(model.task, Translate) else ()
+    known = [tag.removeprefix("<2").removesuffix(">") for tag in tags]
+    if not known:
+        raise SpecError(f"{model.path} was not trained to choose between target languages; leave out --to {language}")
+    if language not in known:
+        raise UnknownName("target language", language, known)
+    return f"2{language}"
+
+
+def too_long(model: Model, texts: Sequence[str], *, tag: bool = False) -> list[int]:
+    """Which texts have more tokens than the model reads; the task cuts them."""
+    if not isinstance(model.task, Translate):
+        return []
+    room = model.task.settings.longest - 1 - tag
+    return [i for i, tokens in enumerate(model.task.source.encode_all(texts)) if len(tokens) > room]
+
+
+def _note(text: str) -> None:
+    print(f"regard: {text}", file=sys.stderr)
 
 
 def _one_line(text: str) -> str:

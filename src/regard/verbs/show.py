@@ -9,25 +9,39 @@ from typing import Any
 import torch
 
 from regard import families
-from regard.errors import UnknownName
+from regard.errors import SpecError, UnknownName, offer
 from regard.model.model import Net
 from regard.training.export import restore
 from regard.training.recipe import expand_model, merged, read_recipe, set_path, shipped
 from regard.training.run import model_folder
 
 
-def net_of(what: str, changes: Mapping[str, Any]) -> Net:
-    """The module of a size, recipe or model folder; a recipe's vocabulary is the family's default until data decides it."""
+def net_of(what: str, changes: Mapping[str, Any] | None = None) -> tuple[Net, list[str]]:
+    """The module of a size, recipe or model folder, and what a reader should know about its numbers."""
+    model, said = _model_of(what)
+    for path, value in (changes or {}).items():
+        if not path.startswith("model."):
+            near = offer(path, [f"model.{path}"])
+            raise SpecError(f"show looks at the model only: --set takes model.… here, got {path!r}{near}")
+        model = merged({"model": model}, set_path(path, value))["model"]
+    with torch.device("meta"):  # shapes are all we look at: the largest model takes no memory
+        return expand_model(model, {}).build(), said
+
+
+def _model_of(what: str) -> tuple[Mapping[str, Any], list[str]]:
+    """The model part of a recipe for what was named."""
     if Path(what).is_dir():
-        return restore(model_folder(what))[0]
+        return {"spec": restore(model_folder(what))[0].spec.plain()}, []
     sizes = families.sizes()
     if what in sizes:
-        model: Mapping[str, Any] = {"family": sizes[what], "size": what}
-    elif what in shipped() or Path(what).suffix in (".yaml", ".yml"):
-        model = read_recipe(what).get("model", {})
-    else:
+        return {"family": sizes[what], "size": what}, []
+    if what not in shipped() and Path(what).suffix not in (".yaml", ".yml"):
         raise UnknownName("size, recipe or model folder", what, [*sizes, *shipped()])
-    for path, value in changes.items():
-        model = merged({"model": model}, set_path(path, value))["model"]
-    with torch.random.fork_rng(devices=[]):
-        return expand_model(model, {}).build()
+    recipe = read_recipe(what)
+    model = recipe.get("model") or {}
+    if not isinstance(model, Mapping):
+        raise SpecError(
+            f"model in {what} should be a mapping such as {{family: transformer, width: 128}}, got {model!r}"
+        )
+    open_ones = "the model's size and vocabulary are" if recipe.get("advise") else "the vocabulary is"
+    return model, [f"{open_ones} chosen from the data; this is the family's default until then"]

@@ -10,7 +10,6 @@ A position whose codes each layer maps by itself (Transformer-XL) gets that map 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from regard.nn.coords import Coords
 from regard.nn.mask import All, Causal, Everything, Rule
 from regard.nn.mixer import Can, Mixer, MixerSpec, Site, check_positions
 from regard.nn.norm import NormSpec
-from regard.nn.plan import Needs, Plan, plan
+from regard.nn.plan import Needs, plan
 from regard.nn.position import Position, PositionSpec
 from regard.nn.shape import merge_heads, sizes, split_heads
 from regard.nn.state import KeyValues, State, fixed
@@ -101,19 +100,13 @@ class FullMixer(Mixer):
             return self._look(x, ctx, state)
         position = self.position or ctx.position
         q, k, v = self._query(x), self._key(x), split_heads(self.v(x), self.kv_heads)
-        if position is not None and "turn" in position.acts:
-            table = ctx.once((position, "table", ctx.at), lambda: position.table(ctx.at))
-            q, k = position.turn(q, table), position.turn(k, table)
+        q, k = (self._turn(t, ctx, ctx.at, position) for t in (q, k))
         at = ctx.at
         if state is not None:
             assert isinstance(state, KeyValues)
             at = ctx.remembered(state.at)
             k, v = state.add(k, v, at)
-        p = None
-        if position is not None and position.acts & {"bias", "content"}:
-            p = ctx.once((position, "pairs", ctx.at, at), lambda: position.prepare(ctx.at, at))
-            p = p if self.r is None else position.project(p, self.r)
-        out = self._attend(q, k, v, ctx, self._plan(ctx, at, q, position, p), position, p)
+        out, _ = self._attend(q, k, v, ctx, at, position)
         return self.out(merge_heads(out)), state
 
     def _look(self, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
@@ -132,8 +125,7 @@ class FullMixer(Mixer):
                 f"{self.site.path} remembers {k.shape[0]} sentences and was given a memory of {memory.keys.shape[0]}; "
                 "select the memory together with the state"
             )
-        q = self._query(x)
-        out = self._attend(q, k, v, ctx, self._plan(ctx, memory.at, q, None, None), None, None)
+        out, _ = self._attend(self._query(x), k, v, ctx, memory.at, None)
         return self.out(merge_heads(out)), state
 
     def _query(self, x: Tensor) -> Tensor:
@@ -144,30 +136,40 @@ class FullMixer(Mixer):
         k = split_heads(self.k(x), self.kv_heads)
         return k if self.k_norm is None else self.k_norm(k)
 
-    def _plan(self, ctx: Context, at: Coords, q: Tensor, position: Position | None, p: Any) -> Plan:
-        bias = None if position is None else position.bias(p)
+    def _turn(self, x: Tensor, ctx: Context, at: Coords, position: Position | None) -> Tensor:
+        """Queries or keys that stand at `at`, turned by a position that turns."""
+        if position is None or "turn" not in position.acts:
+            return x
+        return position.turn(x, ctx.once((position, "table", at), lambda: position.table(at)))
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """From the tokens in hand to keys that stand at `at`; the weights come along if they are asked for."""
+        p = bias = None
+        content = position is not None and "content" in position.acts
+        if position is not None and position.acts & {"bias", "content"}:
+            p = ctx.once((position, "pairs", ctx.at, at), lambda: position.prepare(ctx.at, at))
+            p = p if self.r is None else position.project(p, self.r)
+            bias = position.bias(p)
         needs = Needs(
-            weights=ctx.tape.wants(f"{self.site.path}.weights"),
-            content=position is not None and "content" in position.acts,
+            weights=weights or ctx.tape.wants(f"{self.site.path}.weights"),
+            content=content,
             bias_grad=bias is not None and bias.requires_grad and torch.is_grad_enabled(),
             dropout=self.training and self.dropout > 0,
             dtype=q.dtype,
         )
-        return ctx.once((self.rule, ctx.at, at, needs), lambda: plan(self.rule, ctx.at, at, needs))
-
-    def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, how: Plan, position: Position | None, p: Any
-    ) -> Tensor:
-        out, weights = attend(
-            fold(q, k.shape[0]), k, v, how, scale=self.scale,
-            bias=None if position is None else position.bias(p),
-            content=(position, p) if position is not None and "content" in position.acts else None,
+        how = ctx.once((self.rule, ctx.at, at, needs), lambda: plan(self.rule, ctx.at, at, needs))
+        out, seen = attend(
+            fold(q, k.shape[0]), k, v, how, scale=self.scale, bias=bias,
+            content=(position, p) if position is not None and content else None,
             dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
         ctx.tape.plan(self.site.path, how.reason)
-        if weights is not None:
-            ctx.tape.keep(f"{self.site.path}.weights", unfold(weights, q.shape[0]))
-        return unfold(out, q.shape[0])
+        if seen is not None:
+            seen = unfold(seen, q.shape[0])
+            ctx.tape.keep(f"{self.site.path}.weights", seen)
+        return unfold(out, q.shape[0]), seen
 
     def start(self, rows: int, capacity: int) -> State:
         if self.cross:

@@ -1,0 +1,58 @@
+"""Full attention computed by tiles (FlashAttention, Dao et al. 2022): the same numbers in memory that grows with n, not n².
+
+It is `Full` in everything but the way it runs, so it takes the same dials and weights. Masks, biases, content terms,
+dropout and grouped heads all go by tiles; exact weights are made for the rows and heads that a tape asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from torch import Tensor
+
+from regard.nn.attend import fold, unfold
+from regard.nn.context import Context
+from regard.nn.coords import Coords
+from regard.nn.flash import Asked, flash, rows_of_weights
+from regard.nn.mixer import Site
+from regard.nn.mixers.full import Full, FullMixer
+from regard.nn.position import Position
+from regard.spec import Count, spec
+
+
+@spec
+class Flash(Full):
+    """Softmax attention in tiles of `tile` queries × `tile` keys; nothing of n × m is stored, forward or backward."""
+
+    tile: Count = 128
+
+    def build(self, site: Site) -> FlashMixer:
+        return FlashMixer(self, site)
+
+    def twin(self) -> Full:
+        return Full(**{f.name: getattr(self, f.name) for f in fields(Full)})
+
+
+class FlashMixer(FullMixer):
+    def __init__(self, spec: Flash, site: Site) -> None:
+        super().__init__(spec, site)
+        self.tile = spec.tile
+
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None, weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        asked = Asked(
+            self.rule, ctx.at, at, self.scale, layer=self.r, tile=self.tile,
+            position=position if position is not None and position.acts & {"bias", "content"} else None,
+            dropout=self.dropout if self.training else 0.0,
+        )  # fmt: skip
+        rows, q = q.shape[0], fold(q, k.shape[0])
+        out, tape, name = flash(q, k, v, asked), ctx.tape, f"{self.site.path}.weights"
+        tape.plan(self.site.path, f"flash: tiles of {self.tile}; masks and biases of one tile at a time")
+        seen = None
+        if weights or tape.wants(name):
+            whole = weights or q.shape[0] != rows  # hypotheses stand in a queue, in which rows have other numbers
+            seen = rows_of_weights(q, k, asked, *(() if whole else (tape.rows, tape.heads)))
+            seen = unfold(seen, rows)
+            tape.keep(name, seen, chosen=not whole)
+        return unfold(out, rows), seen

@@ -1,0 +1,25 @@
+"""Positions that act on attention read distances alone: a sequence that starts later is the same sequence."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regard.nn.coords import Coords
+from tests.laws.examples import DECODERS, ENCODERS, Case, ids, name_of
+
+N = 8
+
+
+def reads_distances(case: Case) -> bool:
+    embed = getattr(case.spec.embed, "position", None)
+    return embed is None and case.mixer.can.length == "any"
+
+
+@pytest.mark.parametrize("case", [c for c in ENCODERS + DECODERS if reads_distances(c)], ids=name_of)
+def test_a_later_start_changes_nothing(case: Case) -> None:
+    net, tokens = case.net(), ids(2, N)
+    with torch.no_grad():
+        early = net(tokens, Coords.span(N))
+        for first in (1, 4):
+            torch.testing.assert_close(net(tokens, Coords.span(N, first)), early, rtol=0, atol=1e-9)
