@@ -146,18 +146,23 @@ def _overlay(old: Any, new: Any) -> Any:
 
 
 def _shared_fields(old: Spec, part: type, new: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields a part of another kind takes over; refuses to lose one that was set on purpose."""
+    """What a part of another kind takes over: fields both have that were set. Losing a choice is refused, losing what
+    only the old kind needed is not."""
     known = {f.name for f in dataclasses.fields(part)}
     kept, lost = {}, []
     for f in dataclasses.fields(old):  # type: ignore[arg-type]
         value = getattr(old, f.name)
+        if value == f.default:
+            continue
         if f.name in known:
             kept[f.name] = value
-        elif value != f.default and f.name not in new:
+        elif f.default is not dataclasses.MISSING and f.name not in new:
             lost.append(f"{f.name}={_plain(value)!r}")
     if lost:
-        raise SpecError(f"{kind_of(part)!r} has no place for {', '.join(lost)} of {kind_of(type(old))!r}; "
-                        "set it back to its default first")  # fmt: skip
+        raise SpecError(
+            f"{kind_of(part)!r} has no place for {', '.join(lost)} of {kind_of(type(old))!r}; "
+            "set it back to its default first"
+        )
     return kept
 
 
@@ -193,8 +198,9 @@ def _place(cls: type, loc: tuple[int | str, ...]) -> str:
 def _owner(cls: type, loc: tuple[int | str, ...]) -> type:
     """The spec class that a fault's place lies in, as far as annotations tell."""
     for key in loc:
-        found = typing.get_type_hints(cls).get(str(key))
-        if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        hint = typing.get_type_hints(cls).get(str(key))
+        found = next((t for t in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(t)), None)
+        if not isinstance(found, type):
             return cls
         cls = found
     return cls

@@ -74,7 +74,7 @@ def test_replacing_any_part_by_itself_changes_nothing(case: Case) -> None:
     ],
 )
 def test_one_word_changes_the_kind_of_a_part(path: str, role: str) -> None:
-    """From every example to every kind: what both have is kept, and nothing that was set is lost quietly."""
+    """From every example to every kind: what was set is kept or refused, what was not takes the new kind's default."""
     _, examples = EXAMPLES[role]
     for part, kind in product([p for row in examples.values() for p in row], examples):
         spec = DECODERS[0].spec.replace(path, part)
@@ -84,8 +84,11 @@ def test_one_word_changes_the_kind_of_a_part(path: str, role: str) -> None:
             assert re.search("has no place for|is missing|should be", str(error))
             continue
         assert kind_of(type(changed)) == kind
-        for name in {f.name for f in fields(part)} & {f.name for f in fields(changed)}:  # type: ignore[arg-type]
-            assert getattr(changed, name) == getattr(part, name)
+        own = {f.name: f.default for f in fields(part)}  # type: ignore[arg-type]
+        for field in fields(changed):  # type: ignore[arg-type]
+            said = getattr(part, field.name, None)
+            chosen = field.name in own and said != own[field.name]
+            assert getattr(changed, field.name) == (said if chosen else field.default)
 
 
 @pytest.mark.parametrize(

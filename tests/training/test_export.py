@@ -208,7 +208,7 @@ def test_a_card() -> None:
         "runs/x", {"bleu": 12.345678, "exact": 3.0}, {"bleu": "BLEU|a"}, {"step": 3, "versions": {"a": 1, "b": "x|y"}}
     )
     assert text.startswith("# runs/x\n")
-    assert "| bleu | 12.35 | BLEU|a |" in text
+    assert "| bleu | 12.35 | BLEU\\|a |" in text
     assert "| exact | 3 |  |" in text
     assert "| versions | a 1, b x\\|y |" in text
     assert 'regard.load("path/to/this/folder")' in text

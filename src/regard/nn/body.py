@@ -18,8 +18,9 @@ from regard.nn.context import Context, Memory
 from regard.nn.coords import Coords
 from regard.nn.mixer import MixerSpec, Site, check_positions
 from regard.nn.position import Position, PositionSpec
+from regard.nn.reversible import Reversible
 from regard.nn.state import State
-from regard.nn.wiring import PreNorm, States, WiringSpec
+from regard.nn.wiring import WIRINGS, PreNorm, States, WiringSpec
 from regard.registry import Table, kind_of
 from regard.spec import Count, Spec, spec
 
@@ -209,3 +210,4 @@ def stack_shares(layers: tuple[Block, ...], site: Site) -> nn.ModuleDict:
 
 
 BODIES.add(Stack)
+WIRINGS.add(Reversible)

@@ -61,7 +61,7 @@ def rows_of_weights(
     picked = slice(None) if heads is None else list(heads)
     cast, out = _Cast.of(q), []
     with cast.off():
-        for i in chosen.split(asked.tile):
+        for i in (chosen[part] for part in _steps(len(chosen), asked.tile)):
             scores = [
                 q.new_full((*q.shape[:2], i.numel(), columns.stop - columns.start), -torch.inf, dtype=cast.kind)
                 if (tile := _Tile.at(asked, i, columns)) is None
@@ -241,9 +241,7 @@ class _Again:
         d_k = _regrouped(d_scores, wide[0], self.k.shape[1]) * asked.scale
         d_v = _regrouped(mixed, grad, self.v.shape[1])
         main = [d if extra is None else d + extra for d, extra in zip((d_q, d_k), by_added[:2], strict=True)]
-        terms = [
-            a if b is None else b if a is None else a + b for a, b in zip(by_blend[1:], by_added[2:], strict=True)
-        ]
+        terms = [a if b is None else b if a is None else a + b for a, b in zip(by_blend[1:], by_added[2:], strict=True)]
         return [*main, d_v, *terms]  # type: ignore[list-item]
 
 
@@ -257,7 +255,7 @@ def _pull(value: Tensor | None, grad: Tensor, inputs: list[Tensor], keep: bool =
 
 def _regrouped(a: Tensor, b: Tensor, groups: int) -> Tensor:
     """aᵀ·b (b, g, m, e) of a (b, h, n, m) and b (b, h, n, e), summed over the heads of each group."""
-    rows, h, n, m = a.shape
+    rows, h, n, _ = a.shape
     a, b = (t.reshape(rows, groups, h // groups * n, t.shape[-1]) for t in (a, b))
     return a.mT @ b
 

@@ -29,7 +29,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 from regard.nn.context import Context, Scratch
 from regard.nn.mixer import Can
 from regard.nn.norm import LayerNorm, NormSpec
-from regard.nn.wiring import WIRINGS, States, WiringSpec
+from regard.nn.wiring import States, WiringSpec
 from regard.spec import Share, spec
 
 if TYPE_CHECKING:
@@ -172,6 +172,3 @@ class _Run:
             torch.set_rng_state(self.chance)
             set_device_states(devices, states)
             yield
-
-
-WIRINGS.add(Reversible)

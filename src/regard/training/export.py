@@ -129,7 +129,7 @@ def card(title: str, scores: Mapping[str, float], signatures: Mapping[str, str],
         "| score | value | |",
         "|---|---|---|",
     ]
-    lines += [f"| {name} | {value:.4g} | {signatures.get(name, '')} |" for name, value in scores.items()]
+    lines += [f"| {name} | {value:.4g} | {_cell(signatures.get(name, ''))} |" for name, value in scores.items()]
     lines += ["", "| fact | |", "|---|---|"]
     lines += [f"| {name} | {_cell(value)} |" for name, value in facts.items()]
     lines += [

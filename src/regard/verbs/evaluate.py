@@ -56,7 +56,8 @@ def evaluate_models(
         found["models"].append({"model": path, "scores": scores})
     found["signatures"] = {metric.kind: metric.signature() for metric in chosen if metric.signature()}
     if len(paths) == 2:
-        found["difference"] = {m.kind: bootstrap(m, *outputs, pairs.target, samples=samples) for m in chosen}
+        one, other = outputs
+        found["difference"] = {m.kind: bootstrap(m, one, other, pairs.target, samples=samples) for m in chosen}
     return found
 
 
@@ -106,8 +107,9 @@ def _counted(
         return None
     import sacrebleu
 
-    bleu = {"tokenize": "none", "force": True} if kind == "bleu_tokens" else {}
-    measure: Any = sacrebleu.CHRF() if kind == "chrf" else sacrebleu.BLEU(**bleu)
+    measure: Any = sacrebleu.CHRF() if kind == "chrf" else sacrebleu.BLEU()
+    if kind == "bleu_tokens":
+        measure = sacrebleu.BLEU(tokenize="none", force=True)
     rows = measure._extract_corpus_statistics(outputs, [references])  # what its own significance tests resample
     return np.asarray(rows), lambda sums: float(measure._compute_score_from_stats(sums).score)
 

@@ -67,7 +67,7 @@ def run_lines(
 ) -> None:
     """Run the model over lines, `batch` of them at a time; a line without text gives one without."""
     seed = options.get("seed", model.search.seed)
-    given = {} if to is None else {"tag": language_tag(model, to)}
+    given: dict[str, Any] = {} if to is None else {"tag": language_tag(model, to)}
     rest, before, said = iter(lines), 0, False
     while chunk := list(islice(rest, batch)):
         full = [i for i, line in enumerate(chunk) if line.strip()]
@@ -93,7 +93,8 @@ def run_lines(
 
 def language_tag(model: Model, language: str) -> str:
     """The tag that asks a many-to-many model for this language."""
-    tags = model.task.source.tags if isinstance(model.task, Translate) else ()
+    task: object = model.task
+    tags = task.source.tags if isinstance(task, Translate) else ()
     known = [tag.removeprefix("<2").removesuffix(">") for tag in tags]
     if not known:
         raise SpecError(f"{model.path} was not trained to choose between target languages; leave out --to {language}")
@@ -104,10 +105,11 @@ def language_tag(model: Model, language: str) -> str:
 
 def too_long(model: Model, texts: Sequence[str], *, tag: bool = False) -> list[int]:
     """Which texts have more tokens than the model reads; the task cuts them."""
-    if not isinstance(model.task, Translate):
+    task: object = model.task
+    if not isinstance(task, Translate):
         return []
-    room = model.task.settings.longest - 1 - tag
-    return [i for i, tokens in enumerate(model.task.source.encode_all(texts)) if len(tokens) > room]
+    room = task.settings.longest - 1 - tag
+    return [i for i, tokens in enumerate(task.source.encode_all(texts)) if len(tokens) > room]
 
 
 def _note(text: str) -> None:

@@ -3,7 +3,8 @@
 from regard.nn.mixer import MIXERS
 from regard.nn.mixers.flash import Flash
 from regard.nn.mixers.full import Full
+from regard.nn.mixers.recall import Recall
 
-MIXERS.add(Full, Flash)
+MIXERS.add(Full, Flash, Recall)
 
-__all__ = ["MIXERS", "Flash", "Full"]
+__all__ = ["MIXERS", "Flash", "Full", "Recall"]

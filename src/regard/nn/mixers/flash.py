@@ -39,7 +39,14 @@ class FlashMixer(FullMixer):
         self.tile = spec.tile
 
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None, weights: bool = False
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        ctx: Context,
+        at: Coords,
+        position: Position | None,
+        weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         asked = Asked(
             self.rule, ctx.at, at, self.scale, layer=self.r, tile=self.tile,

@@ -143,7 +143,14 @@ class FullMixer(Mixer):
         return position.turn(x, ctx.once((position, "table", at), lambda: position.table(at)))
 
     def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None, weights: bool = False
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        ctx: Context,
+        at: Coords,
+        position: Position | None,
+        weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """From the tokens in hand to keys that stand at `at`; the weights come along if they are asked for."""
         p = bias = None

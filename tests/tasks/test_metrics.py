@@ -1,0 +1,61 @@
+"""Scores are those of the libraries people compare by, whatever comes out of a model."""
+
+from __future__ import annotations
+
+import math
+
+import jiwer
+import pytest
+import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import UnknownName
+from regard.tasks.metrics import METRICS, Metric
+
+OUTPUTS = ["the cat sat on the mat .", "a dog", "hello world , again !"]
+REFERENCES = ["the cat sat on a mat .", "a big dog ran", "hello world , again !"]
+WORDS = st.lists(st.sampled_from(["a", "bb", "c-d", "!", "é"]), min_size=1, max_size=6).map(" ".join)
+
+
+def test_against_the_libraries() -> None:
+    found = {name: metric.score(OUTPUTS, REFERENCES) for name, metric in METRICS.items()}
+    assert found["bleu"] == sacrebleu.BLEU().corpus_score(OUTPUTS, [REFERENCES]).score
+    assert found["bleu_tokens"] == sacrebleu.BLEU(tokenize="none", force=True).corpus_score(OUTPUTS, [REFERENCES]).score
+    assert found["chrf"] == sacrebleu.CHRF().corpus_score(OUTPUTS, [REFERENCES]).score
+    assert found["wer"] == 100 * jiwer.wer(REFERENCES, OUTPUTS)
+    assert found["exact"] == pytest.approx(100 / 3)
+    assert 0 < found["bleu"] < 100
+
+
+@pytest.mark.parametrize("name", list(METRICS))
+def test_perfect_is_perfect_and_nothing_is_nothing(name: str) -> None:
+    metric = METRICS[name]
+    perfect, none = metric.score(REFERENCES, REFERENCES), metric.score([""] * 3, REFERENCES)
+    assert perfect == pytest.approx(100.0 if metric.higher else 0.0)
+    assert none == pytest.approx(0.0 if metric.higher else 100.0)
+    assert metric.better(perfect, none)
+    assert not metric.better(none, perfect)
+    assert not metric.better(perfect, perfect)
+
+
+@given(st.lists(st.tuples(WORDS | st.just(""), WORDS), min_size=1, max_size=5))
+def test_scores_are_always_numbers(pairs: list[tuple[str, str]]) -> None:
+    outputs, references = [o for o, _ in pairs], [r for _, r in pairs]
+    for metric in METRICS:
+        score = METRICS[metric].score(outputs, references)
+        assert isinstance(score, float)
+        assert math.isfinite(score)
+        assert score >= 0
+
+
+def test_only_wer_is_better_when_lower() -> None:
+    assert [name for name, metric in METRICS.items() if not metric.higher] == ["wer"]
+
+
+def test_unknown_and_own_metrics() -> None:
+    with pytest.raises(UnknownName, match="no metric 'belu'; did you mean 'bleu'"):
+        METRICS["belu"]
+    mine = Metric("length", lambda outputs, references: float(sum(map(len, outputs))), higher=False)
+    assert mine.better(1.0, 2.0)
+    assert mine.signature() == ""

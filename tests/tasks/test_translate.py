@@ -1,0 +1,328 @@
+"""Text to text: pairs to batches and back, tags, vocabularies for one side or both, limits, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import regard
+from regard.data.batch import IGNORE
+from regard.data.sources import Corpus, Pairs
+from regard.decode import Search
+from regard.errors import CheckpointError, DataError, ShapeError, SpecError, UnknownName
+from regard.families import transformer
+from regard.model.model import Net
+from regard.nn.coords import Coords
+from regard.tasks import find, names
+from regard.tasks.task import Raw
+from regard.tasks.translate import Translate, TranslateData
+from regard.text import Bpe, Chars
+from regard.training.run import execute
+from tests.training.small import events, tiny
+
+GERMAN = Pairs(["a house", "the tree", "a"], ["ein haus", "der baum", "ein"], tag="2de", name="de")
+FRENCH = Pairs(["a house", "the sea"], ["une maison", "la mer"], tag="2fr", weight=3.0, name="fr")
+
+
+def made(*corpora: Pairs, **settings: Any) -> Translate:
+    corpora = corpora or (GERMAN, FRENCH)
+    settings = {"tokenizer": Chars(), "metrics": ("exact",), "longest": 24, **settings}
+    return Translate.prepare(TranslateData(**settings), Raw(list(corpora), [], "", {}))
+
+
+def net_of(task: Translate, **changes: Any) -> Net:
+    return transformer.spec(width=16, depth=1, heads=2, hidden=16, **{**task.facts(), **changes}).build(0).eval()
+
+
+# The table of tasks.
+
+
+def test_tasks_by_name() -> None:
+    assert find("translate") is Translate
+    assert "translate" in names()
+    assert not {"task", "metrics", "advice", "__init__"} & set(names())
+    with pytest.raises(UnknownName, match="no task 'translation'; did you mean 'translate'"):
+        find("translation")
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"metrics": ["blue"]}, "no metric 'blue'; did you mean 'bleu'"),
+        ({"metrics": []}, "`metrics` should name at least one score; the first decides which checkpoint is best"),
+        ({"generate": "copy", "train": [{"paths": ["a.tsv"]}]}, "or from `generate`, not from both"),
+        ({"generate": "copy", "valid": [{"paths": ["a.tsv"]}]}, "or from `generate`, not from both"),
+        ({"longest": 0}, "longest: "),
+        ({"tokeniser": "bpe"}, "no key 'tokeniser'; did you mean 'tokenizer'"),
+        ({"train": [{"paths": ["a.txt"]}]}, "a corpus is two text files side by side or one"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        TranslateData.parse(settings)
+    assert message in str(caught.value)
+
+
+def test_settings_there_and_back() -> None:
+    settings = TranslateData(
+        train=(Corpus(paths=("a.en", "a.de"), target_lang="de", weight=2),), tokenizer=Bpe(vocab=50), joint=False
+    )
+    assert TranslateData.parse(settings.plain()) == settings
+
+
+# Reading.
+
+
+def test_nothing_to_learn_from() -> None:
+    with pytest.raises(DataError, match="there is nothing to learn from; name two text files"):
+        Translate.read(TranslateData(), 1)
+
+
+def test_a_validation_part_is_set_aside_from_each_corpus(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{name}{i}\t{i}{name}\n" for i in range(60)))
+    settings = TranslateData(train=tuple(Corpus(paths=(str(tmp_path / f"{n}.tsv"),), target_lang=n) for n in "ab"))
+    raw = Translate.read(settings, 1)
+    assert [len(p) for p in raw.train] == [57, 57]
+    assert [(len(p), p.tag) for p in raw.valid] == [(3, "2a"), (3, "2b")]
+    for rest, aside in zip(raw.train, raw.valid, strict=True):
+        assert not set(rest.source) & set(aside.source)
+    assert Translate.read(settings, 1).fingerprint == raw.fingerprint != Translate.read(settings, 2).fingerprint
+    assert any(line.startswith("a.tsv (a): 57 pairs") for line in raw.said)
+
+
+def test_a_validation_part_that_is_trained_on_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"a{i}\t{i}a\n" for i in range(10)))
+    corpora = (Corpus(paths=(str(path),)),)
+    raw = Translate.read(TranslateData(train=corpora, valid=corpora), 1)
+    assert "a.tsv: 10 of 10 pairs are also trained on: scores on them flatter" in raw.said
+    assert raw.facts["valid"][0]["seen"] == 10
+
+
+def test_a_generator_is_not_told_that_copies_are_copies() -> None:
+    assert Translate.read(TranslateData.parse({"generate": "copy"}), 1).said == []
+
+
+# Encoding.
+
+
+def test_tags_come_first_and_are_never_spelled_by_text() -> None:
+    task = made()
+    encoded = task.encode([GERMAN, FRENCH])
+    de, fr = task.source.tag("<2de>"), task.source.tag("<2fr>")
+    assert [row[0] for row in encoded.source] == [de, de, de, fr, fr]
+    assert de not in task.source.encode("<2de> a house")
+    assert [task.target.decode(row) for row in encoded.target] == [*GERMAN.target, *FRENCH.target]
+    assert encoded.groups is not None
+    assert encoded.groups.tolist() == [0, 0, 0, 1, 1]
+    assert encoded.shares == (3.0, 6.0), "size times weight"
+
+
+def test_one_corpus_has_no_groups() -> None:
+    encoded = made(GERMAN).encode([GERMAN])
+    assert (encoded.groups, encoded.shares, encoded.left_out) == (None, None, 0)
+
+
+def test_pairs_longer_than_longest_are_left_out_and_counted() -> None:
+    task = made(longest=9)
+    encoded = task.encode([GERMAN, FRENCH])
+    assert encoded.left_out == 2, (
+        "`the tree` with tag and end mark is ten tokens, and `une maison` eleven with its mark"
+    )
+    assert encoded.lengths.max() == 9
+    assert encoded.shares == (2.0, 3.0), "shares are of what is left"
+    assert len(encoded) == 3
+    with pytest.raises(DataError, match=r"every pair of fr has more than 7 tokens; raise data\.longest"):
+        made(longest=7).encode([Pairs(["a"], ["b"]), FRENCH])
+
+
+def test_one_vocabulary_or_two() -> None:
+    joint, apart = made(), made(joint=False)
+    assert joint.source is joint.target
+    assert set(joint.files()) == {"tokenizer.json"}
+    assert joint.facts() == {"vocab": joint.target.size, "length": 26}
+    assert set(apart.files()) == {"tokenizer.json", "tokenizer.source.json"}
+    assert apart.facts() == {"vocab": apart.target.size, "source_vocab": apart.source.size, "length": 26}
+    assert apart.source.tags == ("<2de>", "<2fr>")
+    assert apart.target.tags == (), "tags are read, never written"
+    for task in (joint, apart):
+        again = Translate.load(task.settings, task.files())
+        assert again.files() == task.files()
+        assert again.joint is task.joint
+
+
+def test_a_model_without_its_tokenizer() -> None:
+    with pytest.raises(CheckpointError, match=r"there is no tokenizer\.json among config\.json; a model is of no use"):
+        Translate.load(TranslateData(), {"config.json": b""})
+
+
+# Batches and loss.
+
+
+def test_a_batch_by_hand() -> None:
+    task = made(Pairs(["ab", "b"], ["ba", "aab"]))
+    batch = task.batch(task.encode([Pairs(["ab", "b"], ["ba", "aab"])]), np.array([1, 0]))
+    pad, bos, eos = task.target.pad, task.target.bos, task.target.eos
+    a, b = task.target.encode("a")[0], task.target.encode("b")[0]
+    assert batch.source is not None
+    assert batch.source.ids.tolist() == [[b, eos, pad], [a, b, eos]]
+    assert batch.source.lengths == (2, 3)
+    assert batch.given.ids.tolist() == [[bos, a, a, b], [bos, b, a, pad]]
+    assert batch.given.lengths == (4, 3)
+    assert batch.wanted.tolist() == [[a, a, b, eos], [b, a, eos, IGNORE]]
+    assert batch.tokens == 7
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_the_loss_is_what_score_says(joint: bool) -> None:
+    """Padding, batches and tags change nothing: the summed loss of a batch is minus the log-probability of its pairs."""
+    task = made(joint=joint)
+    net = net_of(task).double()
+    encoded = task.encode([GERMAN, FRENCH])
+    loss = task.loss(net, task.batch(encoded, np.arange(5)), 0.0)
+    scores = task.score(net, GERMAN.source, GERMAN.target, tag="2de") + task.score(
+        net, FRENCH.source, FRENCH.target, tag="2fr"
+    )
+    assert float(loss.total.detach()) == pytest.approx(-sum(scores), rel=1e-9)
+    assert float(loss.plain) == pytest.approx(-sum(scores), rel=1e-9)
+    assert loss.tokens == sum(len(t) + 1 for t in [*GERMAN.target, *FRENCH.target])
+
+
+@given(order=st.permutations(range(5)), cut=st.integers(1, 4))
+def test_however_batches_are_cut_the_loss_is_the_same(order: list[int], cut: int) -> None:
+    task = made()
+    net, encoded = net_of(task).double(), task.encode([GERMAN, FRENCH])
+    whole = task.loss(net, task.batch(encoded, np.arange(5)), 0.1)
+    parts = [task.loss(net, task.batch(encoded, np.array(part)), 0.1) for part in (order[:cut], order[cut:])]
+    assert sum(float(part.total.detach()) for part in parts) == pytest.approx(float(whole.total.detach()), rel=1e-10)
+    assert sum(part.tokens for part in parts) == whole.tokens
+
+
+# Running.
+
+
+def test_outputs_are_in_order_and_do_not_depend_on_company() -> None:
+    task = made()
+    net = net_of(task)
+    texts = ["the sea", "a", "a house the tree", "b", "house"]
+    together = task.run([net], texts, Search(beam=2))
+    assert [each[0].text for each in together] == [task.run([net], [text], Search(beam=2))[0][0].text for text in texts]
+    assert task.run([net], [], Search(beam=2)) == []
+
+
+def test_the_tag_says_which_language() -> None:
+    task = made()
+    net = net_of(task)
+    sources = task._sources(["a house"], "2fr")
+    assert sources[0][0] == task.source.tag("<2fr>")
+    assert task.score(net, ["a"], ["ein"], tag="2de") != task.score(net, ["a"], ["ein"], tag="2fr")
+    with pytest.raises(UnknownName, match="no tag '<2es>'"):
+        task.run([net], ["a"], Search(), tag="2es")
+
+
+def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
+    """Also with positions that are learned, of which there are only so many."""
+    task = made(longest=6)
+    spec = transformer.spec(width=16, depth=1, heads=2, hidden=16, **task.facts())
+    net = spec.overlay({"embed": {"position": {"kind": "learned"}}}).build(0).eval()
+    assert len(task._sources(["a house and a tree"], "2de")[0]) == 6
+    assert task._sources(["a house and a tree"], "2de")[0][-1] == task.source.eos
+    for search in (Search(beam=1), Search(beam=3), Search(beam=1, longest=100)):
+        ((output,),) = task.run([net], ["a house and a tree and the sea"], search, tag="2de")
+        assert len(output.text) <= net.spec.length
+    ((short,),) = task.run([net], ["a house"], Search(beam=1, longest=2))
+    assert len(short.text) <= 2
+    with pytest.raises(ShapeError, match="has 8 positions, asked for"):
+        task.score(net, ["a"], ["a very long output"])
+
+
+def test_prefixes() -> None:
+    task = made()
+    found = task.run([net_of(task)], ["a house", "the sea"], Search(beam=2), prefixes=["ein", "der b"])
+    assert [each[0].text[:3] for each in found] == ["ein", "der"]
+    assert found[1][0].text.startswith("der b")
+    with pytest.raises(DataError, match="as many prefixes as sources are needed, got 1 for 2"):
+        task.run([net_of(task)], ["a house", "the sea"], Search(), prefixes=["ein"])
+
+
+def test_scores_need_as_many_outputs_as_inputs() -> None:
+    task = made()
+    with pytest.raises(DataError, match="as many outputs as inputs are needed, got 2 for 1"):
+        task.score(net_of(task), ["a"], ["b", "c"])
+
+
+def test_the_unknown_token_is_never_written() -> None:
+    """However likely it is, the outputs are those of a model that does not think of it."""
+    task = made()
+    net = net_of(task)
+    plain = task.run([net], ["a house", "the sea"], Search(beam=1))
+    source = (torch.tensor(task._sources(["a house"], None)), Coords.span(8))
+    with torch.no_grad():
+        stream = net(torch.tensor([[task.target.bos]]), Coords.span(1), source)
+        net.embed.weight[task.target.unk] = 100 * stream[0, 0]
+        assert int(net.logits(stream).argmax()) == task.target.unk
+    outputs = task.run([net], ["a house", "the sea"], Search(beam=1))
+    assert [each[0].text for each in outputs] == [each[0].text for each in plain]
+
+
+# Attention.
+
+
+def test_attention_has_labels_for_both_sides_and_sums_to_one() -> None:
+    task = made()
+    net = net_of(task)
+    weights, source, target = task.attention(net, "a house", "ein haus", tag="2de")
+    assert source == ["<2de>", "a", "▁", "h", "o", "u", "s", "e", "</s>"]
+    assert target == ["<s>", *"ein▁haus"]
+    assert set(weights) == {"encoder.blocks.0.mix", "decoder.blocks.0.mix", "decoder.blocks.0.cross"}
+    sizes = {"encoder.blocks.0.mix": (9, 9), "decoder.blocks.0.mix": (9, 9), "decoder.blocks.0.cross": (9, 9)}
+    for name, w in weights.items():
+        assert w.shape == (2, *sizes[name])
+        torch.testing.assert_close(w.sum(-1), torch.ones(w.shape[:-1]))
+    assert weights["decoder.blocks.0.mix"].triu(1).abs().max() == 0, "causal"
+    assert task.attention(net, "a house", "ein haus")[1][0] == "a", "without a tag there is none"
+
+
+# Many to many, end to end.
+
+
+def test_many_to_many_end_to_end(tmp_path: Path) -> None:
+    """Two corpora with the same sources and different targets: only the tag tells them apart, and it suffices."""
+    numbers = [str(i) for i in range(10, 22)]
+    for lang, letters in (("up", "ABCDEFGHIJ"), ("low", "abcdefghij")):
+        rows = [f"{n}\t{''.join(letters[int(d)] for d in n)}\n" for n in numbers]
+        (tmp_path / f"{lang}.tsv").write_text("".join(rows))
+    corpora = [{"paths": [str(tmp_path / f"{lang}.tsv")], "target_lang": lang} for lang in ("up", "low")]
+    recipe = {
+        "task": "translate",
+        "data": {"train": corpora, "valid": corpora, "metrics": ["exact"], "tokenizer": "chars"},
+    }
+    changes: dict[str, Any] = {
+        "train__steps": 160,
+        "train__validate_every": 40,
+        "train__save_every": 160,
+        "model__width": 32,
+    }
+    changes |= {
+        "train__schedule": {"kind": "cosine", "peak": 0.01, "warmup": 10},
+        "train__tokens": 512,
+        "model__dropout": 0.0,
+    }
+    execute(tiny(tmp_path / "run", recipe, **changes, model__norm="pre"))
+    assert events(tmp_path / "run", "done")[0]["scores"]["exact"] == 100.0
+    model = regard.load(tmp_path / "run")
+    assert model.run(["12", "20"], tag="2up") == ["BC", "CA"]
+    assert model.run(["12", "20"], tag="2low") == ["bc", "ca"]
+    assert model.tokenizer.tags == ("<2low>", "<2up>")
+    assert model.score(["12"], ["BC"], tag="2up")[0] > model.score(["12"], ["BC"], tag="2low")[0]
+    assert model.attention("12", tag="2up").source[0] == "<2up>"
