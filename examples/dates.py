@@ -15,7 +15,7 @@ def main(path: str) -> None:
     outputs = model.run([text for _, text, _ in rows])
     table = Table(title="Dates the model has never seen, in any language")
     for column in ("language", "written", "model says", ""):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for (language, text, wanted), output in zip(rows, outputs, strict=True):
         table.add_row(language, text, output, "right" if output == wanted else f"should be {wanted}")
     console.print(table)
@@ -23,7 +23,7 @@ def main(path: str) -> None:
     text = "Sunday, November 15, 2026"
     seen = model.attention(text)
     weights = seen[f"decoder.blocks.{model.spec.decoder.depth - 1}.cross"].mean(0)
-    console.print(f"\nWhere it looks while writing the date of {text} (darker: more):")
+    console.print(f"\nWhere it looks while it writes (darker is more):")
     shades = " ░▒▓█"
     for token, row in zip([*seen.target[1:], "end"], weights, strict=True):
         marks = "".join(shades[min(int(w / float(row.max()) * 4.99), 4)] for w in row[:-1])

@@ -16,15 +16,17 @@ from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
 from regard.nn.body import BODIES, BodySpec, Stack
+from regard.nn.distance import Distance
 from regard.nn.embed import EMBEDS, Tokens
 from regard.nn.feedforward import FEEDS, FeedForward, FeedSpec
 from regard.nn.head import HEADS, Vocab
 from regard.nn.mask import RULES, All, Causal, Everything, Tagged, Window
 from regard.nn.mask import Any as Some
 from regard.nn.mixer import MIXERS, MixerSpec
-from regard.nn.mixers import Full
+from regard.nn.mixers import Flash, Full, Recall
 from regard.nn.norm import NORMS, LayerNorm, NormSpec, RMSNorm
 from regard.nn.position import POSITIONS, ALiBi, Bucketed, Learned, PositionSpec, Relative, Rotary, Sinusoidal
+from regard.nn.squeeze import SQUEEZES, Convolved, MostUsed, Pooled
 from regard.nn.wiring import WIRINGS, Bare, Parallel, PostNorm, PreNorm, WiringSpec
 from regard.registry import Table
 from regard.spec import Spec
@@ -40,6 +42,13 @@ MIX: dict[str, tuple[MixerSpec, ...]] = {
         Full(2, qk_norm=RMSNorm()),
         Full(2, mask=Window(2)),
     ),
+    "flash": (Flash(2, tile=5), Flash(4, kv_heads=2, mask=Window(2), tile=4)),
+    "recall": (
+        Recall(2, past=LENGTH),
+        Recall(4, past=30, kv_heads=2, head_width=3),
+        Recall(2, past=LENGTH, squeeze=MostUsed(3)),
+        Recall(2, past=LENGTH, squeeze=Convolved(3), bias=False),
+    ),
 }
 POSITION: dict[str, tuple[PositionSpec, ...]] = {
     "sinusoidal": (Sinusoidal(), Sinusoidal("halves")),
@@ -48,6 +57,7 @@ POSITION: dict[str, tuple[PositionSpec, ...]] = {
     "alibi": (ALiBi(),),
     "bucketed": (Bucketed(8, 6),),
     "relative": (Relative(3), Relative(2, values=False)),
+    "distance": (Distance(), Distance(clamp=3)),
 }
 WIRING: dict[str, tuple[WiringSpec, ...]] = {
     "post_norm": (PostNorm(),),
@@ -75,6 +85,14 @@ EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
     "embed": (
         EMBEDS,
         {"tokens": (Tokens(VOCAB), Tokens(VOCAB, Learned(), scaled=True, norm=LayerNorm(), dropout=0.1))},
+    ),
+    "squeeze": (
+        SQUEEZES,
+        {
+            "pooled": (Pooled(3), Pooled(3, 2, "max")),
+            "convolved": (Convolved(4, 3), Convolved(4, 3, dilated=True, loss="autoencode")),
+            "most_used": (MostUsed(5, 2),),
+        },
     ),
     "head": (HEADS, {"vocab": (Vocab(), Vocab(tied=False, bias=True, scale=0.5))}),
     "rule": (
@@ -159,13 +177,13 @@ def places(mixer: MixerSpec, position: PositionSpec) -> Iterator[tuple[str, Mixe
 
 
 def is_first(mixer: MixerSpec) -> bool:
-    return mixer in [row[0] for row in MIX.values()]
+    return mixer == MIX["full"][0]
 
 
 def combinations(mixer: MixerSpec) -> Iterator[tuple[str, MixerSpec, PositionSpec | None, WiringSpec, FeedSpec]]:
     """A mixer with every position in every place, every wiring and norm, and every feed-forward.
 
-    That is for the first example of a mixer; the others, its dials, meet one example of each kind.
+    That is for the plainest mixer; the others, and its dials, meet one example of each kind.
     """
     first, usual, feeds = is_first(mixer), PreNorm(), every(FEED)
     yield "", mixer, None, usual, feeds[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
@@ -102,6 +104,17 @@ class Net(nn.Module):
                 raise ShapeError(
                     f"{name} is built for {self.spec.length} tokens, got {end}; shorten them or raise the length"
                 )
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What belongs in a weights file: every parameter, and every buffer that cannot be computed again."""
+        return {name: tuple(t.shape) for name, t in self.state_dict().items()}
+
+    @torch.no_grad()
+    def put(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy weights in by name; those not named stay."""
+        own = self.state_dict()
+        for name, tensor in weights.items():
+            own[name].copy_(tensor)
 
     @property
     def device(self) -> torch.device:

@@ -30,7 +30,9 @@ class Apart:
     def split(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """(b, h, n, x) to (b, h, documents, longest, x), with `fill` where there is no token."""
         room = x.new_full((*x.shape[:2], self.documents * self.longest + 1, x.shape[3]), fill)
-        return room.scatter(2, self._index(x), x)[:, :, :-1].unflatten(2, (self.documents, self.longest))
+        return room.scatter(2, self._index(x), x)[:, :, :-1].reshape(
+            *x.shape[:2], self.documents, self.longest, x.shape[3]
+        )
 
     def join(self, y: Tensor) -> Tensor:
         """What `split` did, undone; zeros where there is no token."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -60,15 +60,17 @@ def rows_of_weights(
     chosen = torch.arange(q.shape[2], device=q.device) if rows is None else torch.tensor(rows, device=q.device)
     picked = slice(None) if heads is None else list(heads)
     cast, out = _Cast.of(q), []
+
+    def scores(i: Tensor, columns: slice) -> Tensor:
+        tile = _Tile.at(asked, cast, i, columns)
+        if tile is None:
+            return q.new_full((*q.shape[:2], len(i), columns.stop - columns.start), -torch.inf, dtype=cast.kind)
+        q_i, k_c = q[:, :, i], k[:, :, columns]
+        return tile.scores(q_i, k_c, tile.added(q_i, k_c, tile.pairs()))
+
     with cast.off():
         for i in (chosen[part] for part in _steps(len(chosen), asked.tile)):
-            scores = [
-                q.new_full((*q.shape[:2], i.numel(), columns.stop - columns.start), -torch.inf, dtype=cast.kind)
-                if (tile := _Tile.at(asked, i, columns)) is None
-                else tile.scores(q[:, :, i], k[:, :, columns], cast)
-                for columns in _steps(k.shape[2], asked.tile)
-            ]
-            part = torch.cat([s[:, picked] for s in scores], -1)
+            part = torch.cat([scores(i, columns)[:, picked] for columns in _steps(k.shape[2], asked.tile)], -1)
             unseen = part.amax(-1, keepdim=True) == -torch.inf
             out.append(part.softmax(-1).masked_fill_(unseen, 0.0).to(q.dtype))
     return torch.cat(out, 2)
@@ -76,7 +78,7 @@ def rows_of_weights(
 
 @dataclasses.dataclass(frozen=True)
 class _Cast:
-    """Sums run in `kind`, at least single precision; score terms in the mixed precision the caller runs in."""
+    """Sums run in `kind`, at least single precision; what positions add runs in the mixed precision of the caller."""
 
     device: str
     kind: torch.dtype
@@ -101,51 +103,59 @@ class _Tile:
     """Some queries and some keys that are not all hidden from one another."""
 
     asked: Asked
+    cast: _Cast
+    seed: int
+    """Each tile drops its own elements, the same ones forward and backward."""
     keep: Tensor | None
     """Who sees whom, (b | 1, 1, n | 1, m); None for all."""
     q: Coords
     k: Coords
 
     @classmethod
-    def at(cls, asked: Asked, rows: slice | Tensor, columns: slice) -> _Tile | None:
+    def at(cls, asked: Asked, cast: _Cast, rows: slice | Tensor, columns: slice, seed: int = 0) -> _Tile | None:
         q, k = asked.q.part(rows), asked.k.part(columns)
         keep = visible(asked.rule, q, k)
         if keep is None or keep.all():
-            return cls(asked, None, q, k)
-        return cls(asked, keep.unsqueeze(1), q, k) if keep.any() else None
+            return cls(asked, cast, seed, None, q, k)
+        return cls(asked, cast, seed, keep.unsqueeze(1), q, k) if keep.any() else None
 
-    def prepare(self) -> Any:
+    def pairs(self) -> Any:
         """What the position makes of these pairs."""
         position, layer = self.asked.position, self.asked.layer
         if position is None:
             return None
-        p = position.prepare(self.q, self.k)
-        return p if layer is None else position.project(p, layer)
+        with self.cast.on():
+            p = position.prepare(self.q, self.k)
+            return p if layer is None else position.project(p, layer)
 
     def added(self, q: Tensor, k: Tensor, p: Any) -> Tensor | None:
-        """What positions add to the scaled scores."""
+        """What the position adds to the scaled scores."""
         position = self.asked.position
         if position is None:
             return None
-        bias = position.bias(p)
-        if "content" not in position.acts:
-            return bias
-        score = position.score(q, k, p) * self.asked.scale
-        return score if bias is None else score + bias
-
-    def scores(self, q: Tensor, k: Tensor, cast: _Cast, added: Tensor | None = None) -> Tensor:
-        """The scaled scores of the tile, −∞ where a key is hidden; `added` is worked out unless it is given."""
-        if added is None and self.asked.position is not None:
-            with cast.on():
-                added = self.added(q, k, self.prepare())
-        scores = grouped(q.to(cast.kind) * self.asked.scale, k.to(cast.kind).mT)
-        if added is not None:
-            scores = scores + added
-        return scores if self.keep is None else scores.masked_fill_(~self.keep, -torch.inf)
+        with self.cast.on():
+            bias = position.bias(p)
+            if "content" not in position.acts:
+                return bias
+            score = position.score(q, k, p) * self.asked.scale
+            return score if bias is None else score + bias
 
     def blend(self, weights: Tensor, p: Any) -> Tensor | None:
+        """What the position adds to the output."""
         position = self.asked.position
-        return None if position is None or "content" not in position.acts else position.blend(weights, p)
+        if position is None or "content" not in position.acts:
+            return None
+        with self.cast.on():
+            return position.blend(weights, p)
+
+    def scores(self, q: Tensor, k: Tensor, added: Tensor | None) -> Tensor:
+        """Scaled scores with what was added to them; −∞ where a key is hidden."""
+        scores = grouped(q.to(self.cast.kind) * self.asked.scale, k.to(self.cast.kind).mT)
+        scores = scores if added is None else scores + added
+        return scores if self.keep is None else scores.masked_fill_(~self.keep, -torch.inf)
+
+    def drop(self, x: Tensor) -> Tensor:
+        return dropout(x, self.asked.dropout, self.seed)
 
 
 class _Flash(torch.autograd.Function):
@@ -153,31 +163,27 @@ class _Flash(torch.autograd.Function):
     def forward(
         ctx: Any, asked: Asked, seed: int, cast: _Cast, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor
     ) -> Tensor:
-        b, h, n, _ = q.shape
-        out = q.new_zeros(b, h, n, v.shape[-1])
-        log = q.new_empty(b, h, n, 1, dtype=cast.kind)
+        out = q.new_empty(*q.shape[:3], v.shape[-1])
+        log = q.new_empty(*q.shape[:3], 1, dtype=cast.kind)
         with cast.off():
-            for rows in _steps(n, asked.tile):
-                top = log.new_full(log[:, :, rows].shape, -torch.inf)
-                total, made = torch.zeros_like(top), out.new_zeros(out[:, :, rows].shape, dtype=cast.kind)
-                for columns in _steps(k.shape[2], asked.tile):
-                    tile = _Tile.at(asked, rows, columns)
+            for r, rows in enumerate(_steps(q.shape[2], asked.tile)):
+                top = torch.full_like(log[:, :, rows], -torch.inf)
+                total, made = torch.zeros_like(top), torch.zeros_like(out[:, :, rows], dtype=cast.kind)
+                for c, columns in enumerate(_steps(k.shape[2], asked.tile)):
+                    tile = _Tile.at(asked, cast, rows, columns, seed + (r << 31) + c)
                     if tile is None:
                         continue
-                    with cast.on():
-                        p = tile.prepare()
-                        added = tile.added(q[:, :, rows], k[:, :, columns], p)
-                    scores = tile.scores(q[:, :, rows], k[:, :, columns], cast, added)
+                    q_r, k_c, v_c = q[:, :, rows], k[:, :, columns], v[:, :, columns]
+                    p = tile.pairs()
+                    scores = tile.scores(q_r, k_c, tile.added(q_r, k_c, p))
                     higher = torch.maximum(top, scores.amax(-1, keepdim=True))
                     base = higher.masked_fill(higher == -torch.inf, 0.0)  # nothing seen so far
                     weights, shrink = scores.sub_(base).exp_(), (top - base).exp_()
-                    total = total * shrink + weights.sum(-1, keepdim=True)
-                    mixed = dropout(weights, asked.dropout, _seed(seed, asked, rows, columns))
-                    made = made * shrink + grouped(mixed, v[:, :, columns].to(cast.kind))
-                    with cast.on():
-                        blend = tile.blend(mixed.to(v.dtype), p)
+                    mixed = tile.drop(weights)
+                    blend = tile.blend(mixed.to(v.dtype), p)
+                    made = made * shrink + grouped(mixed, v_c.to(cast.kind))
                     made = made if blend is None else made + blend
-                    top = higher
+                    total, top = total * shrink + weights.sum(-1, keepdim=True), higher
                 out[:, :, rows] = made / total.masked_fill(total == 0, 1.0)
                 log[:, :, rows] = (top + total.log()).masked_fill(total == 0, torch.inf)
         ctx.save_for_backward(q, k, v, out, log)
@@ -190,67 +196,64 @@ class _Flash(torch.autograd.Function):
         (q, k, v, out, log), asked, cast = ctx.saved_tensors, ctx.asked, ctx.cast
         grad = grad.to(cast.kind)
         delta = (grad * out).sum(-1, keepdim=True)
-        sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, cast.kind)) for t in (q, k, v, *ctx.learned)]
+        into = (q, k, v, *ctx.learned)
+        sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, cast.kind)) for t in into]
         with cast.off():
-            for columns in _steps(k.shape[2], asked.tile):
-                for rows in _steps(q.shape[2], asked.tile):
-                    tile = _Tile.at(asked, rows, columns)
+            for c, columns in enumerate(_steps(k.shape[2], asked.tile)):
+                for r, rows in enumerate(_steps(q.shape[2], asked.tile)):
+                    tile = _Tile.at(asked, cast, rows, columns, ctx.seed + (r << 31) + c)
                     if tile is None:
                         continue
-                    one = _Again(tile, cast, q[:, :, rows], k[:, :, columns], v[:, :, columns], ctx.learned)
-                    parts = one.grads(log[:, :, rows], delta[:, :, rows], grad[:, :, rows],
-                                      _seed(ctx.seed, asked, rows, columns))  # fmt: skip
-                    for total, part, where in zip(sums[:3], parts[:3], (rows, columns, columns), strict=True):
-                        total[:, :, where] += part
-                    for total, part in zip(sums[3:], parts[3:], strict=True):
-                        total += 0.0 if part is None else part
-        grads = (s.to(t.dtype) for s, t in zip(sums, (q, k, v, *ctx.learned), strict=True))
-        return (None, None, None, *grads)
+                    places = [sums[0][:, :, rows], *(s[:, :, columns] for s in sums[1:3]), *sums[3:]]
+                    read = q[:, :, rows], k[:, :, columns], v[:, :, columns]
+                    parts = _back(tile, *read, ctx.learned, *(t[:, :, rows] for t in (log, delta, grad)))
+                    for place, part in zip(places, parts, strict=True):
+                        if part is not None:
+                            place += part
+        return (None, None, None, *(s.to(t.dtype) for s, t in zip(sums, into, strict=True)))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Again:
-    """A tile computed once more, on the way back."""
+def _back(
+    tile: _Tile, q: Tensor, k: Tensor, v: Tensor, learned: Sequence[Tensor], log: Tensor, delta: Tensor, grad: Tensor
+) -> list[Tensor | None]:
+    """One tile computed again: gradients of its queries, keys, values and of learned terms.
 
-    tile: _Tile
-    cast: _Cast
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    learned: Sequence[Tensor]
-
-    def grads(self, log: Tensor, delta: Tensor, grad: Tensor, seed: int) -> list[Tensor]:
-        """Gradients of the tile's queries, keys, values and learned terms: dS = P∘(dP − Δ), where Δ = Σ dO∘O."""
-        asked, cast = self.tile.asked, self.cast
-        wide = [t.to(cast.kind) for t in (self.q, self.k, self.v)]
-        with torch.enable_grad(), cast.on():
-            q, k = (t.detach().requires_grad_() for t in (self.q, self.k))
-            p = self.tile.prepare()
-            added = self.tile.added(q, k, p)
-        weights = self.tile.scores(self.q, self.k, cast, None if added is None else added.detach()).sub_(log).exp_()
-        mixed = dropout(weights, asked.dropout, seed)
-        with torch.enable_grad(), cast.on():
-            taken = mixed.to(self.v.dtype).detach().requires_grad_()
-            blend = self.tile.blend(taken, p)
-        by_blend = _pull(blend, grad, [taken, *self.learned], keep=True)
-        d_mixed = grouped(grad, wide[2].mT)
-        d_mixed = d_mixed if by_blend[0] is None else d_mixed + by_blend[0]
-        d_scores = weights * (dropout(d_mixed, asked.dropout, seed) - delta)
-        by_added = _pull(added, d_scores, [q, k, *self.learned])
-        d_q = grouped(d_scores, wide[1]) * asked.scale
-        d_k = _regrouped(d_scores, wide[0], self.k.shape[1]) * asked.scale
-        d_v = _regrouped(mixed, grad, self.v.shape[1])
-        main = [d if extra is None else d + extra for d, extra in zip((d_q, d_k), by_added[:2], strict=True)]
-        terms = [a if b is None else b if a is None else a + b for a, b in zip(by_blend[1:], by_added[2:], strict=True)]
-        return [*main, d_v, *terms]  # type: ignore[list-item]
+    P = exp(S − L), dP = dO·Vᵀ, dS = P∘(dP − Δ) with Δ = Σ dO∘O; what a position added goes back by autograd.
+    """
+    scale, wide = tile.asked.scale, [t.to(tile.cast.kind) for t in (q, k, v)]
+    with torch.enable_grad():
+        q, k = (t.detach().requires_grad_() for t in (q, k))
+        p = tile.pairs()
+        added = tile.added(q, k, p)
+    weights = tile.scores(q.detach(), k.detach(), None if added is None else added.detach()).sub_(log).exp_()
+    mixed = tile.drop(weights)
+    with torch.enable_grad():
+        taken = mixed.to(v.dtype).detach().requires_grad_()
+        blend = tile.blend(taken, p)
+    by_blend = _pull(blend, grad, [taken, *learned], again=True)
+    d_weights = tile.drop(_plus(grouped(grad, wide[2].mT), by_blend[0]))
+    d_scores = weights * (d_weights - delta)
+    by_added = _pull(added, d_scores, [q, k, *learned])
+    d_q = grouped(d_scores, wide[1]) * scale
+    d_k = _regrouped(d_scores, wide[0], k.shape[1]) * scale
+    terms = [_plus(a, b) for a, b in zip(by_blend[1:], by_added[2:], strict=True)]
+    return [_plus(d_q, by_added[0]), _plus(d_k, by_added[1]), _regrouped(mixed, grad, v.shape[1]), *terms]
 
 
-def _pull(value: Tensor | None, grad: Tensor, inputs: list[Tensor], keep: bool = False) -> Sequence[Tensor | None]:
-    """Carry the gradient of what a position added back to where it came from."""
+def _pull(value: Tensor | None, grad: Tensor, into: list[Tensor], again: bool = False) -> Sequence[Tensor | None]:
+    """Carry the gradient of what a position added back to what it was made from."""
     if value is None or not value.requires_grad:
-        return [None] * len(inputs)
+        return [None] * len(into)
     grad = grad.sum_to_size(value.shape).to(value.dtype)
-    return torch.autograd.grad(value, inputs, grad, retain_graph=keep, allow_unused=True)
+    return torch.autograd.grad(value, into, grad, retain_graph=again, allow_unused=True)
+
+
+@overload
+def _plus(a: Tensor, b: Tensor | None) -> Tensor: ...
+@overload
+def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None: ...
+def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a + b
 
 
 def _regrouped(a: Tensor, b: Tensor, groups: int) -> Tensor:
@@ -263,8 +266,3 @@ def _regrouped(a: Tensor, b: Tensor, groups: int) -> Tensor:
 def _steps(n: int, tile: int) -> Iterator[slice]:
     for start in range(0, n, tile):
         yield slice(start, min(start + tile, n))
-
-
-def _seed(seed: int, asked: Asked, rows: slice, columns: slice) -> int:
-    """Each tile drops its own elements, the same ones forward and backward."""
-    return seed + rows.start // asked.tile * (asked.k.n // asked.tile + 1) + columns.start // asked.tile

@@ -81,9 +81,7 @@ def restore(folder: Folder) -> tuple[Net, Task, Search]:
         net = spec.build()
     except SpecError as error:
         raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
-    with torch.no_grad():
-        for name, parameter in net.named_parameters():
-            parameter.copy_(tensors[name])
+    net.put(tensors)
     return net.eval(), task, search
 
 
@@ -102,7 +100,7 @@ def _shapes(spec: ModelSpec, layers: int) -> dict[str, tuple[int, ...]]:
             raise SpecError(f"{path}.depth is {part.depth}, but there are only {layers} weights")  # type: ignore[attr-defined]
     try:
         with torch.device("meta"):
-            return {name: tuple(p.shape) for name, p in spec.build().named_parameters()}
+            return spec.build().shapes()
     except (RuntimeError, OverflowError) as error:  # sizes that no tensor can have
         raise SpecError(f"this model cannot be built: {str(error).partition(chr(10))[0]}") from None
 

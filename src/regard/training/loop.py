@@ -137,6 +137,7 @@ class Trainer:
     def _update(self, group: list[NDArray[np.int64]]) -> tuple[int, float, float, float]:
         """One step over a group of batches: tokens, summed likelihood loss, gradient norm, rate."""
         self.net.train()
+        self.net.tick(self.now.step + 1)
         batches = [self.task.batch(self.data.train, indices).to(self.net.device) for indices in group]
         tokens = sum(batch.tokens for batch in batches)
         plain = 0.0
@@ -249,17 +250,12 @@ class Trainer:
     @contextmanager
     def weights(self, other: Mapping[str, Tensor]) -> Iterator[None]:
         """Other weights in the model for a while."""
-        own = {name: p.detach().clone() for name, p in self.net.named_parameters()}
-        self._put(other)
+        own = {name: t.clone() for name, t in self.net.state_dict().items() if name in other}
+        self.net.put(other)
         try:
             yield
         finally:
-            self._put(own)
-
-    @torch.no_grad()
-    def _put(self, weights: Mapping[str, Tensor]) -> None:
-        for name, parameter in self.net.named_parameters():
-            parameter.copy_(weights[name])
+            self.net.put(own)
 
     # ------------------------------------------------------------------------------------------------ on disk
 
@@ -279,7 +275,7 @@ class Trainer:
         """A checkpoint of everything that moves."""
         self._demand_finite()
         groups: dict[str, Mapping[str, Tensor]] = {
-            "weights": dict(self.net.named_parameters()),
+            "weights": self.net.state_dict(),
             "optimizer": optimizer_tensors(self.net, self.optimizer),
             "random": {"torch": torch.get_rng_state()},
         }
@@ -295,12 +291,12 @@ class Trainer:
         if loaded is None:
             self.log.rewind(-1)
             return []
-        wanted = {name: tuple(p.shape) for name, p in self.net.named_parameters()}
+        wanted = self.net.shapes()
         if faults := weight_faults(wanted, loaded.groups["weights"]):
             raise CheckpointError(f"{self.checkpoints.folder} is of another model: {'; '.join(faults)}")
         self.now = Moment(**loaded.facts)
         self.now.snapshots = [(int(step), float(score)) for step, score in self.now.snapshots]
-        self._put(loaded.groups["weights"])
+        self.net.put(loaded.groups["weights"])
         restore_optimizer(self.net, self.optimizer, loaded.groups["optimizer"])
         if self.ema is not None:
             self.ema.weights = {k: v.to(self.net.device) for k, v in loaded.groups["average"].items()}

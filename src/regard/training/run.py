@@ -165,12 +165,10 @@ class _Run:
         net = self.recipe.model_spec(task.facts()).build(self.recipe.train.seed)
         if self.start is not None:
             tensors = self.start.tensors()
-            faults = weight_faults({k: tuple(v.shape) for k, v in net.named_parameters()}, tensors)
+            faults = weight_faults(net.shapes(), tensors)
             if faults:
                 raise SpecError(f"the model asked for cannot start from {self.order.start}: {'; '.join(faults)}")
-            with torch.no_grad():
-                for name, parameter in net.named_parameters():
-                    parameter.copy_(tensors[name])
+            net.put(tensors)
         return net.to(self.device)
 
     # ------------------------------------------------------------------------------------------------ training
@@ -215,7 +213,7 @@ class _Run:
         if steps:
             weights = trainer.snapshots.mean(steps)
         else:
-            weights = dict(restore(read_folder(self.folder / "best"))[0].named_parameters())
+            weights = restore(read_folder(self.folder / "best"))[0].state_dict()
         with trainer.weights(weights):
             scores = trainer.evaluate(self.recipe.decode)
             examples = _examples(trainer)
@@ -234,7 +232,7 @@ class _Run:
         text = card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
         export(
             self.folder / name, task=task, name=self.recipe.task, net=trainer.net, search=self.recipe.decode,
-            weights=dict(trainer.net.named_parameters()), card=text,
+            weights=trainer.net.state_dict(), card=text,
         )  # fmt: skip
 
     def _report(self, trainer: Trainer, raw: Raw, examples: list[Any]) -> None:

@@ -25,6 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.errors import SpecError
+from regard.nn.apart import Apart
 from regard.nn.attend import fold, unfold
 from regard.nn.context import Context
 from regard.nn.coords import Coords
@@ -114,9 +115,8 @@ class FavorMixer(Mixer):
             y, state = self._past(qf, *self._keys(x, x, ctx.at, ctx), ctx, state)
         else:
             y, state = self._all(qf, x, ctx, state)
-        return self.out(merge_heads(_ratio(y).to(x.dtype))), state
-
-    # ------------------------------------------------------------------------------------------------- the two ways
+        y = y[..., :-1] / _safe(y[..., -1:])
+        return self.out(merge_heads(y.to(x.dtype))), state
 
     def _all(self, q: Tensor, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
         """Every query looks at the sums over all keys, those of a memory or of its own stream."""
@@ -162,8 +162,6 @@ class FavorMixer(Mixer):
                 y, before = chunk(q[:, :, here], k[:, :, here], size[:, :, here], v[:, :, here], doc[:, here], before)
                 out.append(y)
         return torch.cat(out, 2) if len(out) != 1 else out[0], None if state is None else before
-
-    # --------------------------------------------------------------------------------------------------- its parts
 
     def _turn(self, x: Tensor, ctx: Context) -> Tensor:
         position = None if self.cross else self.position or ctx.position
@@ -232,8 +230,9 @@ def directions(r: int, e: int, *, orthogonal: bool) -> Tensor:
     if not orthogonal:
         return free
     q, upper = torch.linalg.qr(torch.randn(-(-r // e), e, e))
-    q = q * upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)  # without these signs q is not uniform
-    return q.mT.reshape(-1, e)[:r] * free.norm(dim=1, keepdim=True)
+    signs = upper.diagonal(dim1=-2, dim2=-1).sign()  # without them q is not uniform, and the estimate not unbiased
+    rows: Tensor = (q * signs.unsqueeze(-2)).mT.reshape(-1, e)[:r]
+    return rows.mul(free.norm(dim=1, keepdim=True))
 
 
 def total(k: Tensor, size: Tensor, v: Tensor) -> Tensor:
@@ -266,32 +265,6 @@ def chunk(q: Tensor, k: Tensor, size: Tensor, v: Tensor, doc: Tensor, past: Sums
     return y, Sums(last.squeeze(-1), past.sums * faded.unsqueeze(-1) + k.mT @ (v * grown.unsqueeze(-1)), newest[:, 0])
 
 
-class Apart:
-    """Packed rows with every document in a place of its own: `split` (b, h, n, x) to (b, h, documents, longest, x)."""
-
-    def __init__(self, at: Coords, rows: int, documents: int | None = None) -> None:
-        assert at.doc is not None
-        doc = at.doc.masked_fill(~at.kept, -1).expand(rows, -1)
-        self.documents = max(int(doc.max()) + 1, 1) if documents is None else documents
-        there = (doc >= 0) & (doc < self.documents)
-        count = F.one_hot(doc.masked_fill(~there, self.documents)).cumsum(1)
-        rank = count.gather(2, doc.clamp(min=0).unsqueeze(2)).squeeze(2) - 1
-        self.longest = max(int(rank.masked_fill(~there, 0).max()) + 1, 1)
-        self.place = torch.where(there, doc * self.longest + rank, self.documents * self.longest)
-
-    def split(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        room = x.new_full((*x.shape[:2], self.documents * self.longest + 1, x.shape[3]), fill)
-        return room.scatter(2, self._index(x), x)[:, :, :-1].unflatten(2, (self.documents, self.longest))
-
-    def join(self, y: Tensor) -> Tensor:
-        """What `split` did, undone; zeros where there is no token."""
-        flat = F.pad(y.flatten(2, 3), (0, 0, 0, 1))
-        return flat.gather(2, self._index(flat))
-
-    def _index(self, x: Tensor) -> Tensor:
-        return self.place[:, None, :, None].expand(-1, x.shape[1], -1, x.shape[3])
-
-
 def _filled(at: Coords, before: Tensor) -> Tensor:
     """The document of every token, (b, n); padding counts to the one before it."""
     rows = before.shape[0]
@@ -300,10 +273,6 @@ def _filled(at: Coords, before: Tensor) -> Tensor:
     column = torch.arange(at.n, device=at.pos.device).masked_fill(~at.kept, -1).cummax(1).values.expand(rows, -1)
     doc = at.doc.expand(rows, -1).gather(1, column.clamp(min=0))
     return torch.where(column >= 0, doc, before.unsqueeze(1))
-
-
-def _ratio(y: Tensor) -> Tensor:
-    return y[..., :-1] / _safe(y[..., -1:])
 
 
 def _safe(total: Tensor) -> Tensor:

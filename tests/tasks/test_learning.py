@@ -1,0 +1,71 @@
+"""Training learns: eight sentences by heart, and to copy and to reverse strings it never saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import regard
+
+SENTENCES = [
+    ("The dog sleeps under the old table.", "Der Hund schläft unter dem alten Tisch."),
+    ("She reads a long letter from her brother.", "Sie liest einen langen Brief von ihrem Bruder."),
+    ("We will go to the market tomorrow.", "Wir werden morgen auf den Markt gehen."),
+    ("Two children play in the snow.", "Zwei Kinder spielen im Schnee."),
+    ("The train was late again.", "Der Zug hatte wieder Verspätung."),
+    ("I have never seen the sea.", "Ich habe das Meer noch nie gesehen."),
+    ("Where is the key to the blue door?", "Wo ist der Schlüssel zur blauen Tür?"),
+    ("It rained for three days.", "Es regnete drei Tage lang."),
+]
+SMALL: dict[str, Any] = {
+    "model.width": 64,
+    "model.depth": 1,
+    "model.heads": 4,
+    "model.hidden": 128,
+    "model.dropout": 0.0,
+    "train.threads": 1,
+    "train.precision": "float32",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("joint", [True, False], ids=["one vocabulary", "two vocabularies"])
+def test_eight_sentences_by_heart(tmp_path: Path, joint: bool) -> None:
+    sources, targets = [s for s, _ in SENTENCES], [t for _, t in SENTENCES]
+    for name, texts in (("x.en", sources), ("x.de", targets)):
+        (tmp_path / name).write_text("\n".join(texts) + "\n", encoding="utf-8")
+    files = [str(tmp_path / "x.en"), str(tmp_path / "x.de")]
+    settings = SMALL | {
+        "data.tokenizer": {"kind": "bpe", "vocab": 120},
+        "data.joint": joint,
+        "data.metrics": ["exact", "bleu"],
+        "train.steps": 80,
+        "train.epochs": None,
+        "train.average": None,
+        "train.smoothing": 0.0,
+        "train.schedule": {"kind": "cosine", "peak": 0.01, "warmup": 10},
+        "train.validate_every": 40,
+    }
+    model = regard.train("translate", files, valid=files, set=settings, out=tmp_path / "run", quiet=True)
+    assert model.run(sources) == targets
+    assert model.run(sources, beam=1) == targets
+    assert all(score > -1.0 for score in model.score(sources, targets))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reverse", [False, True], ids=["copy", "reverse"])
+def test_strings_never_seen_are_copied_and_reversed_without_a_fault(tmp_path: Path, reverse: bool) -> None:
+    settings = SMALL | {
+        "data.generate": {"kind": "copy", "symbols": 8, "longest": 8, "count": 20_000, "reverse": reverse},
+        "train.steps": 900 if reverse else 600,
+        "train.tokens": 512,
+        "train.schedule.peak": 5e-3,
+        "train.validate_every": 300,
+    }
+    model = regard.train("copy", set=settings, out=tmp_path / "run", quiet=True)
+    unseen = model.task.settings.generate.pairs("valid")
+    assert len(unseen) == 200
+    assert model.run(unseen.source) == unseen.target
+    assert model.run(["habcdefg"]) == ["gfedcbah" if reverse else "habcdefg"]

@@ -1,0 +1,105 @@
+"""What the machine says of itself is believed only where it says it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from regard import machine as module
+from regard.machine import Machine, keep_large_blocks, machine, precision
+
+INTEL = "processor\t: 0\nmodel name\t: Some Xeon\nflags\t\t: fpu avx2 {flag}\n\nprocessor\t: 1\nmodel name\t: Other\n"
+ARM = "processor\t: 0\nFeatures\t: fp asimd {flag}\n"
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew() -> Iterator[None]:
+    machine.cache_clear()
+    yield
+    machine.cache_clear()
+
+
+def says(patch: pytest.MonkeyPatch, text: str) -> None:
+    patch.setattr(module, "_cpu_info", lambda: _read(text))
+
+
+def _read(text: str) -> dict[str, str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "exists", lambda self: True)
+        patch.setattr(Path, "read_text", lambda self, errors: text)
+        return REAL()
+
+
+REAL = module._cpu_info
+
+
+def test_this_machine() -> None:
+    here = machine()
+    assert here is machine()
+    assert here.cores >= 1
+    assert here.memory > 1 << 28
+    assert here.processor
+
+
+@pytest.mark.parametrize(
+    ("text", "native"),
+    [
+        (INTEL.format(flag="avx512_bf16"), True),
+        (INTEL.format(flag="amx_bf16 amx_tile"), True),
+        (INTEL.format(flag="avx512f"), False),
+        (INTEL.format(flag="not_avx512_bf16x"), False),
+        (ARM.format(flag="bf16"), True),
+        (ARM.format(flag="ebf16"), False),
+        ("", False),
+        ("no colon here\n: :\n", False),
+    ],
+)
+def test_native_bfloat16(monkeypatch: pytest.MonkeyPatch, text: str, native: bool) -> None:
+    says(monkeypatch, text)
+    assert machine().bf16 is native
+    assert precision("auto", "cpu") == ("bfloat16" if native else "float32")
+
+
+def test_the_first_processor_gives_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, INTEL.format(flag=""))
+    assert machine().processor == "Some Xeon"
+
+
+def test_where_there_is_no_such_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "exists", lambda self: False)
+    assert REAL() == {}
+
+
+def test_precision_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for native in (True, False):
+        monkeypatch.setattr(module, "machine", lambda native=native: Machine("x", 1, 1, native))
+        assert precision("float32", "cuda") == "float32"
+        assert precision("bfloat16", "cpu") == "bfloat16"
+        assert precision("auto", "cuda") == "bfloat16"
+        assert precision("auto", "cpu") == ("bfloat16" if native else "float32")
+
+
+def test_the_allocator_takes_the_hint_or_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    if sys.platform.startswith("linux") and "glibc" in os.confstr("CS_GNU_LIBC_VERSION"):
+        assert keep_large_blocks()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert not keep_large_blocks()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not keep_large_blocks()
+
+
+def test_threads_wait_politely_unless_told_otherwise() -> None:
+    code = "import os, regard.machine as m; m.wait_politely(); print(os.environ['OMP_WAIT_POLICY'])"
+    bare = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
+    bare["PYTHONPATH"] = str(Path(module.__file__).parents[1])
+    for given, wanted in (({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")):
+        found = subprocess.run(
+            [sys.executable, "-c", code], env=bare | given, capture_output=True, text=True, check=True
+        )
+        assert found.stdout.strip() == wanted

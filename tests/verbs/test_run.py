@@ -1,0 +1,369 @@
+"""`regard run`: N lines in, N lines out, whatever the lines are; options that do something, or an error that says why not."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import regard
+from regard.decode import Search
+from regard.errors import SpecError
+from regard.tasks.task import Output
+from regard.verbs.run import run_lines, search_options, too_long
+from tests.verbs.calling import call, shell, start
+
+ODD = [
+    b"abc",
+    b"",
+    b"   ",
+    b"\t",
+    b"cab\r",
+    b"\r",
+    b"a\xffb",
+    "🙂 abc 👩‍👩‍👧".encode(),
+    b"a\x01\x1b[31mb\x7f",
+    b"a\x00b",
+    "a\u2028b\u0085c\x0bd".encode(),
+    "\u200b".encode(),
+    b"<s> </s> <pad> <unk>",
+    b"abc",
+]
+"""Lines of every awkward kind; the first and the last are alike."""
+
+
+def test_as_many_lines_as_came_in_in_their_order(model: Path) -> None:
+    said = call("run", model, stdin=b"".join(line + b"\n" for line in ODD))
+    assert said.code == 0
+    texts = [line.removesuffix(b"\r").decode(errors="replace") for line in ODD]
+    assert said.lines == [call("run", model, text).out[:-1] for text in texts]
+    assert [out == "" for out in said.lines[:6]] == [False, True, True, True, False, True]
+    assert said.lines[0] == said.lines[-1] != ""
+
+
+def test_five_hundred_odd_lines_through_a_process_of_its_own(model: Path) -> None:
+    draw = random.Random(7)
+    alphabet = [*"abcdefghij" * 3, " ", "\t", "\r", "\0", "\x1b", "é", "\u0301", "字", "🙂", "\u2028", "\ufeff", "<s>"]
+    lines = ["".join(draw.choices(alphabet, k=draw.choice((0, 1, 3, 12, 80)))).encode() for _ in range(500)]
+    lines = [line + draw.choice((b"", b"", b"", b"\r", b"\xff", b"\xe2\x80")) for line in lines]
+    said = shell("run", model, stdin=b"\n".join(lines))
+    assert said.code == 0
+    assert len(said.lines) == len(lines)
+    empty = [not line.decode(errors="replace").removeprefix("\ufeff").strip() for line in lines]
+    assert all(said.lines[i] == "" for i in range(500) if empty[i])
+    assert "Traceback" not in said.err
+    assert len(said.err.splitlines()) == 2  # one line was not UTF-8, one was too long: each is said once
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(b"", 0), (b"\n", 1), (b"abc", 1), (b"abc\n", 1), (b"abc\n\n", 2)])
+def test_the_last_line_may_lack_its_newline(model: Path, given: bytes, wanted: int) -> None:
+    said = call("run", model, stdin=given)
+    assert (said.code, len(said.lines)) == (0, wanted)
+
+
+def test_a_byte_order_mark_is_no_text(model: Path) -> None:
+    assert call("run", model, stdin=b"\xef\xbb\xbfabc\n").out == call("run", model, stdin=b"abc\n").out
+
+
+def test_bad_bytes_are_replaced_and_that_is_said_once(model: Path) -> None:
+    said = call("run", model, "--json", stdin=b"abc\na\xffb\n\xfe\n")
+    assert [json.loads(line)["source"] for line in said.lines] == ["abc", "a\ufffdb", "\ufffd"]
+    assert said.err == (
+        "regard: line 2 is not UTF-8; what cannot be read is taken as U+FFFD, here and in later lines\n"
+    )
+
+
+def test_a_replacement_character_that_was_there_is_fine(model: Path) -> None:
+    assert call("run", model, stdin="a\ufffdb\n".encode()).err == ""
+
+
+def test_a_line_too_long_to_read_is_cut_and_that_is_said_once(model: Path) -> None:
+    long = b"abcdefghij" * 10_000
+    said = call("run", model, stdin=b"\nabc\n" + long + b"\nabc\n" + long + b"\n")
+    assert (said.code, len(said.lines)) == (0, 5)
+    assert said.err == (
+        "regard: line 3 is longer than the model can read; the end is left out, here and in later lines\n"
+    )
+    assert said.lines[2] == said.lines[4] == call("run", model, "abcdefghij" * 7).out[:-1]
+
+
+def test_what_is_cut_is_what_the_task_cuts(model: Path) -> None:
+    handle = regard.load(model)
+    room = handle.task.settings.longest - 1
+    texts = ["a" * room, "a" * (room + 1)]
+    assert too_long(handle, texts) == [1]
+    assert too_long(handle, texts, tag=True) == [0, 1]
+    with mock.patch("regard.tasks.translate.generate", return_value=[[], []]) as generate:
+        handle.run(texts)
+    assert [len(source) for source in generate.call_args.args[1]] == [room + 1, room + 1]  # with the end mark
+
+
+def test_texts_as_arguments(model: Path) -> None:
+    said = call("run", model, "abc", "", "two\nlines", "cab")
+    assert said.code == 0
+    assert len(said.lines) == 4
+    assert said.lines[1] == ""
+    assert [said.lines[0]] == call("run", model, stdin=b"abc\n").lines
+
+
+def test_an_empty_text_is_a_text(model: Path) -> None:
+    assert call("run", model, "", stdin=b"not read\n") == call("run", model, stdin=b"\n")
+
+
+def test_bytes_in_an_argument_that_are_not_utf8(model: Path) -> None:
+    said = shell("run", model, "--json", os.fsdecode(b"a\xffb"))
+    assert (said.code, json.loads(said.out)["source"]) == (0, "a\ufffdb")
+
+
+class Parrot:
+    """Stands in for a model: answers with what it is told to."""
+
+    task, search, path = None, Search(), Path("parrot")
+
+    def __init__(self, *answers: str) -> None:
+        self.answers, self.seeds = answers, list[int]()
+
+    def run_all(self, texts: list[str], *, others: Any, seed: int, **options: Any) -> list[list[Output]]:
+        self.seeds.append(seed)
+        return [[Output(answer) for answer in self.answers] for _ in texts]
+
+
+def ran(model: Any, *lines: str, **options: Any) -> str:
+    out = io.StringIO(newline="")
+    run_lines(model, lines, out, options={}, **options)
+    return out.getvalue()
+
+
+def test_an_output_with_line_ends_is_still_one_line() -> None:
+    assert ran(Parrot("a\nb\r\nc"), "x", "", "y") == "a b  c\n\na b  c\n"
+    assert len(ran(Parrot("a\nb"), "x", as_json=True).splitlines()) == 1
+
+
+def test_a_model_may_have_no_answer() -> None:
+    assert ran(Parrot(), "x", "y") == "\n\n"
+
+
+def test_lines_come_out_as_soon_as_a_batch_is_done() -> None:
+    out = io.StringIO()
+
+    def lines() -> Iterator[str]:
+        for i in range(4):
+            assert out.getvalue().count("\n") == i // 2 * 2
+            yield "x"
+
+    run_lines(Parrot("y"), lines(), out, options={}, batch=2)  # type: ignore[arg-type]
+    assert out.getvalue() == "y\n" * 4
+
+
+@pytest.mark.parametrize(("terminal", "wanted"), [(True, 1), (False, 1024)])
+def test_at_a_terminal_each_line_is_answered_at_once(model: Path, terminal: bool, wanted: int) -> None:
+    with mock.patch("regard.verbs.run.run_lines") as run:
+        call("run", model, stdin=b"abc\n", terminal=terminal)
+        assert run.call_args.kwargs["batch"] == wanted
+        call("run", model, "--batch", 7, stdin=b"abc\n", terminal=terminal)
+        assert run.call_args.kwargs["batch"] == 7
+
+
+def test_batches_do_not_show_in_the_output(model: Path) -> None:
+    lines = b"abc\n\ncab\nj\n" * 3
+    assert call("run", model, "--batch", 2, stdin=lines) == call("run", model, stdin=lines)
+
+
+# ---------------------------------------------------------------------------------------------------------- options
+
+
+def test_json_has_every_output_with_its_score(model: Path) -> None:
+    said = call("run", model, "--json", "--n-best", 3, "abc", "")
+    first, empty = map(json.loads, said.lines)
+    assert empty == {"source": "", "outputs": []}
+    assert first["source"] == "abc"
+    scores = [output["score"] for output in first["outputs"]]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert all(output["log_prob"] < 0 for output in first["outputs"])
+    assert len({output["text"] for output in first["outputs"]}) == 3
+
+
+def test_a_beam_finds_what_is_at_least_as_likely(model: Path) -> None:
+    greedy, beam = (json.loads(call("run", model, "--json", "--beam", k, "jihgfa").out) for k in (1, 8))
+    assert beam["outputs"][0]["score"] >= greedy["outputs"][0]["score"]
+
+
+def test_drawing_depends_on_the_seed_alone(model: Path) -> None:
+    lines = b"abcdefgh\n" * 6
+    drawn = [call("run", model, "--sample", "--temperature", 2, "--seed", s, stdin=lines).lines for s in (3, 3, 4)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(set(drawn[0])) > 1
+
+
+def test_the_same_line_in_a_later_batch_is_drawn_anew() -> None:
+    parrot = Parrot("y")
+    ran(parrot, "x", "x", "x", "x", batch=2)
+    assert len(set(parrot.seeds)) == 2
+
+
+def test_the_likeliest_of_one_is_greedy(model: Path) -> None:
+    assert call("run", model, "--sample", "--top-k", 1, "abc", "jih") == call("run", model, "--beam", 1, "abc", "jih")
+
+
+@pytest.mark.parametrize("prefix", ["", "f", "fed", "🙂"])
+def test_every_output_begins_with_the_prefix(model: Path, prefix: str) -> None:
+    said = call("run", model, "--prefix", prefix, "abc", "", "jihgf")
+    assert said.code == 0
+    assert said.lines[1] == ""
+    if prefix != "🙂":  # a letter the model cannot write
+        assert all(said.lines[i].startswith(prefix) for i in (0, 2))
+
+
+def test_a_model_with_itself_is_that_model(model: Path) -> None:
+    alone, doubled = (call("run", model, "--json", *words, "abc") for words in ((), ("--with", model)))
+    one, two = (json.loads(said.out)["outputs"][0] for said in (alone, doubled))
+    assert one["text"] == two["text"]
+    assert one["log_prob"] == pytest.approx(two["log_prob"], abs=1e-5)
+
+
+def test_an_ensemble_lies_between_its_models(model: Path, other: Path) -> None:
+    words = ("--json", "--sample", "--top-k", 1, "abc")
+    texts = [json.loads(call("run", *pair, *words).out)["outputs"][0] for pair in ((model,), (model, "--with", other))]
+    assert texts[0]["log_prob"] != texts[1]["log_prob"]
+
+
+def test_an_ensemble_shares_its_vocabulary(model: Path, polyglot: Path) -> None:
+    said = call("run", model, "--with", polyglot, "abc")
+    assert said.code == 2
+    assert "has another vocabulary" in said.err
+
+
+def test_target_languages(model: Path, polyglot: Path) -> None:
+    german, czech = (call("run", polyglot, "--to", language, "one", "two") for language in ("de", "cs"))
+    assert (german.code, czech.code) == (0, 0)
+    unknown = call("run", polyglot, "--to", "fr", "one")
+    assert (unknown.code, unknown.err) == (2, "regard: no target language 'fr'; there is cs, de\n")
+    none = call("run", model, "--to", "de", stdin=b"abc\n")
+    assert none.code == 2
+    assert none.err.endswith("was not trained to choose between target languages; leave out --to de\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("--n-best 2", "--n-best 2 needs --json: a line of plain output holds one"),
+        ("--n-best 3 --beam 2 --json", "n_best=3 needs a beam of at least as many"),
+        ("--temperature 2 --seed 1", "--temperature, --seed would do nothing without --sample"),
+        ("--sample --beam 4", "--beam would do nothing: tokens are drawn (--sample), there is no search"),
+        ("--sample --top-p 1.5", "top_p: input should be less than or equal to 1, got 1.5"),
+        ("--beam 0", "beam: input should be greater than or equal to 1, got 0"),
+        ("--device cdua", "no device 'cdua'; did you mean 'cuda'?"),
+        ("--with nowhere", "there is no model folder nowhere"),
+    ],
+)
+def test_an_option_that_cannot_be(model: Path, words: str, wanted: str) -> None:
+    said = call("run", model, *words.split(), stdin=b"abc\n")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("regard: ")
+    assert wanted in said.err
+
+
+def test_a_model_that_always_draws() -> None:
+    draws = Search(beam=1, sample=True)
+    none = dict(beam=None, alpha=None, n_best=None)
+    cool = search_options(draws, sample=False, searching=none, drawing={"temperature": 0.5}, as_json=False)
+    assert cool == {"temperature": 0.5, "n_best": 1}
+    with pytest.raises(SpecError, match="--beam would do nothing"):
+        search_options(draws, sample=False, searching={**none, "beam": 3}, drawing={}, as_json=False)
+
+
+# ------------------------------------------------------------------------------------------------- the world around
+
+
+def test_a_reader_that_has_had_enough(model: Path) -> None:
+    with start("run", model, "--batch", 1) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write(b"abc\n" * 3)
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")
+        process.stdout.close()
+        process.stdin.write(b"abc\n" * 3)
+        process.stdin.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, b"")
+
+
+def test_ctrl_c(model: Path) -> None:
+    with start("run", model, "--batch", 1) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write(b"abc\n")
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")  # one line in, one line out: now it waits for the next
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert (process.returncode, said) == (130, b"regard: interrupted\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_no_room_for_the_output(model: Path) -> None:
+    with Path("/dev/full").open("wb") as full, start("run", model, "abc", stdout=full) as process:
+        _, said = process.communicate(timeout=120)
+    assert (process.returncode, said) == (5, b"regard: the output cannot be written: No space left on device\n")
+
+
+# ----------------------------------------------------------------------------------------------------- model folders
+
+
+@pytest.fixture
+def broken(model: Path, tmp_path: Path) -> Path:
+    """A copy of the model to break."""
+    shutil.copytree(model / "final", tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json", "manifest.json"])
+def test_a_damaged_model(broken: Path, name: str) -> None:
+    data = (broken / name).read_bytes()
+    (broken / name).write_bytes(data[:-9] + b"X" + data[-8:])
+    said = call("run", broken, "abc")
+    assert (said.code, said.out) == (3, "")
+    assert name in said.err
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "manifest.json"])
+def test_a_model_without_one_of_its_files(broken: Path, name: str) -> None:
+    (broken / name).unlink()
+    said = call("run", broken, "abc")
+    assert said.code == 3
+    assert name in said.err
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80\x04.")
+    said = call("run", tmp_path, "abc")
+    assert said.code == 3
+    assert "opening a pickle can run any code" in said.err
+
+
+def test_no_such_model(tmp_path: Path) -> None:
+    said = call("run", tmp_path / "nowhere", "abc")
+    assert (said.code, said.err) == (2, f"regard: there is no model folder {tmp_path / 'nowhere'}\n")
+
+
+def test_a_run_that_has_no_model_yet(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("task: translate\n")
+    said = call("run", tmp_path, "abc")
+    assert said.code == 3
+    assert "has not validated yet" in said.err
+
+
+def test_a_model_folder_and_its_run_folder_are_the_same_model(model: Path) -> None:
+    assert call("run", model / "final", "abc") == call("run", model, "abc")
+
+
