@@ -23,7 +23,7 @@ def main(path: str) -> None:
     text = "Sunday, November 15, 2026"
     seen = model.attention(text)
     weights = seen[f"decoder.blocks.{model.spec.decoder.depth - 1}.cross"].mean(0)
-    console.print(f"\nWhere it looks while it writes (darker is more):")
+    console.print("\nWhere it looks while it writes (darker is more):")
     shades = " ░▒▓█"
     for token, row in zip([*seen.target[1:], "end"], weights, strict=True):
         marks = "".join(shades[min(int(w / float(row.max()) * 4.99), 4)] for w in row[:-1])

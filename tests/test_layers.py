@@ -24,7 +24,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "data": ("data", "text"),
     "nn": (
         "nn.shape nn.coords nn.mask nn.position nn.plan nn.attend nn.norm nn.feedforward nn.state nn.context nn.mixer "
-        "nn.dropout nn.loss nn.apart nn.flash nn.distance nn.squeeze",
+        "nn.dropout nn.loss nn.apart nn.flash nn.distance nn.squeeze nn.tiles",
         "base",
     ),
     "mixers": ("nn.mixers", "nn"),

@@ -108,7 +108,7 @@ def train(
     start: Annotated[
         str | None, typer.Option("--from", metavar="MODEL", help="Start from this model's weights")
     ] = None,
-    out: Annotated[str | None, typer.Option(metavar="RUN", help="The run folder  [default: runs/RECIPE]")] = None,
+    out: Annotated[str | None, typer.Option(metavar="RUN", show_default="runs/RECIPE", help="The run folder")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming")] = False,
     device: Device = "auto",
     plugin: Plugin = [],  # noqa: B006
@@ -138,7 +138,10 @@ def run(
     n_best: Annotated[
         int | None, typer.Option(metavar="N", help="Outputs an input, with --json; the beam is at least as wide")
     ] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching")] = False,
+    sample: Annotated[
+        bool | None,
+        typer.Option("--sample/--no-sample", help="Draw at random, or search; else as the model was set up"),
+    ] = None,
     temperature: Annotated[float | None, typer.Option(metavar="X", help="Below 1, unlikely tokens get rarer")] = None,
     top_k: Annotated[int | None, typer.Option(metavar="N", help="Draw among the N likeliest tokens")] = None,
     top_p: Annotated[
@@ -155,7 +158,7 @@ def run(
     ] = [],  # noqa: B006
     batch: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Lines read before any is written  [default: 1024; 1 at a terminal]"),
+        typer.Option(metavar="N", min=1, show_default="1024, at a terminal 1", help="Lines read before any is written"),
     ] = None,
     as_json: Json = False,
     device: Device = "auto",

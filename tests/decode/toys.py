@@ -35,7 +35,8 @@ class Oracle:
 
     def __init__(self, says: Says, vocab: int) -> None:
         self.says, self.device = says, torch.device("cpu")
-        self.spec = SimpleNamespace(embed=SimpleNamespace(vocab=vocab), source=None)
+        self.spec = SimpleNamespace(embed=SimpleNamespace(vocab=vocab), source=None, room=None)
+        self.encoder = self.encode
 
     def encode(self, ids: Tensor, at: Coords) -> Memory:
         return Memory(ids, ids, at)

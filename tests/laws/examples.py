@@ -20,12 +20,13 @@ from regard.nn.distance import Distance
 from regard.nn.embed import EMBEDS, Tokens
 from regard.nn.feedforward import FEEDS, FeedForward, FeedSpec
 from regard.nn.head import HEADS, Vocab
-from regard.nn.mask import RULES, All, Causal, Everything, Tagged, Window
+from regard.nn.mask import RULES, All, Causal, Everything, Fixed, Strided, Tagged, Window
 from regard.nn.mask import Any as Some
 from regard.nn.mixer import MIXERS, MixerSpec
-from regard.nn.mixers import Flash, Full, Recall
+from regard.nn.mixers import BigBird, Favor, Flash, Full, Linformer, Local, Lsh, Recall, Sparse
 from regard.nn.norm import NORMS, LayerNorm, NormSpec, RMSNorm
 from regard.nn.position import POSITIONS, ALiBi, Bucketed, Learned, PositionSpec, Relative, Rotary, Sinusoidal
+from regard.nn.reversible import Reversible
 from regard.nn.squeeze import SQUEEZES, Convolved, MostUsed, Pooled
 from regard.nn.wiring import WIRINGS, Bare, Parallel, PostNorm, PreNorm, WiringSpec
 from regard.registry import Table
@@ -43,12 +44,22 @@ MIX: dict[str, tuple[MixerSpec, ...]] = {
         Full(2, mask=Window(2)),
     ),
     "flash": (Flash(2, tile=5), Flash(4, kv_heads=2, mask=Window(2), tile=4)),
-    "recall": (
-        Recall(2, past=LENGTH),
-        Recall(4, past=30, kv_heads=2, head_width=3),
-        Recall(2, past=LENGTH, squeeze=MostUsed(3)),
-        Recall(2, past=LENGTH, squeeze=Convolved(3), bias=False),
+    "recall": (Recall(2, past=LENGTH), Recall(4, past=30, squeeze=MostUsed(3), kv_heads=2, head_width=3)),
+    "favor": (
+        Favor(2, features=6),
+        Favor(4, head_width=3, orthogonal=False),
+        Favor(2, features=5, kernel="relu", bias=False),
     ),
+    "linformer": (
+        Linformer(2, rank=5),
+        Linformer(2, rank=4, sharing="none"),
+        Linformer(2, rank=4, sharing="key_value", bias=False),
+        Linformer(2, rank=3, sharing="layer", head_width=3),
+    ),
+    "local": (Local(2, reach=2, tile=3), Local(4, reach=1, dilation=3, kv_heads=2, tile=2)),
+    "bigbird": (BigBird(2, block=1, random=2), BigBird(4, block=2, random=1, kv_heads=2)),
+    "sparse": (Sparse(2, Strided(3)), Sparse(4, Fixed(3, summary=2), kv_heads=2)),
+    "lsh": (Lsh(2, chunk=16, buckets=4), Lsh(4, chunk=LENGTH, buckets=(2, 2), rounds=3, bias=True)),
 }
 POSITION: dict[str, tuple[PositionSpec, ...]] = {
     "sinusoidal": (Sinusoidal(), Sinusoidal("halves")),
@@ -64,6 +75,7 @@ WIRING: dict[str, tuple[WiringSpec, ...]] = {
     "pre_norm": (PreNorm(),),
     "parallel": (Parallel(),),
     "bare": (Bare(),),
+    "reversible": (Reversible(),),
 }
 NORM: dict[str, tuple[NormSpec, ...]] = {
     "layer_norm": (LayerNorm(), LayerNorm(bias=False)),
@@ -100,7 +112,9 @@ EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
         {
             "everything": (Everything(),),
             "causal": (Causal(),),
-            "window": (Window(3),),
+            "window": (Window(3), Window(1, dilation=2)),
+            "strided": (Strided(3),),
+            "fixed": (Fixed(3), Fixed(4, summary=2)),
             "tagged": (Tagged(),),
             "all": (All((Causal(), Window(2))),),
             "any": (Some((Tagged(), Causal() & Window(2))),),
@@ -162,10 +176,10 @@ def model(shape: str, mixer: MixerSpec, position: PositionSpec | None, wiring: W
     return ModelSpec(WIDTH, LENGTH, embed, encoder=stack(plain, False), decoder=stack(across, True))
 
 
-def wirings() -> list[WiringSpec]:
-    """Every wiring with every norm it takes."""
+def wirings(mixer: MixerSpec) -> list[WiringSpec]:
+    """Every wiring that can carry the mixer, with every norm it takes."""
     made = [dataclasses.replace(w, norm=n) if w.norm else w for w in every(WIRING) for n in every(NORM)]  # type: ignore[misc]
-    return list(dict.fromkeys(made))
+    return [w for w in dict.fromkeys(made) if not w.refusals(mixer.can, "")]
 
 
 def places(mixer: MixerSpec, position: PositionSpec) -> Iterator[tuple[str, MixerSpec, PositionSpec | None]]:
@@ -190,7 +204,7 @@ def combinations(mixer: MixerSpec) -> Iterator[tuple[str, MixerSpec, PositionSpe
     for i, row in enumerate(POSITION.values()):
         placed = [place for position in row for place in places(mixer, position)]
         yield from ((*place, usual, feeds[0]) for place in (placed if first else placed[i % max(len(placed), 1) :][:1]))
-    for wiring in wirings() if first else wirings()[1::3]:
+    for wiring in wirings(mixer) if first else wirings(mixer)[1::3]:
         yield short(wiring), mixer, None, wiring, feeds[0]
     for feed in feeds[1:] if first else feeds[1:2]:
         yield short(feed), mixer, Rotary() if "turn" in mixer.can.positions else None, usual, feed
@@ -205,7 +219,7 @@ def cases(shape: str) -> Iterator[Case]:
         return
     for mixer in able:
         if mixer.can.cross and getattr(mixer, "mask", None) is None:  # a mask reads one sequence, and here are two
-            for wiring in wirings() if is_first(mixer) else wirings()[1::3]:
+            for wiring in wirings(mixer) if is_first(mixer) else wirings(mixer)[1::3]:
                 yield Case(
                     f"both: {short(mixer)} {short(wiring)}", model(shape, mixer, None, wiring, FeedForward(12)), mixer
                 )

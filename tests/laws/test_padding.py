@@ -70,9 +70,10 @@ def test_nothing_to_see_gives_zeros_and_finite_gradients(case: Case, left: bool)
         for name, parameter in net.named_parameters():
             if name.endswith("bias"):
                 parameter.zero_()
-    mixer = body_of(net).blocks[0].mix  # type: ignore[index, union-attr]
+    body = body_of(net)
+    mixer = body.blocks[0].mix  # type: ignore[index, union-attr]
     x = noisy(torch.randn(3, LENGTH, 8, dtype=torch.double), at, 10.0).requires_grad_()
-    ctx = Context(at, position=body_of(net).position)  # type: ignore[arg-type]
+    ctx = Context(at, position=body.position, shared=dict(body.shared.items()))  # type: ignore[arg-type, operator]
     out, _ = mixer(x, ctx)
     assert (out[2] == 0).all()
     if left and case.spec.decoder is not None:

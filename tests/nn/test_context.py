@@ -15,6 +15,16 @@ def test_a_tape_keeps_what_was_asked_for() -> None:
     assert list(tape.kept) == ["decoder.blocks.3.cross.weights", "encoder.blocks.0.mix.weights"]
 
 
+def test_of_weights_a_tape_keeps_the_rows_and_heads_it_chose() -> None:
+    tape, weights = Tape("*", rows=[2, 0], heads=[1]), torch.rand(2, 3, 4, 5)
+    tape.keep("mix.weights", weights)
+    tape.keep("mix.keys", weights)
+    assert torch.equal(tape.kept["mix.weights"], weights[:, [1]][:, :, [2, 0]])
+    assert tape.kept["mix.keys"].shape == (2, 3, 4, 5)
+    tape.turn(0).keep("mix.weights", weights[:, [1]][:, :, [2, 0]], chosen=True)
+    assert torch.equal(tape.kept["mix.weights@0"], tape.kept["mix.weights"])
+
+
 def test_a_tape_nobody_reads_keeps_losses_alone() -> None:
     tape = Tape()
     tape.keep("a", torch.ones(1))

@@ -113,13 +113,21 @@ def test_last_of_a_padded_batch_is_no_longer_contiguous() -> None:
     assert facts(Coords.lengths([3, 1]).last(2)) == ([[1, 2], [-1, -1]], None, True)
 
 
+def test_a_part_of_a_row_without_gaps_has_none() -> None:
+    assert facts(Coords.span(5, 3).part(slice(1, 3))) == ([[4, 5]], 4, False)
+    assert facts(Coords.lengths([3, 1]).part(slice(0, 2))) == ([[0, 1], [0, -1]], 0, True)
+    assert facts(Coords.lengths([3, 1]).part(slice(1, 3))) == ([[1, 2], [-1, -1]], None, True)
+    assert facts(Coords.span(5).part(torch.tensor([4, 0]))) == ([[4, 0]], None, False)
+
+
 @given(counts, st.booleans(), st.data())
 def test_what_travels_beside_the_tensors_is_true(lengths: list[int], left: bool, data: st.DataObject) -> None:
     at = Coords.lengths(lengths, left=left)
     n = data.draw(st.integers(0, at.n))
+    some = slice(data.draw(st.integers(0, n)), n)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, at.rows - 1), min_size=1, max_size=5)))
     later = data.draw(st.sampled_from([Coords.span(2, at.n), Coords.lengths([1] * (len(lengths) - 1) + [2])]))
-    for made in (at, at.cut(n), at.last(n), at.select(rows), at.extend(later), at.flip(), at.to("cpu")):
+    for made in (at, at.cut(n), at.part(some), at.last(n), at.select(rows), at.extend(later), at.flip(), at.to("cpu")):
         assert honest(made)
         assert facts(Coords.filled(made.flat())) == facts(made)
     assert at.cut(n).pos.tolist() == at.pos[:, :n].tolist()

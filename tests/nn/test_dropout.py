@@ -89,6 +89,18 @@ def test_the_same_seed_draws_the_same_mask() -> None:
     assert not torch.equal(kept(0.3, 7), kept(0.3, 8))
 
 
+def test_a_seed_given_draws_the_same_mask_whatever_torchs_state() -> None:
+    x = torch.ones(1000, requires_grad=True)
+    a, b, other = dropout(x, 0.3, seed=3), dropout(x, 0.3, seed=3), dropout(x, 0.3, seed=4)
+    assert torch.equal(a, b)
+    assert not torch.equal(a, other)
+    before = torch.get_rng_state()
+    dropout(x, 0.3, seed=5).sum().backward()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert x.grad is not None
+    assert torch.equal(x.grad, dropout(torch.ones(1000), 0.3, seed=5))
+
+
 def test_torchs_random_state_is_all_there_is_to_save() -> None:
     dropout(torch.ones(9), 0.5)
     saved = torch.get_rng_state()

@@ -123,6 +123,25 @@ def test_the_rate_of_the_schedule_from_the_first_step_on(tmp_path: Path) -> None
     assert wanted[2] == 3e-3
 
 
+def test_every_batch_of_every_epoch_in_its_order(tmp_path: Path) -> None:
+    made = trainer(tmp_path, train__steps=7, train__accumulate=2, train__tokens=64)
+    seen: list[list[int]] = []
+    real = made.task.batch
+
+    def batch(examples: Any, indices: Any) -> Any:
+        if made.net.training:
+            seen.append(indices.tolist())
+        return real(examples, indices)
+
+    made.task.batch = batch  # type: ignore[method-assign]
+    fit(made)
+    order = [indices.tolist() for epoch in range(4) for indices in made.buckets.epoch(epoch)]
+    assert seen == order[: len(seen)]
+    epoch = len(made.buckets.epoch(0))
+    assert len(seen) > epoch
+    assert sorted(i for indices in seen[:epoch] for i in indices) == list(range(60)), "each example once"
+
+
 def test_the_log_tells_the_mean_loss_of_its_window(tmp_path: Path) -> None:
     each, three = tmp_path / "each", tmp_path / "three"
     each.mkdir()
@@ -414,6 +433,14 @@ def test_averaging(tmp_path: Path, which: str, metric: str, scores: list[float],
     torch.testing.assert_close(found["embed.weight"], half, rtol=1e-12, atol=1e-12)
     spoken_of = {step for facts in made.checkpoints.facts() for step, _ in facts["snapshots"]}
     assert {int(p.name[5:]) for p in made.snapshots.folder.iterdir()} == spoken_of
+
+
+def test_averages_are_of_the_moving_average_where_there_is_one(tmp_path: Path) -> None:
+    made = trainer(tmp_path, train__ema=0.5, train__average={"count": 1}, train__steps=4)
+    fit(made)
+    assert made.ema is not None
+    found = made.snapshots.mean([4])
+    assert all(torch.equal(found[name], tensor) for name, tensor in made.ema.weights.items())
 
 
 def test_other_weights_for_a_while_and_back_again_also_after_an_error(tmp_path: Path) -> None:

@@ -12,14 +12,16 @@ import pytest
 import torch
 
 import regard
+from regard.data.sources import Corpus, read
 from regard.errors import CheckpointError, Interrupted, RegardError, SpecError, UnknownName
 from regard.folder import pack, read_folder, write_folder
+from regard.tasks.advice import advise
 from regard.training.begin import agree
 from regard.training.checkpoint import Checkpoints
 from regard.training.lock import RunLock
 from regard.training.log import read_log
 from regard.training.loop import Trainer
-from regard.training.recipe import Recipe, parse_yaml
+from regard.training.recipe import Recipe, Train, parse_yaml
 from regard.training.run import Order, device_of, execute, model_folder
 from tests.training.small import events, hard, interrupted, stopping_after, tiny, traces
 
@@ -182,6 +184,14 @@ def test_a_run_that_died_while_finishing_finishes(finished: Path, tmp_path: Path
     assert not (folder / ".final.partial").exists()
 
 
+def test_a_final_model_that_was_deleted_is_made_again(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    shutil.rmtree(folder / "final")
+    execute(tiny(folder))
+    assert traces(folder)["models"] == traces(finished)["models"]
+
+
 # What is refused.
 
 
@@ -339,13 +349,16 @@ def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path)
     execute(Order(str(recipe), (str(corpus),), set=changes, out=str(out), quiet=True))
     kept = parse_yaml((out / "recipe.yaml").read_text(), "x")
     assert kept["train"]["keep"] == 2, "a default"
-    assert kept["train"]["schedule"] == {"kind": "wsd", "peak": 0.003, "warmup": 0, "decay": 0.2, "floor": 0.0}
-    assert kept["train"]["tokens"] == 1024, "advice"
-    assert kept["model"]["dropout"] == 0.4, "advice"
+    advice = advise([read(Corpus(paths=(str(corpus),)))], {"epochs": 1}).recipe
+    assert kept["train"]["tokens"] == advice["train"]["tokens"] != Train(steps=1).tokens, "advice"
+    assert kept["model"]["dropout"] == advice["model"]["dropout"], "advice"
+    assert kept["train"]["schedule"]["kind"] == advice["train"]["schedule"]["kind"], "advice, for the kind"
+    assert kept["train"]["schedule"]["peak"] == 0.003 != advice["train"]["schedule"]["peak"], "--set, within it"
     assert kept["model"]["width"] == 16, "the recipe, over advice"
     assert kept["data"]["tokenizer"]["kind"] == "chars", "the recipe, over advice of another kind"
     assert kept["train"]["epochs"] == 1, "the recipe, over advice"
-    assert kept["train"]["optimizer"] == {"kind": "adamw", "betas": [0.9, 0.98], "eps": 1e-8, "decay": 0.25}
+    assert kept["train"]["optimizer"]["kind"] == advice["train"]["optimizer"]["kind"] == "adamw"
+    assert kept["train"]["optimizer"]["decay"] == 0.25, "the recipe, within the part that was advised"
     assert kept["train"]["log_every"] == 3, "--set, over the recipe"
     assert kept["model"]["hidden"] == 8, "--set, over advice"
 

@@ -62,7 +62,7 @@ def _text(stream: io.TextIOWrapper) -> str:
 def start(*words: object, **how: object) -> subprocess.Popen[bytes]:
     """`regard WORDS` in a process of its own, with all three streams in our hands."""
     command = [sys.executable, "-m", "regard", *map(str, words)]
-    streams = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return subprocess.Popen(command, env=ENVIRONMENT, **{**streams, **how})  # type: ignore[call-overload, no-any-return]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.verbs.calling import call
 
-QUICK = "train.steps=100 train.validate_every=50 data.generate.count=2000 data.generate.valid=20".split()
+QUICK = ["train.steps=100", "train.validate_every=50", "data.generate.count=2000", "data.generate.valid=20"]
 
 
 def train(*words: object) -> None:

@@ -59,3 +59,14 @@ def padded(
     if after is not None:
         out[np.arange(len(lengths)), total - 1] = after
     return Side(torch.from_numpy(out), tuple(total.tolist()))
+
+
+def next_tokens(ids: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64], pad: int) -> Batch:
+    """Stretches of a long row of ids as what a model reads, and what follows each token as what it should write."""
+    column = np.arange(int(lengths.max()))
+    there = column < lengths[:, None]
+    places = np.where(there, starts[:, None] + column, 0)
+    given = np.where(there, ids[places], pad).astype(np.int64)
+    wanted = np.where(there, ids[np.minimum(places + 1, len(ids) - 1)], IGNORE).astype(np.int64)
+    side = Side(torch.from_numpy(given), tuple(lengths.tolist()))
+    return Batch(side, torch.from_numpy(wanted), None, int(lengths.sum()))

@@ -135,6 +135,11 @@ def read_lines(path: str | Path) -> Iterator[str]:
         yield line[: -2 if line.endswith("\r\n") else -1] if line.endswith("\n") else line
 
 
+def read_text(path: str | Path) -> str:
+    """A whole text file as it is, line ends included."""
+    return "".join(_lines(Path(path)))
+
+
 def split(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tuple[Pairs, Pairs]:
     """Set a validation part aside: the rest, and about `size` pairs (a twentieth, at most 1000).
 

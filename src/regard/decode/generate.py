@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -35,6 +36,7 @@ def generate(
 ) -> list[list[Hypothesis]]:
     """Decode every source (token ids, end mark included); the `n_best` hypotheses of each, in input order.
 
+    A model without an encoder reads the sources itself and goes on from there, at most `search.extra` tokens.
     The start mark and padding are never written, nor is what is `banned`, unless a prefix says so; the end mark always may be.
     """
     if prefixes is not None and len(prefixes) != len(sources):
@@ -74,19 +76,24 @@ def _batch(
     prefixes: Sequence[Sequence[int]] | None,
     indices: Sequence[int],
 ) -> list[list[Hypothesis]]:
-    device = nets[0].device
+    device, encodes = nets[0].device, nets[0].encoder is not None
     lengths = [len(s) for s in sources]
     b, k = len(sources), 1 if search.sample else search.beam
-    limits = torch.tensor([search.limit(n) for n in lengths], device=device)
+    rooms = [net.spec.room or sys.maxsize for net in nets]
+    limits = torch.tensor([_limit(search, n, encodes, min(rooms)) for n in lengths], device=device)
     constraints: list[Constraint] = [Banned({bos, pad, *banned} - {eos}, device)]
     if search.guard:
         constraints.append(Guard(torch.tensor(lengths, device=device).repeat_interleave(k)))
     if prefixes is not None:
         constraints = [Prefix(pad_rows(prefixes, -1, device).repeat_interleave(k, 0), constraints)]
     with torch.no_grad():
-        source = (pad_rows(sources, pad, device), Coords.lengths(lengths, device))
-        steps = Steps(nets, source, rows=b, beam=k, capacity=int(limits.max()))
-        first = torch.full((b,), bos, device=device)
+        if encodes:
+            source = (pad_rows(sources, pad, device), Coords.lengths(lengths, device))
+            steps = Steps(nets, source, rows=b, beam=k, capacity=int(limits.max()))
+            first = torch.full((b,), bos, device=device)
+        else:
+            steps = Steps(nets, None, rows=b, beam=k, capacity=int(limits.max()) + max(lengths))
+            first = _prompted(steps, sources, k, pad, device)
         if k > 1:
             return beam_search(steps, first, eos=eos, limits=limits, search=search, constraints=constraints)
         order = torch.tensor(list(indices), device=device)
@@ -96,6 +103,21 @@ def _batch(
             choose=lambda given, index, step: draw(given, order[index], step),
         )  # fmt: skip
     return [[h] for h in found]
+
+
+def _limit(search: Search, n: int, encodes: bool, room: int) -> int:
+    """How many tokens an output may have: what was asked for, and no more than the model has room for."""
+    return min(search.limit(n), room) if encodes else max(min(search.limit(0), room - n + 1), 1)
+
+
+def _prompted(steps: Steps, prompts: Sequence[Sequence[int]], beam: int, pad: int, device: torch.device) -> Tensor:
+    """Let a decoder read all of each prompt but its last token, which is given back to begin with."""
+    before = [prompt[:-1] for prompt in prompts]
+    if any(before):
+        ids = pad_rows(before, pad, device).repeat_interleave(beam, 0)
+        lengths = [len(row) for row in before for _ in range(beam)]
+        steps.advance(ids, Coords.lengths(lengths, device))
+    return torch.tensor([prompt[-1] for prompt in prompts], dtype=torch.long, device=device)
 
 
 def score(

@@ -14,6 +14,8 @@ from regard.errors import SpecError
 from regard.nn.body import BodySpec
 from regard.nn.embed import EmbedSpec
 from regard.nn.head import HeadSpec, Vocab
+from regard.nn.mixer import MixerSpec
+from regard.nn.position import Learned
 from regard.spec import Count, Spec, spec
 
 if TYPE_CHECKING:
@@ -48,6 +50,14 @@ class ModelSpec(Spec):
     def out_width(self) -> int:
         """How wide the stream is that the head reads."""
         return self.memory_width if self.decoder is None else self.decoder.leaves(self.width)
+
+    @property
+    def room(self) -> int | None:
+        """How many tokens fit on either side; None where no part minds."""
+        bound = any(
+            isinstance(p, Learned) or (isinstance(p, MixerSpec) and p.can.length == "fixed") for _, p in self.walk()
+        )
+        return self.length if bound else None
 
     def build(self, seed: int | None = None) -> Net:
         """The torch module, initialised; the same seed gives the same weights."""

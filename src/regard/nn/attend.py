@@ -78,10 +78,13 @@ def unfold(out: Tensor, rows: int) -> Tensor:
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, scale: float, bias: Tensor | None) -> Tensor:
-    mask = plan.keep
-    if bias is not None:
+    if bias is None:
+        mask = plan.added(q.dtype)
+    else:
         keep = (
-            torch.ones(1, 1, q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril() if plan.causal else mask
+            torch.ones(1, 1, q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
+            if plan.causal
+            else plan.keep
         )
         mask = bias if keep is None else bias.masked_fill(~keep, -torch.inf)
     causal = plan.causal and bias is None

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+import regard.nn.mixers  # noqa: F401  fills the table that `mix: full` is looked up in
 from regard.errors import SpecError
 from regard.nn.context import Context
 from regard.nn.dropout import Dropout

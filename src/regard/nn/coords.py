@@ -102,30 +102,40 @@ class Coords:
         """The coordinates of chosen rows; nothing to do where one row stands for all."""
         if all(t is None or t.shape[0] == 1 for t in (self.pos, self.doc, self.tag)):
             return self
-        return self._map(lambda t: t if t.shape[0] == 1 else t.index_select(0, rows))
+        return self.map(lambda t: t if t.shape[0] == 1 else t.index_select(0, rows))
 
     def cut(self, n: int) -> Coords:
         """The first `n` tokens."""
-        return self._map(lambda t: t[:, :n])
+        return self.map(lambda t: t[:, :n])
 
     def part(self, columns: slice | Tensor) -> Coords:
         """The tokens in these columns; a slice of a row without gaps has none."""
         start = columns.start or 0 if isinstance(columns, slice) else None
         keeps = self.first is not None and start is not None and (start == 0 or not self.padded)
         first = (self.first or 0) + (start or 0) if keeps else None
-        return dataclasses.replace(self._map(lambda t: t[:, columns]), first=first)
+        return dataclasses.replace(self.map(lambda t: t[:, columns]), first=first)
+
+    def take(self, columns: Tensor) -> Coords:
+        """The tokens in these columns (b | 1, x) of each row; where it says −1, none."""
+        index = columns.clamp(min=0)
+        taken = self.map(lambda t: torch.take_along_dim(t, index, 1))
+        return dataclasses.replace(taken, pos=taken.pos.where(columns >= 0, PAD), first=None, padded=True)
+
+    def hide(self, those: Tensor) -> Coords:
+        """As if `those` (b | 1, n) were not there."""
+        return dataclasses.replace(self, pos=self.pos.where(~those, PAD), first=None, padded=True)
 
     def last(self, n: int) -> Coords:
         """The last `n` tokens."""
         first = None if self.first is None or self.padded else self.first + max(self.n - n, 0)
-        return dataclasses.replace(self._map(lambda t: t[:, max(self.n - n, 0) :]), first=first)
+        return dataclasses.replace(self.map(lambda t: t[:, max(self.n - n, 0) :]), first=first)
 
     def flip(self) -> Coords:
         """The tokens from last to first, for what reads backwards."""
-        return dataclasses.replace(self._map(lambda t: t.flip(1)), first=None)
+        return dataclasses.replace(self.map(lambda t: t.flip(1)), first=None)
 
     def to(self, device: torch.device | str) -> Coords:
-        return self._map(lambda t: t.to(device))
+        return self.map(lambda t: t.to(device))
 
     def flat(self) -> dict[str, Tensor]:
         """As tensors alone, for a checkpoint; `filled` gives them back."""
@@ -140,7 +150,8 @@ class Coords:
         doc, tag = tensors.get("doc"), tensors.get("tag")
         return cls(tensors["pos"], doc, tag, first=first if contiguous else None, padded=bool(padded))
 
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Coords:
+    def map(self, change: Callable[[Tensor], Tensor]) -> Coords:
+        """The same change to each of the tensors; what is known of them is for the caller to say."""
         doc = None if self.doc is None else change(self.doc)
         tag = None if self.tag is None else change(self.tag)
         return dataclasses.replace(self, pos=change(self.pos), doc=doc, tag=tag)

@@ -6,6 +6,14 @@
     1 1 1 .                     . 1 1 1                    . 1 1 .
     1 1 1 1                     . . 1 1                    . . 1 1
 
+    Causal() & Strided(2)       Causal() & Fixed(2)        Window(1, dilation=2)
+    1 . . . . .                 1 . . . . .                1 . 1 . . .
+    1 1 . . . .                 1 1 . . . .                . 1 . 1 . .
+    1 1 1 . . .                 . 1 1 . . .                1 . 1 . 1 .
+    . 1 1 1 . .                 . 1 1 1 . .                . 1 . 1 . 1
+    1 . 1 1 1 .                 . 1 . 1 1 .                . . 1 . 1 .
+    . 1 . 1 1 1                 . 1 . 1 1 1                . . . 1 . 1
+
 Padding is never seen and documents never see one another: `visible` adds both to every rule. Because rules read positions
 and not columns, they are right with caches, left padding, packing and memories of earlier segments alike.
 """
@@ -15,6 +23,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from regard.errors import SpecError
 from regard.nn.coords import Coords
 from regard.registry import Table
 from regard.spec import Count, Spec, spec
@@ -56,12 +65,46 @@ class Causal(Rule):
 
 @spec
 class Window(Rule):
-    """A query sees keys at most `reach` places away, on both sides."""
+    """A query sees `reach` keys on either side of it, each `dilation` places from the next."""
 
     reach: Count
+    dilation: Count = 1
 
     def allows(self, q: Coords, k: Coords) -> Tensor | None:
-        return (q.pos.unsqueeze(2) - k.pos.unsqueeze(1)).abs() <= self.reach
+        away = q.pos.unsqueeze(2) - k.pos.unsqueeze(1)
+        near = away.abs() <= self.reach * self.dilation
+        return near if self.dilation == 1 else near & (away % self.dilation == 0)
+
+
+@spec
+class Strided(Rule):
+    """A query sees keys at most `stride` places away, and every `stride`-th beyond (Child et al. 2019)."""
+
+    stride: Count
+
+    def allows(self, q: Coords, k: Coords) -> Tensor | None:
+        away = q.pos.unsqueeze(2) - k.pos.unsqueeze(1)
+        return (away.abs() <= self.stride) | (away % self.stride == 0)
+
+
+@spec
+class Fixed(Rule):
+    """A query sees its own block of `stride` positions, and the last `summary` positions of every block (same paper)."""
+
+    stride: Count
+    summary: Count = 1
+
+    def __post_init__(self) -> None:
+        if self.summary > self.stride:
+            raise SpecError(f"summary should be at most the stride {self.stride}, got {self.summary}")
+
+    def allows(self, q: Coords, k: Coords) -> Tensor | None:
+        own = q.pos.unsqueeze(2) // self.stride == k.pos.unsqueeze(1) // self.stride
+        return own | self.sums_up(k).unsqueeze(1)
+
+    def sums_up(self, at: Coords) -> Tensor:
+        """The positions that every query sees, (b | 1, n)."""
+        return at.pos % self.stride >= self.stride - self.summary
 
 
 @spec
@@ -102,7 +145,7 @@ class Any(Rule):
         return out
 
 
-RULES.add(Everything, Causal, Window, Tagged, All, Any)
+RULES.add(Everything, Causal, Window, Strided, Fixed, Tagged, All, Any)
 
 
 def visible(rule: Rule, q: Coords, k: Coords) -> Tensor | None:

@@ -44,6 +44,14 @@ class Plan:
     keep: Tensor | None = None
     empty: bool = False
     """Some query may have nothing to see."""
+    _added: dict[torch.dtype, Tensor] = dataclasses.field(default_factory=dict, repr=False)
+
+    def added(self, dtype: torch.dtype) -> Tensor | None:
+        """The mask as numbers to add, made once for all layers; the fused kernel would make one a call and store it."""
+        if self.keep is not None and dtype not in self._added:
+            zeros = torch.zeros(self.keep.shape, dtype=dtype, device=self.keep.device)
+            self._added[dtype] = zeros.masked_fill_(~self.keep, -torch.inf)
+        return self._added.get(dtype)
 
 
 def plan(rule: Rule, q: Coords, k: Coords, needs: Needs) -> Plan:

@@ -8,7 +8,7 @@ from pathlib import Path
 from regard.errors import UnknownName
 from regard.tasks.task import TASKS, Task
 
-HELPERS = {"__init__", "task", "metrics", "advice"}
+HELPERS = {"__init__", "task", "metrics", "advice", "likelihood"}
 
 
 def names() -> list[str]:

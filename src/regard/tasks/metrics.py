@@ -18,9 +18,15 @@ class Metric:
     """A named score of a whole test set."""
 
     kind: str
-    score: Score
+    score: Score | None
+    """None for what the validation loss says already, without any output."""
     higher: bool = True
     signature: Callable[[], str] = lambda: ""
+
+    def of(self, outputs: Sequence[str], references: Sequence[str]) -> float:
+        """The score of outputs; only for a metric that looks at them."""
+        assert self.score is not None
+        return self.score(outputs, references)
 
     def better(self, a: float, b: float) -> bool:
         return a > b if self.higher else a < b
@@ -69,6 +75,8 @@ def _signature(name: str, **options: str) -> str:
 
 
 for metric in (
+    Metric("loss", None, higher=False),
+    Metric("perplexity", None, higher=False),
     Metric("bleu", bleu, signature=lambda: _signature("BLEU")),
     Metric("bleu_tokens", bleu_tokens, signature=lambda: _signature("BLEU", tokenize="none")),
     Metric("chrf", chrf, signature=lambda: _signature("CHRF")),

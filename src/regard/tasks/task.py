@@ -90,6 +90,14 @@ class Task(Protocol):
     def __init__(self, settings: Any, *parts: Any) -> None: ...
 
     @classmethod
+    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+        """The settings that name these files of a command line."""
+
+    @classmethod
+    def gather(cls, settings: Any, files: Sequence[str]) -> Any:
+        """All examples of these files, as they are, to be judged by."""
+
+    @classmethod
     def read(cls, settings: Any, seed: int) -> Raw:
         """Read the corpora; bad data is an error with file and line."""
 

@@ -83,6 +83,15 @@ class Translate:
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
+    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+        named = {"train": [Corpus(paths=tuple(files)).plain()], "valid": []} if files else {}
+        return {**named, "valid": [Corpus(paths=tuple(valid)).plain()]} if valid else named
+
+    @classmethod
+    def gather(cls, settings: TranslateData, files: Sequence[str]) -> list[Pairs]:
+        return [read(Corpus(paths=tuple(files)))]
+
+    @classmethod
     def read(cls, settings: TranslateData, seed: int) -> Raw:
         if settings.generate is not None:
             train, valid = [settings.generate.pairs("train")], [settings.generate.pairs("valid")]

@@ -22,6 +22,7 @@ from regard.data.bucket import Buckets
 from regard.decode import Search
 from regard.errors import CheckpointError, Diverged
 from regard.model.model import Net
+from regard.tasks.likelihood import likelihood
 from regard.tasks.metrics import METRICS
 from regard.tasks.task import Examples, Task
 from regard.training.checkpoint import Checkpoints
@@ -221,22 +222,20 @@ class Trainer:
         self._set_aside(score, metric.higher)
 
     def evaluate(self, search: Search | None = None) -> dict[str, float]:
-        """Loss a token and the task's decoded scores on the validation data."""
+        """Loss a token and the task's scores on the validation data, decoding it only if a score asks for outputs."""
         self.net.eval()
-        examples, total, tokens = self.data.valid, 0.0, 0
-        with torch.no_grad(), self.precision():
-            for indices in Buckets(examples.lengths, tokens=self.train.tokens, seed=0).epoch(0):
-                batch = self.task.batch(examples, indices).to(self.net.device)
-                loss = self.task.loss(self.net, batch, 0.0)
-                total, tokens = total + float(loss.plain), tokens + loss.tokens
-        scores = {"loss": total / tokens, "perplexity": math.exp(min(total / tokens, 700.0))}
-        outputs, references = [], []
+        with self.precision():
+            scores = likelihood(self.task, self.net, self.data.valid, tokens=self.train.tokens)
+        decoded = {name: score for name in self.task.metrics if (score := METRICS[name].score) is not None}
+        if not decoded:
+            return scores
+        outputs, references = list[str](), list[str]()
         for trial in self.data.trials:
             found = self.task.run([self.net], trial.inputs, search or Search(beam=1), **trial.options)
             outputs += [each[0].text if each else "" for each in found]
             references += trial.references
         self.outputs = outputs
-        return scores | {name: METRICS[name].score(outputs, references) for name in self.task.metrics}
+        return scores | {name: score(outputs, references) for name, score in decoded.items()}
 
     @contextmanager
     def judged_weights(self) -> Iterator[None]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from regard.data.sources import Corpus
 from regard.errors import CheckpointError, Interrupted, SpecError, UnknownName
 from regard.folder import Folder, read_folder, write_folder
 from regard.machine import keep_large_blocks, machine, precision
@@ -264,11 +263,8 @@ def model_folder(path: str | Path) -> Folder:
 def _asked(order: Order, start: Folder | None) -> dict[str, Any]:
     """The recipe with the command line's files and settings laid over it."""
     asked = read_recipe(order.recipe) if isinstance(order.recipe, str) else merged(order.recipe)
-    if order.data:
-        corpora = [Corpus(paths=tuple(order.data)).plain()]
-        asked = merged(asked, {"data": {"train": corpora, "valid": []}})
-    if order.valid:
-        asked = merged(asked, {"data": {"valid": [Corpus(paths=tuple(order.valid)).plain()]}})
+    if order.data or order.valid:
+        asked = merged(asked, {"data": find(str(asked.get("task"))).given(order.data, order.valid)})
     if start is not None:
         asked = {**merged(asked, {"data": _vocabulary_settings(start)}), "model": {"spec": config_of(start)["model"]}}
     for path, value in order.set.items():

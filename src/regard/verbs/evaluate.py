@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import regard
-from regard.data.sources import Corpus, read
 from regard.errors import SpecError
 from regard.report.table import Table
+from regard.tasks.likelihood import likelihood
 from regard.tasks.metrics import METRICS, Metric
 from regard.verbs.run import language_tag, too_long
 
@@ -39,26 +39,41 @@ def evaluate_models(
         if not Path(path).exists():
             raise SpecError(f"there is no file or model folder {path}")
     asked = [METRICS[name] for name in metrics]
-    pairs = read(Corpus(paths=tuple(files)))
     models = [regard.load(path, device=device) for path in paths]
-    chosen = asked or [METRICS[name] for name in models[0].task.metrics]
+    task = models[0].task
+    raw = task.gather(task.settings, files)
+    chosen = asked or [METRICS[name] for name in task.metrics]
+    plain, decoded = ([m for m in chosen if (m.score is None) is wanted] for wanted in (True, False))
+    found: dict[str, Any] = {"data": " + ".join(Path(path).name for path in files), "models": []}
+    references = [text for trial in task.trials(raw) for text in trial.references]
     outputs = []
     for path, model in zip(paths, models, strict=True):
-        if cut := too_long(model, pairs.source, tag=to is not None):
+        told = likelihood(model.task, model.net, model.task.encode(raw)) if plain else {}
+        scores = {metric.kind: told[metric.kind] for metric in plain}
+        if decoded:
+            outputs.append(_outputs(path, model, raw, beam=beam, to=to))
+            scores |= {metric.kind: metric.of(outputs[-1], references) for metric in decoded}
+        found["models"].append({"model": path, "scores": scores})
+    if decoded:
+        found["pairs"] = len(references)
+    found["signatures"] = {metric.kind: metric.signature() for metric in chosen if metric.signature()}
+    if len(outputs) == 2:
+        one, other = outputs
+        found["difference"] = {m.kind: bootstrap(m, one, other, references, samples=samples) for m in decoded}
+    return found
+
+
+def _outputs(path: str, model: regard.Model, raw: Any, *, beam: int | None, to: str | None) -> list[str]:
+    """What the model makes of every input."""
+    out: list[str] = []
+    for trial in model.task.trials(raw):
+        if cut := too_long(model, trial.inputs, tag=to is not None):
             print(
                 f"regard: {path} reads only the beginning of {len(cut):,} sources, which are too long", file=sys.stderr
             )
         options: dict[str, Any] = {} if beam is None else {"beam": beam}
-        outputs.append(model.run(pairs.source, **options, **({} if to is None else {"tag": language_tag(model, to)})))
-    found: dict[str, Any] = {"data": pairs.name, "pairs": len(pairs), "models": []}
-    for path, lines in zip(paths, outputs, strict=True):
-        scores = {metric.kind: metric.score(lines, pairs.target) for metric in chosen}
-        found["models"].append({"model": path, "scores": scores})
-    found["signatures"] = {metric.kind: metric.signature() for metric in chosen if metric.signature()}
-    if len(paths) == 2:
-        one, other = outputs
-        found["difference"] = {m.kind: bootstrap(m, one, other, pairs.target, samples=samples) for m in chosen}
-    return found
+        out += model.run(trial.inputs, **options, **({} if to is None else {"tag": language_tag(model, to)}))
+    return out
 
 
 def bootstrap(
@@ -88,7 +103,7 @@ def _scorer(metric: Metric, outputs: Sequence[str], references: Sequence[str]) -
     """The score of any selection of lines. Where a score is made of counts, these are taken once a line and summed."""
     found = _counted(metric.kind, list(outputs), list(references))
     if found is None:
-        return lambda pick: metric.score([outputs[i] for i in pick], [references[i] for i in pick])
+        return lambda pick: metric.of([outputs[i] for i in pick], [references[i] for i in pick])
     counts, score = found
     return lambda pick: score(counts[pick].sum(0).tolist())
 
@@ -117,9 +132,11 @@ def _counted(
 def told(found: dict[str, Any]) -> str:
     """The same for people."""
     names = list(found["models"][0]["scores"])
-    rows = [(m["model"], *(round(m["scores"][n], 2) for n in names)) for m in found["models"]]
+    rows = [
+        (m["model"], *(round(m["scores"][n], 2 if METRICS[n].score else 4) for n in names)) for m in found["models"]
+    ]
     table = Table(("model", *names), tuple(rows)).markdown().rstrip()
-    lines = [table, "", f"{found['pairs']:,} pairs of {found['data']}"]
+    lines = [table, "", f"{found['pairs']:,} pairs of {found['data']}" if "pairs" in found else f"on {found['data']}"]
     lines += [f"{name}: {signature}" for name, signature in found["signatures"].items()]
     for name, gap in found.get("difference", {}).items():
         lines.append(

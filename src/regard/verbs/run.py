@@ -35,22 +35,20 @@ def text_lines(texts: Sequence[str]) -> Iterator[str]:
 
 
 def search_options(
-    search: Search, *, sample: bool, searching: Mapping[str, Any], drawing: Mapping[str, Any], as_json: bool
+    search: Search, *, sample: bool | None, searching: Mapping[str, Any], drawing: Mapping[str, Any], as_json: bool
 ) -> dict[str, Any]:
     """The options that were given, of a model that otherwise searches like `search`; one without effect is refused."""
-    drawn = sample or search.sample
+    drawn = search.sample if sample is None else sample
     idle = [f"--{name.replace('_', '-')}" for name, v in (searching if drawn else drawing).items() if v is not None]
-    if idle and drawn:
-        raise SpecError(f"{', '.join(idle)} would do nothing: tokens are drawn (--sample), there is no search")
     if idle:
-        raise SpecError(f"{', '.join(idle)} would do nothing without --sample")
+        raise SpecError(f"{', '.join(idle)} would do nothing without --{'no-' if drawn else ''}sample")
     options = {name: value for name, value in {**searching, **drawing}.items() if value is not None}
     wanted = options.get("n_best", 1)
     if wanted > 1 and not as_json:
         raise SpecError(f"--n-best {wanted} needs --json: a line of plain output holds one")
     if wanted > 1 and searching["beam"] is None:
         options["beam"] = max(search.beam, wanted)
-    return {**options, "n_best": wanted, **({"sample": True} if sample else {})}
+    return {**options, "n_best": wanted, "sample": drawn}
 
 
 def run_lines(

@@ -37,7 +37,7 @@ from regard.nn.state import State, fixed, moving
 from regard.registry import kind_of
 from regard.spec import Count, spec
 
-CHUNK = 64
+CHUNK = 128
 """How many causal queries go together: longer chunks cost more pairs, shorter ones more steps."""
 
 
@@ -154,14 +154,14 @@ class FavorMixer(Mixer):
         else:
             reason += "; keys are not remembered, so there are no weights to look at"
         ctx.tape.plan(self.site.path, reason)
-        doc = _filled(ctx.at, before.doc)
         out = []
         with torch.autocast(q.device.type, enabled=False):
-            for i in range(0, n, CHUNK):
-                here = slice(i, i + CHUNK)
-                y, before = chunk(q[:, :, here], k[:, :, here], size[:, :, here], v[:, :, here], doc[:, here], before)
+            doc = _filled(ctx.at, before.doc).unsqueeze(1)
+            parts = (torch.split(t, CHUNK, 2) for t in (q, k, size, v, doc))
+            for q_part, k_part, size_part, v_part, doc_part in zip(*parts, strict=True):
+                y, before = chunk(q_part, k_part, size_part, v_part, doc_part.squeeze(1), before)
                 out.append(y)
-        return torch.cat(out, 2) if len(out) != 1 else out[0], None if state is None else before
+        return torch.cat(out, 2), None if state is None else before
 
     def _turn(self, x: Tensor, ctx: Context) -> Tensor:
         position = None if self.cross else self.position or ctx.position

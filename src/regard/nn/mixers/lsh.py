@@ -121,43 +121,104 @@ class LshMixer(Mixer):
             q = position.turn(q, ctx.once((position, "table", ctx.at), lambda: position.table(ctx.at)))
         chunk = min(self.chunk, n)
         room = (0, 0, 0, -n % chunk)
-        at = F.pad(ctx.at.pos, room[2:], value=PAD).unsqueeze(1)
-        bucket = F.pad(bucket, room[2:]).masked_fill(at.unsqueeze(2) < 0, math.prod(self.hashes))
-        out = self._attend(F.pad(q, room), F.pad(v, room), at, bucket, chunk, ctx)
+        pos = F.pad(ctx.at.pos, room[2:], value=PAD).unsqueeze(1).expand(*q.shape[:2], -1)
+        bucket = F.pad(bucket, room[2:]).masked_fill(pos.unsqueeze(2) < 0, math.prod(self.hashes))
+        out = self._attend(F.pad(q, room), F.pad(v, room), pos, Sorted(bucket, chunk, math.prod(self.hashes) + 1), ctx)
         return self.out(merge_heads(out[:, :, :n])), None
 
     def _hash(self, q: Tensor) -> Tensor:
         """The bucket of every token in every round, (b, h, rounds, n)."""
         z = torch.einsum("bhne,hers->bhrns", q, self.rotations.to(q.dtype))
         bucket, scale = torch.zeros(z.shape[:-1], dtype=torch.int32, device=q.device), 1
-        for count, part in zip(self.hashes, z.split([count // 2 for count in self.hashes], -1), strict=True):
+        for count, part in zip(self.hashes, torch.split(z, [count // 2 for count in self.hashes], -1), strict=True):
             if count > 1:
                 bucket += scale * torch.cat([part, -part], -1).argmax(-1).int()
                 scale *= count
         return bucket
 
-    def _attend(self, q: Tensor, v: Tensor, at: Tensor, bucket: Tensor, chunk: int, ctx: Context) -> Tensor:
-        """Sort, look within chunks, sort back, and join the rounds. Here n is a multiple of the chunk."""
-        b, h, n, e = q.shape
-        order = bucket.argsort(-1, stable=True)
-        chunks = n // chunk
-
-        def arrange(t: Tensor) -> Tensor:
-            """(b, h, n, …) in the order of every round, in chunks: (b, h, rounds · chunks, chunk, …)."""
-            index = order.flatten(2)
-            index = index if t.dim() == 3 else index.unsqueeze(-1).expand(-1, -1, -1, t.shape[3])
-            return t.gather(2, index).view(b, h, -1, chunk, *t.shape[3:])
-
-        def back(t: Tensor) -> Tensor:
-            """With the chunk before in front of each; one chunk alone has nothing before it."""
-            return t if chunks == 1 else torch.cat([t.roll(1, 2), t], 3)
-
-        who, place = order.view(b, h, -1, chunk), arrange(at.expand(b, h, n))
-        keep = (back(place) >= 0).unsqueeze(-2)
+    def _attend(self, q: Tensor, v: Tensor, pos: Tensor, by: Sorted, ctx: Context) -> Tensor:
+        """Look within chunks, sort back, and join the rounds; (b, h, n, e)."""
+        there, at = pos >= 0, by.arrange(pos)
+        keep = by.look(at).unsqueeze(-2) >= 0
         if self.site.causal:
-            keep = keep & (place.unsqueeze(-1) >= back(place).unsqueeze(-2))
-        met = None if self.loose else self._met(bucket, order, chunk, arrange, back)
-        if met is not None:
-            own, often = met
-            keep = keep & own
-        ...
+            keep = keep & (at.unsqueeze(-1) >= by.look(at).unsqueeze(-2))
+        sq, who = by.arrange(q), by.cut(by.order.flatten(2))
+        k = sq * (sq.square().mean(-1, keepdim=True) + 1e-6).rsqrt() / math.sqrt(self.head_width)
+        scores = sq @ by.look(k).mT
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = scores.masked_fill(who.unsqueeze(-1) == by.look(who).unsqueeze(-2), ITSELF)
+        if not self.loose:
+            keep = keep & by.met()
+            scores = scores - by.often().to(scores.dtype).log() if self.rounds > 1 else scores
+        scores = scores.masked_fill(~keep, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1)
+        mixed = drop(weights, self.dropout if self.training else 0.0)
+        y = by.restore(mixed.to(v.dtype) @ by.look(by.arrange(v)))
+        share = there[:, :, None, :, None].to(scores.dtype)
+        if self.rounds > 1:
+            share = share * by.restore(scores.logsumexp(-1, keepdim=True)).softmax(2)
+        ctx.tape.plan(self.site.path, f"hashed: {self.rounds} rounds, chunks of {by.chunk}")
+        if ctx.tape.wants(f"{self.site.path}.weights"):
+            self._show(weights * by.cut(share.squeeze(-1).gather(-1, by.order).flatten(2)).unsqueeze(-1), who, by, ctx)
+        return (y * share.to(y.dtype)).sum(2)
+
+    def _show(self, weights: Tensor, who: Tensor, by: Sorted, ctx: Context) -> None:
+        """The weights of all rounds, laid out over the tokens, in the rows somebody looks at."""
+        n, total, tape = ctx.at.n, by.order.shape[-1], ctx.tape
+        rows = torch.arange(n) if tape.rows is None else torch.arange(n)[list(tape.rows)]
+        slot = torch.full((total,), len(rows)).index_put((rows,), torch.arange(len(rows))).to(who.device)
+        index = slot[who].unsqueeze(-1) * total + by.look(who).unsqueeze(-2)
+        flat = weights.new_zeros(*who.shape[:2], (len(rows) + 1) * total)
+        dense = flat.scatter_add(2, index.flatten(2), weights.flatten(2)).view(*who.shape[:2], -1, total)[:, :, :-1, :n]
+        dense = dense if tape.heads is None else dense[:, list(tape.heads)]
+        tape.keep(f"{self.site.path}.weights", dense, chosen=True)
+
+    def flops(self, n: int, m: int) -> float:
+        """Each round hashes a token, and compares it with two chunks."""
+        seen = n if n <= self.chunk else 2 * self.chunk
+        each = self.heads * self.head_width * (sum(self.hashes) // 2 * 2.0 + 4.0 * seen)
+        return super().flops(n, m) + self.rounds * each
+
+
+class Sorted:
+    """Tokens in the order of their buckets, round after round, cut into chunks."""
+
+    def __init__(self, bucket: Tensor, chunk: int, buckets: int) -> None:
+        rounds, n = bucket.shape[2:]
+        self.rounds, self.chunk, self.alone = rounds, chunk, n == chunk
+        self.order = bucket.argsort(dim=-1, stable=True)  # (b, h, rounds, n)
+        self.back = self.order.argsort(-1)
+        # One number for round, bucket and chunk: a token looks at those whose number is its own or one less.
+        which = buckets * torch.arange(rounds, device=bucket.device).unsqueeze(1) + bucket
+        code = which * (n // chunk + 1) + self.back // chunk
+        self.code = code.int() if rounds * buckets * (n // chunk + 1) < 2**31 else code
+
+    def cut(self, t: Tensor) -> Tensor:
+        """(b, h, rounds · n, …) to (b, h, rounds · chunks, chunk, …)."""
+        return t.reshape(*t.shape[:2], -1, self.chunk, *t.shape[3:])
+
+    def arrange(self, t: Tensor) -> Tensor:
+        """(b, h, n, …) sorted, round after round, and cut."""
+        index = self.order.flatten(2)
+        return self.cut(t.gather(2, index if t.dim() == 3 else index.unsqueeze(-1).expand(-1, -1, -1, t.shape[3])))
+
+    def look(self, t: Tensor) -> Tensor:
+        """What each chunk looks at: the chunk before, and itself. One chunk alone has nothing before it."""
+        return t if self.alone else torch.cat([t.roll(1, 2), t], 3)
+
+    def restore(self, t: Tensor) -> Tensor:
+        """(b, h, rounds · chunks, chunk, x) in the order of the text: (b, h, rounds, n, x)."""
+        b, h, rounds, n = self.back.shape
+        return t.reshape(b, h, rounds, n, -1).gather(3, self.back.unsqueeze(-1).expand(-1, -1, -1, -1, t.shape[-1]))
+
+    def met(self) -> Tensor:
+        """Who meets whom, (b, h, rounds · chunks, chunk, seen)."""
+        return self._pairs(self.cut(self.code.gather(-1, self.order).flatten(2)))
+
+    def often(self) -> Tensor:
+        """In how many of the rounds, at least one."""
+        times = sum(self._pairs(self.arrange(self.code[:, :, r])).to(torch.int16) for r in range(self.rounds))
+        return torch.as_tensor(times).clamp(min=1)
+
+    def _pairs(self, code: Tensor) -> Tensor:
+        return (code.unsqueeze(-1) - self.look(code).unsqueeze(-2)) >> 1 == 0

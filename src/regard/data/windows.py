@@ -1,0 +1,55 @@
+"""Windows on long texts: every example is so many tokens in a row, and what follows each of them.
+
+    text      t h e _ c a t _ s a t          context 4, stride 4        given   t h e _    wanted   h e _ c
+    windows   └─────┘ └─────┘ └───┘                                             c a t _             a t _ s
+                                                                                s a                 a t
+
+With a stride below the context windows overlap: every token is then seen after beginnings of different lengths.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.ragged import Ragged
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """Windows of `context` tokens on texts given as token ids; none reaches over the end of its text."""
+
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    groups: None = None
+    shares: None = None
+    left_out: int = 0
+
+    @classmethod
+    def of(cls, texts: Ragged, *, context: int, stride: int) -> Windows:
+        """A window every `stride` tokens, as long as something follows its first token."""
+        starts, lengths, begin = [], [], 0
+        for end in texts.ends.tolist():
+            first = np.arange(begin, max(end - 1, begin), stride, dtype=np.int64)
+            if stride < context and len(first) > 1:  # a tail shorter than the context is inside the window before it
+                first = first[: max(1, int(np.searchsorted(first, end - context, side="left")) + 1)]
+            starts.append(first)
+            lengths.append(np.minimum(context, end - 1 - first))
+            begin = end
+        return cls(texts.ids, np.concatenate(starts), np.concatenate(lengths))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def text_fingerprint(texts: Sequence[str]) -> str:
+    """SHA-256 of texts in their order."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(f"{len(text)}\n".encode() + text.encode())
+    return digest.hexdigest()

@@ -1,0 +1,198 @@
+"""Block-sparse attention: neighbours, both ends and a few blocks drawn at random (BigBird, Zaheer et al. 2020, §2), for
+encoders. Queries go by blocks, and so do the keys they see:
+
+    block  0  1  2  3  4  5  6  7
+        0  ■  ■  ■  ■  ■  ■  ■  ■      the first and the last block see all and are seen by all
+        1  ■  ■  ■  .  .  ◦  .  ■      every other sees its two neighbours and itself,
+        2  ■  ■  ■  ■  .  .  ◦  ■      and `random` more (◦), other ones for each head and each layer
+        3  ■  .  ■  ■  ■  ◦  .  ■
+        …
+
+A row's blocks are counted by its own length, so batches and padding change nothing; where a row has no more blocks to draw,
+all of it is seen: short rows get full attention.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from regard.nn.attend import attend
+from regard.nn.context import Context
+from regard.nn.coords import PAD, Coords
+from regard.nn.mask import Everything
+from regard.nn.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
+from regard.nn.mixers.full import Full, FullMixer
+from regard.nn.norm import NormSpec
+from regard.nn.plan import Needs, Plan, plan
+from regard.nn.position import PositionSpec
+from regard.nn.shape import merge_heads, sizes, split_heads
+from regard.nn.state import State
+from regard.nn.tiles import Chosen, blanked, side_by_side
+from regard.registry import kind_of
+from regard.spec import Count, Share, spec
+
+BITS = 31
+"""A draw is a whole number below 2^31: as a share of so many blocks it picks one of them."""
+
+
+@spec
+class BigBird(MixerSpec):
+    """Softmax attention over a window of three blocks, the first and the last block, and `random` others."""
+
+    kind = "bigbird"
+
+    heads: Count
+    block: Count = 64
+    random: Annotated[int, Field(ge=0)] = 3
+    seed: int = 0
+    kv_heads: Count | None = None
+    head_width: Count | None = None
+    scale: float | None = None
+    bias: bool = True
+    dropout: Share = 0.0
+    position: PositionSpec | None = None
+    qk_norm: NormSpec | None = None
+    can = Can(
+        causal=False, cross=False, stream=False, rewind=False, packed=False, positions=frozenset[Act]({"turn"})
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        self.full()
+
+    def build(self, site: Site) -> BigBirdMixer:
+        return BigBirdMixer(self, site)
+
+    def head_shape(self, width: int) -> tuple[int, int]:
+        return self.full().head_shape(width)
+
+    def full(self) -> Full:
+        """The same maps, all seen by all."""
+        shared = {f.name for f in dataclasses.fields(self)} & {f.name for f in dataclasses.fields(Full)}
+        return Full(**{name: getattr(self, name) for name in shared})
+
+
+class BigBirdMixer(FullMixer):
+    def __init__(self, spec: BigBird, site: Site) -> None:
+        if spec.position is not None:
+            check_positions(spec, site, spec.position.acts, kind_of(type(spec.position)))
+        super().__init__(spec.full(), site)
+        self.block, self.random, self.seed = spec.block, spec.random, spec.seed
+        self.draws: Tensor
+        self.register_buffer("draws", self._drawn(-(-site.length // spec.block)), persistent=False)
+
+    def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
+        sizes(x, "b n d", d=self.site.width)
+        if ctx.tape.wants(f"{self.site.path}.weights"):
+            return self.out(self._looked_at(x, ctx)), state
+        return self.out(side_by_side(ctx, self._mix, x)), state
+
+    def _mix(self, ctx: Context, x: Tensor) -> Tensor:
+        at, count = ctx.at, -(-ctx.at.n // self.block)
+        q, k, v = self._maps(x, ctx)
+        if count <= self.random + 4:
+            out, _ = self._attend(q, k, v, ctx, at, None)
+            ctx.tape.plan(self.site.path, "full: so short that all would be seen")
+            return blanked(merge_heads(out), at)
+        blocks = self._blocks(at)
+        out = self._over(q, k, v, at, self.table(blocks, count))
+        column = torch.arange(at.n, device=x.device) // self.block
+        ends = Chosen.of((column == 0) | (column == blocks.unsqueeze(1) - 1), at)
+        if ends is not None:
+            far, _ = self._run(ends.take(q), k, v, plan(Everything(), ends.at, at, self._needs(q)))
+            out = ends.put(far, out)
+        ctx.tape.plan(self.site.path, f"blocks of {self.block}: {5 + self.random} of {count} for each")
+        return blanked(merge_heads(out), at)
+
+    def _over(self, q: Tensor, k: Tensor, v: Tensor, at: Coords, table: Tensor) -> Tensor:
+        """Each block of queries over the blocks of keys its row of the table names."""
+        (b, h, n, e), (rows, _, count, slots), groups = q.shape, table.shape, k.shape[1]
+        room, size = count * self.block - n, self.block
+        head = torch.arange(h, device=q.device).view(-1, 1, 1) * groups // h
+        row = torch.arange(b, device=q.device).view(-1, 1, 1, 1)
+        index = ((row * groups + head) * count + table.clamp(min=0)).flatten()
+        q = F.pad(q, (0, 0, 0, room)).reshape(b * h * count, 1, size, e)
+        k, v = (
+            F.pad(t, (0, 0, 0, room)).reshape(b * groups * count, size * e).index_select(0, index)
+            .view(b * h * count, 1, slots * size, e) for t in (k, v)
+        )  # fmt: skip
+        pos = F.pad(at.pos, (0, room), value=PAD).view(rows, 1, count, size)
+        seen = torch.take_along_dim(pos, table.clamp(min=0).view(rows, h, -1, 1), 2)
+        seen = seen.where(table.view(rows, h, -1, 1) >= 0, PAD).view(rows, h, count, -1)
+        there = Coords(seen.expand(b, -1, -1, -1).reshape(b * h * count, -1), padded=True)
+        out, _ = self._run(q, k, v, plan(Everything(), Coords.span(size), there, self._needs(q)))
+        return out.view(b, h, -1, e)[:, :, :n]
+
+    def table(self, blocks: Tensor, count: int) -> Tensor:
+        """The blocks that each of `count` blocks sees, (b | 1, h, count, 5 + random), −1 for none, where rows have so many.
+
+        A draw takes one of the blocks that are left: those before it that are seen already make its number higher.
+        """
+        if count > self.draws.shape[1]:
+            self.draws = self._drawn(2 * count).to(self.draws.device)
+        block, total = torch.arange(count, device=blocks.device), blocks.view(-1, 1, 1)
+        ends = [torch.zeros_like(total), (total - 1).where(total > 1, -1)]
+        window = [near.where((near > 0) & (near < total - 1), -1) for near in (block - 1, block, block + 1)]
+        left = (total - 2).clamp(min=0) - sum((near >= 0).long() for near in window)
+        drawn: list[Tensor] = []
+        for i in range(self.random):
+            number = self.draws[None, :, :count, i] * (left - i).clamp(min=0) >> BITS
+            for taken in torch.stack(drawn, -1).sort(-1).values.unbind(-1) if drawn else ():
+                number = number + (number >= taken)
+            drawn.append(number)
+        others = []
+        for i, number in enumerate(drawn):
+            number = number + 1
+            for near in window:
+                number = number + ((near >= 0) & (number >= near))
+            others.append(number.where(left > i, -1))
+        shape = blocks.shape[0], self.heads, count
+        return torch.stack([slot.expand(shape) for slot in (*ends, *window, *others)], -1)
+
+    def _drawn(self, count: int) -> Tensor:
+        """Draws for so many blocks, (h, count, random); those for fewer are the first of them."""
+        chance = torch.Generator().manual_seed(self.seed * 10007 + self.site.layer)
+        return torch.randint(1 << BITS, (count, self.heads, self.random), generator=chance).transpose(0, 1)
+
+    def _looked_at(self, x: Tensor, ctx: Context) -> Tensor:
+        """The same under a mask of tokens, for their weights."""
+        at, name = ctx.at, f"{self.site.path}.weights"
+        blocks, count = self._blocks(at), -(-at.n // self.block)
+        table = self.table(blocks, count)
+        seen = torch.zeros(*table.shape[:3], count + 1, dtype=torch.bool, device=x.device)
+        seen = seen.scatter(3, table.remainder(count + 1), True)[..., :count]  # −1 is one place after the last
+        block = torch.arange(count, device=x.device)
+        seen |= ((block == 0) | (block == blocks.unsqueeze(1) - 1))[:, None, :, None]
+        mine = (at.kept.cumsum(1) - 1).clamp(min=0) // self.block
+        row, head = torch.arange(table.shape[0], device=x.device), torch.arange(self.heads, device=x.device)
+        keep = seen[row.view(-1, 1, 1, 1), head.view(-1, 1, 1), mine[:, None, :, None], mine[:, None, None, :]]
+        how = Plan(False, "plain: somebody looks at the weights", keep=keep & at.kept[:, None, None, :], empty=True)
+        out, weights = self._run(*self._maps(x, ctx), how)
+        assert weights is not None
+        ctx.tape.keep(name, weights)
+        ctx.tape.plan(self.site.path, how.reason)
+        return blanked(merge_heads(out), at)
+
+    def _maps(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
+        position = self.position or ctx.position
+        q, k = (self._turn(t, ctx, ctx.at, position) for t in (self._query(x), self._key(x)))
+        return q, k, split_heads(self.v(x), self.kv_heads)
+
+    def _blocks(self, at: Coords) -> Tensor:
+        """How many blocks each row has, (b | 1)."""
+        return -(-at.kept.sum(1) // self.block)
+
+    def _needs(self, q: Tensor) -> Needs:
+        return Needs(dropout=self.training and self.dropout > 0, dtype=q.dtype)
+
+    def _run(self, q: Tensor, k: Tensor, v: Tensor, how: Plan) -> tuple[Tensor, Tensor | None]:
+        return attend(q, k, v, how, scale=self.scale, dropout=self.dropout if self.training else 0.0)
+
+    def flops(self, n: int, m: int) -> float:
+        seen = min((5 + self.random) * self.block, n)
+        return Mixer.flops(self, n, m) + 4.0 * seen * self.heads * self.head_width

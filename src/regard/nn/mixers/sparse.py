@@ -1,0 +1,208 @@
+"""Attention over n·√n pairs: the neighbourhood, and a sample of what lies beyond (Sparse Transformer, Child et al. 2019,
+§4.2). With `stride` near √n, every token reaches every other in two steps.
+
+    Strided(3), causal                          Fixed(3), causal
+    ■ . . . . . . .    the last `stride`        ■ . . . . . . .    its own block of `stride` positions
+    ■ ■ . . . . . .    and every stride-th      ■ ■ . . . . . .    and the last ones of every block before,
+    ■ ■ ■ . . . . .    before                   ■ ■ ■ . . . . .    which sum it up
+    ■ ■ ■ ■ . . . .                             . . ■ ■ . . . .
+    . ■ ■ ■ ■ . . .                             . . ■ ■ ■ . . .
+    . . ■ ■ ■ ■ . .                             . . ■ ■ ■ ■ . .
+    ■ . . ■ ■ ■ ■ .                             . . ■ . . ■ ■ .
+    . ■ . . ■ ■ ■ ■                             . . ■ . . ■ ■ ■
+
+One softmax runs over both parts (the paper's merged head). In an encoder both patterns look ahead as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from regard.errors import SpecError
+from regard.nn.attend import grouped
+from regard.nn.context import Context
+from regard.nn.coords import PAD, Coords
+from regard.nn.dropout import dropout
+from regard.nn.mask import Causal, Everything, Fixed, Rule, Strided, Window, visible
+from regard.nn.mixer import Can, Mixer, MixerSpec, Site
+from regard.nn.mixers.full import Full, FullMixer
+from regard.nn.norm import NormSpec
+from regard.nn.position import Position, PositionSpec, distance
+from regard.nn.shape import merge_heads, sizes, split_heads
+from regard.nn.state import KeyValues, State
+from regard.nn.tiles import Beside, Chosen, Lanes, blanked, neighbours, side_by_side
+from regard.registry import kind_of
+from regard.spec import Count, Share, spec
+
+Places = tuple[Coords, Coords, Tensor | None]
+"""Where queries and keys stand, and which of them see one another."""
+
+
+@spec
+class Sparse(MixerSpec):
+    """Softmax attention over a strided or a fixed pattern of positions."""
+
+    heads: Count
+    pattern: Rule
+    kv_heads: Count | None = None
+    head_width: Count | None = None
+    scale: float | None = None
+    bias: bool = True
+    dropout: Share = 0.0
+    position: PositionSpec | None = None
+    qk_norm: NormSpec | None = None
+    can = Can(cross=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pattern, Strided | Fixed):
+            raise SpecError(f"pattern should be 'strided' or 'fixed', got {kind_of(type(self.pattern))!r}")
+        self.twin()
+
+    def build(self, site: Site) -> SparseMixer:
+        return SparseMixer(self, site)
+
+    def head_shape(self, width: int) -> tuple[int, int]:
+        return self.twin().head_shape(width)
+
+    def twin(self) -> Full:
+        shared = {f.name for f in dataclasses.fields(self)} & {f.name for f in dataclasses.fields(Full)}
+        return Full(mask=self.pattern, **{name: getattr(self, name) for name in shared})
+
+
+class SparseMixer(FullMixer):
+    def __init__(self, spec: Sparse, site: Site) -> None:
+        super().__init__(spec.twin(), site)
+        assert isinstance(spec.pattern, Strided | Fixed)
+        self.pattern, self.stride, self.causal = spec.pattern, spec.pattern.stride, site.causal
+
+    def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
+        _, n, _ = sizes(x, "b n d", d=self.site.width)
+        position, at, before = self.position or ctx.position, ctx.at, 0
+        q, k, v = self._query(x), self._key(x), split_heads(self.v(x), self.kv_heads)
+        q, k = (self._turn(t, ctx, at, position) for t in (q, k))
+        if state is not None:
+            assert isinstance(state, KeyValues)
+            at, before = ctx.remembered(state.at), state.at.n
+            k, v = state.add(k, v, at)
+        if (n <= self.stride and not before) or ctx.tape.wants(f"{self.site.path}.weights"):
+            out, _ = self._attend(q, k, v, ctx, at, position)
+        elif before:
+            out = self._later(q, k, v, ctx, at, position)
+        else:
+            out = side_by_side(ctx, self._strided if isinstance(self.pattern, Strided) else self._fixed, q, k, v)
+        return self.out(blanked(merge_heads(out), ctx.at)), state
+
+    def _later(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None) -> Tensor:
+        """Tokens that follow remembered ones: over the columns that any of them sees."""
+
+        def seen() -> tuple[Tensor, Coords]:
+            keep = visible(self.rule, ctx.at, at)
+            assert keep is not None
+            columns = keep.any(1).any(0).nonzero().squeeze(1)
+            return columns, at.part(columns)
+
+        columns, there = ctx.once(("seen", self.rule, at), seen)
+        return self._attend(q, k.index_select(2, columns), v.index_select(2, columns), ctx, there, position)[0]
+
+    def _fixed(self, ctx: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Tile by tile, a tile as long as a block; what sums up blocks stands beside."""
+        at, tape, position, pattern = ctx.at, ctx.tape.muted(), self.position or ctx.position, self.pattern
+        assert isinstance(pattern, Fixed)
+        apart = at.first is not None and at.first % self.stride == 0 and not at.packed  # tiles are blocks
+        reach = 0 if apart else self.stride - 1
+
+        def look(q: Tensor, k: Tensor, v: Tensor, here: Coords, there: Coords) -> Tensor:
+            return self._attend(q, k, v, replace(ctx, at=here, tape=tape), there, position)[0]
+
+        def sums_up() -> tuple[Chosen, Coords, list[int]] | None:
+            those = Chosen.of(pattern.sums_up(at), at)
+            return None if those is None else (those, at.hide(those.those), those.those.cumsum(1).amax(0).tolist())
+
+        beside = None
+        if found := ctx.once(("sums up", pattern, at), sums_up):
+            those, rest, counts = found
+            upto = (lambda column: counts[column - 1]) if self.causal else (lambda _: counts[-1])
+            beside = Beside(those.take(k), those.take(v), those.at, rest, upto)
+        ahead = 0 if self.causal else reach
+        out = neighbours(q, k, v, ctx, at, look, tile=self.stride, back=reach, ahead=ahead, beside=beside)
+        ctx.tape.plan(
+            self.site.path, f"blocks of {self.stride} and what sums up others; {' '.join(tape.plans.values())}"
+        )
+        return out
+
+    def _strided(self, ctx: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Two parts under one softmax: chunks with those around them, and lanes of every stride-th token."""
+        size, (b, h, n, e) = self.stride, q.shape
+        lanes, count, around = Lanes(size, b, before=0, n=n), -(-n // size), (1, 0 if self.causal else 1)
+        near_at, far_at = ctx.once(
+            ("strided", size, self.causal, b, ctx.at), lambda: self._places(ctx.at, lanes, around)
+        )
+        k_near, v_near, k_far, v_far = (*(_cut(t, size, around) for t in (k, v)), *(lanes.deal(t) for t in (k, v)))
+        near, p_near = self._scores(_cut(q, size), k_near, ctx, *near_at)
+        far, p_far = self._scores(lanes.deal(q), k_far, ctx, *far_at)
+        wide = near.shape[-1]
+        near = near.view(b, count, h, size, wide).transpose(1, 2)
+        scores = torch.cat([near, far.view(b, size, h, count, count).permute(0, 2, 3, 1, 4)], -1)
+        unseen = scores.amax(-1, keepdim=True) == torch.finfo(scores.dtype).min
+        weights = scores.softmax(-1).masked_fill(unseen, 0.0)
+        weights = dropout(weights, self.dropout) if self.training else weights
+        by_near = self._mixed(weights[..., :wide].transpose(1, 2).flatten(0, 1), v_near, ctx, p_near)
+        by_far = self._mixed(weights[..., wide:].permute(0, 3, 1, 2, 4).flatten(0, 1), v_far, ctx, p_far)
+        ctx.tape.plan(self.site.path, f"plain: chunks of {size}, and lanes of every {size}th token")
+        return by_near.view(b, count, h, size, e).transpose(1, 2).flatten(2, 3)[:, :, :n] + lanes.collect(by_far)
+
+    def _places(self, at: Coords, lanes: Lanes, around: tuple[int, int]) -> tuple[Places, Places]:
+        def cut(around: tuple[int, int]) -> Coords:
+            rows = at.map(
+                lambda t: _cut(t.expand(lanes.rows, -1)[:, None, :, None], self.stride, around, PAD).flatten(1)
+            )
+            return replace(rows, first=None, padded=True)
+
+        order, here, there, lane = Causal() if self.causal else Everything(), cut((0, 0)), cut(around), lanes.stand(at)
+        beyond, past = distance(lane, lane).abs() > self.stride, visible(order, lane, lane)
+        near = visible(Window(self.stride) & order, here, there)
+        return (here, there, near), (lane, lane, beyond if past is None else beyond & past)
+
+    def _scores(
+        self, q: Tensor, k: Tensor, ctx: Context, here: Coords, there: Coords, keep: Tensor | None
+    ) -> tuple[Tensor, Any]:
+        """Scaled scores of one part, the least there is where a key is hidden, and what the position made of the pairs."""
+        position, p = self.position or ctx.position, None
+        scores = grouped(q * self.scale, k.mT)
+        if position is not None and position.acts & {"bias", "content"}:
+            p = ctx.once((position, "pairs", here, there), lambda: position.prepare(here, there))
+            p = p if self.r is None else position.project(p, self.r)
+            scores = scores + position.score(q, k, p) * self.scale if "content" in position.acts else scores
+            bias = position.bias(p)
+            scores = scores if bias is None else scores + bias
+        assert keep is not None
+        return scores.masked_fill(~keep.unsqueeze(1), torch.finfo(scores.dtype).min), p
+
+    def _mixed(self, weights: Tensor, v: Tensor, ctx: Context, p: Any) -> Tensor:
+        position, out = self.position or ctx.position, grouped(weights, v)
+        blend = position.blend(weights, p) if position is not None and "content" in position.acts else None
+        return out if blend is None else out + blend
+
+    def flops(self, n: int, m: int) -> float:
+        far = n / self.stride * (self.pattern.summary if isinstance(self.pattern, Fixed) else 1)
+        near = self.stride if self.causal or isinstance(self.pattern, Fixed) else 2 * self.stride
+        seen = min(near + far / (2 if self.causal else 1), n)
+        return Mixer.flops(self, n, m) + 4.0 * seen * self.heads * self.head_width
+
+
+def _cut(x: Tensor, size: int, around: tuple[int, int] = (0, 0), fill: float = 0.0) -> Tensor:
+    """Chunks of x (b, h, n, e) as rows, (b·count, h, size, e), each with so many (0 or 1) before and after it."""
+    b, h, n, e = x.shape
+    x = F.pad(x, (0, 0, 0, -n % size), value=fill).reshape(b, h, -1, size, e)
+    chunks = [x]
+    if around[0]:
+        chunks.insert(0, F.pad(x[:, :, :-1], (0, 0, 0, 0, 1, 0), value=fill))
+    if around[1]:
+        chunks.append(F.pad(x[:, :, 1:], (0, 0, 0, 0, 0, 1), value=fill))
+    return torch.cat(chunks, 3).transpose(1, 2).flatten(0, 1)

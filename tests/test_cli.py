@@ -1,0 +1,155 @@
+"""The command line as such: help that never waits, one line and an exit code for every error, results on stdout alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import regard
+from regard import errors, tasks
+from regard.training.recipe import shipped
+from tests.verbs.calling import ENVIRONMENT, call, shell
+
+VERBS = ["train", "run", "eval", "show", "recipes", "doctor"]
+HEAVY = ["torch", "numpy", "tokenizers", "sacrebleu", "babel", "regard.spec"]
+
+ASK_FOR_HELP = f"""
+import sys
+from regard.__main__ import main
+
+for verb in [], *([verb] for verb in {VERBS!r}):
+    sys.argv = ["regard", *verb, "--help"]
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code == 0, end.code
+    assert verb or "pydantic" not in sys.modules  # typer itself needs it for a verb's options
+    assert not [name for name in {HEAVY!r} if name in sys.modules], verb
+"""
+
+
+def test_help_never_waits_for_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", ASK_FOR_HELP], env=ENVIRONMENT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[2] for line in done.stdout.splitlines() if line.startswith("Usage: regard ")][1:] == VERBS
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_is_told_whole_in_the_list_and_has_help(verb: str) -> None:
+    (line,) = [line for line in call("--help").lines if line.startswith(f"  {verb} ")]
+    assert not line.endswith("...")
+    said = call(verb, "--help")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith(f"Usage: regard {verb} ")
+    options = said.out.partition("Options:")[2]
+    assert "<" not in options  # every value has a word
+
+
+def test_without_a_word_there_is_help() -> None:
+    said = call()
+    assert said.code == 2
+    assert "Commands:" in said.out + said.err
+
+
+def test_which_version() -> None:
+    assert call("--version") == shell("--version") == call("--version", "run")
+    assert call("--version").out == f"regard {regard.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["trian"], "No such command 'trian'"),
+        (["run"], "Missing argument 'MODEL'"),
+        (["eval", "model"], "Missing argument 'DATA'"),
+        (["run", "model", "--bem", "3"], "No such option: --bem"),
+        (["run", "model", "--beam", "three"], "Invalid value for '--beam'"),
+        (["run", "model", "--batch", "0"], "Invalid value for '--batch'"),
+        (["show"], "Missing argument"),
+        (["--quiet"], "No such option: --quiet"),
+        (["recipes", "date"], "no recipe 'date'; did you mean 'dates'?"),
+        (["recipes", "dates.yaml"], "no recipe 'dates.yaml'; did you mean 'dates'?"),
+    ],
+)
+def test_wrong_words(words: list[str], wanted: str) -> None:
+    said = call(*words)
+    assert (said.code, said.out) == (2, "")
+    assert wanted in said.err
+    assert "Traceback" not in said.err
+
+
+# ------------------------------------------------------------------------------------------------------------ errors
+
+
+def tree(cls: type[errors.RegardError]) -> Iterator[type[errors.RegardError]]:
+    yield cls
+    for below in cls.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from tree(below)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail() -> None:
+        print("half a result", end="")
+        raise error
+
+    monkeypatch.setattr("regard.verbs.doctor.examine", fail)
+
+
+@pytest.mark.parametrize("kind", [k for k in tree(errors.RegardError) if k is not errors.UnknownName])
+def test_each_error_has_its_exit_code(monkeypatch: pytest.MonkeyPatch, kind: type[errors.RegardError]) -> None:
+    error = kind("what was wanted, what came")
+    failing(monkeypatch, error)
+    said = call("doctor")
+    assert (said.code, said.err) == (error.exit_code, "regard: what was wanted, what came\n")
+
+
+def test_exit_codes_are_the_promised_ones() -> None:
+    codes = {kind.__name__: kind.exit_code for kind in tree(errors.RegardError)}
+    assert codes | {"Interrupted": errors.Interrupted("", 15).exit_code} == {
+        "RegardError": 1, "SpecError": 2, "UnknownName": 2, "ShapeError": 1, "StateError": 1, "DataError": 2,
+        "CheckpointError": 3, "Diverged": 4, "DiskFull": 5, "Interrupted": 143,
+    }  # fmt: skip
+
+
+def test_what_nobody_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, KeyError("lost"))
+    said = call("doctor")
+    assert said.code == 1
+    assert said.err == "regard: unexpected KeyError: 'lost'\nRun again with --debug to see where.\n"
+
+
+def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, KeyboardInterrupt())
+    said = call("doctor")
+    assert (said.code, said.err) == (130, "regard: interrupted\n")
+
+
+@pytest.mark.parametrize(("error", "code"), [(errors.DataError("line 3 is empty"), 2), (KeyError("lost"), 1)])
+def test_a_traceback_is_for_debugging(monkeypatch: pytest.MonkeyPatch, error: Exception, code: int) -> None:
+    failing(monkeypatch, error)
+    assert "Traceback" not in call("doctor").err
+    said = call("doctor", "--debug")
+    assert said.code == code
+    assert said.err.startswith("Traceback (most recent call last):")
+    assert "in fail" in said.err
+
+
+# ----------------------------------------------------------------------------------------------------------- recipes
+
+
+def test_recipes_are_listed() -> None:
+    said = call("recipes")
+    assert (said.code, said.err) == (0, "")
+    assert [line.split()[0] for line in said.lines] == list(shipped())
+    assert json.loads(call("recipes", "--json").out).keys() == shipped().keys()
+
+
+@pytest.mark.parametrize("name", list(shipped()))
+def test_a_recipe_is_printed_as_it_is(name: str) -> None:
+    assert call("recipes", name).out == shipped()[name]
+    assert json.loads(call("recipes", name, "--json").out)["task"] in tasks.names()

@@ -1,0 +1,165 @@
+"""`regard eval`: the scores others would get, and differences that are paired."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import regard
+from regard.tasks.metrics import METRICS, Metric
+from regard.verbs.evaluate import _scorer, bootstrap
+from tests.verbs.calling import call
+
+DECODED = [name for name, metric in METRICS.items() if metric.score is not None]
+REFERENCES = [
+    "the cat sat on the mat",
+    "a dog runs",
+    "two birds fly over the house .",
+    "it rains",
+    "well done , all",
+] * 4
+GOOD = [line.replace("the", "a") if i % 3 else line for i, line in enumerate(REFERENCES)]
+POOR = [" ".join(reversed(line.split())) if i % 2 else line[:-3] for i, line in enumerate(REFERENCES)]
+
+
+def test_one_model(model: Path, letters: tuple[Path, Path]) -> None:
+    said = call("eval", model, *letters, "--metric", "exact", "--metric", "chrf", "--json")
+    assert (said.code, said.err) == (0, "")
+    found = json.loads(said.out)
+    lines = letters[0].read_text().splitlines()
+    outputs = regard.load(model).run(lines)
+    assert found["pairs"] == 10
+    assert found["data"] == "source + target"
+    (only,) = found["models"]
+    assert only == {
+        "model": str(model),
+        "scores": {name: METRICS[name].of(outputs, lines) for name in ("exact", "chrf")},
+    }
+    assert "difference" not in found
+
+
+def test_the_task_names_the_scores(model: Path, letters: tuple[Path, Path]) -> None:
+    assert list(json.loads(call("eval", model, *letters, "--json").out)["models"][0]["scores"]) == ["exact"]
+
+
+def test_signatures_are_sacrebleus(model: Path, letters: tuple[Path, Path]) -> None:
+    said = call("eval", model, *letters, "--metric", "bleu", "--metric", "chrf")
+    assert said.code == 0
+    assert "bleu: BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in said.out
+    assert "chrf: chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:" in said.out
+    assert "10 pairs of source + target" in said.out
+    assert said.out.startswith(f"| model{' ' * (len(str(model)) - 5)} |")
+
+
+def test_a_model_against_itself(model: Path, letters: tuple[Path, Path]) -> None:
+    words = ("eval", model, model, *letters, "--metric", "bleu", "--metric", "wer", "--samples", 20)
+    found = json.loads(call(*words, "--json").out)
+    same = {"difference": 0, "low": 0, "high": 0, "not_better": 1}
+    assert found["difference"] == {"bleu": same, "wer": same}
+    assert call(*words).out.count("second − first = +0.00 (95 % interval +0.00 … +0.00, not better in 100.0 %") == 2
+
+
+def test_two_models(model: Path, other: Path, letters: tuple[Path, Path]) -> None:
+    found = json.loads(call("eval", model, other, *letters, "--metric", "chrf", "--samples", 50, "--json").out)
+    first, second = (m["scores"]["chrf"] for m in found["models"])
+    gap = found["difference"]["chrf"]
+    assert gap["difference"] == pytest.approx(second - first)
+    assert gap["low"] <= gap["high"]
+    assert 0 <= gap["not_better"] <= 1
+
+
+def test_the_language_to_write(polyglot: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("one\tone!\ntwo\ttwo!\n")
+    assert call("eval", polyglot, tmp_path / "test.tsv", "--to", "de").code == 0
+    assert "no target language 'fr'" in call("eval", polyglot, tmp_path / "test.tsv", "--to", "fr").err
+
+
+def test_sources_too_long_to_read_are_said(polyglot: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text(f"one\tone!\n{'long ' * 20}\tlong\n")
+    said = call("eval", polyglot, tmp_path / "test.tsv", "--to", "de", "--json")
+    assert json.loads(said.out)["pairs"] == 2
+    assert said.err == f"regard: {polyglot} reads only the beginning of 1 sources, which are too long\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({}, "eval needs data: two text files, or one .tsv, .csv or .jsonl file"),
+        ({"a.txt": "one\ntwo\n", "b.txt": "one\n"}, "a.txt has 2 lines and {here}/b.txt has 1"),
+        ({"a.tsv": "one\teins\ntwo\t\n"}, "a.tsv, line 2: the target is empty"),
+        ({"a.jsonl": '{"source": "one"}\n'}, "a.jsonl, line 1: should be an object with texts"),
+        ({"a.csv": 'one,eins\ntwo,"zwei\n'}, "a.csv, line 2: not CSV"),
+        ({"a.txt": "one\n", "b.txt": None}, "there is no file or model folder {here}/b.txt"),
+    ],
+)
+def test_data_that_cannot_be_used(model: Path, tmp_path: Path, files: dict[str, str | None], wanted: str) -> None:
+    for name, text in files.items():
+        if text is not None:
+            (tmp_path / name).write_text(text)
+    said = call("eval", model, *(tmp_path / name for name in files))
+    assert (said.code, said.out) == (2, "")
+    if files:
+        assert wanted.format(here=tmp_path) in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--metric", "blue"], "no metric 'blue'; did you mean 'bleu'?"),
+        (["--beam", "0"], "beam: input should be greater than or equal to 1"),
+        (["--samples", "0"], "Invalid value for '--samples'"),
+    ],
+)
+def test_an_option_that_cannot_be(model: Path, letters: tuple[Path, Path], words: list[str], wanted: str) -> None:
+    said = call("eval", model, *letters, *words)
+    assert (said.code, said.out) == (2, "")
+    assert wanted in said.err
+
+
+def test_models_that_are_not_there(model: Path, letters: tuple[Path, Path]) -> None:
+    assert call("eval", "nowhere", *letters).err == "regard: there is no model folder nowhere\n"
+    assert call("eval", model, "nowhere", *letters).err == "regard: there is no file or model folder nowhere\n"
+    assert "one or two model folders, got 3" in call("eval", model, model, model, *letters).err
+
+
+# ------------------------------------------------------------------------------------------------------ the bootstrap
+
+
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.score])
+def test_counting_once_gives_the_same_score(name: str) -> None:
+    """Of any selection of lines, also with some of them twice: the metric itself is the oracle."""
+    metric, draw = METRICS[name], np.random.default_rng(0)
+    quick = _scorer(metric, GOOD, REFERENCES)
+    for _ in range(5):
+        pick = draw.integers(0, len(REFERENCES), len(REFERENCES))
+        slow = metric.of([GOOD[i] for i in pick], [REFERENCES[i] for i in pick])
+        assert quick(pick) == pytest.approx(slow, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.score])
+def test_the_better_one_wins(name: str) -> None:
+    metric = METRICS[name]
+    found = bootstrap(metric, POOR, GOOD, REFERENCES, samples=100)
+    assert found["difference"] == pytest.approx(metric.of(GOOD, REFERENCES) - metric.of(POOR, REFERENCES))
+    assert found["low"] <= found["difference"] <= found["high"]
+    assert (found["difference"] > 0) == metric.higher
+    assert found["not_better"] < 0.05
+    assert bootstrap(metric, GOOD, POOR, REFERENCES, samples=100)["not_better"] > 0.95
+
+
+def test_a_metric_of_the_users_own() -> None:
+    length = Metric("length", lambda outputs, references: sum(map(len, outputs)) / len(outputs))
+    found = bootstrap(length, ["a"] * 4, ["abc"] * 4, ["x"] * 4, samples=10)
+    assert found == {"difference": 2, "low": 2, "high": 2, "not_better": 0}
+
+
+def test_both_are_scored_on_the_same_lines() -> None:
+    """One is always a point above the other, line by line: drawn apart the difference would vary, drawn in pairs it cannot."""
+    points = Metric("points", lambda outputs, references: sum(map(float, outputs)))
+    first = [str(i) for i in range(20)]
+    second = [str(i + 1) for i in range(20)]
+    found = bootstrap(points, first, second, first, samples=50)
+    assert (found["low"], found["high"]) == (20, 20)
