@@ -122,7 +122,7 @@ def train(
 
     order = Order(
         recipe, tuple(data or ()), tuple(valid), dict(_setting(s) for s in sets), start=start, out=out, fresh=fresh,
-        device=device, quiet=quiet, tensorboard=tensorboard,
+        device=device, quiet=quiet, tensorboard=tensorboard, plugins=tuple(map(str, plugin)),
     )  # fmt: skip
     print(execute(order))
 

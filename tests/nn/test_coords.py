@@ -142,3 +142,17 @@ def test_documents_and_tags_go_to_tensors_and_back() -> None:
         for name in ("doc", "tag"):
             was, now = getattr(made, name), getattr(back, name)
             assert (was is None and now is None) or torch.equal(was, now)
+
+
+def test_taking_columns_of_each_row() -> None:
+    at = Coords.documents([[2, 2], [3]])
+    taken = at.take(torch.tensor([[3, 0, -1], [-1, 2, 1]]))
+    assert facts(taken) == ([[1, 0, PAD], [PAD, 2, 1]], None, True)
+    assert taken.doc is not None
+    assert taken.doc[0, :2].tolist() == [1, 0]
+    assert facts(Coords.span(3, 4).take(torch.tensor([[0, 2], [1, -1]]))) == ([[4, 6], [5, PAD]], None, True)
+
+
+def test_hiding_tokens() -> None:
+    those = torch.tensor([[False, True, False], [True, False, False]])
+    assert facts(Coords.span(3).hide(those)) == ([[0, PAD, 2], [PAD, 1, 2]], None, True)

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.errors import SpecError
 from regard.nn.coords import Coords
-from regard.nn.mask import All, Any, Causal, Everything, Rule, Tagged, Window, visible
+from regard.nn.mask import All, Any, Causal, Everything, Fixed, Rule, Strided, Tagged, Window, visible
 
 
 def drawn(rule: Rule, q: Coords, k: Coords | None = None, row: int = 0) -> str:
@@ -42,6 +43,40 @@ FOUR = Coords.span(4)
 )
 def test_rules_on_four_tokens(rule: Rule, wanted: str) -> None:
     assert drawn(rule, FOUR) == wanted
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"),
+    [
+        (
+            Window(1, dilation=2),
+            "1 . 1 . . .\n. 1 . 1 . .\n1 . 1 . 1 .\n. 1 . 1 . 1\n. . 1 . 1 .\n. . . 1 . 1",
+        ),
+        (
+            Causal() & Strided(2),
+            "1 . . . . .\n1 1 . . . .\n1 1 1 . . .\n. 1 1 1 . .\n1 . 1 1 1 .\n. 1 . 1 1 1",
+        ),
+        (
+            Strided(3),
+            "1 1 1 1 . .\n1 1 1 1 1 .\n1 1 1 1 1 1\n1 1 1 1 1 1\n. 1 1 1 1 1\n. . 1 1 1 1",
+        ),
+        (
+            Causal() & Fixed(2),
+            "1 . . . . .\n1 1 . . . .\n. 1 1 . . .\n. 1 1 1 . .\n. 1 . 1 1 .\n. 1 . 1 1 1",
+        ),
+        (
+            Fixed(4, summary=2),
+            "1 1 1 1 . .\n1 1 1 1 . .\n1 1 1 1 . .\n1 1 1 1 . .\n. . 1 1 1 1\n. . 1 1 1 1",
+        ),
+    ],
+)
+def test_rules_on_six_tokens(rule: Rule, wanted: str) -> None:
+    assert drawn(rule, Coords.span(6)) == wanted
+
+
+def test_a_summary_is_part_of_its_block() -> None:
+    with pytest.raises(SpecError, match=r"^summary should be at most the stride 3, got 4$"):
+        Fixed(3, summary=4)
 
 
 def test_a_tagged_token_sees_all_and_is_seen_by_all() -> None:
@@ -108,7 +143,7 @@ def test_documents_do_not_see_one_another() -> None:
 
 
 rules = st.recursive(
-    st.sampled_from([Everything(), Causal(), Window(1), Window(2), Tagged()]),
+    st.sampled_from([Everything(), Causal(), Window(1), Window(2, dilation=2), Strided(2), Fixed(3, 2), Tagged()]),
     lambda below: st.builds(All, st.tuples(below, below)) | st.builds(Any, st.tuples(below, below)),
     max_leaves=5,
 )
@@ -121,8 +156,12 @@ def says(rule: Rule, q: int, k: int, tag: set[int]) -> bool:
             return True
         case Causal():
             return k <= q
-        case Window(reach):
-            return abs(q - k) <= reach
+        case Window(reach, dilation):
+            return abs(q - k) <= reach * dilation and (q - k) % dilation == 0
+        case Strided(stride):
+            return abs(q - k) <= stride or (q - k) % stride == 0
+        case Fixed(stride, summary):
+            return q // stride == k // stride or k % stride >= stride - summary
         case Tagged():
             return q in tag or k in tag
         case All(parts):

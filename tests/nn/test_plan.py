@@ -89,3 +89,13 @@ def test_the_plain_triangle_is_one() -> None:
 def test_a_plan_reads_no_tensor() -> None:
     with pytest.raises(RuntimeError, match="meta"):
         bool(SPAN.to("meta").pos.max() > 3)  # what reading one would do
+
+
+def test_the_mask_as_numbers_is_made_once() -> None:
+    made = plan(Window(1), Coords.span(3), Coords.span(3), Needs())
+    added = made.added(torch.float64)
+    assert added is not None
+    assert added is made.added(torch.float64)
+    assert added is not made.added(torch.float32)
+    assert ((added == 0) == made.keep).all()
+    assert planned(Everything(), Coords.span(3), Coords.span(3)).added(torch.float32) is None

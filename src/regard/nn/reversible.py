@@ -151,7 +151,7 @@ class _Run:
         self.block, self.name, self.part = block, name, part
         self.chance, self.devices = torch.get_rng_state(), get_device_states(x)
         device = x.device.type
-        # A cache of weights in lower precision, filled here without gradients, would be found by those who need them.
+        # No cache of weights: in older versions of torch it keeps what was cast without gradients for those who want them.
         self.precision = partial(
             torch.autocast, device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device), False
         )

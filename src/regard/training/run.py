@@ -50,6 +50,8 @@ class Order:
     device: str = "auto"
     quiet: bool = False
     tensorboard: bool = False
+    plugins: Sequence[str] = ()
+    """The user's own files, which the command line has run; here only to be named again."""
 
     @property
     def folder(self) -> Path:
@@ -66,6 +68,7 @@ class Order:
         words += ["--out", self.out] if self.out else []
         words += ["--device", self.device] if self.device != "auto" else []
         words += ["--tensorboard"] if self.tensorboard else []
+        words += [w for plugin in self.plugins for w in ("--plugin", plugin)]
         return shlex.join(words)
 
 
@@ -264,7 +267,9 @@ def _asked(order: Order, start: Folder | None) -> dict[str, Any]:
     """The recipe with the command line's files and settings laid over it."""
     asked = read_recipe(order.recipe) if isinstance(order.recipe, str) else merged(order.recipe)
     if order.data or order.valid:
-        asked = merged(asked, {"data": find(str(asked.get("task"))).given(order.data, order.valid)})
+        if "task" not in asked:
+            raise SpecError("task is missing")
+        asked = merged(asked, {"data": find(asked["task"]).given(order.data, order.valid)})
     if start is not None:
         asked = {**merged(asked, {"data": _vocabulary_settings(start)}), "model": {"spec": config_of(start)["model"]}}
     for path, value in order.set.items():

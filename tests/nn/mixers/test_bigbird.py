@@ -213,5 +213,6 @@ def test_bigbird_of_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
         wanted = theirs(torch.randint(1, 30, (2, N)), output_hidden_states=True)
         out, _ = mine(wanted.hidden_states[0][:, :N], Context(Coords.span(N)))
+    assert theirs.attention_type == "block_sparse"
     assert (out - wanted.last_hidden_state).abs().max() <= 1e-5
     assert wanted.last_hidden_state.std() > 0.5
