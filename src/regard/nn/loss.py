@@ -46,38 +46,44 @@ class _Fused(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         if torch.is_autocast_enabled(x.device.type):
             x, weight = (t.to(torch.get_autocast_dtype(x.device.type)) for t in (x, weight))
-        v = weight.shape[0]
+        v, kind = weight.shape[0], torch.promote_types(x.dtype, torch.float32)
         wants = any(ctx.needs_input_grad[:3])
         grad_x = torch.zeros_like(x) if wants else None
-        grad_w = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, torch.float32)) if wants else None
+        grad_w = torch.zeros_like(weight, dtype=kind) if wants else None
         grad_b = torch.zeros_like(bias) if wants and bias is not None else None
         total, plain = x.new_zeros((), dtype=torch.float64), x.new_zeros((), dtype=torch.float64)
+        middle = weight.mean(0, dtype=kind)  # the mean of all logits is one product with it
+        lift = 0.0 if bias is None else bias.mean()
         rows = max(CHUNK // v, 1)
         for i in range(0, x.shape[0], rows):
             part, want = x[i : i + rows], target[i : i + rows]
             counts = want != IGNORE
             index = want.masked_fill(~counts, 0).unsqueeze(1)
-            logits = F.linear(part, weight).to(torch.promote_types(part.dtype, torch.float32))
+            logits = F.linear(part, weight).to(kind)
             if bias is not None:
                 logits += bias
-            lse = logits.logsumexp(1)
-            nll = lse - logits.gather(1, index).squeeze(1)
-            even = lse - logits.mean(1)
+            true, top = logits.gather(1, index).squeeze(1), logits.amax(1, keepdim=True)
+            odds = logits.sub_(top).exp_()  # in place of the logits
+            mass = odds.sum(1)
+            lse = top.squeeze(1) + mass.log()
+            nll, even = lse - true, lse - part.to(kind) @ middle - lift
             plain += torch.where(counts, nll, 0).sum()
             total += torch.where(counts, (1 - smoothing) * nll + smoothing * even, 0).sum()
             if grad_x is None or grad_w is None:
                 continue
-            grad = logits.sub_(lse.unsqueeze(1)).exp_()  # softmax, in place of the logits
-            grad -= smoothing / v
-            grad.scatter_add_(1, index, grad.new_full((), smoothing - 1).expand_as(index))
-            grad *= counts.unsqueeze(1)
+            # softmax − (1 − ε)·onehot here; −ε/v, the same for every token, joins below without a pass over the logits
+            weigh = counts.to(kind)
+            grad = odds.mul_((weigh / mass).unsqueeze(1))
+            grad.scatter_add_(1, index, ((smoothing - 1) * weigh).unsqueeze(1))
+            share = smoothing / v
             if grad_b is not None:
-                grad_b += grad.sum(0)
+                grad_b += grad.sum(0) - share * weigh.sum()
             grad = grad.to(x.dtype)
-            grad_x[i : i + rows] = grad @ weight
+            spread = (share * v * weigh).unsqueeze(1) * middle
+            grad_x[i : i + rows] = grad @ weight - spread.to(x.dtype)
             grad_w.addmm_(grad.t(), part) if grad_w.dtype == grad.dtype else grad_w.add_(grad.t() @ part)
+            grad_w -= share * (weigh @ part.to(kind))
         ctx.save_for_backward(grad_x, grad_w, grad_b)
-        kind = torch.promote_types(x.dtype, torch.float32)
         total, plain = total.to(kind), plain.to(kind)
         ctx.mark_non_differentiable(plain)
         return total, plain
