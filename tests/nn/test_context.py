@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 
 from regard.nn.context import Context, Memory, Scratch, Tape
@@ -137,3 +139,17 @@ def test_a_context_of_little_has_few_tensors() -> None:
     assert (ctx.tensors(), ctx.parts()) == ((), ())
     again = ctx.again(Scratch())
     assert (again.first, again.memory) == (None, None)
+
+
+def test_a_second_run_repeats_the_choices_of_the_first() -> None:
+    """Where nobody will run again, nothing is written down."""
+    made: list[int] = []
+
+    def choose(ctx: Context) -> float:
+        made.append(len(made))
+        return ctx.choose("mix.buckets", lambda: torch.tensor(float(made[-1]))).item()
+
+    ctx = Context(Coords.span(2))
+    assert [choose(ctx), choose(ctx)] == [0, 1]
+    first = dataclasses.replace(ctx, choices={})
+    assert [choose(first), choose(first.again(Scratch())), choose(ctx)] == [2, 2, 4]

@@ -26,7 +26,7 @@ def dropout(x: Tensor, p: float, seed: int | None = None) -> Tensor:
         return x
     if x.device.type != "cpu" and seed is None:
         return torch.nn.functional.dropout(x, p)
-    return _Dropout.apply(x, _keep(x.shape, drops, seed).to(x.device), LEVELS / (LEVELS - drops))  # type: ignore[no-any-return, no-untyped-call]
+    return _Dropout.apply(x, _keep(x, drops, seed), LEVELS / (LEVELS - drops))  # type: ignore[no-any-return, no-untyped-call]
 
 
 def new_seed() -> int:
@@ -48,12 +48,12 @@ class Dropout(nn.Module):
         return f"p={self.p}"
 
 
-def _keep(shape: torch.Size, drops: int, seed: int | None = None) -> Tensor:
-    """A mask that is False with probability drops / 65536."""
-    count = shape.numel()
+def _keep(x: Tensor, drops: int, seed: int | None = None) -> Tensor:
+    """A mask like x, 0 with probability drops / 65536 and else 1: numbers multiply several times faster than booleans."""
+    count = x.numel()
     words = np.random.SFC64(new_seed() if seed is None else seed).random_raw((count + 3) // 4)
-    bits = torch.from_numpy(words.view(np.int16))[:count].view(shape)
-    return bits >= drops - LEVELS // 2
+    bits = torch.from_numpy(words.view(np.int16))[:count].view(x.shape)
+    return torch.ge(bits, drops - LEVELS // 2, out=torch.empty(x.shape, dtype=x.dtype)).to(x.device)
 
 
 class _Dropout(torch.autograd.Function):
