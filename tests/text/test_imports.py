@@ -14,7 +14,7 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from regard.errors import CheckpointError, DataError, SpecError
-from regard.text import Tokenizer, from_sentencepiece, from_subword_nmt
+from regard.text import Tokenizer, TokenizerSpec, from_sentencepiece, from_subword_nmt
 
 LINES = [
     "Two young, White males are outside near many bushes.",
@@ -170,6 +170,19 @@ def test_subword_nmt_cuts(codes: Path) -> None:
     assert tokenizer.decode(ids) == "low lower slow , oo"
     assert tokenizer.tokens(tokenizer.encode("lot")) == ["lo@@", "<unk>"]
     assert (tokenizer.pad, tokenizer.bos, tokenizer.eos, tokenizer.unk, tokenizer.tag("<2de>")) == (0, 1, 2, 3, 4)
+
+
+def test_a_recipe_brings_its_own_vocabulary(codes: Path, tmp_path: Path) -> None:
+    """The kinds of a recipe give what the functions give, and the file is not needed afterwards."""
+    made = Tokenizer.train(
+        ["slow , lower"], TokenizerSpec.parse({"kind": "subword_nmt", "codes": str(codes)}), ["<2de>"]
+    )
+    assert made.to_bytes() == from_subword_nmt(codes, ["slow , lower"], tags=["<2de>"]).to_bytes()
+    path, _ = write_model(tmp_path)
+    made = Tokenizer.train([], TokenizerSpec.parse({"kind": "sentencepiece", "path": str(path)}))
+    assert made.to_bytes() == from_sentencepiece(path).to_bytes()
+    path.unlink()
+    assert Tokenizer.from_bytes(made.to_bytes(), "x").encode("low") == made.encode("low")
 
 
 def test_subword_nmt_text_spells_no_special_token(codes: Path) -> None:

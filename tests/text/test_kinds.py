@@ -30,6 +30,9 @@ from regard.text import (
 from regard.text.kinds import byte_letters
 from tests.text.test_normalize import normalizers
 
+IMPORTED = ("sentencepiece", "subword_nmt")
+"""Kinds that come from a file of the user's and learn nothing."""
+
 CORPUS = [
     "The quick brown fox, it seems, jumps over the lazy dog.",
     "Zwölf Boxkämpfer jagen Viktor quer über den großen Sylter Deich!",
@@ -78,7 +81,7 @@ def test_bytes_know_any_text(spec: Bytes | ByteBpe, normalize: Normalize) -> Non
     comes_back()
 
 
-@pytest.mark.parametrize("kind", [*TOKENIZERS])
+@pytest.mark.parametrize("kind", [kind for kind in TOKENIZERS if kind not in IMPORTED])
 def test_no_text_is_no_tokens(kind: str) -> None:
     tokenizer = Tokenizer.train(CORPUS, TokenizerSpec.parse({"kind": kind}))
     assert tokenizer.encode("") == tokenizer.encode(" \n ") == []
@@ -150,7 +153,7 @@ from regard.text import TOKENIZERS, Tokenizer, TokenizerSpec
 draw = random.Random(7)
 words = ["".join(draw.choice("abcd") for _ in range(draw.randint(1, 6))) for _ in range(300)]
 lines = [" ".join(draw.choice(words) for _ in range(8)) + draw.choice(".!?äöü中文") for _ in range(200)]
-for kind in TOKENIZERS:
+for kind in [kind for kind in TOKENIZERS if kind not in ("sentencepiece", "subword_nmt")]:
     sized = {"vocab": 340} if hasattr(TOKENIZERS[kind], "vocab") else {}
     spec = TokenizerSpec.parse({"kind": kind, **sized})
     print(kind, Tokenizer.train(iter(lines), spec, tags=["<b>", "<a>"]).fingerprint)
@@ -171,7 +174,7 @@ def test_training_is_the_same_in_every_process() -> None:
 
     once, again = run("1", "1"), run("2", "3")
     assert once == again
-    assert len(once.splitlines()) == len(TOKENIZERS) == len({*once.split()}) // 2
+    assert len(once.splitlines()) == len(TOKENIZERS) - len(IMPORTED) == len({*once.split()}) // 2
 
 
 def test_unigram_does_not_depend_on_the_order_of_the_librarys_maps() -> None:

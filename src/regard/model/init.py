@@ -3,10 +3,12 @@
 xavier   linear maps Xavier-uniform, embeddings and lone vectors N(0, 1/d), biases 0   (Vaswani et al., reference code)
 normal   N(0, 0.02) everywhere, biases 0                                       (BERT, GPT-1)
 gpt2     as normal; maps that feed the stream N(0, 0.02/√(2·layers))           (Radford et al. 2019)
+t5       embeddings N(0, 1), maps N(0, 1/inputs), queries N(0, 1/(d·e)), so that scores need no scale   (Raffel et al. 2019)
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -16,7 +18,19 @@ from torch import Tensor, nn
 from regard.errors import UnknownName
 from regard.nn.mixer import Mixer
 
-Rule = Callable[[str, Tensor, int, int], None]
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What a rule may know about a parameter beside its shape."""
+
+    name: str
+    width: int
+    layers: int
+    head_width: int
+    """Of the mixer it belongs to; 0 elsewhere."""
+
+
+Rule = Callable[[Tensor, Place], None]
 
 
 def initialise(net: nn.Module, scheme: str) -> None:
@@ -24,7 +38,7 @@ def initialise(net: nn.Module, scheme: str) -> None:
     if scheme not in SCHEMES:
         raise UnknownName("initialisation", scheme, SCHEMES)
     layers = sum(1 for name, _ in net.named_modules() if name.split(".")[-2:-1] == ["blocks"])
-    width = net.spec.width  # type: ignore[union-attr]
+    width: int = net.spec.width  # type: ignore[union-attr, assignment]
     with torch.no_grad():
         for name, parameter in net.named_parameters():
             if "norm" in name:
@@ -32,7 +46,7 @@ def initialise(net: nn.Module, scheme: str) -> None:
             elif name.endswith("bias"):
                 parameter.zero_()
             else:
-                SCHEMES[scheme](name, parameter, width, max(layers, 1))  # type: ignore[arg-type]
+                SCHEMES[scheme](parameter, Place(name, width, max(layers, 1), _head_width(net, name)))
         for part in net.modules():
             if isinstance(part, Mixer):
                 part.begin()
@@ -43,20 +57,38 @@ def _is_table(name: str) -> bool:
     return ".position." in name or name.split(".")[0] in ("embed", "source", "head")
 
 
-def _xavier(name: str, parameter: Tensor, width: int, layers: int) -> None:
-    if parameter.dim() < 2 or (_is_table(name) and parameter.shape[-1] == width):
-        nn.init.normal_(parameter, std=width**-0.5)
+def _head_width(net: nn.Module, name: str) -> int:
+    """How wide the heads are of the mixer that a map such as `….mix.q.weight` is part of."""
+    return getattr(net.get_submodule(".".join(name.split(".")[:-2])), "head_width", 0)
+
+
+def _xavier(parameter: Tensor, at: Place) -> None:
+    if parameter.dim() < 2 or (_is_table(at.name) and parameter.shape[-1] == at.width):
+        nn.init.normal_(parameter, std=at.width**-0.5)
     else:
         nn.init.xavier_uniform_(parameter)
 
 
-def _normal(name: str, parameter: Tensor, width: int, layers: int) -> None:
+def _normal(parameter: Tensor, at: Place) -> None:
     nn.init.normal_(parameter, std=0.02)
 
 
-def _gpt2(name: str, parameter: Tensor, width: int, layers: int) -> None:
-    feeds_stream = name.endswith((".out.weight", ".down.weight"))
-    nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers) if feeds_stream else 0.02)
+def _gpt2(parameter: Tensor, at: Place) -> None:
+    feeds_stream = at.name.endswith((".out.weight", ".down.weight"))
+    nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * at.layers) if feeds_stream else 0.02)
 
 
-SCHEMES: dict[str, Rule] = {"xavier": _xavier, "normal": _normal, "gpt2": _gpt2}
+def _t5(parameter: Tensor, at: Place) -> None:
+    """An untied output projection counts as a map, as in the paper's code; `transformers` starts it like an embedding."""
+    if at.name in ("embed.weight", "source.weight"):
+        std = 1.0
+    elif parameter.dim() < 2 or ".position." in at.name:
+        std = at.width**-0.5
+    else:
+        std = parameter[0].numel() ** -0.5
+    if at.name.endswith(".q.weight") and at.head_width:
+        std *= at.head_width**-0.5
+    nn.init.normal_(parameter, std=std)
+
+
+SCHEMES: dict[str, Rule] = {"xavier": _xavier, "normal": _normal, "gpt2": _gpt2, "t5": _t5}

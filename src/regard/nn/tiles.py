@@ -123,8 +123,8 @@ def neighbours(
             return here, at.part(there)
         return here, beside.at.part(slice(beside.upto(hi))).extend(beside.rest.part(there))
 
-    for a, part in zip(range(m - n, m, tile), torch.split(q, tile, 2), strict=True):
-        b = a + part.shape[2]
+    for a, part in zip(range(m - n, m, tile), torch.split(q.transpose(1, 2), tile, 1), strict=True):
+        b = a + part.shape[1]
         lo, hi = max(a - back, 0), min(b + ahead, m)
         where = ("tile", b - a, a - lo, hi - lo) if alike else ("tile", at, beside and beside.at, a, b, lo, hi)
         ends = ctx.once(where, functools.partial(stand, a, b, lo, hi))
@@ -132,8 +132,8 @@ def neighbours(
         if beside is not None:
             far = beside.upto(hi)
             k, v = torch.cat([beside.k[:, :, :far], k], 2), torch.cat([beside.v[:, :, :far], v], 2)
-        out.append(look(part, k, v, *ends))
-    return torch.cat(out, 2)
+        out.append(look(part.transpose(1, 2), k, v, *ends).transpose(1, 2))
+    return torch.cat(out, 1).transpose(1, 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,31 +187,34 @@ class Strip:
     """A tensor (b, h, n, e) read along n in overlapping pieces, which are views of it.
 
     A slice of torch's own gives back a gradient as long as the whole strip for every piece: time that grows with n².
+    Tokens come first in memory, as linear maps leave them and want them back.
     """
 
     def __init__(self, whole: Tensor, block: int) -> None:
-        self.whole, self.block = whole.detach(), block
-        self.blocks = torch.split(whole, block, 2) if whole.requires_grad else None
+        rows = whole.transpose(1, 2)
+        self.rows, self.block = rows.detach(), block
+        self.blocks = torch.split(rows, block, 1) if whole.requires_grad else None
 
     def __getitem__(self, ends: tuple[int, int]) -> Tensor:
         lo, hi = ends
         if self.blocks is None:
-            return self.whole[:, :, lo:hi]
+            return self.rows[:, lo:hi].transpose(1, 2)
         first = lo // self.block
         touched = self.blocks[first : -(-hi // self.block)]
-        return _Piece.apply(self.whole, lo, hi, first * self.block, *touched)  # type: ignore[no-any-return, no-untyped-call]
+        piece: Tensor = _Piece.apply(self.rows, lo, hi, first * self.block, *touched)  # type: ignore[no-untyped-call]
+        return piece.transpose(1, 2)
 
 
 class _Piece(torch.autograd.Function):
-    """Columns lo to hi of the whole, whose gradient goes to the blocks they lie in, the first of which begins at `start`."""
+    """Rows lo to hi of all, whose gradient goes to the blocks they lie in, the first of which begins at `start`."""
 
     @staticmethod
-    def forward(ctx: Any, whole: Tensor, lo: int, hi: int, start: int, *blocks: Tensor) -> Tensor:
-        ctx.lo, ctx.hi, ctx.start, ctx.lengths = lo, hi, start, [block.shape[2] for block in blocks]
-        return whole[:, :, lo:hi]
+    def forward(ctx: Any, rows: Tensor, lo: int, hi: int, start: int, *blocks: Tensor) -> Tensor:
+        ctx.lo, ctx.hi, ctx.start, ctx.lengths = lo, hi, start, [block.shape[1] for block in blocks]
+        return rows[:, lo:hi]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         before, after = ctx.lo - ctx.start, ctx.start + sum(ctx.lengths) - ctx.hi
-        grad = F.pad(grad, (0, 0, before, after)) if before or after else grad
-        return None, None, None, None, *torch.split(grad, ctx.lengths, 2)
+        grad = F.pad(grad, (0, 0, 0, 0, before, after)) if before or after else grad
+        return None, None, None, None, *torch.split(grad, ctx.lengths, 1)

@@ -1,6 +1,6 @@
 """Text to tokens and back, on the `tokenizers` library."""
 
-from regard.text.imports import from_sentencepiece, from_subword_nmt
+from regard.text.imports import SentencePiece, SubwordNmt, from_sentencepiece, from_subword_nmt
 from regard.text.kinds import (
     TOKENIZERS,
     Bpe,
@@ -23,6 +23,8 @@ __all__ = [
     "Chars",
     "Normalize",
     "Pieces",
+    "SentencePiece",
+    "SubwordNmt",
     "Tokenizer",
     "TokenizerSpec",
     "Unigram",

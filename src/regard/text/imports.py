@@ -15,7 +15,8 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError
-from regard.text.kinds import BOS, EOS, PAD, ROLES, UNK, faults_as, fit
+from regard.spec import spec
+from regard.text.kinds import BOS, EOS, PAD, ROLES, TOKENIZERS, UNK, TokenizerSpec, faults_as, fit
 from regard.text.tokenizer import TAG, Tokenizer, check_tags
 
 _END = "</w>"  # subword-nmt marks the last piece of a word
@@ -26,6 +27,34 @@ _SPECIAL = (_UNKNOWN, _CONTROL, _USER)
 _MARKS = r"[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed]"  # Hebrew and Arabic vowels and the like
 _BETWEEN_MARKS = Regex(f"(?<={_MARKS})(?={_MARKS})")
 _JOINER = "\u034f"  # invisible; NFC leaves marks with a joiner between them in their order
+
+
+@spec
+class SentencePiece(TokenizerSpec):
+    """A SentencePiece model of your own: `tokenizer: {kind: sentencepiece, path: my.model}`."""
+
+    path: str
+    kind = "sentencepiece"
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        return from_sentencepiece(self.path, _tags(reserved)).core
+
+
+@spec
+class SubwordNmt(TokenizerSpec):
+    """subword-nmt codes of your own: `tokenizer: {kind: subword_nmt, codes: codes.txt}`."""
+
+    codes: str
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        return from_subword_nmt(self.codes, lines, _tags(reserved)).core
+
+
+TOKENIZERS.add(SentencePiece, SubwordNmt)
+
+
+def _tags(reserved: Sequence[str]) -> list[str]:
+    return [name for name in reserved if name not in ROLES]
 
 
 def from_subword_nmt(codes: str | Path, lines: Iterable[str], tags: Sequence[str] = ()) -> Tokenizer:

@@ -69,6 +69,11 @@ class Tokenizer:
         Path(path).write_bytes(self.to_bytes())
 
     @property
+    def core(self) -> Core:
+        """The library's own tokenizer."""
+        return self._core
+
+    @property
     def fingerprint(self) -> str:
         """The SHA-256 of the file that `save` writes."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
