@@ -28,7 +28,7 @@ ROWS: dict[str, tuple[str, str]] = {
         "base",
     ),
     "mixers": ("nn.mixers", "nn"),
-    "blocks": ("nn.wiring nn.reversible nn.block nn.body nn.embed nn.head", "mixers"),
+    "blocks": ("nn.wiring nn.reversible nn.block nn.body nn.embed nn.patches nn.head", "mixers"),
     "model": ("model", "blocks"),
     "families": ("families", "model"),
     "decode": ("decode", "model"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard import machine as module
-from regard.machine import Machine, keep_large_blocks, machine, precision
+from regard.machine import SPINS, Machine, keep_large_blocks, machine, precision
 
 INTEL = "processor\t: 0\nmodel name\t: Some Xeon\nflags\t\t: fpu avx2 {flag}\n\nprocessor\t: 1\nmodel name\t: Other\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd {flag}\n"
@@ -95,11 +95,8 @@ def test_the_allocator_takes_the_hint_or_nothing_happens(monkeypatch: pytest.Mon
 
 
 def test_threads_wait_politely_unless_told_otherwise() -> None:
-    code = "import os, regard.machine as m; m.wait_politely(); print(os.environ['OMP_WAIT_POLICY'])"
-    bare = {k: v for k, v in os.environ.items() if k != "OMP_WAIT_POLICY"}
-    bare["PYTHONPATH"] = str(Path(module.__file__).parents[1])
-    for given, wanted in (({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active")):
-        found = subprocess.run(
-            [sys.executable, "-c", code], env=bare | given, capture_output=True, text=True, check=True
-        )
-        assert found.stdout.strip() == wanted
+    code = "import os, regard.machine as m; m.wait_politely(); print(os.environ.get('GOMP_SPINCOUNT'))"
+    bare = {k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    for own, wanted in (({}, SPINS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")):
+        said = subprocess.run([sys.executable, "-c", code], env=bare | own, capture_output=True, text=True, check=True)
+        assert said.stdout.strip() == wanted

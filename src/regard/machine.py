@@ -55,14 +55,18 @@ def keep_large_blocks() -> bool:
     return all(mallopt(option, value) == 1 for option, value in wanted)
 
 
-def wait_politely() -> None:
-    """Let threads that wait for one another sleep instead of spinning; takes effect if torch is not loaded yet.
+SPINS = "2000"
+"""How often a thread that waits for another looks again before it sleeps: a few microseconds' worth."""
 
-    A spinning thread holds the core its neighbour needs: with one other busy program on two cores, training is ten times
-    slower (bench/threads.py). A setting of the user's own is left alone.
+
+def wait_politely() -> None:
+    """Let threads that wait for one another soon sleep instead of spinning; takes effect if torch is not loaded yet.
+
+    A spinning thread holds the core its neighbour needs: beside one other busy program on two cores, training is many
+    times slower (bench/threads.py), while sleeping at once would cost a third alone. Settings of the user's own stay.
     """
-    if "torch" not in sys.modules:
-        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
 def _cpu_info() -> dict[str, str]:

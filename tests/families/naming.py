@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from regard.model.model import Net
@@ -19,8 +22,18 @@ def shaken(model: nn.Module) -> dict[str, Tensor]:
     return dict(model.state_dict())
 
 
+def saved(model: Any, folder: Path) -> dict[str, Tensor]:
+    """Their weights, far from where they start, as a folder of theirs has them."""
+    shaken(model)
+    model.save_pretrained(folder)
+    return load_file(folder / "model.safetensors")
+
+
 def put(net: Net, values: dict[str, Tensor], rows: Sequence[tuple[str, str]]) -> Net:
-    """The net with all of its weights from `values`; every one of these has a row, and tied copies are left out."""
+    """The net with all of its weights from `values`; every one of these has a row, and tied copies are left out.
+
+    Theirs may have leading dimensions of one.
+    """
     out = {}
     for name, value in values.items():
         for ours, theirs in rows:
@@ -32,6 +45,9 @@ def put(net: Net, values: dict[str, Tensor], rows: Sequence[tuple[str, str]]) ->
         else:
             raise AssertionError(f"no row for {name}")
     own = net.shapes()
+    for name in own.keys() & out.keys():
+        while out[name].dim() > len(own[name]):
+            out[name] = out[name].squeeze(0)
     net.load_state_dict({name: value for name, value in out.items() if name in own})
     return net.eval()
 

@@ -6,7 +6,9 @@ import torch
 from regard import families
 from regard.errors import UnknownName
 from regard.families.size import sized
+from regard.model.show import summary
 from regard.model.spec import ModelSpec
+from regard.nn.mixers.full import FullMixer
 
 
 def test_a_family_is_found_by_its_files_name() -> None:
@@ -30,6 +32,17 @@ def test_every_size_builds(name: str) -> None:
     with torch.device("meta"):
         counts = [sum(p.numel() for p in family.spec(size).build().parameters()) for size in family.SIZES]
     assert counts == sorted(counts)
+
+
+@pytest.mark.parametrize("name", families.names())
+def test_the_smallest_size_can_be_drawn(name: str) -> None:
+    """It runs, too: how attention goes in training is learned by running it."""
+    family = getattr(families, name)
+    with torch.device("meta"):
+        net = family.spec(next(iter(family.SIZES))).build()
+        facts = summary(net)
+    assert facts["parameters"] == sum(p.numel() for p in net.parameters())
+    assert set(facts["plans"]) >= {n for n, part in net.named_modules() if isinstance(part, FullMixer)}
 
 
 def test_numbers_given_replace_those_of_the_size() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from regard.families import llama
 from regard.model.model import Net
 from regard.nn.coords import Coords
-from tests.families.naming import close, count, put, shaken
+from tests.families.naming import close, count, put, saved
 
 TINY: dict[str, Any] = dict(
     width=16, depth=2, heads=4, kv_heads=2, head_width=None, hidden=24, vocab=23, length=32, base=1e4, eps=1e-5
@@ -37,15 +38,15 @@ def theirs(shape: dict[str, Any]) -> Any:
     return LlamaForCausalLM(LlamaConfig(**made)).eval()
 
 
-def pair(kind: str) -> tuple[Net, Any]:
+def pair(kind: str, folder: Path) -> tuple[Net, Any]:
     other = theirs(KINDS[kind])
-    return put(llama.spec(**KINDS[kind]).build(), shaken(other), llama.NAMES), other
+    return put(llama.spec(**KINDS[kind]).build(), saved(other, folder), llama.NAMES), other
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_logits_are_theirs(kind: str, left: bool) -> None:
-    net, other = pair(kind)
+def test_logits_are_theirs(kind: str, left: bool, tmp_path: Path) -> None:
+    net, other = pair(kind, tmp_path)
     at, ids = Coords.lengths([12, 7, 3], left=left), torch.randint(23, (3, 12))
     with torch.no_grad():
         wanted = other(input_ids=ids, attention_mask=at.kept.long(), position_ids=at.pos.clamp(min=0)).logits
@@ -53,9 +54,9 @@ def test_logits_are_theirs(kind: str, left: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_cached_decoding_is_theirs(kind: str) -> None:
+def test_cached_decoding_is_theirs(kind: str, tmp_path: Path) -> None:
     """A prompt, then a token at a time, both sides remembering."""
-    net, other = pair(kind)
+    net, other = pair(kind, tmp_path)
     ids, state, cache = torch.randint(23, (2, 9)), net.start(2, 9), None
     with torch.no_grad():
         for a, b in [(0, 5), (5, 6), (6, 7), (7, 9)]:

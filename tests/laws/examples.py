@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from regard.families import bert, gpt, llama, t5, transformer, xl
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
@@ -19,12 +20,13 @@ from regard.nn.body import BODIES, BodySpec, Stack
 from regard.nn.distance import Distance
 from regard.nn.embed import EMBEDS, Tokens
 from regard.nn.feedforward import FEEDS, FeedForward, FeedSpec
-from regard.nn.head import HEADS, Vocab
+from regard.nn.head import HEADS, Classes, Masked, Vocab
 from regard.nn.mask import RULES, All, Causal, Everything, Fixed, Strided, Tagged, Window
 from regard.nn.mask import Any as Some
 from regard.nn.mixer import MIXERS, MixerSpec
 from regard.nn.mixers import BigBird, Favor, Flash, Full, Linformer, Local, Lsh, Recall, Sparse
 from regard.nn.norm import NORMS, LayerNorm, NormSpec, RMSNorm
+from regard.nn.patches import Patches
 from regard.nn.position import POSITIONS, ALiBi, Bucketed, Learned, PositionSpec, Relative, Rotary, Sinusoidal
 from regard.nn.reversible import Reversible
 from regard.nn.squeeze import SQUEEZES, Convolved, MostUsed, Pooled
@@ -96,7 +98,14 @@ EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
     "body": (BODIES, BODY),  # type: ignore[dict-item]
     "embed": (
         EMBEDS,
-        {"tokens": (Tokens(VOCAB), Tokens(VOCAB, Learned(), scaled=True, norm=LayerNorm(), dropout=0.1))},
+        {
+            "tokens": (
+                Tokens(VOCAB),
+                Tokens(VOCAB, Learned(), scaled=True, norm=LayerNorm(), dropout=0.1),
+                Tokens(VOCAB, segments=2),
+            ),
+            "patches": (Patches(8, 2), Patches(6, 3, channels=1, first=False, dropout=0.1)),
+        },
     ),
     "squeeze": (
         SQUEEZES,
@@ -106,7 +115,14 @@ EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
             "most_used": (MostUsed(5, 2),),
         },
     ),
-    "head": (HEADS, {"vocab": (Vocab(), Vocab(tied=False, bias=True, scale=0.5))}),
+    "head": (
+        HEADS,
+        {
+            "vocab": (Vocab(), Vocab(tied=False, bias=True, scale=0.5)),
+            "masked": (Masked(), Masked("gelu_tanh", RMSNorm(), tied=False)),
+            "classes": (Classes(3), Classes(2, "mean", hidden=True, dropout=0.1), Classes(4, None)),
+        },
+    ),
     "rule": (
         RULES,
         {
@@ -225,7 +241,35 @@ def cases(shape: str) -> Iterator[Case]:
                 )
 
 
-DECODERS, ENCODERS, BOTH = list(cases("decoder")), list(cases("encoder")), list(cases("both"))
+SMALL: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, vocab=VOCAB, dropout=0.0)
+FAMILY: dict[str, dict[str, ModelSpec]] = {
+    "decoder": {
+        "gpt": gpt.spec(**SMALL, length=LENGTH),
+        "llama": llama.spec(**SMALL, kv_heads=1, length=LENGTH),
+        "qwen3": llama.spec("qwen3-0.6b", **SMALL, kv_heads=1, head_width=6, length=LENGTH),
+        "xl": xl.spec(**SMALL, past=LENGTH, length=LENGTH),
+    },
+    "encoder": {
+        "bert": bert.spec(**SMALL, length=LENGTH),
+        "roberta": bert.spec("roberta-base", **SMALL, length=LENGTH),
+    },
+    "both": {
+        "transformer": transformer.spec(**SMALL, length=LENGTH),
+        "t5": t5.spec(**SMALL, head_width=3, length=LENGTH, buckets=8, reach=6),
+        "t5-v1.1": t5.spec("t5-v1.1-small", **SMALL, length=LENGTH, buckets=8, reach=6),
+    },
+}
+"""Families that read tokens, small, by shape."""
+
+
+def family_cases(shape: str) -> Iterator[Case]:
+    for name, spec in FAMILY[shape].items():
+        body = spec.decoder or spec.encoder
+        assert body is not None
+        yield Case(f"{shape}: family {name}", spec, body.mixers()[-1][1])
+
+
+DECODERS, ENCODERS, BOTH = ([*cases(shape), *family_cases(shape)] for shape in ("decoder", "encoder", "both"))
 STREAMING = [c for c in DECODERS if c.mixer.can.stream]
 
 

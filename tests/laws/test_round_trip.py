@@ -10,8 +10,8 @@ from itertools import product
 import pytest
 import torch
 
+from regard import families
 from regard.errors import SpecError
-from regard.families import gpt, transformer
 from regard.model.spec import ModelSpec
 from regard.nn.norm import RMSNorm
 from regard.nn.wiring import Bare, PostNorm, PreNorm, WiringSpec
@@ -20,7 +20,7 @@ from regard.spec import Spec
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, Case, name_of, short
 
 PARTS = [part for _, examples in EXAMPLES.values() for row in examples.values() for part in row]
-FAMILIES = [family.spec(size) for family in (gpt, transformer) for size in family.SIZES]
+FAMILIES = [families.find(family)(size) for size, family in families.sizes().items()]
 
 
 def back(spec: Spec) -> Spec:

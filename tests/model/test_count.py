@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from regard.families import gpt
-from regard.model.count import Cost, cost, model_cost
+from regard.model.count import Cost, cost
 from regard.model.show import attention_plans, summary, tree
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
@@ -16,7 +18,7 @@ from regard.nn.context import Tape
 from regard.nn.coords import Coords
 from regard.nn.embed import Tokens
 from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
+from regard.nn.head import Classes, HeadSpec, Masked, Vocab
 from regard.nn.mixers import Full
 from regard.nn.position import ALiBi, Bucketed, Learned
 
@@ -42,26 +44,34 @@ def counted(spec: ModelSpec, n: int) -> float:
     """What torch counts for one row of n tokens on either side, on the plain path."""
     net, at, ids = spec.build(), Coords.span(n), torch.zeros(1, n, dtype=torch.long)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        net.logits(net(ids, at, (ids, at) if spec.decoder else None, Tape("*")))
+        net.logits(net(ids, at, (ids, at) if spec.decoder else None, Tape("*")), at)
     return float(counter.get_total_flops())
 
 
 @pytest.mark.parametrize("spec", [encoder(), encoder(tied=False)], ids=["tied", "untied"])
 @pytest.mark.parametrize("n", [1, 7])
 def test_flops_are_what_torch_counts(spec: ModelSpec, n: int) -> None:
-    assert model_cost(spec.build(), n).flops * n == counted(spec, n)
+    assert cost(spec.build(), n).flops * n == counted(spec, n)
+
+
+@pytest.mark.parametrize("head", [Masked(), Classes(5, None), Classes(5, "mean", hidden=True)], ids=str)
+@pytest.mark.parametrize("n", [1, 7])
+def test_other_heads_are_counted_too(head: HeadSpec, n: int) -> None:
+    """A pooled row is read once, whatever its length."""
+    spec = dataclasses.replace(encoder(), head=head)
+    assert cost(spec.build(), n).flops * n == pytest.approx(counted(spec, n))
 
 
 def test_a_causal_mixer_is_charged_half_of_the_square() -> None:
     """The plain path computes all of it, so torch counts more: by two layers of half a square."""
     n = 6
-    assert counted(both(), n) - model_cost(both().build(), n).flops * n == 2 * 4 * (n / 2) * 12 * n
+    assert counted(both(), n) - cost(both().build(), n).flops * n == 2 * 4 * (n / 2) * 12 * n
 
 
 def test_parameters_are_counted_once_and_state_where_it_is_kept() -> None:
     """An encoder reads everything at once: it remembers nothing."""
     net = both().build()
-    whole = model_cost(net, 5)
+    whole = cost(net, 5)
     assert whole.parameters == sum(p.numel() for p in net.parameters())
     assert whole.state == 2 * 2 * 2 * 3
     assert net.encoder is not None
@@ -115,7 +125,7 @@ class TestShow:
 
     def test_the_summary_has_the_same_numbers(self) -> None:
         net = both().build()
-        facts, whole = summary(net, 7), model_cost(net, 7)
+        facts, whole = summary(net, 7), cost(net, 7)
         assert (facts["parameters"], facts["flops"], facts["state"]) == (whole.parameters, whole.flops, whole.state)
         assert sum(part["parameters"] for part in facts["parts"].values()) == whole.parameters
         assert ModelSpec.parse(facts["spec"]) == net.spec

@@ -78,6 +78,11 @@ class TestRefusals:
         with pytest.raises(SpecError, match=r"^this model has no encoder$"):
             GPT.build().encode(ids(), AT)
 
+    def test_no_second_head(self) -> None:
+        net = BERT.build()
+        with pytest.raises(SpecError, match=r"^this model has one head only; set `beside` for a second$"):
+            net.logits_beside(net(ids(), AT), AT)
+
     def test_no_decoder(self) -> None:
         net = BERT.build()
         with pytest.raises(SpecError, match=r"^this model has no decoder$"):

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.nn.coords import PAD, Coords
+from regard.nn.coords import OPTIONAL, PAD, Coords
 
 counts = st.lists(st.integers(0, 6), min_size=1, max_size=4)
 
@@ -101,6 +101,18 @@ def test_select_takes_tags_of_each_row_where_one_row_of_positions_stands_for_all
     assert (picked.tag.tolist(), facts(picked)) == ([[4, 5], [0, 1]], ([[0, 1]], 0, False))
 
 
+def test_segments_go_wherever_their_tokens_go() -> None:
+    at = dataclasses.replace(Coords.span(3), segment=torch.tensor([[0, 0, 1], [0, 1, 1]]))
+    made = [at.select(torch.tensor([1])), at.cut(2), at.flip(), at.last(1), at.extend(Coords.span(1, 3))]
+    assert [m.segment.tolist() for m in made if m.segment is not None] == [
+        [[0, 1, 1]],
+        [[0, 0], [0, 1]],
+        [[1, 0, 0], [1, 1, 0]],
+        [[1], [1]],
+        [[0, 0, 1, 0], [0, 1, 1, 0]],
+    ]
+
+
 def test_flip_reads_backwards() -> None:
     at = dataclasses.replace(Coords.lengths([3, 1]), tag=torch.tensor([[0, 1, 2]])).flip()
     assert at.tag is not None
@@ -134,12 +146,13 @@ def test_what_travels_beside_the_tensors_is_true(lengths: list[int], left: bool,
     assert at.last(n).pos.tolist() == at.pos[:, at.n - n :].tolist()
 
 
-def test_documents_and_tags_go_to_tensors_and_back() -> None:
+def test_documents_tags_and_segments_go_to_tensors_and_back() -> None:
     at = dataclasses.replace(Coords.documents([[2, 1], [3]]), tag=torch.tensor([[0, 1, 0], [1, 0, 0]]))
-    for made in (at, dataclasses.replace(at, doc=None), dataclasses.replace(at, tag=None)):
+    at = dataclasses.replace(at, segment=torch.tensor([[0, 0, 1], [0, 1, 1]]))
+    for made in (at, *(dataclasses.replace(at, **{name: None}) for name in OPTIONAL)):  # type: ignore[arg-type]
         back = Coords.filled(made.flat())
         assert facts(back) == facts(made)
-        for name in ("doc", "tag"):
+        for name in OPTIONAL:
             was, now = getattr(made, name), getattr(back, name)
             assert (was is None and now is None) or torch.equal(was, now)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.errors import SpecError
+from regard.errors import ShapeError, SpecError
 from regard.nn.context import Context
 from regard.nn.coords import Coords
 from regard.nn.embed import Tokens
@@ -84,6 +85,19 @@ class TestTokens:
         made = Tokens(5).build(SITE)
         torch.nn.init.normal_(made.weight)
         assert torch.equal(made(self.ids, AT), made.weight[self.ids])
+
+    def test_a_vector_more_for_each_segment(self) -> None:
+        made = Tokens(5, segments=2).build(SITE)
+        for parameter in made.parameters():
+            torch.nn.init.normal_(parameter)
+        segment = torch.tensor([[0, 1, 1], [0, 0, 1]])
+        at = dataclasses.replace(AT, segment=segment)
+        assert torch.equal(made(self.ids, at), made.weight[self.ids] + made.segment[segment])
+        assert torch.equal(made(self.ids, AT), made.weight[self.ids] + made.segment[0])
+
+    def test_segments_for_which_there_are_no_vectors(self) -> None:
+        with pytest.raises(ShapeError, match=r"^embed has no segments and was given some; set embed.segments$"):
+            Tokens(5).build(SITE)(self.ids, dataclasses.replace(AT, segment=torch.zeros(1, 3, dtype=torch.long)))
 
     def test_a_position_that_acts_on_attention_is_refused(self) -> None:
         said = r"^position 'rotary' acts on attention; write it in the stack or mixer, not in embed$"

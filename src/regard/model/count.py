@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from regard.model.model import Net
+from regard.nn.head import Head
 from regard.nn.mixer import Mixer
 
 
@@ -25,7 +25,10 @@ class Cost:
 
 
 def cost(module: nn.Module, n: int, m: int | None = None) -> Cost:
-    """Cost of a part among `n` tokens (and `m` in memory): what its mixers say, and the linear maps beside them."""
+    """Cost of a part among `n` tokens (and `m` in memory): what mixers and heads say, and the linear maps beside them.
+
+    Of a whole model it is the cost a target token, a source of the same length included.
+    """
     m = n if m is None else m
     parameters = sum(p.numel() for p in module.parameters())
     flops = state = 0.0
@@ -33,20 +36,16 @@ def cost(module: nn.Module, n: int, m: int | None = None) -> Cost:
         if isinstance(part, Mixer):
             flops += part.flops(n, m)
             state += part.state_numbers(n) / n if part.site.causal else 0.0
-        elif isinstance(part, nn.Linear):
+        elif isinstance(part, Head):
+            flops += part.flops(n)
+        elif isinstance(part, nn.Linear | nn.Conv2d):  # a convolution makes a token of every patch
             flops += 2.0 * part.weight.numel()
     return Cost(parameters, flops, state)
 
 
-def model_cost(net: Net, n: int) -> Cost:
-    """Cost of a whole model a target token, a source of the same length included."""
-    readout = 2.0 * net.spec.embed.vocab * net.spec.out_width
-    return cost(net, n) + Cost(0, readout, 0.0)
-
-
 def _outermost(module: nn.Module) -> Iterator[nn.Module]:
-    """Every module in it but those inside a mixer, which answers for them."""
+    """Every module in it but those inside a mixer or a head, which answer for them."""
     yield module
-    if not isinstance(module, Mixer):
+    if not isinstance(module, Mixer | Head):
         for child in module.children():
             yield from _outermost(child)

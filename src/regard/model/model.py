@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import torch
@@ -32,7 +33,10 @@ class Net(nn.Module):
         read, write = site.at("encoder", role="stack"), site.at("decoder", role="stack", memory=spec.memory_width)
         self.encoder: Body | None = spec.encoder.build(read) if spec.encoder else None
         self.decoder: Body | None = spec.decoder.build(write) if spec.decoder else None
-        self.head: Head = spec.head.build(site.at("head", role="head", width=spec.out_width), spec.embed.vocab)
+        end = site.at("head", role="head", width=spec.out_width)
+        self.head: Head = spec.head.build(end, spec.embed.vocab)
+        aside = dataclasses.replace(end, path="beside")
+        self.beside: Head | None = spec.beside.build(aside, spec.embed.vocab) if spec.beside else None
         self._picky = {"encoder": _picky(spec.encoder), "decoder": _picky(spec.decoder)}
 
     def encode(self, ids: Tensor, at: Coords, tape: Tape | None = None) -> Memory:
@@ -73,12 +77,19 @@ class Net(nn.Module):
         memory = self.encode(*source, tape) if source is not None else None
         return self.decode(ids, at, memory, tape=tape)[0]
 
-    def logits(self, stream: Tensor) -> Tensor:
-        return self.head(stream, self.embed.weight)  # type: ignore[no-any-return]
+    def logits(self, stream: Tensor, at: Coords | None = None) -> Tensor:
+        """What the head makes of the stream; one that pools must be told where the tokens stand."""
+        return self.head(stream, self.embed.weight, at)  # type: ignore[no-any-return]
+
+    def logits_beside(self, stream: Tensor, at: Coords | None = None) -> Tensor:
+        """What the second head makes of the same stream."""
+        if self.beside is None:
+            raise SpecError("this model has one head only; set `beside` for a second")
+        return self.beside(stream, self.embed.weight, at)  # type: ignore[no-any-return]
 
     def loss(self, stream: Tensor, target: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Summed label-smoothed loss against target (b, n), and its plain negative log-likelihood."""
-        return self.head.loss(stream, self.embed.weight, target, smoothing)  # type: ignore[no-any-return, operator]
+        return self.head.loss(stream, self.embed.weight, target, smoothing)
 
     def start(self, rows: int, capacity: int) -> State:
         """A decoder state that remembers nothing, for `rows` hypotheses with room for `capacity` tokens."""
@@ -118,7 +129,7 @@ class Net(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        return self.embed.weight.device
+        return next(self.parameters()).device
 
 
 def _picky(body: BodySpec | None) -> list[tuple[str, MixerSpec]]:

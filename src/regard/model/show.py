@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.model.count import cost, model_cost
+from regard.model.count import cost
 from regard.model.model import Net
 from regard.nn.body import Body
 from regard.nn.context import Tape
-from regard.nn.coords import Coords
 from regard.registry import kind_of
 from regard.spec import Spec
 
 
 def tree(net: Net, n: int = 32) -> str:
-    """The model as text; alike blocks are drawn once. Costs are for `n` tokens on either side."""
-    spec, whole = net.spec, model_cost(net, n)
+    """The model as text; alike blocks are drawn once. Costs are for `n` tokens on either side, or for an image's own."""
+    n = _tokens(net, n)
+    spec, whole = net.spec, cost(net, n)
     lines = [
         f"{_count(whole.parameters)} parameters   width {spec.width}   length {spec.length}   init {spec.init}",
         f"{_count(whole.flops)}FLOP forward a token at length {n}, three times that in training; "
@@ -34,21 +34,24 @@ def tree(net: Net, n: int = 32) -> str:
 
 def summary(net: Net, n: int = 32) -> dict[str, Any]:
     """The same facts for programs."""
-    whole = model_cost(net, n)
+    n = _tokens(net, n)
+    whole = cost(net, n)
     parts = {name: dataclasses.asdict(cost(part, n)) for name, part in net.named_children()}
     facts = {"parameters": whole.parameters, "flops": whole.flops, "state": whole.state, "length": n}
     return facts | {"parts": parts, "plans": attention_plans(net), "spec": net.spec.plain()}
 
 
+def _tokens(net: Net, n: int) -> int:
+    """How many tokens a row has that is asked to have `n`: an image has as many as it has."""
+    return net.embed.sample(n)[1].n
+
+
 def attention_plans(net: Net, n: int = 4) -> dict[str, str]:
     """How attention runs in training, place by place, learned by running a small batch and reading the tape."""
     tape, was = Tape("*.nothing"), net.training
-    ids, at = torch.zeros(2, n, dtype=torch.long), Coords.lengths([n, n - 1])
     both = net.encoder is not None and net.decoder is not None
     with torch.random.fork_rng(devices=[]):
-        net.train()(
-            ids.to(net.device), at.to(net.device), (ids.to(net.device), at.to(net.device)) if both else None, tape
-        )
+        net.train()(*net.embed.sample(n), (net.source or net.embed).sample(n) if both else None, tape)
         net.train(was)
     return tape.plans
 

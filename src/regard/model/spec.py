@@ -4,12 +4,15 @@ embed ─▶ decoder ─▶ head                      decoder-only (GPT)
 embed ─▶ encoder ─▶ head                      encoder-only (BERT)
 source ─▶ encoder ─▶ (memory)                 encoder-decoder; without `source`, both sides share `embed`
 embed ─▶ decoder ─▶ head
+
+A second head may stand `beside` the first and read the same stream (BERT's next sentence).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import regard.nn.patches  # noqa: F401  fills the table that `embed: {kind: patches}` is looked up in
 from regard.errors import SpecError
 from regard.nn.body import BodySpec
 from regard.nn.embed import EmbedSpec
@@ -34,6 +37,7 @@ class ModelSpec(Spec):
     source: EmbedSpec | None = None
     head: HeadSpec = Vocab()
     init: str = "xavier"
+    beside: HeadSpec | None = None
 
     def __post_init__(self) -> None:
         if self.encoder is None and self.decoder is None:

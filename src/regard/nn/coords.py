@@ -1,4 +1,4 @@
-"""Where tokens stand: position, document and tag of every token, for the tokens in hand *and* for what a state remembers.
+"""Where tokens stand: position, document, tag and segment of tokens, for those in hand *and* for what a state remembers.
 
 Every mask, position code and cache is derived from these, so none of them carries an offset of its own. Padding is a
 position too: −1. Beside the tensors travel facts the maker of a batch knows for free; how attention runs is decided from
@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 PAD = -1
 """The position of a token that is not there."""
+OPTIONAL = ("doc", "tag", "segment")
+"""The tensors that not every batch has."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,6 +36,8 @@ class Coords:
     first: int | None = None
     """If set, every row holds `first, first + 1, …` from column 0, at least one token, and padding only at its end."""
     padded: bool = False
+    segment: Tensor | None = None
+    """Which part of its text a token belongs to (0 or 1 in BERT's pairs of sentences); an embedding may read it."""
 
     @classmethod
     def span(cls, n: int, first: int = 0, device: torch.device | str | None = None) -> Self:
@@ -96,11 +100,12 @@ class Coords:
             _join_optional(self.tag, later.tag, self.pos, later.pos),
             first=self.first if follows else None,
             padded=self.padded or later.padded,
+            segment=_join_optional(self.segment, later.segment, self.pos, later.pos),
         )
 
     def select(self, rows: Tensor) -> Coords:
         """The coordinates of chosen rows; nothing to do where one row stands for all."""
-        if all(t is None or t.shape[0] == 1 for t in (self.pos, self.doc, self.tag)):
+        if all(t is None or t.shape[0] == 1 for t in (self.pos, self.doc, self.tag, self.segment)):
             return self
         return self.map(lambda t: t if t.shape[0] == 1 else t.index_select(0, rows))
 
@@ -140,21 +145,21 @@ class Coords:
     def flat(self) -> dict[str, Tensor]:
         """As tensors alone, for a checkpoint; `filled` gives them back."""
         facts = torch.tensor([self.contiguous, self.first or 0, self.padded])
-        tensors = {"pos": self.pos, "doc": self.doc, "tag": self.tag, "facts": facts}
+        tensors = {name: getattr(self, name) for name in ("pos", *OPTIONAL)} | {"facts": facts}
         return {name: t for name, t in tensors.items() if t is not None}
 
     @classmethod
     def filled(cls, tensors: Mapping[str, Tensor]) -> Self:
         """The coordinates that `flat` gave these tensors for."""
         contiguous, first, padded = tensors["facts"].tolist()
-        doc, tag = tensors.get("doc"), tensors.get("tag")
-        return cls(tensors["pos"], doc, tag, first=first if contiguous else None, padded=bool(padded))
+        known = {name: tensors.get(name) for name in OPTIONAL}
+        return cls(tensors["pos"], **known, first=first if contiguous else None, padded=bool(padded))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Coords:
         """The same change to each of the tensors; what is known of them is for the caller to say."""
-        doc = None if self.doc is None else change(self.doc)
-        tag = None if self.tag is None else change(self.tag)
-        return dataclasses.replace(self, pos=change(self.pos), doc=doc, tag=tag)
+        there = ((name, getattr(self, name)) for name in ("pos", *OPTIONAL))
+        changed: dict[str, Any] = {name: change(t) for name, t in there if t is not None}
+        return dataclasses.replace(self, **changed)
 
 
 def _join(a: Tensor, b: Tensor) -> Tensor:

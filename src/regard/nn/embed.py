@@ -1,12 +1,15 @@
-"""Embeddings: from token ids to the stream."""
+"""Embeddings: from token ids to the stream. Images are in `patches.py`."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
-from regard.errors import SpecError
+from regard.errors import ShapeError, SpecError
 from regard.nn.coords import Coords
 from regard.nn.dropout import Dropout
 from regard.nn.mixer import Site
@@ -29,32 +32,45 @@ class EmbedSpec(Spec):
 
 
 class Embedding(nn.Module):
-    """`(ids, at) -> (b, n, d)`; `weight` is the table the head may share."""
+    """`(ids, at) -> (b, n, d)`; `weight` is the table the head may share, if there is one."""
 
-    weight: nn.Parameter
+    weight: nn.Parameter | None
 
     def forward(self, ids: Tensor, at: Coords) -> Tensor:
         raise NotImplementedError
 
+    def sample(self, n: int) -> tuple[Tensor, Coords]:
+        """A batch it can read, two rows of about `n` tokens, for those who only want to see a model run."""
+        device = next(self.parameters()).device
+        return torch.zeros(2, n, dtype=torch.long, device=device), Coords.lengths([n, n - 1], device)
+
 
 @spec
 class Tokens(EmbedSpec):
-    """A vector a token; `scaled` multiplies it by √d, as the paper does, before the position joins."""
+    """A vector a token; `scaled` multiplies it by √d, as the paper does, before the position joins.
+
+    With `segments` there is one more vector for each part of a text, which `Coords.segment` tells (BERT's pairs).
+    """
 
     vocab: Count
     position: PositionSpec | None = None
     scaled: bool = False
     norm: NormSpec | None = None
     dropout: Share = 0.0
+    segments: Annotated[int, Field(ge=0)] = 0
 
     def build(self, site: Site) -> Embedding:
         return TokenEmbedding(self, site)
 
 
 class TokenEmbedding(Embedding):
+    weight: nn.Parameter
+
     def __init__(self, spec: Tokens, site: Site) -> None:
         super().__init__()
+        self.path = site.path
         self.weight = nn.Parameter(torch.empty(spec.vocab, site.width))
+        self.segment = nn.Parameter(torch.empty(spec.segments, site.width)) if spec.segments else None
         self.scale = site.width**0.5 if spec.scaled else 1.0
         self.position: Position | None = None
         if spec.position is not None:
@@ -70,10 +86,19 @@ class TokenEmbedding(Embedding):
     def forward(self, ids: Tensor, at: Coords) -> Tensor:
         x = F.embedding(ids, self.weight)
         x = x * self.scale if self.scale != 1.0 else x
+        x = self._segmented(x, at)
         x = x if self.position is None else self.position.embed(x, at)
         x = x if self.norm is None else self.norm(x)
         out: Tensor = self.dropout(x)
         return out
+
+    def _segmented(self, x: Tensor, at: Coords) -> Tensor:
+        """With the vector of each token's segment; where none is told, all are of the first."""
+        if self.segment is None:
+            if at.segment is not None:
+                raise ShapeError(f"{self.path} has no segments and was given some; set {self.path}.segments")
+            return x
+        return x + (self.segment[0] if at.segment is None else F.embedding(at.segment.clamp(min=0), self.segment))
 
 
 EMBEDS.add(Tokens)

@@ -1,15 +1,27 @@
-"""Heads: from the stream to logits, and the training loss that never stores all of them."""
+"""Heads: from the stream to logits, and the training loss that never stores all of them.
+
+Vocab     a score for every token of the vocabulary            language models, translation
+Masked    the same, after one more layer of its own            BERT
+Classes   a score for every class, of each token or of a row   classifiers, BERT's next sentence, ViT
+"""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.errors import ShapeError, UnknownName
+from regard.nn.coords import Coords
+from regard.nn.dropout import Dropout
+from regard.nn.feedforward import ACTIVATIONS
 from regard.nn.loss import smoothed_loss
 from regard.nn.mixer import Site
+from regard.nn.norm import LayerNorm, NormSpec
 from regard.registry import Table
-from regard.spec import Spec, spec
+from regard.spec import Count, Share, Spec, spec
 
 HEADS: Table[type[HeadSpec]] = Table("head")
 
@@ -23,15 +35,36 @@ class HeadSpec(Spec):
         raise NotImplementedError
 
     def refusals(self, width: int, table: int) -> list[str]:
-        """What it cannot do with a stream this wide and an embedding whose table is that wide."""
+        """What it cannot do with a stream this wide and an embedding whose table is that wide (0: it has none)."""
         return []
 
 
 class Head(nn.Module):
-    """`(x, table) -> logits`, where `table` is the embedding's weight for a head that shares it."""
+    """`(x, table, at) -> logits`, where `table` is the embedding's weight for a head that shares it.
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+    `at` says where the tokens stand, which a head must know only if it pools them.
+    """
+
+    def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
         raise NotImplementedError
+
+    def flops(self, n: int) -> float:
+        """Multiply-adds ×2 of a forward pass, a token among `n`: as it is here, of its linear maps."""
+        return sum(2.0 * part.weight.numel() for part in self.modules() if isinstance(part, nn.Linear))
+
+    def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """Summed loss of the stream (b, n, d) against targets (b, n), and the part of it that is plain likelihood."""
+        raise NotImplementedError
+
+
+def _table_refusals(tied: bool, width: int, table: int) -> list[str]:
+    if table == 0:
+        return ["a head over a vocabulary needs an embedding of tokens, and here is none; use head.kind: classes"]
+    if not tied or width == table:
+        return []
+    return [
+        f"a tied head reads a stream as wide as the embedding, {table}, and this one is {width}; set head.tied: false"
+    ]
 
 
 @spec
@@ -46,11 +79,7 @@ class Vocab(HeadSpec):
         return VocabHead(self, site, vocab)
 
     def refusals(self, width: int, table: int) -> list[str]:
-        if not self.tied or width == table:
-            return []
-        return [
-            f"a tied head reads a stream as wide as the embedding, {table}, and this one is {width}; set head.tied: false"
-        ]
+        return _table_refusals(self.tied, width, table)
 
 
 class VocabHead(Head):
@@ -59,17 +88,115 @@ class VocabHead(Head):
         self.scale = spec.scale
         self.weight = None if spec.tied else nn.Parameter(torch.empty(vocab, site.width))
         self.bias = nn.Parameter(torch.zeros(vocab)) if spec.bias else None
+        self.readout = 2.0 * vocab * site.width
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        return F.linear(x * self.scale if self.scale != 1.0 else x, self._weight(table), self.bias)
+    def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
+        return F.linear(self.read(x), self._weight(table), self.bias)
 
-    def loss(self, x: Tensor, table: Tensor, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """Summed loss of the stream (b, n, d) against targets (b, n), and the part of it that is plain likelihood."""
-        x = x * self.scale if self.scale != 1.0 else x
-        return smoothed_loss(x.flatten(0, -2), self._weight(table), self.bias, target.flatten(), smoothing)
+    def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        x = self.read(x).flatten(0, -2)
+        return smoothed_loss(x, self._weight(table), self.bias, target.flatten(), smoothing)
 
-    def _weight(self, table: Tensor) -> Tensor:
-        return table if self.weight is None else self.weight
+    def read(self, x: Tensor) -> Tensor:
+        """The stream as the table meets it."""
+        return x * self.scale if self.scale != 1.0 else x
+
+    def flops(self, n: int) -> float:
+        return super().flops(n) + self.readout
+
+    def _weight(self, table: Tensor | None) -> Tensor:
+        weight = table if self.weight is None else self.weight
+        assert weight is not None  # a tied head without a table is refused when the model is built
+        return weight
 
 
-HEADS.add(Vocab)
+@spec
+class Masked(HeadSpec):
+    """A score for every token from `norm(activation(dense(x)))`: how BERT fills in what was masked (Devlin et al. 2018)."""
+
+    activation: str = "gelu"
+    norm: NormSpec = LayerNorm(1e-12)
+    tied: bool = True
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise UnknownName("activation", self.activation, ACTIVATIONS)
+
+    def build(self, site: Site, vocab: int) -> MaskedHead:
+        return MaskedHead(self, site, vocab)
+
+    def refusals(self, width: int, table: int) -> list[str]:
+        return _table_refusals(self.tied, width, table)
+
+
+class MaskedHead(VocabHead):
+    def __init__(self, spec: Masked, site: Site, vocab: int) -> None:
+        super().__init__(Vocab(spec.tied, bias=True), site, vocab)
+        self.dense = nn.Linear(site.width, site.width)
+        self.activation = ACTIVATIONS[spec.activation]
+        self.norm = spec.norm.build(site.width)
+
+    def read(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norm(self.activation(self.dense(x)))
+        return out
+
+
+@spec
+class Classes(HeadSpec):
+    """A score for every class: of a row, from its `first` token or the `mean` of all; without `pool`, of each token.
+
+    `hidden` puts a layer with tanh before it: BERT's pooler, and ViT's head in pre-training.
+    """
+
+    count: Count
+    pool: Literal["first", "mean"] | None = "first"
+    hidden: bool = False
+    dropout: Share = 0.0
+
+    def build(self, site: Site, vocab: int) -> ClassHead:
+        return ClassHead(self, site)
+
+
+class ClassHead(Head):
+    def __init__(self, spec: Classes, site: Site) -> None:
+        super().__init__()
+        self.path, self.pool = site.path, spec.pool
+        self.dense = nn.Linear(site.width, site.width) if spec.hidden else None
+        self.dropout = Dropout(spec.dropout)
+        self.classes = nn.Linear(site.width, spec.count)
+
+    def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
+        out: Tensor = self.classes(self.dropout(self.read(x, at)))
+        return out
+
+    def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """Of each token against targets (b, n); rows that are pooled have a class each, so take their logits instead."""
+        if self.pool is not None:
+            raise ShapeError(f"{self.path} pools its rows and has no loss a token; take the loss of logits(stream, at)")
+        x = self.dropout(self.read(x, None)).flatten(0, -2)
+        return smoothed_loss(x, self.classes.weight, self.classes.bias, target.flatten(), smoothing)
+
+    def read(self, x: Tensor, at: Coords | None) -> Tensor:
+        """The stream pooled, if it is to be, and through the hidden layer: what BERT calls the pooled output."""
+        if self.pool is not None:
+            if at is None:
+                raise ShapeError(
+                    f"{self.path} pools its rows: it must be told where tokens stand; use logits(stream, at)"
+                )
+            x = pooled(x, at, self.pool)
+        return x if self.dense is None else self.dense(x).tanh()
+
+    def flops(self, n: int) -> float:
+        return super().flops(n) / (1 if self.pool is None else n)
+
+
+def pooled(x: Tensor, at: Coords, how: Literal["first", "mean"]) -> Tensor:
+    """One vector a row of x (b, n, d): of its first token, or the mean of those that are there."""
+    kept = at.kept.expand(x.shape[0], -1)
+    if how == "first":
+        return x[torch.arange(x.shape[0], device=x.device), kept.to(torch.uint8).argmax(1)]
+    there = kept.unsqueeze(2).to(x.dtype)
+    return (x * there).sum(1) / there.sum(1).clamp(min=1)
+
+
+HEADS.add(Vocab, Masked, Classes)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import StateError
-from regard.nn.coords import Coords
+from regard.nn.coords import OPTIONAL, Coords
 
 
 def moving(**kw: Any) -> Any:
@@ -187,7 +187,7 @@ def _filled(value: Any, tensors: Mapping[str, Tensor], name: str) -> Any:
         return {key: _filled(inner, tensors, _below(name, key)) for key, inner in value.items()}
     if isinstance(value, tuple):
         return tuple(_filled(dict(enumerate(value)), tensors, name).values())
-    places = {key: f"{name}.{key}" for key in ("pos", "doc", "tag", "facts")}
+    places = {key: f"{name}.{key}" for key in ("pos", *OPTIONAL, "facts")}
     if {places["pos"], places["facts"]} <= tensors.keys():
         return Coords.filled({key: tensors[place] for key, place in places.items() if place in tensors})
     if isinstance(value, int | float) and name in tensors:

@@ -99,7 +99,7 @@ class SparseMixer(FullMixer):
         return self.out(blanked(merge_heads(out), ctx.at)), state
 
     def _later(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None) -> Tensor:
-        """Tokens that follow remembered ones: over the columns that any of them sees."""
+        """Tokens that follow remembered ones: over the columns that any of them sees, few for one token at a time."""
 
         def seen() -> tuple[Tensor, Coords]:
             keep = visible(self.rule, ctx.at, at)
@@ -159,10 +159,10 @@ class SparseMixer(FullMixer):
 
     def _places(self, at: Coords, lanes: Lanes, around: tuple[int, int]) -> tuple[Places, Places]:
         def cut(around: tuple[int, int]) -> Coords:
-            rows = at.map(
-                lambda t: _cut(t.expand(lanes.rows, -1)[:, None, :, None], self.stride, around, PAD).flatten(1)
-            )
-            return replace(rows, first=None, padded=True)
+            def chunks(t: Tensor) -> Tensor:
+                return _cut(t.expand(lanes.rows, -1)[:, None, :, None], self.stride, around, PAD).flatten(1)
+
+            return replace(at.map(chunks), first=None, padded=True)
 
         order, here, there, lane = Causal() if self.causal else Everything(), cut((0, 0)), cut(around), lanes.stand(at)
         beyond, past = distance(lane, lane).abs() > self.stride, visible(order, lane, lane)
