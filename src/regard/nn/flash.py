@@ -23,6 +23,7 @@ from regard.nn.coords import Coords
 from regard.nn.dropout import dropout, new_seed
 from regard.nn.mask import Rule, visible
 from regard.nn.position import Position
+from regard.nn.shape import device_kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +88,7 @@ class _Cast:
 
     @classmethod
     def of(cls, q: Tensor) -> _Cast:
-        device = q.device.type
+        device = device_kind(q)
         mixed, low = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         return cls(device, torch.promote_types(q.dtype, torch.float32), mixed, low)
 
@@ -115,9 +116,9 @@ class _Tile:
     def at(cls, asked: Asked, cast: _Cast, rows: slice | Tensor, columns: slice, seed: int = 0) -> _Tile | None:
         q, k = asked.q.part(rows), asked.k.part(columns)
         keep = visible(asked.rule, q, k)
-        if keep is None or keep.all():
+        if keep is None or (not keep.is_meta and keep.all()):
             return cls(asked, cast, seed, None, q, k)
-        return cls(asked, cast, seed, keep.unsqueeze(1), q, k) if keep.any() else None
+        return cls(asked, cast, seed, keep.unsqueeze(1), q, k) if keep.is_meta or keep.any() else None
 
     def pairs(self) -> Any:
         """What the position makes of these pairs."""

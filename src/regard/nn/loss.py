@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.nn.shape import device_kind
+
 IGNORE = -100
 """A target that does not count."""
 CHUNK = 1 << 20
@@ -44,8 +46,8 @@ class _Fused(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        if torch.is_autocast_enabled(x.device.type):
-            x, weight = (t.to(torch.get_autocast_dtype(x.device.type)) for t in (x, weight))
+        if torch.is_autocast_enabled(device_kind(x)):
+            x, weight = (t.to(torch.get_autocast_dtype(device_kind(x))) for t in (x, weight))
         v, kind = weight.shape[0], torch.promote_types(x.dtype, torch.float32)
         wants = any(ctx.needs_input_grad[:3])
         grad_x = torch.zeros_like(x) if wants else None

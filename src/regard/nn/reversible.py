@@ -29,6 +29,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 from regard.nn.context import Context, Scratch
 from regard.nn.mixer import Can
 from regard.nn.norm import LayerNorm, NormSpec
+from regard.nn.shape import device_kind
 from regard.nn.wiring import States, WiringSpec
 from regard.spec import Share, spec
 
@@ -150,7 +151,7 @@ class _Run:
     def __init__(self, block: BlockLayer, name: str, part: nn.Module, x: Tensor) -> None:
         self.block, self.name, self.part = block, name, part
         self.chance, self.devices = torch.get_rng_state(), get_device_states(x)
-        device = x.device.type
+        device = device_kind(x)
         # No cache of weights: in older versions of torch it keeps what was cast without gradients for those who want them.
         self.precision = partial(
             torch.autocast, device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device), False

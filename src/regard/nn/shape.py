@@ -36,3 +36,8 @@ def merge_heads(x: Tensor) -> Tensor:
     """(b, h, n, e) to (b, n, h·e)."""
     b, h, n, e = x.shape
     return x.transpose(1, 2).reshape(b, n, h * e)
+
+
+def device_kind(x: Tensor) -> str:
+    """The kind of device autocast should be asked about; shapes without numbers (meta) go with the CPU."""
+    return "cpu" if x.is_meta else x.device.type

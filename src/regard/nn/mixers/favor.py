@@ -32,7 +32,7 @@ from regard.nn.coords import Coords
 from regard.nn.mask import Causal, Everything, visible
 from regard.nn.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
 from regard.nn.position import Position, PositionSpec
-from regard.nn.shape import merge_heads, sizes, split_heads
+from regard.nn.shape import device_kind, merge_heads, sizes, split_heads
 from regard.nn.state import State, fixed, moving
 from regard.registry import kind_of
 from regard.spec import Count, spec
@@ -109,7 +109,7 @@ class FavorMixer(Mixer):
         if self.cross and ctx.memory is None:
             raise SpecError(f"{self.site.path} attends to a memory and none was given; the model needs an encoder")
         q = self._turn(split_heads(self.q(x), self.heads), ctx)
-        with torch.autocast(x.device.type, enabled=False):  # exponentials want all the bits there are
+        with torch.autocast(device_kind(x), enabled=False):  # exponentials want all the bits there are
             qf, _ = self._features(q)
         if self.causal:
             y, state = self._past(qf, *self._keys(x, x, ctx.at, ctx), ctx, state)
@@ -127,7 +127,7 @@ class FavorMixer(Mixer):
         if sums is None or looking:
             k, size, v = self._keys(keys, values, at, ctx)
             self._show(q, k, size, at, ctx)
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(device_kind(x), enabled=False):
             if sums is None:
                 if ctx.at.packed and at.packed:
                     apart = Apart(at, k.shape[0])
@@ -155,7 +155,7 @@ class FavorMixer(Mixer):
             reason += "; keys are not remembered, so there are no weights to look at"
         ctx.tape.plan(self.site.path, reason)
         out = []
-        with torch.autocast(q.device.type, enabled=False):
+        with torch.autocast(device_kind(q), enabled=False):
             doc = _filled(ctx.at, before.doc).unsqueeze(1)
             parts = (torch.split(t, CHUNK, 2) for t in (q, k, size, v, doc))
             for q_part, k_part, size_part, v_part, doc_part in zip(*parts, strict=True):
@@ -173,7 +173,7 @@ class FavorMixer(Mixer):
         """Features of the keys, how large they were (nothing where there is no token), values and a column of ones."""
         k = self._turn(split_heads(self.k(keys), self.heads), ctx)
         v = split_heads(self.v(values), self.heads)
-        with torch.autocast(k.device.type, enabled=False):
+        with torch.autocast(device_kind(k), enabled=False):
             f, size = self._features(k)
             size = size.masked_fill(~at.kept.unsqueeze(1), -torch.inf) if at.padded else size
             return f, size, F.pad(v.to(f.dtype), (0, 1), value=1.0)
