@@ -46,11 +46,7 @@ def main() -> None:
         "bench-threads",
         title="Waiting threads: tokens a second",
         command="python -m bench.threads",
-        figures={
-            f"{row[0]}, {way}": value
-            for row in rows
-            for way, value in zip(("spinning", "sleeping"), row[1:], strict=True)
-        },
+        figures={f"{row[0]}, {way}": value for row in rows for way, value in zip(WAYS, row[1:], strict=True)},
     )
 
 

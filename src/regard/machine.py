@@ -62,8 +62,8 @@ SPINS = "2000"
 def wait_politely() -> None:
     """Let threads that wait for one another soon sleep instead of spinning; takes effect if torch is not loaded yet.
 
-    A spinning thread holds the core its neighbour needs: beside one other busy program on two cores, training is many
-    times slower (bench/threads.py), while sleeping at once would cost a third alone. Settings of the user's own stay.
+    A spinning thread holds the core its neighbour needs: beside another busy program training then goes faster by two
+    fifths, and alone slower by a twentieth (results/bench-threads.json). Settings of the user's own stay.
     """
     if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
