@@ -42,7 +42,8 @@ def precision(asked: str, device: str) -> str:
 def keep_large_blocks() -> bool:
     """Tell glibc to keep large freed blocks instead of returning them: a training step asks for the same sizes again.
 
-    By default every large tensor is mapped and zeroed anew. True if the allocator took the hint.
+    By default every large tensor is mapped and zeroed anew, and each thread keeps blocks of its own. True if the allocator
+    took the hint.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -50,8 +51,8 @@ def keep_large_blocks() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:  # another C library
         return False
-    trim_threshold, top_pad, mmap_threshold = -1, -2, -3
-    wanted = ((mmap_threshold, 1 << 30), (trim_threshold, (1 << 31) - 1), (top_pad, 64 << 20))
+    trim_threshold, top_pad, mmap_threshold, arenas = -1, -2, -3, -8
+    wanted = ((mmap_threshold, 1 << 30), (trim_threshold, (1 << 31) - 1), (top_pad, 64 << 20), (arenas, 1))
     return all(mallopt(option, value) == 1 for option, value in wanted)
 
 
@@ -83,3 +84,23 @@ def _memory() -> int:
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return 0
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_memory() -> int:
+    """Bytes that a program could still take without driving others out; 0 where nobody knows."""
+    path = Path("/proc/meminfo")
+    if not path.exists():
+        return 0
+    lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+    free = int(lines.get("MemAvailable", "0 kB").split()[0]) * 1024
+    limits = [_number(path) for path in LIMITS]
+    return min([free, *(limit for limit in limits if limit)])
+
+
+LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""What a container may take, in either version of Linux's control groups."""
+
+
+def _number(path: Path) -> int | None:
+    text = path.read_text().strip() if path.exists() else ""
+    return int(text) if text.isdigit() else None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.errors import SpecError, UnknownName
 from regard.folder import pack, unpack
+from regard.training.muon import Muon as Muon  # in the table
 from regard.training.optim import (
     OPTIMIZERS,
     Adam,
@@ -40,7 +41,7 @@ def gradients(net: nn.Module, steps: int) -> Iterator[int]:
 
 
 def test_the_table() -> None:
-    assert list(OPTIMIZERS) == ["adam", "adamw"]
+    assert list(OPTIMIZERS) == ["adam", "adamw", "muon"]
     assert OptimizerSpec.parse("adamw") == AdamW()
     assert OptimizerSpec.parse({"kind": "adam", "betas": [0.9, 0.999]}) == Adam(betas=(0.9, 0.999))
     with pytest.raises(UnknownName, match="no optimizer 'adamm'; did you mean 'adam'"):

@@ -154,8 +154,9 @@ def test_every_shipped_recipe_parses() -> None:
     for name in shipped():
         plain = read_recipe(name)
         plain.pop("advise", None)
-        recipe = Recipe.parse(merged({"train": {"steps": 1}}, plain))
+        recipe = Recipe.parse(merged({"task": "lm", "train": {"steps": 1}}, plain))
         assert recipe.about, name
+        assert "task" in plain or name == "finetune", "whose task is that of the model it goes on with"
         if plain.get("model"):
             recipe.model_spec({"vocab": 11, "length": 16}).build()
 

@@ -57,6 +57,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dropout": {"model__dropout": 0.3},
     "accumulation": {"train__accumulate": 3, "train__tokens": 32},
     "a part of a group at the end of an epoch": {"train__accumulate": 2, "train__tokens": 40},
+    "rows on two threads": {"train__threads": 2, "train__tokens": 1024, "model__dropout": 0.3, "train__accumulate": 2},
+    "muon": {"train__optimizer": {"kind": "muon"}, "model__dropout": 0.1},
     "bf16": {"train__precision": "bfloat16", "model__dropout": 0.1},
     "ema": {"train__ema": 0.5},
     "last": {"train__average": {"which": "last", "count": 3}, "train__validate_every": 2},

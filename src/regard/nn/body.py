@@ -6,6 +6,7 @@ A uniform stack is written `block` + `depth`, so that one word changes every lay
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.errors import SpecError
 from regard.nn.block import Block, BlockLayer
+from regard.nn.chance import Place, rewound
 from regard.nn.context import Context, Memory
-from regard.nn.coords import Coords
+from regard.nn.coords import Coords, Tags
 from regard.nn.mixer import MixerSpec, Site, check_positions
 from regard.nn.position import Position, PositionSpec
 from regard.nn.reversible import Reversible
@@ -79,7 +81,10 @@ class Body(nn.Module):
 
 @spec
 class Stack(BodySpec):
-    """Blocks one after another. `recompute` trades time for memory: activations inside a block are not stored."""
+    """Blocks one after another. `recompute` trades time for memory: activations inside a block are not stored.
+
+    `tags` says which tokens are global, where the batch does not: they see all and are seen by all (Longformer).
+    """
 
     block: Block | None = None
     depth: Count | None = None
@@ -88,6 +93,7 @@ class Stack(BodySpec):
     wiring: WiringSpec = PreNorm()
     position: PositionSpec | None = None
     recompute: bool = False
+    tags: Tags | None = None
 
     def __post_init__(self) -> None:
         if (self.block is None) == (not self.blocks):
@@ -102,12 +108,12 @@ class Stack(BodySpec):
         return StackBody(self, self._inside(site))
 
     def refusals(self, site: Site) -> list[str]:
-        inside = self._inside(site)
-        return [
-            fault
-            for i, block in enumerate(self.layers())
-            for fault in block.refusals(inside.at(f"blocks.{i}"), self.wiring)
-        ]
+        inside, out = self._inside(site), []
+        if self.tags is not None and not any(mixer.heeds_tags for _, mixer in self.mixers()):
+            out.append(f"{site.path}.tags is {self.tags!r}, and no mixer heeds tags; use 'local' or a 'tagged' mask")
+        for i, block in enumerate(self.layers()):
+            out += block.refusals(inside.at(f"blocks.{i}"), self.wiring)
+        return out
 
     def leaves(self, width: int) -> int:
         return self.wiring.leaves(width)
@@ -127,7 +133,7 @@ class StackBody(Body):
     def __init__(self, spec: Stack, site: Site) -> None:
         super().__init__()
         layers = spec.layers()
-        self.wiring, self.recompute = spec.wiring, spec.recompute
+        self.wiring, self.recompute, self.tags = spec.wiring, spec.recompute, spec.tags
         self.position = stack_position(spec.position, layers, site)
         self.shared = stack_shares(layers, site)
         self.blocks = nn.ModuleList(
@@ -138,7 +144,8 @@ class StackBody(Body):
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         assert state is None or isinstance(state, Layers)
-        ctx = dataclasses.replace(ctx, position=self.position, first=x, shared=dict(self.shared.items()))
+        at = ctx.at if self.tags is None else ctx.at.tagging(self.tags)
+        ctx = dataclasses.replace(ctx, at=at, position=self.position, first=x, shared=dict(self.shared.items()))
         stream, new = self.wiring.enter(x), []
         run = _run_twice if self.recompute and self.training and torch.is_grad_enabled() else _run
         for i, block in enumerate(self._layers()):
@@ -171,7 +178,10 @@ def _run_twice(block: BlockLayer, stream: Any, ctx: Context, states: States) -> 
         here, first = ctx if first else ctx.again(known.copy()), False
         return _run(block, stream, here, {role: None if s is None else s.copy() for role, s in states.items()})
 
-    return checkpoint(run, stream, use_reentrant=False)  # type: ignore[no-any-return]
+    place = Place(stream)
+    return checkpoint(  # type: ignore[no-any-return]
+        run, stream, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), rewound(place))
+    )
 
 
 def stack_position(spec: PositionSpec | None, layers: tuple[Block, ...], site: Site) -> Position | None:

@@ -1,8 +1,8 @@
 """Dropout with true independent masks, drawn from few random bits (Srivastava et al. 2014).
 
 torch draws a float an element from a serial generator, which is a tenth of a training step on a CPU. Here one 64-bit word of
-a fast counter-free generator (SFC64) serves four elements, 16 bits each; the stream is seeded from torch's own generator, so
-saving torch's random state saves this one too, and recomputing a block under a restored state draws the same mask.
+a fast counter-free generator (SFC64) serves four elements, 16 bits each; it is seeded from the pass's stream of chance, so
+saving that saves this, and recomputing a block from the same place draws the same mask.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from regard.nn.chance import new_seed
 
 LEVELS = 1 << 16
 
@@ -27,11 +29,6 @@ def dropout(x: Tensor, p: float, seed: int | None = None) -> Tensor:
     if x.device.type != "cpu" and seed is None:
         return torch.nn.functional.dropout(x, p)
     return _Dropout.apply(x, _keep(x, drops, seed), LEVELS / (LEVELS - drops))  # type: ignore[no-any-return, no-untyped-call]
-
-
-def new_seed() -> int:
-    """A seed from torch's own generator."""
-    return int(torch.randint(1 << 62, ()))
 
 
 class Dropout(nn.Module):

@@ -16,16 +16,14 @@ With a state, as in decoding, blocks run the plain way.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import get_device_states, set_device_states
 
+from regard.nn.chance import Place, rewound
 from regard.nn.context import Context, Scratch
 from regard.nn.mixer import Can
 from regard.nn.norm import LayerNorm, NormSpec
@@ -150,7 +148,7 @@ class _Run:
 
     def __init__(self, block: BlockLayer, name: str, part: nn.Module, x: Tensor) -> None:
         self.block, self.name, self.part = block, name, part
-        self.chance, self.devices = torch.get_rng_state(), get_device_states(x)
+        self.place = Place(x)
         device = device_kind(x)
         # No cache of weights: in older versions of torch it keeps what was cast without gradients for those who want them.
         self.precision = partial(
@@ -163,13 +161,5 @@ class _Run:
             return self.block.dropout(y)  # type: ignore[no-any-return]
 
     def again(self, x: Tensor, ctx: Context) -> Tensor:
-        with self._same_chance():
+        with rewound(self.place):
             return self(x, ctx)
-
-    @contextmanager
-    def _same_chance(self) -> Iterator[None]:
-        devices, states = self.devices
-        with torch.random.fork_rng(devices):
-            torch.set_rng_state(self.chance)
-            set_device_states(devices, states)
-            yield

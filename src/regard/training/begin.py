@@ -21,7 +21,7 @@ from regard.training.text import write_text
 
 RECIPE, LOG, FACTS, REPORT = "recipe.yaml", "log.jsonl", "run.json", "report.html"
 FOLDERS = ("checkpoints", "snapshots", "best", "final", "vocabulary", "tensorboard")
-FIXED = ("threads", "device", "precision", "torch", "start")
+FIXED = ("threads", "processes", "device", "precision", "torch", "start")
 """Facts on which the numbers depend."""
 
 
@@ -49,6 +49,18 @@ def agree(folder: Path, recipe: Recipe, facts: Mapping[str, Any], *, fresh: bool
             f"{folder} was begun with another recipe or corpus: {'; '.join(changed)}. "
             "Take that back, choose another --out, or start over with --fresh"
         )
+
+
+def recalled(folder: Path, name: str) -> Any:
+    """A fact of this run that was found out when it began; None if it was not."""
+    path = folder / FACTS
+    return parse_json(path.read_bytes(), path).get(name)
+
+
+def note(folder: Path, **facts: Any) -> None:
+    """Keep facts that were found out, for when the run goes on."""
+    path = folder / FACTS
+    write_text(path, json.dumps({**parse_json(path.read_bytes(), path), **facts}, indent=2))
 
 
 def _begun(folder: Path) -> bool:

@@ -67,19 +67,30 @@ def config_of(folder: Folder) -> dict[str, Any]:
     return config
 
 
-def restore(folder: Folder) -> tuple[Net, Task, Search]:
-    """The model of a folder: built from its spec, with every weight accounted for."""
+def restore(folder: Folder, changes: Mapping[str, Any] | None = None) -> tuple[Net, Task, Search]:
+    """The model of a folder: built from its spec, with every weight accounted for.
+
+    `changes` to its `model` or `data` settings may be such that the weights still fit: a longer memory, another context.
+    """
     config, tensors = config_of(folder), folder.tensors(WEIGHTS)
+    changes = changes or {}
+    for key in changes:
+        if key not in ("model", "data"):
+            raise SpecError(f"of a finished model only `model.…` and `data.…` can be set, got {key!r}")
     try:
         kind = find(config["task"])
-        task = kind.load(kind.Settings.parse(config["settings"]), folder.files)
-        search, spec = Search.parse(config["decode"]), ModelSpec.parse(config["model"])
+        task = kind.load(kind.Settings.parse(config["settings"]).overlay(changes.get("data", {})), folder.files)
+        search, spec = Search.parse(config["decode"]), ModelSpec.parse(config["model"]).overlay(changes.get("model", {}))
         _demand_vocabulary(spec, task)
-        shapes = _shapes(spec, layers=len(tensors))
+        shapes = shapes_of(spec, layers=len(tensors))
         if faults := weight_faults(shapes, tensors):
+            if changes:
+                raise SpecError(f"its weights do not fit a model so changed: {'; '.join(faults)}")
             raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
         net = spec.build()
     except SpecError as error:
+        if changes:
+            raise SpecError(f"{folder.path}: {error}") from None
         raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
     net.put(tensors)
     return net.eval(), task, search
@@ -93,10 +104,10 @@ def _demand_vocabulary(spec: ModelSpec, task: Task) -> None:
             raise SpecError(f"the tokenizer has {facts[name]} tokens, the model only {there}")
 
 
-def _shapes(spec: ModelSpec, layers: int) -> dict[str, tuple[int, ...]]:
+def shapes_of(spec: ModelSpec, layers: int) -> dict[str, tuple[int, ...]]:
     """The shape of every weight, before anything is allocated. More layers than the file has weights are not built."""
     for path, part in spec.walk():
-        if getattr(part, "depth", 0) > layers:
+        if (getattr(part, "depth", None) or 0) > layers:
             raise SpecError(f"{path}.depth is {part.depth}, but there are only {layers} weights")  # type: ignore[attr-defined]
     try:
         with torch.device("meta"):

@@ -18,19 +18,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.bucket import Buckets
 from regard.decode import Search
 from regard.errors import CheckpointError, Diverged
 from regard.model.model import Net
+from regard.nn.chance import new_seed
 from regard.tasks.likelihood import likelihood
 from regard.tasks.metrics import METRICS
 from regard.tasks.task import Examples, Task
+from regard.training.carry import Carried
 from regard.training.checkpoint import Checkpoints
 from regard.training.export import weight_faults
 from regard.training.log import Log
-from regard.training.optim import Average, optimizer_tensors, restore_optimizer, set_rate
+from regard.training.optim import Average, moving, optimizer_tensors, restore_optimizer, set_factors, set_rate
 from regard.training.progress import Progress
+from regard.training.ranks import Ranks
 from regard.training.recipe import Train
+from regard.training.shards import Shards, split
 from regard.training.snapshots import Snapshots
 from regard.training.stop import Stop
 
@@ -40,6 +43,10 @@ AFTER = (
     "what was saved before is good, but the same command would come to the same end: lower train.schedule.peak and start "
     "over with --fresh, or go on from this run's best model with --from and another --out"
 )
+
+
+class Dismissed(Exception):
+    """The leader of several processes calls no more steps."""
 
 
 @dataclasses.dataclass
@@ -76,21 +83,26 @@ class Trainer:
     """One run of one model on one task."""
 
     def __init__(
-        self, net: Net, task: Task, data: Data, train: Train, *, checkpoints: Checkpoints, log: Log, bf16: bool = False
-    ) -> None:
+        self, net: Net, task: Task, data: Data, train: Train, *, checkpoints: Checkpoints, log: Log, bf16: bool = False,
+        ranks: Ranks | None = None,
+    ) -> None:  # fmt: skip
         self.net, self.task, self.data, self.train = net, task, data, train
         self.checkpoints, self.log, self.bf16 = checkpoints, log, bf16
         self.optimizer = train.optimizer.build(net)
+        if train.tune is not None:
+            set_factors(net, self.optimizer, train.tune.factors(name for name, _ in net.named_parameters()))
         self.ema = None if train.ema is None else Average(net, train.ema)
-        examples = data.train
-        self.buckets = Buckets(
-            examples.lengths, tokens=train.tokens, seed=train.seed, groups=examples.groups, shares=examples.shares
-        )
+        self.tokens = int(train.tokens)  # `auto` is settled before
+        self.buckets = task.order(data.train, tokens=self.tokens, seed=train.seed)
+        self.ranks = ranks or Ranks()
+        self.carried = Carried(net, task, processes=self.ranks.size)
+        self.shards = Shards.fitting(torch.get_num_threads(), self.tokens // self.ranks.size, net.device.type)
         self.snapshots = Snapshots(checkpoints.folder.parent / "snapshots", checkpoints.storage)
         self.now = Moment()
         self.outputs: list[str] = []
         """What the last evaluation decoded."""
         self._order: tuple[int, list[list[NDArray[np.int64]]]] = (-1, [])
+        self._fresh: Any = data.train
         passes = math.inf if train.epochs is None else train.epochs * len(self._updates(0))
         self.total = int(min(passes, math.inf if train.steps is None else train.steps))
         self.validate_every = train.validate_every or max(self.total // 10, 1)
@@ -128,25 +140,46 @@ class Trainer:
                 break
         return now.finished
 
+    def follow(self) -> None:
+        """Take the steps that the leader of several processes calls."""
+        now = self.now
+        while True:
+            updates = self._updates(now.epoch)
+            if now.position >= len(updates):
+                now.epoch, now.position = now.epoch + 1, 0
+                continue
+            try:
+                self._update(updates[now.position])
+            except Dismissed:
+                return
+            now.position += 1
+            now.step += 1
+
     def _updates(self, epoch: int) -> list[list[NDArray[np.int64]]]:
         """The updates of an epoch, each a list of batches."""
         if self._order[0] != epoch:
             batches, k = self.buckets.epoch(epoch), self.train.accumulate
+            self._fresh = self.task.fresh(self.data.train, self.train.seed, epoch)
             self._order = (epoch, [batches[i : i + k] for i in range(0, len(batches), k)])
         return self._order[1]
 
     def _update(self, group: list[NDArray[np.int64]]) -> tuple[int, float, float, float]:
         """One step over a group of batches: tokens, summed likelihood loss, gradient norm, rate."""
         self.net.train()
-        self.net.tick(self.now.step + 1)
-        batches = [self.task.batch(self.data.train, indices).to(self.net.device) for indices in group]
-        tokens = sum(batch.tokens for batch in batches)
-        plain = 0.0
-        for batch in batches:
+        self.carried.begin(self.now.step + 1, first=self.now.position == 0)
+        turns = [[indices] for indices in group] if self.task.carry else [group]  # rows that go on wait for those before
+        batches = [self._batches(turn) for turn in turns]
+        tokens = self.ranks.called(sum(batch.tokens for turn in batches for (_, batch), _ in turn))
+        if tokens is None:
+            raise Dismissed
+
+        def work(part: tuple[int, Any]) -> tuple[Tensor, float]:
             with self.precision():
-                loss = self.task.loss(self.net, batch, self.train.smoothing)
-            (loss.total / tokens).backward()  # type: ignore[no-untyped-call]
-            plain += float(loss.plain)
+                loss = self.carried.loss(self.task, *part, self.train.smoothing)
+            return loss.total / tokens, float(loss.plain)
+
+        plain = sum(self.shards.run(self.net, work, turn) for turn in batches)
+        plain = self.ranks.summed([p for p in self.net.parameters() if p.requires_grad], plain)
         limit = math.inf if self.train.clip is None else self.train.clip
         norm = float(torch.nn.utils.clip_grad_norm_(self.net.parameters(), limit))
         rate = self.train.schedule.rate(self.now.step + 1, total=self.total, width=self.net.spec.width)
@@ -163,10 +196,20 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         return tokens, plain, norm, rate
 
+    def _batches(self, group: list[NDArray[np.int64]]) -> list[tuple[tuple[int, Any], int | None]]:
+        """This process's part of an update: a batch for each thread at a time, numbered, with the seed of its chance."""
+        count = self.shards.count * self.ranks.size
+        parts = [part for indices in group for part in split(indices, count)]
+        seeds = [None if count == 1 else new_seed() for _ in parts]
+        own = self.ranks.share(list(zip(parts, seeds, strict=True)))
+        made = ((self.task.batch(self._fresh, part).to(self.net.device), seed) for part, seed in own)
+        return [((i, batch), seed) for i, (batch, seed) in enumerate(made)]
+
     def _skip(self, group: list[NDArray[np.int64]], norm: float, loss: float) -> None:
         """A non-finite step never reaches the weights; several in a row end the run."""
         self.now.bad += 1
-        examples = [int(i) for indices in group for i in indices][:8]
+        self.carried.forget()
+        examples = [int(i) for indices in group for i in indices.flat][:8]
         self.log.write("skip", self.now.step + 1, norm=str(norm), loss=str(loss), examples=examples)
         if self.now.bad >= BAD_STEPS:
             raise Diverged(
@@ -207,7 +250,8 @@ class Trainer:
             score = scores[metric.kind]
             equal = score == now.best and scores["loss"] < now.best_loss  # of equals, the surer one
             better = now.best is None or metric.better(score, now.best) or equal
-            judged = {name: scores[name] for name in self.task.metrics}
+            more = {name: score for name, score in scores.items() if name not in METRICS}  # of one corpus among several
+            judged = {name: scores[name] for name in self.task.metrics} | more
             self.log.write("valid", now.step, loss=scores["loss"], scores=judged, seconds=round(now.seconds, 3))
             progress.say(
                 f"step {now.step}/{self.total}  "
@@ -225,17 +269,20 @@ class Trainer:
         """Loss a token and the task's scores on the validation data, decoding it only if a score asks for outputs."""
         self.net.eval()
         with self.precision():
-            scores = likelihood(self.task, self.net, self.data.valid, tokens=self.train.tokens)
+            scores = likelihood(self.task, self.net, self.data.valid, tokens=self.tokens)
         decoded = {name: score for name in self.task.metrics if (score := METRICS[name].score) is not None}
         if not decoded:
             return scores
-        outputs, references = list[str](), list[str]()
+        outputs, references, apart = list[str](), list[str](), dict[str, float]()
         for trial in self.data.trials:
             found = self.task.run([self.net], trial.inputs, search or Search(beam=1), **trial.options)
-            outputs += [each[0].text if each else "" for each in found]
+            texts = [each[0].text if each else "" for each in found]
+            outputs += texts
             references += trial.references
+            if len(self.data.trials) > 1:
+                apart |= {f"{name} of {trial.name}": score(texts, trial.references) for name, score in decoded.items()}
         self.outputs = outputs
-        return scores | {name: score(outputs, references) for name, score in decoded.items()}
+        return scores | {name: score(outputs, references) for name, score in decoded.items()} | apart
 
     @contextmanager
     def judged_weights(self) -> Iterator[None]:
@@ -268,18 +315,21 @@ class Trainer:
             taken = sorted(taken, key=lambda s: (s[1] if higher else -s[1], s[0]))
         self.now.snapshots = taken[-average.count :]
         if (self.now.step, score) in self.now.snapshots:
-            self.snapshots.add(self.now.step, self.ema.weights if self.ema else dict(self.net.named_parameters()))
+            learned = {name: p for name, p in self.net.named_parameters() if p.requires_grad}
+            self.snapshots.add(self.now.step, self.ema.weights if self.ema else learned)
 
     def save(self) -> None:
         """A checkpoint of everything that moves."""
         self._demand_finite()
         groups: dict[str, Mapping[str, Tensor]] = {
-            "weights": self.net.state_dict(),
+            "weights": moving(self.net),
             "optimizer": optimizer_tensors(self.net, self.optimizer),
             "random": {"torch": torch.get_rng_state()},
         }
         if self.ema is not None:
             groups["average"] = self.ema.weights
+        if self.carried.states:
+            groups["carried"] = self.carried.tensors()
         self.log.sync()
         self.checkpoints.save(self.now.step, groups, dataclasses.asdict(self.now))
         self.snapshots.prune({step for facts in self.checkpoints.facts() for step, _ in facts["snapshots"]})
@@ -290,7 +340,7 @@ class Trainer:
         if loaded is None:
             self.log.rewind(-1)
             return []
-        wanted = self.net.shapes()
+        wanted = {name: tuple(t.shape) for name, t in moving(self.net).items()}
         if faults := weight_faults(wanted, loaded.groups["weights"]):
             raise CheckpointError(f"{self.checkpoints.folder} is of another model: {'; '.join(faults)}")
         self.now = Moment(**loaded.facts)
@@ -299,6 +349,7 @@ class Trainer:
         restore_optimizer(self.net, self.optimizer, loaded.groups["optimizer"])
         if self.ema is not None:
             self.ema.weights = {k: v.to(self.net.device) for k, v in loaded.groups["average"].items()}
+        self.carried.restore(loaded.groups.get("carried", {}))
         torch.set_rng_state(loaded.groups["random"]["torch"])
         self.log.rewind(self.now.step)
         where = f"step {self.now.step} of {self.total}"

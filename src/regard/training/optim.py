@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -34,7 +34,7 @@ class Adam(OptimizerSpec):
     eps: Annotated[float, Field(gt=0)] = 1e-9
 
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(net.parameters(), lr=0.0, betas=self.betas, eps=self.eps, fused=_fused(net))
+        return torch.optim.Adam(net.parameters(), lr=0.0, betas=self.betas, eps=self.eps, fused=fused(net))
 
 
 @spec
@@ -47,23 +47,45 @@ class AdamW(OptimizerSpec):
     kind = "adamw"
 
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
-        matrices = [p for p in net.parameters() if p.dim() > 1]
-        others = [p for p in net.parameters() if p.dim() <= 1]
-        groups = [{"params": matrices, "weight_decay": self.decay}, {"params": others, "weight_decay": 0.0}]
-        groups = [g for g in groups if g["params"]]
-        return torch.optim.AdamW(groups, lr=0.0, betas=self.betas, eps=self.eps, fused=_fused(net))
+        groups = decays(list(net.parameters()), self.decay)
+        return torch.optim.AdamW(groups, lr=0.0, betas=self.betas, eps=self.eps, fused=fused(net))
 
 
 OPTIMIZERS.add(Adam, AdamW)
 
 
-def _fused(net: nn.Module) -> bool:
+def decays(parameters: Sequence[Tensor], decay: float) -> list[dict[str, Any]]:
+    """Groups of an optimiser: matrices, which decay, and biases and norms, which do not."""
+    matrices, others = ([p for p in parameters if (p.dim() > 1) is wanted] for wanted in (True, False))
+    groups = [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
+
+
+def fused(net: nn.Module) -> bool:
+    """Whether torch has one kernel for the whole step on the devices of this model."""
     return all(p.device.type in ("cpu", "cuda") for p in net.parameters())
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("factor", 1.0)
+
+
+def set_factors(net: nn.Module, optimizer: torch.optim.Optimizer, factors: Mapping[str, float]) -> None:
+    """Let each weight learn at its own part of the rate: every group is divided by how fast its members are."""
+    names, groups = {parameter: name for name, parameter in net.named_parameters()}, []
+    for group in optimizer.param_groups:
+        alike: dict[float, list[Tensor]] = {}
+        for parameter in group["params"]:
+            alike.setdefault(factors[names[parameter]], []).append(parameter)
+        groups += [{**group, "params": members, "factor": factor} for factor, members in alike.items()]
+    optimizer.param_groups[:] = groups
+
+
+def moving(net: nn.Module) -> dict[str, Tensor]:
+    """What training changes of a model's weights file: all but frozen weights, which the model it started from has."""
+    frozen = {name for name, p in net.named_parameters() if not p.requires_grad}
+    return {name: t for name, t in net.state_dict().items() if name not in frozen}
 
 
 def optimizer_tensors(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -87,15 +109,16 @@ def restore_optimizer(net: nn.Module, optimizer: torch.optim.Optimizer, tensors:
 
 
 class Average:
-    """An exponential moving average of the weights."""
+    """An exponential moving average of the weights that learn."""
 
     def __init__(self, net: nn.Module, share: float) -> None:
         self.share = share
-        self.weights = {name: p.detach().clone() for name, p in net.named_parameters()}
+        self.weights = {name: p.detach().clone() for name, p in net.named_parameters() if p.requires_grad}
 
     @torch.no_grad()
     def update(self, net: nn.Module) -> None:
-        mine, theirs = zip(*((self.weights[name], p.detach()) for name, p in net.named_parameters()), strict=True)
+        pairs = ((self.weights[name], p.detach()) for name, p in net.named_parameters() if p.requires_grad)
+        mine, theirs = zip(*pairs, strict=True)
         torch._foreach_lerp_(list(mine), list(theirs), 1.0 - self.share)
 
 

@@ -20,8 +20,10 @@ from regard.decode import Search
 from regard.errors import DataError, SpecError, UnknownName, offer
 from regard.model.spec import ModelSpec
 from regard.spec import Count, Share, Spec, spec
+from regard.training.muon import Muon as Muon  # one of the optimisers a recipe may name
 from regard.training.optim import Adam, OptimizerSpec
 from regard.training.schedule import InverseSqrt, ScheduleSpec
+from regard.training.tune import Tune
 
 
 @spec
@@ -40,8 +42,8 @@ class Train(Spec):
     epochs: Count | None = None
     steps: Count | None = None
     """Training ends after so many passes or steps, whichever comes first."""
-    tokens: Count = 4096
-    """Padded tokens a batch holds at most, on its longer side."""
+    tokens: Count | Literal["auto"] = 4096
+    """Padded tokens a batch holds at most, on its longer side; `auto`: as many as fit into memory."""
     accumulate: Count = 1
     """Batches an update is made of."""
     optimizer: OptimizerSpec = Adam()
@@ -50,6 +52,8 @@ class Train(Spec):
     clip: Annotated[float, Field(gt=0)] | None = 1.0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     ema: Share | None = None
+    tune: Tune | None = None
+    """What of the model learns, and how fast; without it, all of it alike."""
     average: Averaged | None = None
     validate_every: Count | None = None
     """Steps between validations; without it, ten times in all."""

@@ -8,29 +8,36 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from regard.errors import CheckpointError, Interrupted, SpecError, UnknownName
 from regard.folder import Folder, read_folder, write_folder
-from regard.machine import keep_large_blocks, machine, precision
+from regard.machine import free_memory, keep_large_blocks, machine, precision
 from regard.model.count import cost
 from regard.model.model import Net
 from regard.model.show import tree
+from regard.nn import lora
 from regard.report.run import RunFacts, run_report
 from regard.tasks import find
 from regard.tasks.task import Raw, Task
-from regard.training.begin import LOG, RECIPE, REPORT, agree
+from regard.training.begin import LOG, RECIPE, REPORT, agree, note, recalled
 from regard.training.checkpoint import Checkpoints
-from regard.training.export import card, config_of, export, metric_signatures, restore, versions, weight_faults
+from regard.training.export import card, config_of, export, metric_signatures, restore, versions
 from regard.training.lock import RunLock
 from regard.training.log import Log, read_log
 from regard.training.loop import Data, Trainer
 from regard.training.progress import Progress
-from regard.training.recipe import Recipe, merged, read_recipe, set_path
+from regard.training.ranks import Ranks
+from regard.training.recipe import Recipe, Train, merged, read_recipe, set_path
+from regard.training.room import fitting_tokens
+from regard.training.start import Taken, inherited, take
 from regard.training.stop import Stop
 from regard.training.text import write_text
 
@@ -80,8 +87,9 @@ def execute(order: Order) -> Path:
             raise SpecError(f"a run cannot start from a model in its own folder {order.folder}; choose another --out")
         restore(start)  # what is wrong with it is said now
     asked = _asked(order, start)
-    with RunLock(order.folder):
-        return _Run(order, asked, start).execute()
+    run = _Run(order, asked, start)
+    with RunLock(order.folder) if run.ranks.leads else nullcontext():
+        return run.execute()
 
 
 def device_of(asked: str) -> str:
@@ -104,8 +112,11 @@ class _Run:
         self.advise = asked.get("advise", False)
         if not isinstance(self.advise, bool):
             raise SpecError(f"advise should be true or false, got {self.advise!r}")
-        self.progress = Progress(1, quiet=order.quiet)
         self.device = device_of(order.device)
+        self.ranks = Ranks.joined(self.device)
+        self.quiet = order.quiet or not self.ranks.leads
+        self.progress = Progress(1, quiet=self.quiet)
+        self.taken: Taken | None = None
 
     def execute(self) -> Path:
         Recipe.parse(_without_advice(self.asked) if self.advise else self.asked)
@@ -118,16 +129,30 @@ class _Run:
         self.facts: dict[str, Any] = {"fingerprint": raw.fingerprint, "command": self.order.command, **versions()}
         self.facts |= {
             "threads": self.recipe.train.threads or torch.get_num_threads(),
+            "processes": self.ranks.size,
             "device": self.device,
             "precision": precision(self.recipe.train.precision, self.device),
             "start": None if self.start is None else f"{self.order.start} ({_digest(self.start)[:12]})",
         }
-        agree(self.folder, self.recipe, self.facts, fresh=self.order.fresh)
         keep_large_blocks()
         with _threads(self.facts["threads"]), torch.random.fork_rng(devices=[]):
+            if not self.ranks.leads:
+                return self._follow(kind, raw)
+            agree(self.folder, self.recipe, self.facts, fresh=self.order.fresh)
             task = self._task(kind, raw)
             trainer = self._trainer(task, raw)
             return self._train(trainer, task, raw)
+
+    def _follow(self, kind: type[Task], raw: Raw) -> Path:
+        """One of several processes that does not lead: wait until the run folder is made, and write nothing there."""
+        self.ranks.wait()
+        with TemporaryDirectory() as aside:
+            trainer = self._trainer(self._task(kind, raw), raw, Path(aside))
+            trainer.resume()
+            self.ranks.wait()
+            with Stop():  # the leader decides, also when all are asked to stop
+                trainer.follow()
+        return self.folder / "final"
 
     # ------------------------------------------------------------------------------------------------ deciding
 
@@ -145,47 +170,74 @@ class _Run:
     def _task(self, kind: type[Task], raw: Raw) -> Task:
         """The task with its vocabulary: of the model to start from, or the run's own, learned once and kept."""
         settings, kept = kind.Settings.parse(self.recipe.data), self.folder / "vocabulary"
-        if self.start is not None:
-            return kind.load(settings, self.start.files)
         if kept.exists():
             return kind.load(settings, read_folder(kept).files)
-        task = kind.prepare(settings, raw)
+        task = kind.prepare(settings, raw) if self.start is None else kind.adopt(settings, raw, self.start.files)
         write_folder(kept, task.files())
         return task
 
-    def _trainer(self, task: Task, raw: Raw) -> Trainer:
-        train = self.recipe.train
+    def _trainer(self, task: Task, raw: Raw, logs: Path | None = None) -> Trainer:
         net = self._net(task)
-        torch.manual_seed(train.seed)
+        torch.manual_seed(self.recipe.train.seed)
         data = Data(task.encode(raw.train), task.encode(raw.valid), task.trials(raw.valid))
-        log = Log(self.folder / LOG, tensorboard=self.folder / "tensorboard" if self.order.tensorboard else None)
+        train = self._sized(net, task, data)
+        log = Log(
+            (logs or self.folder) / LOG, tensorboard=self.folder / "tensorboard" if self.order.tensorboard else None
+        )
         checkpoints = Checkpoints(self.folder / "checkpoints", keep=train.keep)
         bf16 = self.facts["precision"] == "bfloat16"
-        return Trainer(net, task, data, train, checkpoints=checkpoints, log=log, bf16=bf16)
+        return Trainer(net, task, data, train, checkpoints=checkpoints, log=log, bf16=bf16, ranks=self.ranks)
+
+    def _sized(self, net: Net, task: Task, data: Data) -> Train:
+        """How to train, with the batch that fits into memory where that was asked for: found once and kept."""
+        train = self.recipe.train
+        if train.tokens != "auto":
+            return train
+        found = recalled(self.folder, "tokens")
+        if found is None:
+            examples, lengths = (
+                task.fresh(data.train, train.seed, 0),
+                np.asarray(data.train.lengths).reshape(len(data.train), -1),
+            )
+
+            def probe(size: int) -> Tensor:
+                longest = int(lengths.max(axis=1).argmax())
+                batches = task.order(data.train, tokens=size, seed=train.seed).epoch(0)
+                rows = next(batch for batch in batches if longest in batch)
+                return task.loss(net, task.batch(examples, rows).to(net.device), train.smoothing).total
+
+            with torch.random.fork_rng(devices=[]):
+                found = fitting_tokens(net, probe, free_memory(), corpus=int(lengths.max(axis=1).sum()))
+            note(self.folder, tokens=found)
+            self.progress.say(
+                f"chosen: batches of {found:,} tokens, which fit into {free_memory() / 2**30:.1f} GiB of free memory"
+            )
+        return dataclasses.replace(train, tokens=found)
 
     def _net(self, task: Task) -> Net:
-        net = self.recipe.model_spec(task.facts()).build(self.recipe.train.seed)
+        net = task.fit(self.recipe.model_spec(task.facts())).build(self.recipe.train.seed)
         if self.start is not None:
-            tensors = self.start.tensors()
-            faults = weight_faults(net.shapes(), tensors)
-            if faults:
-                raise SpecError(f"the model asked for cannot start from {self.order.start}: {'; '.join(faults)}")
-            net.put(tensors)
+            self.taken = take(net, self.start, str(self.order.start))
+        if self.recipe.train.tune is not None:
+            new = () if self.taken is None else self.taken.new
+            self.recipe.train.tune.apply(net, new, self.recipe.train.seed)
         return net.to(self.device)
 
     # ------------------------------------------------------------------------------------------------ training
 
     def _train(self, trainer: Trainer, task: Task, raw: Raw) -> Path:
         said = trainer.resume()
-        progress = self.progress = Progress(trainer.total, trainer.now.step, quiet=self.order.quiet)
+        progress = self.progress = Progress(trainer.total, trainer.now.step, quiet=self.quiet)
         with closing(trainer.log), progress:
             for line in said or self._opening(trainer):
                 progress.say(line)
             if not said:
-                trainer.log.write(
-                    "start", 0, parameters=self._parameters(trainer.net), total=trainer.total, **self.facts
-                )
-            with Stop() as stop:
+                began = {"parameters": self._parameters(trainer.net), "total": trainer.total, **self.facts}
+                began |= {} if self.taken is None else {"weights": dataclasses.asdict(self.taken)}
+                trainer.log.write("start", 0, **began)
+            for _ in range(2):  # the others come when the folder is made, and have read it when they come again
+                self.ranks.wait()
+            with Stop() as stop, self.ranks:
                 trainer.fit(stop, progress, on_better=lambda: self._export("best", trainer, task, None))
             if stop.asked is not None:
                 where = f"step {trainer.now.step} of {trainer.total}"
@@ -204,8 +256,11 @@ class _Run:
         count, examples = self._parameters(trainer.net), trainer.data.train
         where = f"{self.facts['threads']} threads of {machine().processor}" if self.device == "cpu" else self.device
         left = f" ({examples.left_out:,} too long ones left out)" if examples.left_out else ""
+        learns = sum(p.numel() for p in trainer.net.parameters() if p.requires_grad)
+        part = f", {learns:,} of them learn" if learns < count else ""
         return [
-            f"model: {count:,} parameters, {self.facts['precision']}, on {where}",
+            *(() if self.taken is None else self.taken.lines(str(self.order.start))),
+            f"model: {count:,} parameters{part}, {self.facts['precision']}, on {where}",
             f"training: {trainer.total:,} steps, {len(examples):,} examples{left}; run folder {self.folder}",
         ]
 
@@ -215,7 +270,7 @@ class _Run:
         if steps:
             weights = trainer.snapshots.mean(steps)
         else:
-            weights = restore(read_folder(self.folder / "best"))[0].state_dict()
+            weights = restore(read_folder(self.folder / "best"))[0].state_dict() | lora.blank(trainer.net)
         with trainer.weights(weights):
             scores = trainer.evaluate(self.recipe.decode)
             examples = _examples(trainer)
@@ -234,7 +289,7 @@ class _Run:
         text = card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
         export(
             self.folder / name, task=task, name=self.recipe.task, net=trainer.net, search=self.recipe.decode,
-            weights=trainer.net.state_dict(), card=text,
+            weights=lora.merged(trainer.net), card=text,
         )  # fmt: skip
 
     def _report(self, trainer: Trainer, raw: Raw, examples: list[Any]) -> None:
@@ -266,12 +321,16 @@ def model_folder(path: str | Path) -> Folder:
 def _asked(order: Order, start: Folder | None) -> dict[str, Any]:
     """The recipe with the command line's files and settings laid over it."""
     asked = read_recipe(order.recipe) if isinstance(order.recipe, str) else merged(order.recipe)
+    asked |= {"task": order.set["task"]} if "task" in order.set else {}
+    if start is not None:
+        asked.setdefault("task", config_of(start)["task"])
+    if "task" not in asked:
+        raise SpecError("task is missing: name one, or a model to go on with (--from MODEL), whose task it then is")
     if order.data or order.valid:
-        if "task" not in asked:
-            raise SpecError("task is missing")
         asked = merged(asked, {"data": find(asked["task"]).given(order.data, order.valid)})
     if start is not None:
-        asked = {**merged(asked, {"data": _vocabulary_settings(start)}), "model": {"spec": config_of(start)["model"]}}
+        under, over = inherited(start, asked["task"], find(asked["task"]).Settings)
+        asked = {**merged(under, asked, over), "model": {"spec": config_of(start)["model"]}}
     for path, value in order.set.items():
         asked = merged(asked, set_path(path, value))
     return asked
@@ -288,12 +347,6 @@ def _without_advice(asked: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _vocabulary_settings(start: Folder) -> dict[str, Any]:
-    """Settings that go with the vocabulary, which a model keeps for life."""
-    settings = config_of(start)["settings"]
-    return {name: settings[name] for name in ("tokenizer", "joint", "longest") if name in settings}
-
-
 def _digest(folder: Folder) -> str:
     """SHA-256 of all that a model folder holds."""
     digest = hashlib.sha256()
@@ -307,7 +360,7 @@ def _examples(trainer: Trainer, count: int = 12) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for trial in trainer.data.trials:
         for source, reference in zip(trial.inputs, trial.references, strict=True):
-            rows.append({"source": source, "reference": reference, "output": next(outputs)})
+            rows.append({"source": str(source), "reference": reference, "output": next(outputs)})
     return rows[:: max(len(rows) // count, 1)][:count]
 
 

@@ -9,7 +9,7 @@ import importlib.util
 import platform
 import sys
 
-from regard.machine import keep_large_blocks, machine, precision
+from regard.machine import free_memory, keep_large_blocks, machine, precision
 
 NEEDED = (
     "torch",
@@ -63,7 +63,8 @@ def _machine() -> list[Finding]:
     return [
         Finding("processor", True, f"{here.processor}, {here.cores} cores, {here.memory / 2**30:.1f} GiB"),
         Finding("bfloat16", True, f"{matrices}; train.precision auto is {precision('auto', device)}"),
-        Finding("threads", True, f"{torch.get_num_threads()} of torch"),
+        Finding("threads", True, f"{torch.get_num_threads()} of torch; rows of a batch are divided among them"),
+        Finding("free memory", True, f"{free_memory() / 2**30:.1f} GiB; train.tokens auto fits batches into it"),
         Finding("device", True, f"auto is {device}" + ("" if device == "cpu" else " (only the CPU is tested)")),
         Finding("allocator", True, "keeps large blocks while training" if kept else "as the system has it"),
     ]

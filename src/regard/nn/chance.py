@@ -1,0 +1,60 @@
+"""The chance a forward pass draws from: torch's own generator, or one of this thread's while rows of a batch run in parallel.
+
+Whatever is drawn comes from one stream a thread, so a pass is a function of its inputs and one seed, whoever runs beside it;
+and a block that is run again for the backward pass first winds that stream back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Generator
+from torch.utils.checkpoint import get_device_states, set_device_states
+
+_own = threading.local()
+
+
+def generator() -> Generator:
+    """The stream of this thread."""
+    return getattr(_own, "generator", None) or torch.default_generator
+
+
+def new_seed() -> int:
+    """A seed drawn from the stream."""
+    return int(torch.randint(1 << 62, (), generator=generator()))
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """A stream of this thread's own for a while."""
+    before = getattr(_own, "generator", None)
+    _own.generator = Generator().manual_seed(seed)
+    try:
+        yield
+    finally:
+        _own.generator = before
+
+
+class Place:
+    """Where the stream stands, and where those of the devices of some tensors do."""
+
+    def __init__(self, *tensors: Any) -> None:
+        self.stream, self.devices = generator().get_state(), get_device_states(*tensors)
+
+
+@contextmanager
+def rewound(place: Place) -> Iterator[None]:
+    """Draw again what was drawn from `place` on; afterwards the streams go on from where they were."""
+    source, (devices, states) = generator(), place.devices
+    later = source.get_state()
+    with torch.random.fork_rng(devices, enabled=bool(devices)):
+        set_device_states(devices, states)
+        source.set_state(place.stream)
+        try:
+            yield
+        finally:
+            source.set_state(later)
