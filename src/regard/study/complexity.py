@@ -1,0 +1,248 @@
+"""`regard study complexity`: the table every textbook quotes, measured here.
+
+Of every mixer, and of recurrent and convolutional layers: time and memory of a layer forward and backward against the length,
+with the exponent that fits the last doublings beside the one the papers give; how many operations wait for one another; how
+many layers lie between two tokens; and from which length on it is quicker than full attention.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from regard.errors import SpecError
+from regard.machine import machine
+from regard.study.contenders import FULL, Contender, Power, Shape, named
+from regard.study.depth import depth
+from regard.study.fit import Fit, crossing, fitted, predicted
+from regard.study.path import path_length
+from regard.study.process import Child, Stopped, available
+from regard.study.shares import shares
+from regard.training.export import versions
+
+LENGTHS = tuple(512 << i for i in range(7))
+SMALL = tuple(Shape(n, width=16, heads=2, window=8) for n in (16, 32, 64, 128))
+"""Shapes for which graphs are traced and gradients followed: windows are small against the length."""
+START = 60.0
+"""Seconds a child may take to say that it is ready."""
+SPARE = 0.5
+"""What part of the memory that is free a contender may have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What is asked; no `mixers` are all there are, and 0 `threads` as many as the machine has cores."""
+
+    minutes: float
+    mixers: tuple[str, ...] = ()
+    lengths: tuple[int, ...] = LENGTHS
+    threads: int = 0
+    shape: Shape = Shape(0)
+
+    def __post_init__(self) -> None:
+        named(self.mixers)
+        if len(set(self.lengths)) < 2 or min(self.lengths) < 2:
+            raise SpecError(f"lengths should be two or more, each above one, such as 1024,2048,4096; got {_list(self)}")
+        if self.minutes <= 0 or self.threads < 0:
+            raise SpecError(f"minutes and threads should be positive, got {self.minutes} and {self.threads}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A layer at one length: seconds of its quickest pass, the most bytes held, how far the process grew.
+
+    `bytes` is None where they were not counted; `least` is what it took to find all this out from a single pass.
+    """
+
+    n: int
+    forward: float
+    backward: float
+    bytes: int | None
+    grown: int
+    passes: int
+    least: float
+
+    @property
+    def seconds(self) -> float:
+        return self.forward + self.backward
+
+
+@dataclasses.dataclass
+class Found:
+    """What was found of one contender."""
+
+    contender: Contender
+    points: list[Point]
+    sequential: list[tuple[int, int]]
+    path: list[tuple[int, int]]
+    stopped: str | None = None
+
+    @property
+    def seconds(self) -> list[tuple[int, float]]:
+        return [(p.n, p.seconds) for p in self.points]
+
+    @property
+    def bytes(self) -> list[tuple[int, float]]:
+        return [(p.n, float(p.bytes)) for p in self.points if p.bytes is not None]
+
+    @property
+    def time(self) -> Fit | None:
+        return fitted(self.seconds)
+
+    @property
+    def memory(self) -> Fit | None:
+        return fitted(self.bytes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """All that was found, and on what."""
+
+    settings: Settings
+    threads: int
+    found: list[Found]
+    shares: dict[str, dict[str, float]]
+    seconds: float
+
+    def full(self) -> Found:
+        return next(f for f in self.found if f.contender.name == FULL)
+
+    def beats(self, found: Found) -> float | None:
+        """The length from which on it is quicker than full attention here; None where it is not, or is full attention."""
+        return None if found is self.full() else crossing(found.seconds, self.full().seconds)
+
+    def against(self, found: Found) -> dict[int, tuple[float, float | None]]:
+        """Its time and its memory as shares of those of full attention, at every length both were measured at."""
+        full, sizes = {p.n: p for p in self.full().points}, dict(self.full().bytes)
+        return {
+            p.n: (p.seconds / full[p.n].seconds, p.bytes / sizes[p.n] if p.bytes and p.n in sizes else None)
+            for p in found.points
+            if p.n in full
+        }
+
+    def plain(self) -> dict[str, Any]:
+        """Everything as JSON has it."""
+        here = machine()
+        return {
+            "study": "complexity",
+            "machine": {"processor": here.processor, "cores": here.cores, "threads": self.threads},
+            "versions": versions(),
+            "layer": {name: value for name, value in dataclasses.asdict(self.settings.shape).items() if name != "n"},
+            "seconds": round(self.seconds, 1),
+            "contenders": [self._row(found) for found in self.found],
+            "shares": self.shares,
+        }
+
+    def _row(self, found: Found) -> dict[str, Any]:
+        fits = {name: fit and dataclasses.asdict(fit) for name, fit in (("time", found.time), ("memory", found.memory))}
+        return {
+            "name": found.contender.name,
+            "about": found.contender.about,
+            "theory": dataclasses.asdict(found.contender.theory),
+            **fits,
+            "sequential": dict(found.sequential),
+            "path": dict(found.path),
+            "quicker_from": self.beats(found),
+            "against_full": {n: {"time": time, "memory": size} for n, (time, size) in self.against(found).items()},
+            "stopped": found.stopped,
+            "points": [dataclasses.asdict(p) | {"seconds": p.seconds} for p in found.points],
+        }
+
+
+def study(settings: Settings, say: Callable[[str], None] = lambda _: None) -> Study:
+    """Measure everything; `say` hears how far it has come."""
+    began, asked = time.monotonic(), named(settings.mixers)
+    threads = settings.threads or machine().cores
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        say("operations that wait for one another, and layers between two tokens")
+        found = [Found(c, [], *_structure(c)) for c in asked]
+        say("encoder and decoder of a small Transformer")
+        parts = shares()
+    finally:
+        torch.set_num_threads(before)
+    end = began + 60 * settings.minutes
+    for i, one in enumerate(found):
+        left = max(end - time.monotonic(), 0.0)
+        say(f"{i + 1} of {len(found)}: {one.contender.name}, {one.contender.about}; {left:.0f} s left")
+        _measure(one, settings, threads, max(left / (len(found) - i), 1.0), say)
+    return Study(settings, threads, found, parts, time.monotonic() - began)
+
+
+def _structure(contender: Contender) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Depths of its plain graph and lengths of its longest paths, by n."""
+    depths, paths = [], []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for shape in SMALL:
+            depths.append((shape.n, depth(contender.plain(shape), torch.randn(1, shape.n, shape.width))))
+            if (hop := contender.hop) is not None:
+                x = torch.randn(shape.n, shape.width, dtype=torch.float64)
+                length = path_length(lambda i: hop(shape, i), x, causal=contender.causal, most=shape.n)  # noqa: B023
+                paths += [] if length is None else [(shape.n, length)]
+    return depths, paths
+
+
+def _measure(found: Found, settings: Settings, threads: int, seconds: float, say: Callable[[str], None]) -> None:
+    """Time and memory at every length, shortest first, until `seconds` are over or a limit is met."""
+    name, limit = found.contender.name, int(SPARE * available())
+    with Child("regard.study.measure", limit) as child:
+        try:
+            child.ask({"name": name, "shape": dataclasses.asdict(settings.shape), "threads": threads}, START)
+            end = time.monotonic() + seconds
+            for n in sorted(set(settings.lengths)):
+                left = end - time.monotonic()
+                if reason := _too_much(found, n, left, limit):
+                    raise Stopped(reason)
+                answer = child.ask({"n": n, "seconds": seconds / 12}, max(left, 1.0) if found.points else seconds)
+                forward, backward = min(answer["passes"], key=sum)
+                size, passes = answer["bytes"], len(answer["passes"])
+                point = Point(n, forward, backward, size, answer["grown"], passes, answer["least"])
+                found.points.append(point)
+                say(f"  {n:>6,} tokens: {1e3 * point.seconds:,.1f} ms{_and(size)}")
+        except Stopped as stopped:
+            reached = f"after {found.points[-1].n:,}" if found.points else "before the first length"
+            found.stopped = f"{reached}: {stopped}"
+            say(f"  {name} stopped {found.stopped}")
+
+
+def _too_much(found: Found, n: int, left: float, limit: int) -> str | None:
+    """Why `n` tokens would be too many, from how time and memory grew so far."""
+    theory = found.contender.theory
+    seconds = predicted([(p.n, p.least) for p in found.points], n, _power(theory.time))
+    size = predicted(found.bytes, n, _power(theory.memory))
+    if limit and size is not None and size > limit:
+        return f"{n:,} tokens would take about {size / 2**30:.1f} GB of memory, and {limit / 2**30:.1f} GB is the limit"
+    if seconds is not None and seconds > left:
+        return f"{n:,} tokens would take about {seconds:.1f} s, and {max(left, 0):.1f} s are left for it"
+    return None
+
+
+def _and(size: int | None) -> str:
+    return "" if size is None else f", {size / 2**20:,.1f} MB"
+
+
+def _power(theory: Power) -> float:
+    return theory if isinstance(theory, (int, float)) else 1.0
+
+
+def _list(settings: Settings) -> str:
+    return ",".join(map(str, settings.lengths)) or "none"
+
+
+def lengths_of(text: str) -> tuple[int, ...]:
+    """`1024,2048` as numbers."""
+    try:
+        return tuple(int(word) for word in text.replace("_", "").split(","))
+    except ValueError:
+        raise SpecError(f"lengths should be whole numbers with commas, such as 1024,2048,4096; got {text!r}") from None
+
+
+def names_of(words: Sequence[str]) -> tuple[str, ...]:
+    """`local,favor` and repeated options as names."""
+    return tuple(name for word in words for name in word.split(",") if name)
