@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regard.families import bert, gpt, llama, t5, transformer, xl
+from regard.families import bart, bert, gpt, llama, marian, t5, transformer, xl
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
@@ -20,7 +20,7 @@ from regard.nn.body import BODIES, BodySpec, Stack
 from regard.nn.distance import Distance
 from regard.nn.embed import EMBEDS, Tokens
 from regard.nn.feedforward import FEEDS, FeedForward, FeedSpec
-from regard.nn.head import HEADS, Classes, Masked, Vocab
+from regard.nn.head import HEADS, Classes, Masked, Vector, Vocab
 from regard.nn.mask import RULES, All, Causal, Everything, Fixed, Strided, Tagged, Window
 from regard.nn.mask import Any as Some
 from regard.nn.mixer import MIXERS, MixerSpec
@@ -41,6 +41,7 @@ MIX: dict[str, tuple[MixerSpec, ...]] = {
         Full(2),
         Full(4, kv_heads=2),
         Full(4, kv_heads=1, bias=False),
+        Full(4, kv_heads=2, bias="qkv"),
         Full(2, head_width=6, scale=0.5),
         Full(2, qk_norm=RMSNorm()),
         Full(2, mask=Window(2)),
@@ -87,7 +88,11 @@ FEED: dict[str, tuple[FeedSpec, ...]] = {
     "feed_forward": (FeedForward(12), FeedForward(10, "silu", gated=True, bias=False), FeedForward(9, "gelu")),
 }
 BODY: dict[str, tuple[BodySpec, ...]] = {
-    "stack": (Stack(Block(mix=Full(2)), depth=2), Stack(blocks=(Block(mix=Full(2)), Block(feed=FeedForward(4))))),
+    "stack": (
+        Stack(Block(mix=Full(2)), depth=2),
+        Stack(Block(mix=Local(2, reach=1)), depth=1, tags="first"),
+        Stack(blocks=(Block(mix=Full(2)), Block(feed=FeedForward(4)))),
+    ),
 }
 EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
     "mixer": (MIXERS, MIX),  # type: ignore[dict-item]
@@ -103,6 +108,7 @@ EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
                 Tokens(VOCAB),
                 Tokens(VOCAB, Learned(), scaled=True, norm=LayerNorm(), dropout=0.1),
                 Tokens(VOCAB, segments=2),
+                Tokens(VOCAB, Learned(2), tied=True),
             ),
             "patches": (Patches(8, 2), Patches(6, 3, channels=1, first=False, dropout=0.1)),
         },
@@ -120,7 +126,8 @@ EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
         {
             "vocab": (Vocab(), Vocab(tied=False, bias=True, scale=0.5)),
             "masked": (Masked(), Masked("gelu_tanh", RMSNorm(), tied=False)),
-            "classes": (Classes(3), Classes(2, "mean", hidden=True, dropout=0.1), Classes(4, None)),
+            "classes": (Classes(3), Classes(2, "mean", hidden=True, dropout=0.1, activation="relu"), Classes(4, None)),
+            "vector": (Vector(), Vector("mean", hidden=True)),
         },
     ),
     "rule": (
@@ -245,18 +252,23 @@ SMALL: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, vocab=VOC
 FAMILY: dict[str, dict[str, ModelSpec]] = {
     "decoder": {
         "gpt": gpt.spec(**SMALL, length=LENGTH),
+        "openai-gpt": gpt.spec("openai-gpt", **SMALL, length=LENGTH),
         "llama": llama.spec(**SMALL, kv_heads=1, length=LENGTH),
+        "qwen2": llama.spec("qwen2.5-0.5b", **SMALL, kv_heads=1, length=LENGTH),
         "qwen3": llama.spec("qwen3-0.6b", **SMALL, kv_heads=1, head_width=6, length=LENGTH),
         "xl": xl.spec(**SMALL, past=LENGTH, length=LENGTH),
     },
     "encoder": {
         "bert": bert.spec(**SMALL, length=LENGTH),
         "roberta": bert.spec("roberta-base", **SMALL, length=LENGTH),
+        "distilbert": bert.spec("distilbert-base", **SMALL, length=LENGTH),
     },
     "both": {
         "transformer": transformer.spec(**SMALL, length=LENGTH),
         "t5": t5.spec(**SMALL, head_width=3, length=LENGTH, buckets=8, reach=6),
         "t5-v1.1": t5.spec("t5-v1.1-small", **SMALL, length=LENGTH, buckets=8, reach=6),
+        "marian": marian.spec(**SMALL, length=LENGTH),
+        "bart": bart.spec(**SMALL, length=LENGTH),
     },
 }
 """Families that read tokens, small, by shape."""

@@ -20,6 +20,7 @@ from regard.nn.mixer import MIXERS, Can, Mixer, MixerSpec, Site
 from regard.nn.mixers import Full
 from regard.nn.position import ALiBi, Learned, PositionSpec, Relative, Rotary
 from regard.nn.state import State, moving
+from regard.registry import kind_of
 from regard.spec import spec
 from tests.laws.examples import MIX, POSITION, every, short
 
@@ -157,3 +158,32 @@ def test_every_mixer_takes_what_it_says(mixer: MixerSpec, position: PositionSpec
     else:
         with pytest.raises(SpecError, match=r"^(mixer|position) '\w+' (cannot use|acts on)"):
             asked.build()
+
+
+@pytest.mark.parametrize("mixer", every(MIX), ids=short)
+def test_every_mixer_is_built_where_it_can_be_and_refused_where_not(mixer: MixerSpec) -> None:
+    """A refusal names the part, the place, and mixers that can be there instead."""
+    read = Stack(Block(mix=Full(2)), depth=1)
+    places = {
+        "mix": (model(Block(mix=mixer), causal=True), mixer.can.causal, "be causal"),
+        "cross": (
+            ModelSpec(
+                8, 12, Tokens(11), encoder=read, decoder=Stack(Block(mix=Full(2), cross=mixer), depth=1, causal=True)
+            ),
+            mixer.can.cross and getattr(mixer, "mask", None) is None,
+            "attend across",
+        ),
+    }
+    for role, (asked, able, what) in places.items():
+        if able:
+            asked.build()
+            continue
+        with pytest.raises(SpecError) as error:
+            asked.build()
+        if getattr(mixer, "mask", None) is None:
+            said = error.value.faults[0]
+            assert said.startswith(f"mixer {kind_of(type(mixer))!r} cannot {what} (decoder.blocks.0.{role}); use ")
+            offered = said.partition("; use ")[2].replace("'", "").split(" or ")
+            assert offered
+            for name in offered:
+                assert getattr(MIXERS[name].can, "causal" if role == "mix" else "cross")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,11 @@ from regard.data.windows import Windows
 from regard.decode import Search
 from regard.errors import DataError
 from regard.families import gpt
+from regard.model.model import Net
+from regard.nn.context import Context
 from regard.nn.coords import Coords
 from regard.tasks.lm import Lm, LmData
+from regard.tasks.texts import Texts
 from regard.text import Tokenizer
 
 TEXT = "the cat sat on the mat; the dog sat on the cat. " * 20
@@ -61,9 +65,7 @@ def test_windows_without_overlap_ask_for_each_token_once() -> None:
 
 @torch.no_grad()
 def test_the_loss_is_that_of_the_next_token(lm: Lm, net: object) -> None:
-    examples = Windows.of(
-        Ragged.of(lm.target.encode_all([TEXT])), context=12, stride=12
-    )  # fmt: skip
+    examples = lm.encode(Texts((TEXT,)))
     loss = lm.loss(net, lm.batch(examples, np.arange(3)), 0.0)  # type: ignore[arg-type]
     ids = torch.tensor(lm.target.encode(TEXT)[:37])
     total = 0.0
@@ -99,12 +101,78 @@ def test_going_on_greedily_is_recomputing_from_scratch(lm: Lm, net: object) -> N
         assert output.text == lm.target.decode(written)
 
 
+def test_what_follows_does_not_depend_on_the_other_prompts(lm: Lm, net: Net) -> None:
+    """Also where the model is full at different times."""
+    prompts, search = ["the", "the cat sat on", "a dog"], Search(beam=2, extra=30, guard=False)
+    together = lm.run([net], prompts, search)
+    assert [each[0].text for each in together] == [lm.run([net], [prompt], search)[0][0].text for prompt in prompts]
+    assert all(len(lm.target.encode(each[0].text)) <= 30 for each in together)
+
+
 def test_score_is_the_likelihood_of_what_follows(lm: Lm, net: object) -> None:
     whole, part = lm.score(net, ["the ", "the c"], ["cat", "at"])  # type: ignore[arg-type]
     first = lm.score(net, ["the "], ["c"])[0]  # type: ignore[arg-type]
     assert whole == pytest.approx(first + part, abs=1e-9)
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 1 for 2"):
         lm.score(net, ["a", "b"], ["c"])  # type: ignore[arg-type]
+
+
+DOCUMENTS = ("the cat sat", "a dog", "the mat; the dog", "on", "the cat sat on the mat; the dog sat")
+
+
+@pytest.fixture(scope="module")
+def packed() -> tuple[Lm, Net]:
+    settings = LmData(context=16, documents="line")
+    task = Lm(settings, Tokenizer.train([TEXT], settings.tokenizer))
+    net = gpt.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **task.facts()).build(seed=1).double().eval()
+    return task, net
+
+
+def test_documents_share_rows_and_none_sees_another(packed: tuple[Lm, Net]) -> None:
+    """By gradients: what a token's prediction depends on is its own document up to itself, whatever else is in the row."""
+    task, net = packed
+    rows = task.encode(Texts(DOCUMENTS))
+    batch = task.batch(rows, np.arange(len(rows)))
+    assert batch.given.documents is not None
+    assert max(map(len, batch.given.documents)) > 1, "some row holds several"
+    at = Coords.documents(batch.given.documents)
+    assert at.doc is not None
+    read = net.embed(batch.given.ids, at).detach().requires_grad_()
+    assert net.decoder is not None
+    stream, _ = net.decoder(read, Context(at))
+    for r in range(at.rows):
+        for t in range(at.n):
+            (slope,) = torch.autograd.grad(stream[r, t, 0], read, retain_graph=True)
+            touched = slope.abs().sum(-1) > 0
+            own = (at.doc[r] == at.doc[r, t]) & (torch.arange(at.n) <= t) & at.kept[r]
+            if at.kept[r, t]:
+                assert torch.equal(touched[r], own)
+            assert not touched[[i for i in range(at.rows) if i != r]].any()
+
+
+@torch.no_grad()
+def test_packed_documents_have_the_loss_they_have_alone(packed: tuple[Lm, Net]) -> None:
+    task, net = packed
+    alone = Lm(dataclasses.replace(task.settings, pack=False), task.target)
+    raw = Texts(DOCUMENTS)
+    together, apart = task.encode(raw), alone.encode(raw)
+    assert len(together) < len(apart)
+    one, other = (
+        t.loss(net, t.batch(rows, np.arange(len(rows))), 0.0) for t, rows in ((task, together), (alone, apart))
+    )
+    assert float(one.plain) == pytest.approx(float(other.plain), rel=1e-12)
+    assert one.tokens == other.tokens == sum(len(text) + 1 for text in DOCUMENTS)
+
+
+def test_documents_begin_and_end_with_their_marks(packed: tuple[Lm, Net]) -> None:
+    task, net = packed
+    rows = task.encode(Texts(("on",)))
+    batch = task.batch(rows, np.arange(1))
+    assert batch.given.ids.tolist() == [[task.target.bos, *task.target.encode("on")]]
+    assert batch.wanted.tolist() == [[*task.target.encode("on"), task.target.eos]]
+    whole, part = task.score(net, ["", "t"], ["the", "he"])
+    assert whole == pytest.approx(task.score(net, [""], ["t"])[0] + part, abs=1e-9)
+    assert task.attention(net, "on", "")[1] == ["<s>", "o", "n"]
 
 
 def test_a_text_too_short_and_no_text_at_all(lm: Lm, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from regard.nn.coords import Coords
 from regard.tasks import find, names
 from regard.tasks.task import Raw
 from regard.tasks.translate import Translate, TranslateData
-from regard.text import Bpe, Chars
+from regard.text import Bpe, Chars, Pieces
 from regard.training.run import execute
 from tests.training.small import events, tiny
 
@@ -326,3 +326,13 @@ def test_many_to_many_end_to_end(tmp_path: Path) -> None:
     assert model.tokenizer.tags == ("<2low>", "<2up>")
     assert model.score(["12"], ["BC"], tag="2up")[0] > model.score(["12"], ["BC"], tag="2low")[0]
     assert model.attention("12", tag="2up").source[0] == "<2up>"
+
+
+def test_text_that_was_cut_is_judged_joined() -> None:
+    """Outputs are joined when they are decoded, so what they are compared with is too."""
+    pairs = Pairs(["a strap@@ less gown"], ["ein träger@@ loses kle@@"], name="cut")
+    task = made(pairs, tokenizer=Pieces())
+    (trial,) = task.trials([pairs])
+    assert trial.references == ["ein trägerloses kle"]
+    assert trial.references[0] == task.target.decode(task.target.encode(pairs.target[0]))
+    assert made(GERMAN).trials([GERMAN])[0].references == GERMAN.target

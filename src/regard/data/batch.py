@@ -21,9 +21,16 @@ class Side:
 
     ids: Tensor
     lengths: tuple[int, ...]
+    documents: tuple[tuple[int, ...], ...] | None = None
+    """Where rows are packed: the lengths of the documents in each, which must not see one another."""
+    first: int = 0
+    """How many tokens of each row's stream came in batches before this one."""
+    docs: Tensor | None = None
+    """Of a stream of several texts, which of them each token is from, (b, n)."""
 
     def to(self, device: torch.device | str) -> Side:
-        return dataclasses.replace(self, ids=self.ids.to(device))
+        docs = None if self.docs is None else self.docs.to(device)
+        return dataclasses.replace(self, ids=self.ids.to(device), docs=docs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +68,42 @@ def padded(
     return Side(torch.from_numpy(out), tuple(total.tolist()))
 
 
-def next_tokens(ids: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64], pad: int) -> Batch:
-    """Stretches of a long row of ids as what a model reads, and what follows each token as what it should write."""
-    column = np.arange(int(lengths.max()))
-    there = column < lengths[:, None]
-    places = np.where(there, starts[:, None] + column, 0)
-    given = np.where(there, ids[places], pad).astype(np.int64)
-    wanted = np.where(there, ids[np.minimum(places + 1, len(ids) - 1)], IGNORE).astype(np.int64)
-    side = Side(torch.from_numpy(given), tuple(lengths.tolist()))
-    return Batch(side, torch.from_numpy(wanted), None, int(lengths.sum()))
+def next_tokens(
+    ids: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    pad: int,
+    counts: NDArray[np.int64] | None = None,
+) -> Batch:
+    """Stretches of a long row of ids as what a model reads, and what follows each token as what it should write.
+
+    Every stretch is a row; with `counts`, so many of them after one another are.
+    """
+    counts = np.ones_like(lengths) if counts is None else counts
+    row, last = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts)
+    before = np.cumsum(lengths) - lengths  # tokens in all stretches before this one
+    whole = np.add.reduceat(lengths, last - counts)
+    step = np.arange(int(lengths.sum()))
+    place = step + np.repeat(starts - before, lengths)
+    cell = np.repeat(row, lengths), step - np.repeat(before[last - counts], whole)
+    given = np.full((len(counts), int(whole.max())), pad, np.int64)
+    wanted = np.full_like(given, IGNORE)
+    given[cell], wanted[cell] = ids[place], ids[place + 1]
+    packed = None
+    if len(lengths) > len(counts):
+        packed = tuple(tuple(part.tolist()) for part in np.split(lengths, last[:-1]))
+    side = Side(torch.from_numpy(given), tuple(whole.tolist()), packed)
+    return Batch(side, torch.from_numpy(wanted), None, len(step))
+
+
+def stream_tokens(ids: NDArray[np.int32], docs: NDArray[np.int64] | None, segments: NDArray[np.int64]) -> Batch:
+    """Segments of a stream (start, length, tokens before: all equally long, at one point of their rows) as a batch."""
+    length, before = segments[0, 1:].tolist()
+    places = segments[:, :1] + np.arange(length)
+    given, wanted = ids[places].astype(np.int64), ids[places + 1].astype(np.int64)
+    of = None
+    if docs is not None:
+        of = torch.from_numpy(docs[places])
+        wanted[docs[places + 1] != docs[places]] = IGNORE  # what comes after the end of a text is no concern of it
+    side = Side(torch.from_numpy(given), (length,) * len(segments), first=before, docs=of)
+    return Batch(side, torch.from_numpy(wanted), None, int((wanted != IGNORE).sum()))

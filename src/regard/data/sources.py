@@ -16,7 +16,7 @@ import re
 import stat
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -29,9 +29,11 @@ from regard.errors import DataError, SpecError, offer
 from regard.spec import Spec, spec
 
 Language = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-Row = tuple[int, str, str]
-"""A line's number, its source and its target."""
+Row = tuple[int, tuple[str, ...]]
+"""A line's number, and what stands in the columns asked for: a source and its target."""
+Columns = tuple[int | str, ...]
 Complain = Callable[[str], None]
+SIDES = ("source", "target")
 
 
 @spec
@@ -42,6 +44,7 @@ class Corpus(Spec):
     columns      source and target in a table: names in its header or keys of its objects, or positions counted from 1
                  (TSV, CSV). Without: `source` and `target` where these are named, else a table of just two columns
     target_lang  puts the tag `2de` before every source, so that one model can translate into several languages
+    prefix       text put before every source, so that one model can do several things (`summarize: `)
     weight       how often a pair comes compared with one of weight 1: 2 is as if the file were there twice
     on_bad       what to do about an empty side or a malformed row: stop, or drop the pair and count it
     """
@@ -52,6 +55,7 @@ class Corpus(Spec):
     target_lang: Language | None = None
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     on_bad: Literal["error", "drop"] = "error"
+    prefix: str = ""
 
     def __post_init__(self) -> None:
         tables = [path for path in self.paths if _kind(path) in READERS]
@@ -77,10 +81,10 @@ class Corpus(Spec):
 
     @property
     def name(self) -> str:
-        """What reports call this corpus: its files, and its languages where they are given."""
+        """What reports call this corpus: its files, and its languages or prefix where they are given."""
         files = " + ".join(Path(path).name for path in self.paths)
-        languages = "-".join(filter(None, (self.source_lang, self.target_lang)))
-        return f"{files} ({languages})" if languages else files
+        more = "-".join(filter(None, (self.source_lang, self.target_lang))) or self.prefix.strip(" :")
+        return f"{files} ({more})" if more else files
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,12 @@ class Pairs:
         return len(self.source)
 
 
+def like(corpus: Corpus, paths: tuple[str, ...]) -> Corpus:
+    """Other files in the form of a corpus: its prefix, and its columns where they are tables of the same kind."""
+    alike = [_kind(path) for path in paths] == [_kind(path) for path in corpus.paths]
+    return Corpus(paths, columns=corpus.columns if alike else None, prefix=corpus.prefix)
+
+
 def read(corpus: Corpus) -> Pairs:
     """All pairs of a corpus, or an error that names file and line."""
     dropped, reason = 0, ""
@@ -113,11 +123,12 @@ def read(corpus: Corpus) -> Pairs:
         dropped, reason = dropped + 1, reason or fault
 
     first, last = corpus.paths[0], corpus.paths[-1]
-    reader = READERS.get(_kind(first), _parallel)
+    one = len(corpus.paths) == 1
+    rows = read_columns(first, SIDES, corpus.columns, complain) if one else _parallel(first, last)
     source, target = [], []
-    for line, left, right in reader(corpus, complain):
+    for line, (left, right) in rows:
         if left and right and not left.isspace() and not right.isspace():
-            source.append(left)
+            source.append(corpus.prefix + left)
             target.append(right)
         else:
             side, path = ("target", last) if left.strip() else ("source", first)
@@ -127,6 +138,21 @@ def read(corpus: Corpus) -> Pairs:
             f"{corpus.name} holds no pairs" + (f", all {dropped} were dropped: {reason}" if dropped else "")
         )
     return Pairs(source, target, corpus.tag, corpus.weight, corpus.name, dropped)
+
+
+def read_columns(path: str, names: Sequence[str], columns: Columns | None, complain: Complain) -> Iterator[Row]:
+    """Columns of a table: those named or numbered, else those called `names`, else all where there are as many.
+
+    What is wrong with a row goes to `complain`; if it returns, the row is left out.
+    """
+    if _kind(path) not in READERS:
+        raise DataError(f"{path} should be a table: {', '.join(READERS)} (each may end in .gz)")
+    return READERS[_kind(path)](path, names, columns, complain)
+
+
+def is_table(path: str) -> bool:
+    """Whether a file holds columns, by the end of its name."""
+    return _kind(path) in READERS
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -190,84 +216,92 @@ def _kind(path: str) -> str:
     return Path(path.lower().removesuffix(".gz")).suffix
 
 
-def _parallel(corpus: Corpus, complain: Complain) -> Iterator[Row]:
-    one, other = corpus.paths
+def _parallel(one: str, other: str) -> Iterator[Row]:
     left, right = list(read_lines(one)), list(read_lines(other))
     if len(left) != len(right):
         raise DataError(
             f"{one} has {len(left)} lines and {other} has {len(right)}; line n of one belongs to line n of the other"
         )
-    return zip(range(1, len(left) + 1), left, right, strict=True)
+    return enumerate(zip(left, right, strict=True), 1)
 
 
-def _tsv(corpus: Corpus, complain: Complain) -> Iterator[Row]:
+def _tsv(path: str, names: Sequence[str], columns: Columns | None, complain: Complain) -> Iterator[Row]:
     """Tabs separate, and nothing is quoted: a quotation mark is a character of the text."""
-    rows = ((line, text.split("\t")) for line, text in enumerate(read_lines(corpus.paths[0]), 1))
-    return _columns(corpus, rows, complain)
+    rows = ((line, text.split("\t")) for line, text in enumerate(read_lines(path), 1))
+    return _columns(path, names, columns, rows, complain)
 
 
-def _csv(corpus: Corpus, complain: Complain) -> Iterator[Row]:
+def _csv(path: str, names: Sequence[str], columns: Columns | None, complain: Complain) -> Iterator[Row]:
     """Commas separate; a field in quotation marks may hold commas, doubled quotation marks and line ends."""
 
     def rows() -> Iterator[tuple[int, list[str]]]:
-        reader, line = csv.reader(_lines(Path(corpus.paths[0])), strict=True), 1
+        reader, line = csv.reader(_lines(Path(path)), strict=True), 1
         try:
             for cells in reader:
                 yield line, cells
                 line = reader.line_num + 1
         except csv.Error as error:
             fault = str(error).partition(" - ")[0]  # what follows is advice to programmers
-            raise DataError(f"{corpus.paths[0]}, line {line}: not CSV: {fault}") from None
+            raise DataError(f"{path}, line {line}: not CSV: {fault}") from None
 
-    return _columns(corpus, rows(), complain)
+    return _columns(path, names, columns, rows(), complain)
 
 
-def _jsonl(corpus: Corpus, complain: Complain) -> Iterator[Row]:
-    """One object a line; the two texts are values of its keys."""
-    columns = corpus.columns or ("source", "target")
-    for line, text in enumerate(read_lines(corpus.paths[0]), 1):
-        where = f"{corpus.paths[0]}, line {line}"
+def _jsonl(path: str, names: Sequence[str], columns: Columns | None, complain: Complain) -> Iterator[Row]:
+    """One object a line; the texts are values of its keys."""
+    keys = columns or tuple(names)
+    for line, text in enumerate(read_lines(path), 1):
+        where = f"{path}, line {line}"
         try:
             entry = json.loads(text)
         except (ValueError, RecursionError) as error:
             complain(f"{where}: not JSON: {error}")
             continue
-        found: list[Any] = [entry.get(column) for column in columns] if isinstance(entry, dict) else [entry]
-        if len(found) != 2 or not all(isinstance(value, str) for value in found):
-            complain(f"{where}: should be an object with texts {columns[0]!r} and {columns[1]!r}, got {text[:80]}")
+        found: list[Any] = [entry.get(key) for key in keys] if isinstance(entry, dict) else []
+        if not found or not all(isinstance(value, str) for value in found):
+            complain(f"{where}: should be an object with texts {_and([repr(k) for k in keys])}, got {text[:80]}")
         elif "\\u" in text and any(UNUSABLE.search(value) for value in found):
             complain(f"{where}: a text holds a NUL or half a surrogate pair")
         else:
-            yield line, found[0], found[1]
+            yield line, tuple(found)
 
 
-READERS: dict[str, Callable[[Corpus, Complain], Iterator[Row]]] = {".tsv": _tsv, ".csv": _csv, ".jsonl": _jsonl}
-"""How to read a file that holds both sides, by the end of its name."""
+READERS: dict[str, Callable[[str, Sequence[str], Columns | None, Complain], Iterator[Row]]] = {
+    ".tsv": _tsv,
+    ".csv": _csv,
+    ".jsonl": _jsonl,
+}
+"""How to read a file that holds all columns, by the end of its name."""
 UNUSABLE = re.compile(r"[\x00\ud800-\udfff]")
 """What an escape in JSON can write and text in UTF-8 should or can not hold."""
 
 
-def _columns(corpus: Corpus, rows: Iterator[tuple[int, list[str]]], complain: Complain) -> Iterator[Row]:
-    """The two wanted columns; every row should have as many as the first."""
+def _columns(
+    path: str,
+    names: Sequence[str],
+    columns: Columns | None,
+    rows: Iterator[tuple[int, list[str]]],
+    complain: Complain,
+) -> Iterator[Row]:
+    """The wanted columns; every row should have as many as the first."""
     start, first = next(rows)
-    source, target, named = _places(corpus, first)
+    places, named = _places(path, names, columns, first)
     for line, cells in rows if named else chain([(start, first)], rows):
         if len(cells) == len(first):
-            yield line, cells[source], cells[target]
+            yield line, tuple(cells[place] for place in places)
         else:
-            complain(f"{corpus.paths[0]}, line {line}: {len(cells)} columns, the first line has {len(first)}")
+            complain(f"{path}, line {line}: {len(cells)} columns, the first line has {len(first)}")
 
 
-def _places(corpus: Corpus, first: list[str]) -> tuple[int, int, bool]:
-    """Where source and target stand in a row, counted from 0, and whether the first row is a header."""
-    path, columns = corpus.paths[0], corpus.columns
+def _places(path: str, names: Sequence[str], columns: Columns | None, first: list[str]) -> tuple[list[int], bool]:
+    """Where the wanted columns stand in a row, counted from 0, and whether the first row is a header."""
     if columns is None:
         lowered = [cell.strip().lower() for cell in first]
-        if "source" in lowered and "target" in lowered:
-            return lowered.index("source"), lowered.index("target"), True
-        if len(first) == 2:
-            return 0, 1, False
-        raise DataError(f"{path} has {len(first)} columns and no header with source and target; say which as columns")
+        if all(name in lowered for name in names):
+            return [lowered.index(name) for name in names], True
+        if len(first) == len(names):
+            return list(range(len(names))), False
+        raise DataError(f"{path} has {len(first)} columns and no header with {_and(names)}; say which as columns")
     places = []
     for column in columns:
         if isinstance(column, str):
@@ -278,7 +312,11 @@ def _places(corpus: Corpus, first: list[str]) -> tuple[int, int, bool]:
             if column > len(first):
                 raise DataError(f"{path} has no column {column}, its first line has {len(first)}")
             places.append(column - 1)
-    return places[0], places[1], isinstance(columns[0], str)
+    return places, isinstance(columns[0], str)
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _lines(path: Path) -> Iterator[str]:

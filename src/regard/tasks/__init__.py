@@ -8,7 +8,20 @@ from pathlib import Path
 from regard.errors import UnknownName
 from regard.tasks.task import TASKS, Task
 
-HELPERS = {"__init__", "task", "metrics", "advice", "likelihood"}
+HELPERS = {
+    "__init__",
+    "task",
+    "metrics",
+    "advice",
+    "likelihood",
+    "classes",
+    "counts",
+    "reading",
+    "labelled",
+    "texts",
+    "fill",
+    "pairs",
+}
 
 
 def names() -> list[str]:

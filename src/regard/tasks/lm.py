@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 
-from regard.data.batch import Batch, next_tokens
+from regard.data.batch import Batch, next_tokens, stream_tokens
+from regard.data.pack import Packed
 from regard.data.ragged import Ragged
-from regard.data.sources import read_text
-from regard.data.windows import Windows, text_fingerprint
+from regard.data.stream import Stream
+from regard.data.windows import Windows
 from regard.decode import Search, generate
 from regard.decode.steps import log_probs
 from regard.errors import DataError
 from regard.model.model import Net
 from regard.nn.context import Tape
 from regard.nn.coords import Coords
-from regard.spec import Count, Spec, spec
+from regard.nn.state import State
+from regard.spec import Count, spec
 from regard.tasks.metrics import METRICS
-from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial
+from regard.tasks.task import TASKS, Loss, Order, Output, Raw, Trial
+from regard.tasks.texts import FromTexts, TextData, Texts
 from regard.text import Chars, Normalize, Tokenizer, TokenizerSpec
 
 FILE = "tokenizer.json"
 
 
 @spec
-class LmData(Spec):
+class LmData(TextData):
     """The `data` part of a recipe: text files, and how far the model sees."""
 
-    train: tuple[str, ...] = ()
-    valid: tuple[str, ...] = ()
-    aside: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """The last part of each text, kept for validation where no validation files are given."""
     tokenizer: TokenizerSpec = Chars(normalize=Normalize(unicode="none", spaces=False))
     context: Count = 64
     stride: Count | None = None
     """Tokens from one window to the next; without it, a quarter of the context."""
+    pack: bool = True
+    """Short documents share a row; no token sees another document than its own."""
+    stream: bool = False
+    """Rows go on from batch to batch, and the model remembers what it read before; for one whose memory has an end."""
     metrics: tuple[str, ...] = ("loss",)
 
     def __post_init__(self) -> None:
@@ -50,21 +51,20 @@ class LmData(Spec):
             METRICS[name]
 
 
-@dataclasses.dataclass(frozen=True)
-class Texts:
-    """Whole texts, and how windows are laid over them."""
+class Lm(FromTexts):
+    """A decoder that reads a text and says what comes next.
 
-    texts: tuple[str, ...]
-    stride: int
-
-
-class Lm:
-    """A decoder that reads a text and says what comes next."""
+    A file that is one long text has neither beginning nor end, unless its tokenizer came with a mark to begin texts with;
+    documents begin with the start mark and end with the end mark.
+    """
 
     Settings = LmData
 
     def __init__(self, settings: LmData, target: Tokenizer) -> None:
         self.settings, self.target = settings, target
+        whole = settings.documents == "file"
+        opening = [] if target.template is None else target.template.opening
+        self._front, self._back = (opening, []) if whole else ([target.bos], [target.eos])
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -73,40 +73,8 @@ class Lm:
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
-        named = {"train": list(files), "valid": []} if files else {}
-        return {**named, "valid": list(valid)} if valid else named
-
-    @classmethod
-    def gather(cls, settings: LmData, files: Sequence[str]) -> Texts:
-        return Texts(tuple(read_text(path) for path in files), settings.context)
-
-    @classmethod
-    def read(cls, settings: LmData, seed: int) -> Raw:
-        if not settings.train:
-            raise DataError("there is nothing to learn from; name a text file")
-        texts = tuple(read_text(path) for path in settings.train)
-        if settings.valid:
-            held = tuple(read_text(path) for path in settings.valid)
-        else:
-            cuts = [round(len(text) * (1 - settings.aside)) for text in texts]
-            held = tuple(text[cut:] for text, cut in zip(texts, cuts, strict=True))
-            texts = tuple(text[:cut] for text, cut in zip(texts, cuts, strict=True))
-        sizes = {"characters": sum(map(len, texts)), "distinct": len(set().union(*texts))}
-        facts = {"train": sizes, "valid": {"characters": sum(map(len, held))}}
-        names = ", ".join(Path(path).name for path in settings.train)
-        said = [f"{names}: {sizes['characters']:,} characters to learn from, {sum(map(len, held)):,} to be judged by"]
-        stride = settings.stride or max(settings.context // 4, 1)
-        train, valid = Texts(texts, stride), Texts(held, settings.context)
-        return Raw(train, valid, text_fingerprint([*texts, *held]), facts, said)
-
-    @classmethod
-    def advise(cls, settings: LmData, raw: Raw, asked: Mapping[str, Any]) -> Advice:
-        return Advice({"train": {}}, [])
-
-    @classmethod
     def prepare(cls, settings: LmData, raw: Raw) -> Self:
-        return cls(settings, Tokenizer.train(raw.train.texts, settings.tokenizer))
+        return cls(settings, Tokenizer.train(raw.train.documents, settings.tokenizer))
 
     @classmethod
     def load(cls, settings: LmData, files: Mapping[str, bytes]) -> Self:
@@ -118,48 +86,80 @@ class Lm:
     def facts(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.context}
 
-    def encode(self, raw: Texts) -> Windows:
-        ids = Ragged.of(self.target.encode_all(raw.texts))
+    def encode(self, raw: Texts) -> Packed | Stream:
+        ids = Ragged.of([[*self._front, *ids, *self._back] for ids in self.target.encode_all(raw.documents)])
         if int(ids.lengths.max(initial=0)) < 2:
             raise DataError("a text should have at least two tokens, so that one follows another")
-        return Windows.of(ids, context=self.settings.context, stride=raw.stride)
+        context = self.settings.context
+        if self.settings.stream:
+            return Stream.of(ids, context)
+        stride = (self.settings.stride or max(context // 4, 1)) if raw.learn else context
+        windows = Windows.of(ids, context=context, stride=stride)
+        return Packed.of(windows, room=context) if self.settings.pack else Packed.alone(windows)
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def batch(self, examples: Windows, indices: NDArray[np.int64]) -> Batch:
-        return next_tokens(examples.ids, examples.starts[indices], examples.lengths[indices], self.target.pad)
+    @property
+    def carry(self) -> bool:
+        return self.settings.stream
+
+    def order(self, examples: Any, *, tokens: int | None, seed: int, judge: bool = False) -> Order:
+        """A stream is read in as many rows as fit, each of a segment at least; where nobody says how many, in one."""
+        if not isinstance(examples, Stream):
+            return super().order(examples, tokens=tokens, seed=seed, judge=judge)
+        return examples.rows(min(max((tokens or 0) // examples.context, 1), len(examples)), seed)
+
+    def batch(self, examples: Packed | Stream, indices: NDArray[np.int64]) -> Batch:
+        if isinstance(examples, Stream):
+            return stream_tokens(examples.ids, examples.docs, indices)
+        rows, windows = examples.rows.take(indices), examples.windows
+        return next_tokens(
+            windows.ids, windows.starts[rows.ids], windows.lengths[rows.ids], self.target.pad, rows.lengths
+        )
 
     def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
-        tape = Tape()
-        at = Coords.lengths(batch.given.lengths, batch.given.ids.device)
-        total, plain = net.loss(net(batch.given.ids, at, tape=tape), batch.wanted, smoothing)
+        tape, side = Tape(), batch.given
+        at = Coords.lengths(side.lengths) if side.documents is None else Coords.documents(side.documents)
+        total, plain = net.loss(net(side.ids, at.to(side.ids.device), tape=tape), batch.wanted, smoothing)
         for extra in tape.losses.values():
             total = total + extra * batch.tokens
         return Loss(total, plain, batch.tokens)
+
+    def follow(self, net: Net, batch: Batch, smoothing: float, state: State | None) -> Loss:
+        """Of a stream's next batch, by a model that remembers those before."""
+        tape, side = Tape(), batch.given
+        at = Coords.span(side.ids.shape[1], side.first, device=side.ids.device)
+        if side.docs is not None:
+            at = dataclasses.replace(at, doc=side.docs, first=None)
+        before = net.start(len(side.ids), 0) if state is None else state
+        stream, after = net.decode(side.ids, at, state=before, tape=tape)
+        total, plain = net.loss(stream, batch.wanted, smoothing)
+        for extra in tape.losses.values():
+            total = total + extra * batch.tokens
+        return Loss(total, plain, batch.tokens, state=after)
 
     # ------------------------------------------------------------------------------------------------ to the user
 
     def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
         """What follows each input, which is not repeated. A model that is full goes on from the later half of what it saw."""
-        prompts, written = self.target.encode_all(inputs), [list[int]() for _ in inputs]
+        prompts, written = self._begun(inputs), [list[int]() for _ in inputs]
         totals, rooms = [0.0] * len(prompts), [net.spec.room for net in nets]
         room = min((r for r in rooms if r is not None), default=None)
         active = list(range(len(prompts)))
         while active:
-            read = [self._read(prompts[i] + written[i], room) for i in active]
-            left = search.extra - len(written[active[0]])
+            left = search.extra - min(len(written[i]) for i in active)
+            now = [i for i in active if len(written[i]) == search.extra - left]  # the others wait for these
+            read = [self._read(prompts[i] + written[i], room) for i in now]
             found = generate(
                 nets, read, dataclasses.replace(search, extra=left, n_best=1), bos=self.target.bos, eos=self.target.eos,
                 pad=self.target.pad, banned=[self.target.unk],
             )  # fmt: skip
-            going = []
-            for i, prompt, (best,) in zip(active, read, found, strict=True):
+            for i, prompt, (best,) in zip(now, read, found, strict=True):
                 written[i] += best.tokens
                 totals[i] += best.log_prob
                 asked = left if room is None else min(left, room - len(prompt) + 1)
-                if len(best.tokens) == asked and len(written[i]) < search.extra:
-                    going.append(i)
-            active = going
+                if len(best.tokens) < asked or len(written[i]) >= search.extra:
+                    active.remove(i)
         return [
             [Output(self.target.decode(ids), total / search.divisor(max(len(ids), 1)), total)]
             for ids, total in zip(written, totals, strict=True)
@@ -170,7 +170,7 @@ class Lm:
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         totals = []
-        for before, after in zip(self.target.encode_all(inputs), self.target.encode_all(outputs), strict=True):
+        for before, after in zip(self._begun(inputs), self.target.encode_all(outputs), strict=True):
             ids = torch.tensor([(before or [self.target.bos]) + after], device=net.device)
             with torch.no_grad():
                 stream = net(ids, Coords.span(ids.shape[1], device=net.device))[0]
@@ -180,7 +180,7 @@ class Lm:
 
     def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
         """Attention weights (h, n, n) by place for the text with its output."""
-        ids, tape = self._read(self.target.encode(text + output), net.spec.room), Tape("*.weights")
+        ids, tape = self._read(self._begun([text + output])[0], net.spec.room), Tape("*.weights")
         with torch.no_grad():
             net(torch.tensor([ids], device=net.device), Coords.span(len(ids), device=net.device), tape=tape)
         labels = self.target.tokens(ids)
@@ -188,6 +188,12 @@ class Lm:
 
     def trials(self, raw: Texts) -> list[Trial]:
         return []
+
+    def _begun(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts as beginnings of documents; a tokenizer from elsewhere may want something before every text."""
+        template = self.target.template
+        front = self._front or ([] if template is None else template.opening)
+        return [[*front, *ids] for ids in self.target.encode_all(texts)]
 
     def _read(self, ids: list[int], room: int | None) -> list[int]:
         """What the model reads: all of it, or where that would fill it the last half of what it can see; never nothing."""

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from regard.registry import Table
+from regard.tasks.counts import accuracy, macro_f1, span_f1, whole, words
 
 Score = Callable[[Sequence[str], Sequence[str]], float]
 
@@ -22,6 +23,8 @@ class Metric:
     """None for what the validation loss says already, without any output."""
     higher: bool = True
     signature: Callable[[], str] = lambda: ""
+    units: Callable[[str], list[str]] | None = None
+    """The labels in an output, for a score of classes: of each class there is then more to tell."""
 
     def of(self, outputs: Sequence[str], references: Sequence[str]) -> float:
         """The score of outputs; only for a metric that looks at them."""
@@ -77,10 +80,20 @@ def _signature(name: str, **options: str) -> str:
 for metric in (
     Metric("loss", None, higher=False),
     Metric("perplexity", None, higher=False),
+    Metric("masked_accuracy", None),
+    Metric("follows_accuracy", None),
+    Metric("pair_accuracy", None),
     Metric("bleu", bleu, signature=lambda: _signature("BLEU")),
     Metric("bleu_tokens", bleu_tokens, signature=lambda: _signature("BLEU", tokenize="none")),
     Metric("chrf", chrf, signature=lambda: _signature("CHRF")),
     Metric("exact", exact),
     Metric("wer", wer, higher=False),
+    Metric("accuracy", accuracy(), units=whole),
+    Metric("macro_f1", macro_f1(), units=whole),
+    Metric("word_accuracy", accuracy(words), units=words),
+    Metric("word_macro_f1", macro_f1(words), units=words),
+    Metric("span_f1", span_f1),
+    Metric("letter_accuracy", accuracy(list), units=list),
+    Metric("letter_macro_f1", macro_f1(list), units=list),
 ):
     METRICS.add(metric, name=metric.kind)

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batch import Batch
+from regard.data.bucket import Buckets
 from regard.decode import Search
 from regard.model.model import Net
+from regard.model.spec import ModelSpec
+from regard.nn.state import State
 from regard.registry import Table
 from regard.spec import Spec
+from regard.tasks.reading import vectors
 from regard.text import Tokenizer
 
 TASKS: Table[type[Any]] = Table("task")
 """Classes that do what `Task` says."""
+TOKENS = 4096
+"""Padded tokens a batch holds, where nobody says."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +33,10 @@ class Loss:
     total: Tensor
     plain: Tensor
     tokens: int
+    counts: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
+    """Scores that need no output, while judging: how many were right, and of how many."""
+    state: State | None = None
+    """What the model remembers, where the next batch goes on from this one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,15 +65,23 @@ class Output:
     text: str
     score: float | None = None
     log_prob: float | None = None
+    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What else a task has to say, as plain data: every class's probability, a vector."""
+
+    def plain(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        return {"text": self.text, "score": self.score, "log_prob": self.log_prob, **self.more}
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """Inputs, the outputs they should have, and the options of `run` that go with them."""
+    """Inputs, the outputs they should have, the options of `run` that go with them, and the corpus they are from."""
 
-    inputs: Sequence[str]
+    inputs: Sequence[Any]
+    """Texts; or whatever else `run` takes, whose `str` names it in a report."""
     references: Sequence[str]
     options: Mapping[str, Any]
+    name: str = ""
 
 
 class Examples(Protocol):
@@ -78,14 +95,21 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
 
+class Order(Protocol):
+    """The batches of every epoch, in an order that is a pure function of its number."""
+
+    def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
+        """Of each batch its examples, a row for each: which, or where they are."""
+
+
 class Task(Protocol):
     """Made from settings and raw data (`prepare`) for training, or from a model folder's files (`load`) for use."""
 
     Settings: ClassVar[type[Spec]]
     """The spec of the recipe's `data` part."""
     settings: Any
-    target: Tokenizer
-    """Of what the model writes."""
+    target: Tokenizer | None
+    """Of what the model writes, or reads where it writes no text; None where it does neither (images)."""
 
     def __init__(self, settings: Any, *parts: Any) -> None: ...
 
@@ -110,6 +134,10 @@ class Task(Protocol):
         """Learn from the data what the task needs (a vocabulary)."""
 
     @classmethod
+    def adopt(cls, settings: Any, raw: Raw, files: Mapping[str, bytes]) -> Self:
+        """As `prepare`, with the vocabulary of another model, whose files these are."""
+
+    @classmethod
     def load(cls, settings: Any, files: Mapping[str, bytes]) -> Self:
         """From the files a model folder keeps."""
 
@@ -119,15 +147,35 @@ class Task(Protocol):
     def facts(self) -> dict[str, Any]:
         """Arguments of the model family that the data decides."""
 
+    def fit(self, spec: ModelSpec) -> ModelSpec:
+        """The model as this task needs it: another head, say, on a body that was trained for something else."""
+
     def encode(self, raw: Any) -> Examples:
         """Raw examples as token ids."""
 
-    def batch(self, examples: Any, indices: NDArray[np.int64]) -> Batch: ...
+    def order(self, examples: Any, *, tokens: int | None, seed: int, judge: bool = False) -> Order:
+        """How examples are cut into batches of so many padded tokens; to `judge` by them, all come once."""
 
-    def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss: ...
+    @property
+    def carry(self) -> bool:
+        """Whether each row of a batch goes on where that of the batch before stopped: its loss is then that of `follow`."""
 
-    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search, **options: Any) -> list[list[Output]]:
+    def fresh(self, examples: Any, seed: int, epoch: int) -> Any:
+        """Training examples as this pass over them sees them: for a task that masks or shifts them, each time anew."""
+
+    def batch(self, examples: Any, indices: NDArray[np.int64]) -> Any:
+        """These examples as one thing that has `tokens`, how many targets count, and goes `to` a device."""
+
+    def loss(self, net: Net, batch: Any, smoothing: float) -> Loss: ...
+
+    def follow(self, net: Net, batch: Any, smoothing: float, state: State | None) -> Loss:
+        """The loss of a batch whose rows go on from what the model remembers; None: from nothing."""
+
+    def run(self, nets: Sequence[Net], inputs: Sequence[Any], search: Search, **options: Any) -> list[list[Output]]:
         """The outputs for each input, best first."""
+
+    def embed(self, net: Net, texts: Sequence[str], **options: Any) -> Tensor:
+        """A vector for each text (b, d), of a model that reads texts with an encoder alone."""
 
     def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[float]:
         """log P(output | input) of each pair."""
@@ -141,5 +189,49 @@ class Task(Protocol):
         """Raw examples as inputs to `run` and what should come out."""
 
     @property
+    def tags(self) -> Sequence[str]:
+        """The languages or whatever else `run` can be asked for as `tag`, by name."""
+
+    def too_long(self, inputs: Sequence[Any], *, tagged: bool = False) -> list[int]:
+        """Which inputs are longer than the model reads, so that `run` cuts them."""
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """The scores of this task, the first of which decides."""
+
+
+class Usual:
+    """What most tasks do about the hooks that few need; a task has it as its base."""
+
+    @classmethod
+    def adopt(cls, settings: Any, raw: Raw, files: Mapping[str, bytes]) -> Self:
+        return cls.load(settings, files)  # type: ignore[attr-defined, no-any-return]
+
+    def fit(self, spec: ModelSpec) -> ModelSpec:
+        return spec
+
+    def order(self, examples: Any, *, tokens: int | None, seed: int, judge: bool = False) -> Order:
+        groups, shares = (None, None) if judge else (examples.groups, examples.shares)
+        return Buckets(examples.lengths, tokens=tokens or TOKENS, seed=seed, groups=groups, shares=shares)
+
+    @property
+    def carry(self) -> bool:
+        return False
+
+    def follow(self, net: Net, batch: Any, smoothing: float, state: State | None) -> Loss:
+        raise NotImplementedError(f"{type(self).__name__} carries nothing from batch to batch")
+
+    def fresh(self, examples: Any, seed: int, epoch: int) -> Any:
+        return examples
+
+    def embed(
+        self, net: Net, texts: Sequence[str], *, pool: Literal["first", "mean"] = "mean", unit: bool = True
+    ) -> Tensor:
+        return vectors(net, self.target, texts, pool=pool, unit=unit)  # type: ignore[attr-defined]
+
+    @property
+    def tags(self) -> Sequence[str]:
+        return ()
+
+    def too_long(self, inputs: Sequence[Any], *, tagged: bool = False) -> list[int]:
+        return []

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
-from regard.data.batch import IGNORE, Batch, Side, padded
+from regard.data.batch import Batch
 from regard.data.check import check
 from regard.data.generate import GeneratorSpec
+from regard.data.mixture import shares
 from regard.data.ragged import Ragged
-from regard.data.sources import Corpus, Pairs, fingerprint, read, split
+from regard.data.sources import Corpus, Pairs, fingerprint, like, read, split
 from regard.decode import Search, generate, score
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.model import Net
-from regard.nn.context import Tape
-from regard.nn.coords import Coords
 from regard.spec import Count, Spec, spec
 from regard.tasks.advice import advise
 from regard.tasks.metrics import METRICS
-from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial
+from regard.tasks.pairs import pair_batch, pair_loss, pair_weights
+from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
@@ -41,6 +41,10 @@ class TranslateData(Spec):
     joint: bool = True
     longest: Count = 256
     """Pairs with more tokens than this on either side, tag and mark included, are left out of training."""
+    limit: Count | None = None
+    """Where there are several corpora: none counts for more pairs than this when an epoch is shared out among them,"""
+    temperature: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
+    """and the higher this is, the more alike their shares are."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
     def __post_init__(self) -> None:
@@ -67,7 +71,7 @@ class Encoded:
         return len(self.target)
 
 
-class Translate:
+class Translate(Usual):
     """Source and target text, one vocabulary for both or one for each."""
 
     Settings = TranslateData
@@ -75,6 +79,8 @@ class Translate:
     def __init__(self, settings: TranslateData, target: Tokenizer, source: Tokenizer | None = None) -> None:
         self.settings, self.target, self.source = settings, target, source or target
         self.joint = source is None
+        template = self.source.template
+        self._front = [] if template is None else template.opening  # BART's encoder reads a mark before the text, too
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -89,7 +95,14 @@ class Translate:
 
     @classmethod
     def gather(cls, settings: TranslateData, files: Sequence[str]) -> list[Pairs]:
-        return [read(Corpus(paths=tuple(files)))]
+        """Pairs of these files: as the corpus they are, or like the corpora learned from, if these are all of one form.
+
+        Otherwise they are read as they are; if the model goes by prefixes, sources should have theirs.
+        """
+        paths = tuple(files)
+        own = [corpus for corpus in (*settings.valid, *settings.train) if corpus.paths == paths]
+        alike = {like(corpus, paths) for corpus in settings.train}
+        return [read(corpus) for corpus in dict.fromkeys(own or (alike if len(alike) == 1 else [Corpus(paths)]))]
 
     @classmethod
     def read(cls, settings: TranslateData, seed: int) -> Raw:
@@ -146,7 +159,7 @@ class Translate:
         sources, targets, groups = [], [], []
         for group, pairs in enumerate(raw):
             tag = [] if pairs.tag is None else [self.source.tag(_mark(pairs.tag))]
-            sources += [[*tag, *ids] for ids in self.source.encode_all(pairs.source)]
+            sources += [[*self._front, *tag, *ids] for ids in self.source.encode_all(pairs.source)]
             targets += self.target.encode_all(pairs.target)
             groups += [group] * len(pairs)
         source, target, corpus = Ragged.of(sources), Ragged.of(targets), np.asarray(groups)
@@ -161,25 +174,17 @@ class Translate:
         kept, left_out = (source.take(short), target.take(short), lengths[short]), len(corpus) - len(short)
         if len(raw) == 1:
             return Encoded(*kept, left_out=left_out)
-        shares = tuple(pairs.weight * float(count) for pairs, count in zip(raw, counts, strict=True))
-        return Encoded(*kept, corpus[short], shares, left_out)
+        weights, limit, temperature = [pairs.weight for pairs in raw], self.settings.limit, self.settings.temperature
+        mixed = shares(counts.tolist(), weights, limit=limit, temperature=temperature)
+        return Encoded(*kept, corpus[short], mixed, left_out)
 
     # ------------------------------------------------------------------------------------------------ to the model
 
     def batch(self, examples: Encoded, indices: NDArray[np.int64]) -> Batch:
-        source = padded(examples.source, indices, self.source.pad, after=self.source.eos)
-        given = padded(examples.target, indices, self.target.pad, before=self.target.bos)
-        wanted = padded(examples.target, indices, IGNORE, after=self.target.eos)
-        return Batch(given, wanted.ids, source, sum(wanted.lengths))
+        return pair_batch(examples.source, examples.target, indices, self.source, self.target)
 
     def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
-        assert batch.source is not None
-        tape = Tape()
-        stream = net(batch.given.ids, _at(batch.given), (batch.source.ids, _at(batch.source)), tape)
-        total, plain = net.loss(stream, batch.wanted, smoothing)
-        for extra in tape.losses.values():
-            total = total + extra * batch.tokens
-        return Loss(total, plain, batch.tokens)
+        return pair_loss(net, batch, smoothing)
 
     # ------------------------------------------------------------------------------------------------ to the user
 
@@ -214,24 +219,24 @@ class Translate:
     ) -> tuple[dict[str, Tensor], list[str], list[str]]:
         """Attention weights (h, n, m) by place for one pair, with the tokens that were read on both sides."""
         source, given = self._sources([text], tag)[0], [self.target.bos, *self.target.encode(output)]
-        tape = Tape("*.weights")
-        with torch.no_grad():
-            ids, read = torch.tensor([given], device=net.device), torch.tensor([source], device=net.device)
-            net(
-                ids,
-                Coords.span(len(given), device=net.device),
-                (read, Coords.span(len(source), device=net.device)),
-                tape,
-            )
-        weights = {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}
-        return weights, self.source.tokens(source), self.target.tokens(given)
+        return pair_weights(net, source, given), self.source.tokens(source), self.target.tokens(given)
 
     def trials(self, raw: Sequence[Pairs]) -> list[Trial]:
-        return [Trial(pairs.source, pairs.target, {"tag": pairs.tag}) for pairs in raw]
+        whole = self.settings.tokenizer.whole
+        return [Trial(p.source, [whole(text) for text in p.target], {"tag": p.tag}, p.name) for p in raw]
+
+    @property
+    def tags(self) -> list[str]:
+        """The target languages of a many-to-many model."""
+        return [tag.removeprefix("<2").removesuffix(">") for tag in self.source.tags if tag.startswith("<2")]
+
+    def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
+        room = self.settings.longest - 1 - tagged - len(self._front)
+        return [i for i, tokens in enumerate(self.source.encode_all(inputs)) if len(tokens) > room]
 
     def _sources(self, inputs: Sequence[str], tag: str | None) -> list[list[int]]:
         """Inputs as the encoder reads them: at most `longest` tokens, with the end mark."""
-        front = [] if tag is None else [self.source.tag(_mark(tag))]
+        front = self._front if tag is None else [*self._front, self.source.tag(_mark(tag))]
         room = self.settings.longest - len(front) - 1
         return [[*front, *ids[:room], self.source.eos] for ids in self.source.encode_all(inputs)]
 
@@ -239,10 +244,6 @@ class Translate:
 def _mark(tag: str) -> str:
     """A language tag as the one token that stands for it."""
     return f"<{tag}>"
-
-
-def _at(side: Side) -> Coords:
-    return Coords.lengths(side.lengths, side.ids.device)
 
 
 TASKS.add(Translate)

@@ -1,0 +1,69 @@
+"""Packing: short pieces of text share a row, so that little of a batch is padding. Who packs must keep them apart: the
+batch says where each piece begins, and from that come positions that start anew and masks that end at its borders.
+
+    pieces  ███████  ████  ██████  ██  ███         rows of 8   ███████·   ██████▒▒   ████▒▒▒·
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.ragged import Ragged
+from regard.data.windows import Windows
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Rows of windows; `rows[i]` are the numbers of those in row i."""
+
+    windows: Windows
+    rows: Ragged
+    lengths: NDArray[np.int64]
+    groups: None = None
+    shares: None = None
+    left_out: int = 0
+
+    @classmethod
+    def of(cls, windows: Windows, *, room: int) -> Packed:
+        """Windows packed into rows of at most `room` tokens."""
+        return cls._made(windows, pack(windows.lengths, room))
+
+    @classmethod
+    def alone(cls, windows: Windows) -> Packed:
+        """Every window in a row of its own."""
+        return cls._made(windows, [[i] for i in range(len(windows))])
+
+    @classmethod
+    def _made(cls, windows: Windows, rows: list[list[int]]) -> Packed:
+        made = Ragged.of(rows)
+        first = np.concatenate([[0], made.ends[:-1]]).astype(np.int64)
+        return cls(windows, made, np.add.reduceat(windows.lengths[made.ids], first))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def pack(lengths: NDArray[Any], room: int) -> list[list[int]]:
+    """Which pieces share a row: the longest first, each where it leaves the least room (best fit decreasing).
+
+    Rows come in the order of their first piece, so pieces that fill a row each stay as they are.
+    """
+    rows: list[list[int]] = []
+    free: list[tuple[int, int]] = []  # (room left, row), sorted
+    for i in np.argsort(-lengths, kind="stable").tolist():
+        size = int(lengths[i])
+        place = bisect_left(free, (size, 0))
+        if place < len(free):
+            left, row = free.pop(place)
+        else:
+            left, row = room, len(rows)
+            rows.append([])
+        rows[row].append(i)
+        if left > size:
+            insort(free, (left - size, row))
+    return rows

@@ -1,0 +1,224 @@
+"""Sentence embedding: texts as vectors that are close where texts mean the same (Reimers & Gurevych 2019).
+
+Learned from pairs that belong together: each text should be closer to its own than to all others in the batch (van den Oord et
+al. 2018; Henderson et al. 2017). So the batch is part of the task: larger ones ask more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from regard.data.sources import Corpus, Pairs, fingerprint, read, split
+from regard.decode import Search
+from regard.errors import DataError, SpecError
+from regard.model.model import Net
+from regard.model.spec import ModelSpec
+from regard.nn.head import Vector
+from regard.spec import Count, Spec, spec
+from regard.tasks.metrics import METRICS
+from regard.tasks.reading import (
+    FILE,
+    Reading,
+    Rows,
+    attended,
+    demand_room,
+    frame_all,
+    own_tokenizer,
+    pooled_rows,
+    vectors,
+    whole_lengths,
+)
+from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
+from regard.text import Bpe, Tokenizer, TokenizerSpec
+
+Pool = Literal["first", "mean"]
+
+
+@spec
+class EmbedData(Spec):
+    """The `data` part of a recipe: pairs of texts that belong together, and how a text becomes a vector."""
+
+    train: tuple[Corpus, ...] = ()
+    valid: tuple[Corpus, ...] = ()
+    tokenizer: TokenizerSpec = Bpe(4000)
+    longest: Count = 128
+    """Tokens the model reads of a text, those around it included."""
+    pool: Pool = "mean"
+    unit: bool = True
+    """Vectors have length one, so that their product is the cosine."""
+    scale: Annotated[float, Field(gt=0, le=1000)] = 20.0
+    """What cosines are multiplied by before they compete."""
+    metrics: tuple[str, ...] = ("pair_accuracy",)
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            METRICS[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Twos:
+    """Rows of both texts, and a number for each text: equal texts have equal numbers."""
+
+    first: Rows
+    second: Rows
+    same: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    groups: None = None
+    shares: None = None
+    left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoReadings:
+    first: Reading
+    second: Reading
+    same: Tensor
+    """Of the first and of the second texts (b, 2)."""
+
+    @property
+    def tokens(self) -> int:
+        return len(self.same)
+
+    def to(self, device: torch.device | str) -> TwoReadings:
+        return TwoReadings(self.first.to(device), self.second.to(device), self.same.to(device))
+
+
+class Embed(Usual):
+    """An encoder whose pooled stream is what a text means."""
+
+    Settings = EmbedData
+
+    def __init__(self, settings: EmbedData, target: Tokenizer) -> None:
+        self.settings, self.target = settings, target
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self.settings.metrics
+
+    # ------------------------------------------------------------------------------------------------ from data
+
+    @classmethod
+    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+        named = {"train": [Corpus(paths=tuple(files)).plain()], "valid": []} if files else {}
+        return {**named, "valid": [Corpus(paths=tuple(valid)).plain()]} if valid else named
+
+    @classmethod
+    def gather(cls, settings: EmbedData, files: Sequence[str]) -> list[Pairs]:
+        return [read(Corpus(paths=tuple(files)))]
+
+    @classmethod
+    def read(cls, settings: EmbedData, seed: int) -> Raw:
+        if not settings.train:
+            raise DataError("there is nothing to learn from; name two text files or one .tsv, .csv or .jsonl file")
+        train = [read(corpus) for corpus in settings.train]
+        if settings.valid:
+            valid = [read(corpus) for corpus in settings.valid]
+        else:
+            parts = [split(pairs, seed=seed) for pairs in train]
+            train, valid = [rest for rest, _ in parts], [aside for _, aside in parts]
+        facts = {name: {"pairs": sum(map(len, part))} for name, part in (("train", train), ("valid", valid))}
+        names = ", ".join(pairs.name for pairs in train)
+        said = f"{names}: {facts['train']['pairs']:,} pairs to learn from, {facts['valid']['pairs']:,} to be judged by"
+        return Raw(train, valid, fingerprint(*train, *valid), facts, [said])
+
+    @classmethod
+    def advise(cls, settings: EmbedData, raw: Raw, asked: Mapping[str, Any]) -> Advice:
+        return Advice({"train": {}}, [])
+
+    @classmethod
+    def prepare(cls, settings: EmbedData, raw: Raw) -> Self:
+        lines = [text for pairs in raw.train for side in (pairs.source, pairs.target) for text in side]
+        return cls(settings, Tokenizer.train(lines, settings.tokenizer))
+
+    @classmethod
+    def load(cls, settings: EmbedData, files: Mapping[str, bytes]) -> Self:
+        return cls(settings, own_tokenizer(files))
+
+    def files(self) -> dict[str, bytes]:
+        return {FILE: self.target.to_bytes()}
+
+    def facts(self) -> dict[str, Any]:
+        return {"vocab": self.target.size, "length": self.settings.longest, "follows": False}
+
+    def fit(self, spec: ModelSpec) -> ModelSpec:
+        """The encoder, and a head that gives a vector."""
+        if spec.encoder is None or spec.decoder is not None:
+            raise SpecError(
+                "texts become vectors by an encoder alone, and this model has a decoder; use model.family: bert"
+            )
+        head = spec.head if isinstance(spec.head, Vector) else Vector(self.settings.pool)
+        return demand_room(dataclasses.replace(spec, head=head, beside=None), self.settings.longest)
+
+    def encode(self, raw: Sequence[Pairs]) -> Twos:
+        sides = [[text for pairs in raw for text in getattr(pairs, side)] for side in ("source", "target")]
+        numbers = {text: i for i, text in enumerate(dict.fromkeys(sides[0] + sides[1]))}
+        first, second = (self._rows(side) for side in sides)
+        same = np.asarray([[numbers[text] for text in side] for side in sides]).T
+        return Twos(first, second, same, np.stack([first.lengths, second.lengths], 1))
+
+    # ------------------------------------------------------------------------------------------------ to the model
+
+    def batch(self, examples: Twos, indices: NDArray[np.int64]) -> TwoReadings:
+        first, second = (rows.batch(indices, self.target.pad) for rows in (examples.first, examples.second))
+        return TwoReadings(first, second, torch.from_numpy(examples.same[indices]))
+
+    def loss(self, net: Net, batch: TwoReadings, smoothing: float) -> Loss:
+        """How surely each text finds its own among the others' (both ways); copies of a text do not compete with it."""
+        a, b = (pooled_rows(net, side, self.settings.pool, unit=True).float() for side in (batch.first, batch.second))
+        scores, own = self.settings.scale * a @ b.T, torch.arange(len(a), device=a.device)
+        copies = (batch.same[:, None] == batch.same[None]).any(-1) & ~torch.eye(
+            len(a), dtype=torch.bool, device=a.device
+        )
+        scores = scores.masked_fill(copies, -torch.inf)
+        total = (F.cross_entropy(scores, own, reduction="sum") + F.cross_entropy(scores.T, own, reduction="sum")) / 2
+        hits = int((scores.argmax(1) == own).sum())
+        return Loss(total, total.detach(), len(a), {"pair_accuracy": (hits, len(a))})
+
+    # ------------------------------------------------------------------------------------------------ to the user
+
+    def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+        pool, unit = pool or self.settings.pool, self.settings.unit if unit is None else unit
+        return vectors(net, self.target, texts, pool=pool, unit=unit, longest=self.settings.longest)
+
+    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
+        """The vector of each text: numbers with spaces between them; of an ensemble, the mean."""
+        found = torch.stack([self.embed(net, inputs) for net in nets]).mean(0)
+        rows = (F.normalize(found, dim=-1) if self.settings.unit else found).tolist()
+        return [[Output(" ".join(f"{x:.6g}" for x in row), more={"vector": row})] for row in rows]
+
+    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
+        """The cosine of each pair."""
+        if len(inputs) != len(outputs):
+            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        a, b = (self.embed(net, texts, unit=True).double() for texts in (inputs, outputs))
+        return [float(cosine) for cosine in (a * b).sum(1)]
+
+    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+        """Attention weights (h, n, n) by place for the text."""
+        return attended(net, self.target, frame_all(self.target, [text], self.settings.longest)[0])
+
+    def trials(self, raw: Sequence[Pairs]) -> list[Trial]:
+        return []
+
+    def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
+        lengths = whole_lengths(self.target, inputs)
+        return [i for i, length in enumerate(lengths) if length > self.settings.longest]
+
+    def _rows(self, texts: Sequence[str]) -> Rows:
+        framed = frame_all(self.target, texts, self.settings.longest)
+        return Rows.of(framed, [[0]] * len(framed))
+
+
+TASKS.add(Embed)

@@ -1,0 +1,296 @@
+"""Image classification: what is on a picture, by a model that reads its patches (Dosovitskiy et al. 2020)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from regard.data.augment import Augment, Draws, draw
+from regard.data.images import Picture, Pictures, Pixels, read_picture, read_pictures, split_pictures
+from regard.decode import Search
+from regard.errors import CheckpointError, DataError, SpecError
+from regard.model.model import Net
+from regard.model.spec import ModelSpec
+from regard.nn.context import Tape
+from regard.nn.coords import Coords
+from regard.nn.patches import Patches
+from regard.spec import Count, Spec, spec
+from regard.tasks.classes import class_loss, fitted, logits, mixed, packed, places, ranked, unpacked
+from regard.tasks.metrics import METRICS
+from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
+
+PATCH = 16
+"""Pixels that count as a token when batches are filled, whatever the patches of the model."""
+ROOM = 16_384
+"""Such tokens that are looked at together when there is nothing to learn."""
+
+
+@spec
+class ImageData(Spec):
+    """The `data` part of a recipe: pictures in folders of their classes, a tar of such, or a folder of IDX files."""
+
+    train: str | None = None
+    valid: str | None = None
+    aside: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    """The part of the training pictures kept for validation where none are given for it; a test part is left for `eval`."""
+    side: Count | None = None
+    """Resize pictures to so many pixels; without, they must be squares of one size already."""
+    augment: Augment = Augment()
+    metrics: tuple[str, ...] = ("accuracy", "macro_f1")
+
+    def __post_init__(self) -> None:
+        if not self.metrics:
+            raise SpecError("`metrics` should name at least one score; the first decides which checkpoint is best")
+        for name in self.metrics:
+            METRICS[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """Pictures as bytes with the places of their classes, and the draws that change them in training."""
+
+    pixels: Pixels
+    labels: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    draws: Draws | None = None
+    groups: None = None
+    shares: None = None
+    left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageBatch:
+    """Pictures (b, channels, height, width) in bytes, and their classes (b,)."""
+
+    pixels: Tensor
+    labels: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: torch.device | str) -> ImageBatch:
+        return ImageBatch(self.pixels.to(device), self.labels.to(device))
+
+
+class Image(Usual):
+    """Classes, and how pixels become numbers: of a size, less the mean of their channel, over its deviation."""
+
+    Settings = ImageData
+    target = None
+
+    def __init__(
+        self,
+        settings: ImageData,
+        classes: Sequence[str],
+        side: int,
+        mean: Sequence[float],
+        deviation: Sequence[float],
+    ) -> None:
+        self.settings, self.classes, self.side = settings, tuple(classes), side
+        self.mean, self.deviation = tuple(mean), tuple(deviation)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self.settings.metrics
+
+    @property
+    def channels(self) -> int:
+        return len(self.mean)
+
+    # ------------------------------------------------------------------------------------------------ from data
+
+    @classmethod
+    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+        for several in (files, valid):
+            if len(several) > 1:
+                raise SpecError(f"pictures are one folder or tar, got {len(several)}: {', '.join(several)}")
+        named: dict[str, Any] = {"train": files[0], "valid": None} if files else {}
+        return {**named, "valid": valid[0]} if valid else named
+
+    @classmethod
+    def gather(cls, settings: ImageData, files: Sequence[str]) -> Pictures:
+        cls.given(files)
+        return _square(read_pictures(files[0], "test", side=settings.side))
+
+    @classmethod
+    def read(cls, settings: ImageData, seed: int) -> Raw:
+        if settings.train is None:
+            raise DataError(
+                "there is nothing to learn from; name a folder of IDX files (MNIST), or a folder or tar with a folder of "
+                "pictures for each class"
+            )
+        train = _square(read_pictures(settings.train, "train", side=settings.side))
+        if len(train.classes) < 2:
+            raise DataError(f"{train.name} has one class, {train.classes[0]!r}; at least two are needed to tell apart")
+        if settings.valid is not None:
+            valid = _square(read_pictures(settings.valid, "test", side=settings.side))
+        else:
+            size = max(1, round(settings.aside * len(train)))
+            train, valid = split_pictures(train, size=size, seed=seed)
+        facts = {
+            part: {"pictures": len(p), "classes": len(p.classes)} for part, p in (("train", train), ("valid", valid))
+        }
+        height, width, channels = train.pixels.shape[1:]
+        said = (
+            f"{train.name}: {len(train):,} pictures of {height} × {width}, {'grey' if channels == 1 else 'in colour'}, "
+            f"in {len(train.classes)} classes; {len(valid):,} to be judged by"
+        )
+        return Raw(train, valid, f"{train.fingerprint()} {valid.fingerprint()}", facts, [said])
+
+    @classmethod
+    def advise(cls, settings: ImageData, raw: Raw, asked: Mapping[str, Any]) -> Advice:
+        return Advice({"train": {}}, [])
+
+    @classmethod
+    def prepare(cls, settings: ImageData, raw: Raw) -> Self:
+        pixels = raw.train.pixels
+        counts = [np.bincount(pixels[..., c].ravel(), minlength=256) for c in range(pixels.shape[3])]
+        values = np.arange(256) / 255
+        mean = [float(n @ values / n.sum()) for n in counts]
+        deviation = [float(np.sqrt(n @ (values - m) ** 2 / n.sum())) for n, m in zip(counts, mean, strict=True)]
+        if min(deviation) == 0:
+            raise DataError(f"all pixels of {raw.train.name} are alike; there is nothing to see")
+        return cls(settings, raw.train.classes, pixels.shape[1], mean, deviation)
+
+    @classmethod
+    def load(cls, settings: ImageData, files: Mapping[str, bytes]) -> Self:
+        kept = unpacked(files)
+        try:
+            side, mean, deviation = (kept[name] for name in ("side", "mean", "deviation"))
+        except KeyError as missing:
+            raise CheckpointError(f"classes.json has no {missing}; it is not of a model that reads pictures") from None
+        return cls(settings, kept["classes"], settings.side or int(side), mean, deviation)
+
+    def files(self) -> dict[str, bytes]:
+        return packed(self.classes, side=self.side, mean=self.mean, deviation=self.deviation)
+
+    def facts(self) -> dict[str, Any]:
+        return {"image": self.side, "channels": self.channels, "classes": len(self.classes)}
+
+    def fit(self, spec: ModelSpec) -> ModelSpec:
+        if not isinstance(spec.embed, Patches):
+            raise SpecError("pictures need a model that reads patches; use model.family: vit")
+        if spec.embed.channels != self.channels:
+            raise SpecError(f"the model reads {spec.embed.channels} channels, and these pictures have {self.channels}")
+        return fitted(spec, len(self.classes), "first" if spec.embed.first else "mean", hidden=False, dropout=0.0)
+
+    def encode(self, raw: Pictures) -> Shown:
+        where = np.asarray(places(raw.classes, self.classes, raw.name))
+        pixels = raw.pixels
+        if pixels.shape[3] < self.channels:
+            pixels = np.repeat(pixels, self.channels, 3)
+        if pixels.shape[3] > self.channels:
+            raise DataError(f"{raw.name} is in colour, and the model learned from grey pictures")
+        size = max(1, pixels.shape[1] * pixels.shape[2] // PATCH)
+        return Shown(pixels, where[raw.labels], np.full(len(raw), size))
+
+    def fresh(self, examples: Shown, seed: int, epoch: int) -> Shown:
+        if self.settings.augment == Augment():
+            return examples
+        return dataclasses.replace(examples, draws=draw(len(examples), seed=seed, epoch=epoch))
+
+    # ------------------------------------------------------------------------------------------------ to the model
+
+    def batch(self, examples: Shown, indices: NDArray[np.int64]) -> ImageBatch:
+        pixels = examples.pixels[indices]
+        if examples.draws is not None:
+            pixels = self.settings.augment.change(pixels, examples.draws[indices])
+        return ImageBatch(_tensor(pixels), torch.from_numpy(examples.labels[indices]))
+
+    def loss(self, net: Net, batch: ImageBatch, smoothing: float) -> Loss:
+        images, at = self._read(net, batch.pixels)
+        return class_loss(net, images, at, batch.labels, smoothing)
+
+    def _read(self, net: Net, pixels: Tensor) -> tuple[Tensor, Coords]:
+        """Bytes as the numbers the model reads, and where their patches stand."""
+        assert isinstance(net.spec.embed, Patches)
+        mean, deviation = (torch.tensor(v, device=pixels.device).view(1, -1, 1, 1) for v in (self.mean, self.deviation))
+        kind = next(net.embed.parameters()).dtype
+        images = ((pixels / 255 - mean) / deviation).to(kind)
+        return images, Coords.span(net.spec.embed.tokens(*images.shape[2:]), device=pixels.device)
+
+    # ------------------------------------------------------------------------------------------------ to the user
+
+    def run(
+        self, nets: Sequence[Net], inputs: Sequence[str | Picture], search: Search, *, side: int | None = None
+    ) -> list[list[Output]]:
+        """The likeliest classes of each picture, given as a path; with `side`, looked at in another resolution."""
+        found = []
+        for pixels in self._groups(inputs, side):
+            with torch.no_grad():
+                told = [logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in nets]
+            found += [ranked(row, self.classes, search.n_best) for row in mixed(told)]
+        return found
+
+    def score(self, net: Net, inputs: Sequence[str | Picture], outputs: Sequence[str]) -> list[float]:
+        """log P(class | picture) of each pair."""
+        if len(inputs) != len(outputs):
+            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        wanted = places(outputs, self.classes, "what is asked about")
+        with torch.no_grad():
+            rows = [mixed([logits(net, *self._read(net, p.to(net.device)))]) for p in self._groups(inputs, None)]
+        told = torch.cat(rows).cpu() if rows else torch.empty(0, len(self.classes))
+        return [float(row[i]) for row, i in zip(told, wanted, strict=True)]
+
+    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+        """Attention weights (h, n, n) by place; tokens are called by their row and column."""
+        (pixels,) = self._groups([text], None)
+        images, at = self._read(net, pixels.to(net.device))
+        tape = Tape("*.weights")
+        with torch.no_grad():
+            net(images, at, tape=tape)
+        assert isinstance(net.spec.embed, Patches)
+        rows, columns = (size // net.spec.embed.patch for size in images.shape[2:])
+        labels = ["first"] * net.spec.embed.first + [f"{r},{c}" for r in range(rows) for c in range(columns)]
+        return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
+
+    def trials(self, raw: Pictures) -> list[Trial]:
+        inputs = [raw[i] for i in range(len(raw))]
+        return [Trial(inputs, [raw.classes[i] for i in raw.labels.tolist()], {})]
+
+    def _groups(self, inputs: Sequence[str | Picture], side: int | None) -> Iterator[Tensor]:
+        """Pictures in batches of one size; those from files are resized to the size the model knows, or to `side`."""
+        wanted = side or self.side
+        rows = max(1, ROOM * PATCH // wanted**2)
+        for i in range(0, len(inputs), rows):
+            read = [self._picture(one, wanted) for one in inputs[i : i + rows]]
+            yield _tensor(np.stack(read))
+
+    def _picture(self, one: str | Picture, side: int) -> Pixels:
+        picture = one if isinstance(one, Picture) else read_picture(one, channels=self.channels, side=side)
+        pixels = picture.pixels
+        if pixels.shape[2] < self.channels:
+            pixels = np.repeat(pixels, self.channels, 2)
+        if pixels.shape != (side, side, self.channels):
+            raise DataError(
+                f"{picture} should be {(side, side, self.channels)}, got {pixels.shape}; give its path instead"
+            )
+        return pixels
+
+
+def _square(pictures: Pictures) -> Pictures:
+    height, width = pictures.pixels.shape[1:3]
+    if height != width:
+        raise DataError(
+            f"pictures of {pictures.name} are {height} × {width}; say how large a square to make: data.side"
+        )
+    return pictures
+
+
+def _tensor(pixels: Pixels) -> Tensor:
+    """(b, channels, height, width) from (b, height, width, channels)."""
+    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+
+
+TASKS.add(Image)

@@ -1,0 +1,282 @@
+"""Masked language modelling (BERT, Devlin et al. 2018): guess hidden tokens from both sides, and whether a second segment
+follows the first. RoBERTa (Liu et al. 2019) and DistilBERT do without the second: `follows: false`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.batch import IGNORE, Side, padded
+from regard.data.documents import Divide, sentences, stretches
+from regard.data.follow import follow
+from regard.data.mask import Cloze
+from regard.data.noise import Bits, Chance
+from regard.data.ragged import Ragged
+from regard.decode import Search
+from regard.errors import CheckpointError, DataError, SpecError
+from regard.model.model import Net
+from regard.model.spec import ModelSpec
+from regard.nn.context import Tape
+from regard.nn.coords import Coords
+from regard.nn.head import Classes, Masked, Vocab
+from regard.spec import Count, Share, spec
+from regard.tasks.fill import MASKS, chances, filled, marked
+from regard.tasks.metrics import METRICS
+from regard.tasks.task import TASKS, Loss, Output, Raw, Trial
+from regard.tasks.texts import FromTexts, TextData, Texts
+from regard.text import Tokenizer, TokenizerSpec, WordPiece
+from regard.text.words import Joints
+
+FILE = "tokenizer.json"
+SHORTEST = 8
+"""Tokens in a row of two segments that still says something."""
+
+
+@spec
+class MlmData(TextData):
+    """The `data` part of a recipe: text files, how long rows are, and what is hidden."""
+
+    documents: Divide = "blank"
+    tokenizer: TokenizerSpec = WordPiece()
+    context: Count = 128
+    """Tokens the model sees, those around the text included."""
+    follows: bool = True
+    """Rows are two segments, and the model learns whether the second follows the first."""
+    shorter: Share = 0.1
+    """The part of the pairs that are shorter than need be, as texts are in use."""
+    passes: Count = 1
+    """How often the texts are cut into pairs, each time elsewhere; masks are new in every epoch in any case."""
+    cloze: Cloze = Cloze()
+    metrics: tuple[str, ...] = ()
+    """Without any: the loss, how many hidden tokens and how many second segments are told right."""
+
+    def __post_init__(self) -> None:
+        if self.context < SHORTEST:
+            raise SpecError(
+                f"context should be at least {SHORTEST}, two segments and what is around them, got {self.context}"
+            )
+        for name in self.metrics:
+            METRICS[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Framed texts or pairs, and the chance that hides some of their tokens."""
+
+    ids: Ragged
+    segments: Ragged
+    truly: NDArray[np.bool_] | None
+    lengths: NDArray[np.int64]
+    left_out: int
+    chance: Chance = Chance()
+    groups: None = None
+    shares: None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclasses.dataclass(frozen=True)
+class Hidden:
+    """What the model reads, and what it should say: the hidden tokens (IGNORE elsewhere), and 0 for a segment that follows."""
+
+    given: Side
+    wanted: Tensor
+    tokens: int
+    segment: Tensor | None
+    follows: Tensor | None
+
+    def to(self, device: torch.device | str) -> Hidden:
+        segment = None if self.segment is None else self.segment.to(device)
+        follows = None if self.follows is None else self.follows.to(device)
+        return Hidden(self.given.to(device), self.wanted.to(device), self.tokens, segment, follows)
+
+    @property
+    def at(self) -> Coords:
+        at = Coords.lengths(self.given.lengths, self.given.ids.device)
+        return at if self.segment is None else dataclasses.replace(at, segment=self.segment)
+
+
+class Mlm(FromTexts):
+    """An encoder that fills in what is hidden."""
+
+    Settings = MlmData
+    wants = "name a text file with a sentence a line and blank lines between documents, or say what data.documents are"
+
+    def __init__(self, settings: MlmData, target: Tokenizer) -> None:
+        self.settings, self.target = settings, target
+        found = [name for name in MASKS if name in target.tags]
+        if not found:
+            raise SpecError(
+                f"this vocabulary has no mask ({' or '.join(MASKS)}); start from a model that fills in masks"
+            )
+        self.mask = target.tag(found[0])
+        around, _ = target.frame([], [] if settings.follows else None)
+        special = {target.pad, target.bos, target.eos, target.unk, *map(target.tag, target.tags), *around}
+        self._free = ~np.isin(np.arange(target.size), list(special))
+        self._room = settings.context - len(around)
+        self._joints = Joints(target) if settings.cloze.words else None
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        usual = ("loss", "masked_accuracy", "follows_accuracy")
+        return self.settings.metrics or usual[: 2 + self.settings.follows]
+
+    # ------------------------------------------------------------------------------------------------ from data
+
+    @classmethod
+    def prepare(cls, settings: MlmData, raw: Raw) -> Self:
+        return cls(settings, Tokenizer.train(raw.train.documents, settings.tokenizer, tags=[MASKS[0]]))
+
+    @classmethod
+    def load(cls, settings: MlmData, files: Mapping[str, bytes]) -> Self:
+        if FILE not in files:
+            raise CheckpointError(f"there is no {FILE} among {', '.join(files)}; a model is of no use without it")
+        return cls(settings, Tokenizer.from_bytes(files[FILE], FILE))
+
+    def files(self) -> dict[str, bytes]:
+        return {FILE: self.target.to_bytes()}
+
+    def facts(self) -> dict[str, Any]:
+        return {"vocab": self.target.size, "length": self.settings.context, "follows": self.settings.follows}
+
+    def fit(self, spec: ModelSpec) -> ModelSpec:
+        """The model with a head over the vocabulary, and one beside it if segments are to follow one another."""
+        if spec.encoder is None or spec.decoder is not None:
+            raise SpecError(
+                "to fill in what is hidden a model reads both ways: an encoder alone; use model.family: bert"
+            )
+        head = spec.head if isinstance(spec.head, Masked | Vocab) else Masked()
+        beside = (spec.beside or Classes(2, hidden=True)) if self.settings.follows else None
+        return dataclasses.replace(spec, head=head, beside=beside)
+
+    def encode(self, raw: Texts) -> Rows:
+        """Rows that have something to guess: pairs of segments, or stretches of documents."""
+        truly = None
+        if self.settings.follows:
+            first, second, truly = self._pairs(raw)
+        else:
+            first = stretches(Ragged.of(self.target.encode_all(raw.documents)), self._room)
+            second = None
+        framed = [
+            self.target.frame(a.tolist(), None if second is None else second[i].tolist()) for i, a in enumerate(first)
+        ]
+        kept = np.array([i for i, (ids, _) in enumerate(framed) if self._free[ids].any()], np.int64)
+        if not len(kept):
+            raise DataError("there is nothing in this text that the vocabulary knows; is it the right text?")
+        ids, segments = (Ragged.of([framed[i][side] for i in kept]) for side in (0, 1))
+        return Rows(ids, segments, None if truly is None else truly[kept], ids.lengths, len(framed) - len(kept))
+
+    def _pairs(self, raw: Texts) -> tuple[Ragged, Ragged, NDArray[np.bool_]]:
+        """Pairs of segments, cut once for a judgement and several times over for training."""
+        cut = [self.target.encode_all(sentences(text, self.settings.documents)) for text in raw.documents]
+        documents = [full for document in cut if (full := [ids for ids in document if ids])]
+        if len(documents) < 2:
+            raise DataError(
+                f"a segment that does not follow comes from another document, and there is {len(documents)}; put blank "
+                "lines between documents, set data.documents: line, or data.follows: false"
+            )
+        parts = [
+            follow(documents, room=self._room, shorter=self.settings.shorter, bits=Bits(0, lap))
+            for lap in range(self.settings.passes if raw.learn else 1)
+        ]
+        first, second = (Ragged.concat([getattr(p, side) for p in parts]) for side in ("first", "second"))
+        return first, second, np.concatenate([p.truly for p in parts])
+
+    # ------------------------------------------------------------------------------------------------ to the model
+
+    def fresh(self, examples: Rows, seed: int, epoch: int) -> Rows:
+        return dataclasses.replace(examples, chance=Chance(seed, epoch))
+
+    def batch(self, examples: Rows, indices: NDArray[np.int64]) -> Hidden:
+        side = padded(examples.ids, indices, self.target.pad)
+        given, wanted = side.ids.numpy(), np.full(side.ids.shape, IGNORE, np.int64)
+        ordinary, cloze = np.flatnonzero(self._free), self.settings.cloze
+        for row, (index, length) in enumerate(zip(indices.tolist(), side.lengths, strict=True)):
+            ids, bits = given[row, :length], examples.chance.of(index)
+            free = np.flatnonzero(self._free[ids])
+            joined = None if self._joints is None else self._joints.joined(ids)[free] & (np.diff(free, prepend=-2) == 1)
+            chosen = cloze.choose(free, joined, bits)
+            wanted[row, chosen] = ids[chosen]
+            ids[chosen] = cloze.cover(ids[chosen], self.mask, ordinary, bits)
+        segment = padded(examples.segments, indices, 0).ids if examples.truly is not None else None
+        follows = None if examples.truly is None else torch.from_numpy((~examples.truly[indices]).astype(np.int64))
+        return Hidden(side, torch.from_numpy(wanted), int((wanted != IGNORE).sum()), segment, follows)
+
+    def loss(self, net: Net, batch: Hidden, smoothing: float) -> Loss:
+        """Of the hidden tokens, and of whether segments follow: the sum of both means, over as many tokens as are hidden."""
+        tape, at, there = Tape(), batch.at, batch.wanted != IGNORE
+        stream = net(batch.given.ids, at, tape=tape)
+        hidden, wanted = stream[there], batch.wanted[there]
+        total, plain = net.loss(hidden, wanted, smoothing)
+        counts = {}
+        if not net.training:
+            counts["masked_accuracy"] = (int((net.logits(hidden).argmax(-1) == wanted).sum()), batch.tokens)
+        if batch.follows is not None:
+            told = net.logits_beside(stream, at).float()
+            total = total + F.cross_entropy(told, batch.follows) * batch.tokens
+            counts["follows_accuracy"] = (int((told.argmax(-1) == batch.follows).sum()), len(told))
+        for extra in tape.losses.values():
+            total = total + extra * batch.tokens
+        return Loss(total, plain, batch.tokens, counts)
+
+    # ------------------------------------------------------------------------------------------------ to the user
+
+    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
+        """Each text with its `[MASK]`s filled in, every one for itself; a text without any comes back as it is."""
+        if search.sample:
+            raise SpecError("hidden tokens are filled in with the likeliest, not drawn; leave out --sample")
+        texts = self._masked(inputs)
+        found = self._chances(nets, texts)
+        return [
+            filled(self.target, ids, each, self._free, search.n_best) if each else [Output(text, 1.0, 0.0)]
+            for text, ids, each in zip(inputs, texts, found, strict=True)
+        ]
+
+    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
+        """log P of what outputs have in the places of their inputs' masks, every one for itself."""
+        if len(inputs) != len(outputs):
+            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        texts, wanted, out = self._masked(inputs), self.target.encode_all(outputs), []
+        for i, (ids, whole, found) in enumerate(zip(texts, wanted, self._chances([net], texts), strict=True)):
+            if len(ids) != len(whole) or any(a not in (b, self.mask) for a, b in zip(ids, whole, strict=True)):
+                raise DataError(
+                    f"output {i + 1} should be its input with a token for each mask, got {outputs[i][:80]!r}"
+                )
+            out.append(sum(float(log_p[whole[place]]) for place, log_p in found.items()))
+        return out
+
+    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+        """Attention weights (h, n, n) by place for the text as it was given, masks and all."""
+        ids, tape = self._masked([text])[0], Tape("*.weights")
+        framed, _ = self.target.frame(ids[: self._reach([net])])
+        with torch.no_grad():
+            net(torch.tensor([framed], device=net.device), Coords.span(len(framed), device=net.device), tape=tape)
+        labels = self.target.tokens(framed)
+        return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
+
+    def trials(self, raw: Texts) -> list[Trial]:
+        return []
+
+    def _masked(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts as tokens, with the mask where they spell it."""
+        return marked(self.target, texts, lambda _: self.mask)
+
+    def _chances(self, nets: Sequence[Net], texts: Sequence[Sequence[int]]) -> list[dict[int, Tensor]]:
+        return chances(nets, self.target, texts, self.mask, self._reach(nets))
+
+    def _reach(self, nets: Sequence[Net]) -> int:
+        """How many tokens of a single text the models see at once."""
+        rooms = [net.spec.room or self.settings.context for net in nets]
+        return min(rooms) - len(self.target.frame([])[0])
+
+
+TASKS.add(Mlm)

@@ -1,0 +1,53 @@
+"""What all tasks share in which an encoder reads one sequence and a decoder writes another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.batch import IGNORE, Batch, Side, padded
+from regard.data.ragged import Ragged
+from regard.model.model import Net
+from regard.nn.context import Tape
+from regard.nn.coords import Coords
+from regard.tasks.task import Loss
+from regard.text import Tokenizer
+
+
+def pair_batch(
+    source: Ragged, target: Ragged, indices: NDArray[np.int64], reads: Tokenizer, writes: Tokenizer
+) -> Batch:
+    """Sources with their end mark; targets after a start mark as what is given, before an end mark as what is wanted."""
+    read = padded(source, indices, reads.pad, after=reads.eos)
+    given = padded(target, indices, writes.pad, before=writes.bos)
+    wanted = padded(target, indices, IGNORE, after=writes.eos)
+    return Batch(given, wanted.ids, read, sum(wanted.lengths))
+
+
+def pair_loss(net: Net, batch: Batch, smoothing: float) -> Loss:
+    assert batch.source is not None
+    tape = Tape()
+    stream = net(batch.given.ids, _at(batch.given), (batch.source.ids, _at(batch.source)), tape)
+    total, plain = net.loss(stream, batch.wanted, smoothing)
+    for extra in tape.losses.values():
+        total = total + extra * batch.tokens
+    return Loss(total, plain, batch.tokens)
+
+
+def pair_weights(net: Net, source: Sequence[int], given: Sequence[int]) -> dict[str, Tensor]:
+    """Attention weights (h, n, m) by place for one pair."""
+    tape = Tape("*.weights")
+    (read, at), (ids, here) = (
+        (torch.tensor([side], device=net.device), Coords.span(len(side), device=net.device)) for side in (source, given)
+    )
+    with torch.no_grad():
+        net(ids, here, (read, at), tape)
+    return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}
+
+
+def _at(side: Side) -> Coords:
+    return Coords.lengths(side.lengths, side.ids.device)

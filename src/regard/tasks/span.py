@@ -1,0 +1,197 @@
+"""Span corruption (T5, Raffel et al. 2019): an encoder-decoder reads a text from which spans were taken, and writes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.batch import Batch
+from regard.data.documents import Divide, stretches
+from regard.data.noise import Chance
+from regard.data.ragged import Ragged
+from regard.data.spans import Spans, corrupt, restore
+from regard.decode import Search, generate, score
+from regard.errors import CheckpointError, DataError, SpecError
+from regard.model.model import Net
+from regard.spec import Count, spec
+from regard.tasks.fill import MARK, marked
+from regard.tasks.metrics import METRICS
+from regard.tasks.pairs import pair_batch, pair_loss, pair_weights
+from regard.tasks.task import TASKS, Loss, Output, Raw, Trial
+from regard.tasks.texts import FromTexts, TextData, Texts
+from regard.text import Bpe, Tokenizer, TokenizerSpec
+
+FILE = "tokenizer.json"
+SENTINEL = "<extra_id_{}>"
+
+
+@spec
+class SpanData(TextData):
+    """The `data` part of a recipe: text files, how long texts are, and what is taken out of them."""
+
+    documents: Divide = "blank"
+    tokenizer: TokenizerSpec = Bpe()
+    longest: Count = 512
+    """Tokens either side has at most, its end mark included; texts are as long as that leaves them."""
+    spans: Spans = Spans()
+    sentinels: Count = 100
+    metrics: tuple[str, ...] = ("loss",)
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            METRICS[name]
+        raw = self.spans.longest(self.longest)
+        if raw < 2:
+            raise SpecError(f"longest={self.longest} leaves no room for a text with a span taken out; raise it")
+        needed = self.spans.counts(raw)[1] + self.spans.closing
+        if needed > self.sentinels:
+            raise SpecError(f"texts of {raw} tokens need {needed} sentinels, got sentinels={self.sentinels}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stretches:
+    """Stretches of text, and the chance that says which spans of them are taken out."""
+
+    ids: Ragged
+    lengths: NDArray[np.int64]
+    left_out: int
+    chance: Chance = Chance()
+    groups: None = None
+    shares: None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+class Span(FromTexts):
+    """An encoder-decoder that writes what is missing."""
+
+    Settings = SpanData
+    wants = "name a text file with blank lines between documents, or say what data.documents are"
+
+    def __init__(self, settings: SpanData, target: Tokenizer) -> None:
+        self.settings, self.target = settings, target
+        names = [SENTINEL.format(k) for k in range(settings.sentinels)]
+        if missing := [name for name in names if name not in target.tags]:
+            raise SpecError(
+                f"this vocabulary has {len(names) - len(missing)} of {len(names)} sentinels, {missing[0]} is not in it; "
+                "set data.sentinels, or start from a model that was trained to fill in spans"
+            )
+        self.sentinels = [target.tag(name) for name in names]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return self.settings.metrics
+
+    # ------------------------------------------------------------------------------------------------ from data
+
+    @classmethod
+    def prepare(cls, settings: SpanData, raw: Raw) -> Self:
+        tags = [SENTINEL.format(k) for k in range(settings.sentinels)]
+        return cls(settings, Tokenizer.train(raw.train.documents, settings.tokenizer, tags=tags))
+
+    @classmethod
+    def load(cls, settings: SpanData, files: Mapping[str, bytes]) -> Self:
+        if FILE not in files:
+            raise CheckpointError(f"there is no {FILE} among {', '.join(files)}; a model is of no use without it")
+        return cls(settings, Tokenizer.from_bytes(files[FILE], FILE))
+
+    def files(self) -> dict[str, bytes]:
+        return {FILE: self.target.to_bytes()}
+
+    def facts(self) -> dict[str, Any]:
+        return {"vocab": self.target.size, "length": self.settings.longest + 2}
+
+    def encode(self, raw: Texts) -> Stretches:
+        spans = self.settings.spans
+        whole = stretches(Ragged.of(self.target.encode_all(raw.documents)), spans.longest(self.settings.longest))
+        kept = whole.take(np.flatnonzero(whole.lengths > 1))
+        if not len(kept):
+            raise DataError("a text should have at least two tokens, so that one can be taken out and one stays")
+        sizes, which = np.unique(kept.lengths, return_inverse=True)
+        lengths = np.array([spans.lengths(n) for n in sizes.tolist()])[which]
+        return Stretches(kept, lengths, len(whole) - len(kept))
+
+    # ------------------------------------------------------------------------------------------------ to the model
+
+    def fresh(self, examples: Stretches, seed: int, epoch: int) -> Stretches:
+        return dataclasses.replace(examples, chance=Chance(seed, epoch))
+
+    def batch(self, examples: Stretches, indices: NDArray[np.int64]) -> Batch:
+        spans, sentinels, pairs = self.settings.spans, np.asarray(self.sentinels, np.int32), []
+        for index in indices.tolist():
+            ids = examples.ids[index]
+            laid = spans.lay(len(ids), examples.chance.of(index))
+            pairs.append(corrupt(ids, laid, sentinels, closing=spans.closing))
+        source, target = (Ragged.of(side) for side in zip(*pairs, strict=True))
+        return pair_batch(source, target, np.arange(len(pairs)), self.target, self.target)
+
+    def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
+        return pair_loss(net, batch, smoothing)
+
+    # ------------------------------------------------------------------------------------------------ to the user
+
+    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
+        """Each text with what is missing at its `[MASK]`s; a text without any comes back as it is."""
+        sources, open_ = self._sources(inputs), [i for i, text in enumerate(inputs) if MARK.search(text)]
+        room = min(self.settings.longest, *(net.spec.length for net in nets))
+        found = generate(
+            nets, [sources[i] for i in open_], dataclasses.replace(search, longest=min(search.longest or room, room)),
+            bos=self.target.bos, eos=self.target.eos, pad=self.target.pad, banned=[self.target.unk],
+        )  # fmt: skip
+        out = [[Output(text, 0.0, 0.0)] for text in inputs]
+        for i, hypotheses in zip(open_, found, strict=True):
+            whole = [restore(sources[i][:-1], h.tokens, self.sentinels) for h in hypotheses]
+            out[i] = [
+                Output(self.target.decode(ids), h.score, h.log_prob) for ids, h in zip(whole, hypotheses, strict=True)
+            ]
+        return out
+
+    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
+        """log P of what outputs have where their inputs have marks."""
+        if len(inputs) != len(outputs):
+            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        targets = [[*self._target(text, output), self.target.eos] for text, output in zip(inputs, outputs, strict=True)]
+        return score(net, self._sources(inputs), targets, bos=self.target.bos, pad=self.target.pad)
+
+    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+        """Attention weights (h, n, m) by place for a text with marks and the same text filled in."""
+        source, given = self._sources([text])[0], [self.target.bos, *self._target(text, output)]
+        return pair_weights(net, source, given), self.target.tokens(source), self.target.tokens(given)
+
+    def trials(self, raw: Texts) -> list[Trial]:
+        return []
+
+    def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
+        return [i for i, ids in enumerate(self._marked(inputs)) if len(ids) >= self.settings.longest]
+
+    def _sources(self, inputs: Sequence[str]) -> list[list[int]]:
+        """Inputs as the encoder reads them: at most `longest` tokens, with the end mark."""
+        return [[*ids[: self.settings.longest - 1], self.target.eos] for ids in self._marked(inputs)]
+
+    def _marked(self, inputs: Sequence[str]) -> list[list[int]]:
+        for text in inputs:
+            if (count := len(MARK.findall(text))) > len(self.sentinels):
+                raise DataError(
+                    f"a text has {count} marks, and this model {len(self.sentinels)} sentinels; cut the text"
+                )
+        return marked(self.target, inputs, self.sentinels.__getitem__)
+
+    def _target(self, text: str, output: str) -> list[int]:
+        """What the decoder should write to turn a text with marks into the output."""
+        parts = [self.target.decode(self.target.encode(part)) for part in MARK.split(text)]
+        whole = self.target.decode(self.target.encode(output))
+        match = re.fullmatch(r"\s*(.*?)\s*".join(map(re.escape, parts)), whole, re.DOTALL)
+        if match is None:
+            raise DataError(f"the output should be its input with something at each mark, got {output[:80]!r}")
+        fills = self.target.encode_all(match.groups())
+        return [t for sentinel, ids in zip(self.sentinels, fills, strict=False) for t in (sentinel, *ids)]
+
+
+TASKS.add(Span)

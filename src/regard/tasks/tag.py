@@ -1,0 +1,154 @@
+"""Token classification: a label for every word of a text (names, parts of speech), or for every letter (residues)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.batch import IGNORE
+from regard.data.labels import Unit, read_tagged, units, written
+from regard.data.sources import Pairs
+from regard.decode import Search
+from regard.errors import DataError
+from regard.model.model import Net
+from regard.model.spec import ModelSpec
+from regard.spec import Share, spec
+from regard.tasks.classes import class_loss, fitted, logits, mixed, places
+from regard.tasks.labelled import Labelled, LabelledData
+from regard.tasks.reading import Framed, Reading, Rows, attended, batches, demand_room
+from regard.tasks.task import TASKS, Loss, Output, Trial
+from regard.text import Tokenizer
+from regard.text.align import align
+
+UNITS = {"words": re.compile(r"\S+"), "letters": re.compile(r"(?s).")}
+
+
+@spec
+class TagData(LabelledData):
+    """The `data` part of a recipe: texts with a label for each word or letter; long texts are read in pieces."""
+
+    unit: Unit = "words"
+    dropout: Share = 0.1
+    """On what the classes are read from, where the model to start from has no such head."""
+
+
+class Tag(Labelled):
+    """An encoder that says what each word or letter is."""
+
+    Settings = TagData
+
+    def __init__(self, settings: TagData, target: Tokenizer, classes: Sequence[str]) -> None:
+        super().__init__(settings, target, classes)
+        around, _ = target.frame([-1])
+        self._front, self._back = around.index(-1), len(around) - around.index(-1) - 1
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        usual = {"words": ("word_accuracy", "word_macro_f1"), "letters": ("letter_accuracy", "letter_macro_f1")}
+        return self.settings.metrics or usual[self.settings.unit]
+
+    # ------------------------------------------------------------------------------------------------ from data
+
+    @classmethod
+    def read_file(cls, settings: TagData, path: str) -> Pairs:
+        return read_tagged(path, settings.unit, columns=settings.columns)
+
+    @classmethod
+    def labels(cls, settings: TagData, pairs: Pairs) -> list[str]:
+        return [label for row in pairs.target for label in units(row, settings.unit)]
+
+    def facts(self) -> dict[str, Any]:
+        return {"vocab": self.target.size, "length": self.settings.longest, "follows": False}
+
+    def fit(self, spec: ModelSpec) -> ModelSpec:
+        spec = fitted(spec, len(self.classes), None, hidden=False, dropout=self.settings.dropout)
+        return demand_room(spec, self.settings.longest)
+
+    def encode(self, raw: Sequence[Pairs]) -> Rows:
+        framed, wanted = list[Framed](), list[list[int]]()
+        for pairs in raw:
+            for (ids, first), row in zip(self._aligned(pairs.source), pairs.target, strict=True):
+                labels = np.full(len(ids), IGNORE)
+                labels[first] = places(units(row, self.settings.unit), self.classes, pairs.name)
+                framed += [self.target.frame(piece) for piece in self._cut(ids)]
+                wanted += [self._beside(piece) for piece in self._cut(labels.tolist())]
+        return Rows.of(framed, wanted)
+
+    # ------------------------------------------------------------------------------------------------ to the model
+
+    def batch(self, examples: Rows, indices: NDArray[np.int64]) -> Reading:
+        return examples.batch(indices, self.target.pad)
+
+    def loss(self, net: Net, batch: Reading, smoothing: float) -> Loss:
+        return class_loss(net, batch.given.ids, batch.at(net), batch.labels, smoothing)
+
+    # ------------------------------------------------------------------------------------------------ to the user
+
+    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
+        """The likeliest label of each word or letter, written as the labels in the data are."""
+        out = []
+        for told in self._told(nets, inputs):
+            sure, best = told.max(-1) if len(told) else (torch.empty(0), torch.empty(0, dtype=torch.long))
+            labels, total = [self.classes[i] for i in best.tolist()], float(sure.sum())
+            more = {"labels": labels, "probabilities": sure.exp().tolist()}
+            out.append([Output(written(labels, self.settings.unit), total / max(len(labels), 1), total, more)])
+        return out
+
+    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
+        """log P(labels | text) of each pair."""
+        if len(inputs) != len(outputs):
+            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        out = []
+        for told, output in zip(self._told([net], inputs), outputs, strict=True):
+            wanted = places(units(output, self.settings.unit), self.classes, "what is asked about")
+            if len(wanted) != len(told):
+                raise DataError(f"there are {len(told)} {self.settings.unit} to be labelled, got {len(wanted)} labels")
+            out.append(float(told.gather(1, torch.tensor(wanted, dtype=torch.long).unsqueeze(1)).sum()))
+        return out
+
+    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+        """Attention weights (h, n, n) by place for the text, or the first piece of a long one."""
+        ids, _ = self._aligned([text])[0]
+        return attended(net, self.target, self.target.frame(self._cut(ids)[0]))
+
+    def trials(self, raw: Sequence[Pairs]) -> list[Trial]:
+        return [Trial(pairs.source, pairs.target, {}) for pairs in raw]
+
+    def _aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+        """The tokens of each text, and which of them stand for its words or letters."""
+        plain = [text.strip() for text in texts]
+        where = [[found.span() for found in UNITS[self.settings.unit].finditer(text)] for text in plain]
+        return align(self.target, plain, where)
+
+    def _cut(self, row: list[int]) -> list[list[int]]:
+        """Pieces that the model can read."""
+        room = self.settings.longest - self._front - self._back
+        return [row[i : i + room] for i in range(0, max(len(row), 1), room)]
+
+    def _beside(self, labels: list[int]) -> list[int]:
+        """Labels of a piece in step with it once it is framed."""
+        return [IGNORE] * self._front + labels + [IGNORE] * self._back
+
+    def _told(self, nets: Sequence[Net], inputs: Sequence[str]) -> list[Tensor]:
+        """log-probabilities (labels, classes) of each input."""
+        texts = self._aligned(inputs)
+        pieces = [(i, piece) for i, (ids, _) in enumerate(texts) for piece in self._cut(ids)]
+        found = [torch.empty(0, len(self.classes), dtype=torch.double)] * len(pieces)
+        for indices, read in batches([self.target.frame(p) for _, p in pieces], self.target.pad, nets[0].device):
+            with torch.no_grad():
+                told = mixed([logits(net, read.given.ids, read.at(net)) for net in nets]).cpu()
+            for row, j in enumerate(indices):
+                found[j] = told[row, self._front : self._front + len(pieces[j][1])]
+        whole: list[list[Tensor]] = [[] for _ in texts]
+        for (i, _), part in zip(pieces, found, strict=True):
+            whole[i].append(part)
+        return [torch.cat(parts)[first] for parts, (_, first) in zip(whole, texts, strict=True)]
+
+
+TASKS.add(Tag)

@@ -1,0 +1,79 @@
+"""What tasks have in common that learn from nothing but texts: files, documents, and a part kept to be judged by."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from regard.data.documents import Divide, read_documents, set_aside
+from regard.data.windows import text_fingerprint
+from regard.errors import DataError
+from regard.spec import Spec, spec
+from regard.tasks.task import Advice, Raw, Usual
+
+
+@spec
+class TextData(Spec):
+    """Text files, and what in them is a document."""
+
+    train: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()
+    aside: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """The last part of each file, kept for validation where no validation files are given."""
+    documents: Divide = "file"
+    """file: each file is one; blank: blank lines stand between them; line: each line is one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """Documents, to be learned from or to be judged by."""
+
+    documents: tuple[str, ...]
+    learn: bool = False
+
+
+class FromTexts(Usual):
+    """A task that reads `TextData`."""
+
+    wants = "name a text file"
+    """What the task needs, in words, when there is nothing."""
+
+    @classmethod
+    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+        named = {"train": list(files), "valid": []} if files else {}
+        return {**named, "valid": list(valid)} if valid else named
+
+    @classmethod
+    def gather(cls, settings: Any, files: Sequence[str]) -> Texts:
+        return Texts(tuple(text for path in files for text in read_documents(path, settings.documents)))
+
+    @classmethod
+    def read(cls, settings: Any, seed: int) -> Raw:
+        if not settings.train:
+            raise DataError(f"there is nothing to learn from; {cls.wants}")
+        files = [read_documents(path, settings.documents) for path in settings.train]
+        if settings.valid:
+            held = [text for path in settings.valid for text in read_documents(path, settings.documents)]
+        else:
+            parts = [set_aside(found, settings.aside) for found in files]
+            files, held = [rest for rest, _ in parts], [text for _, aside in parts for text in aside]
+        texts = [text for found in files for text in found]
+        if not texts or not held:
+            raise DataError(f"{', '.join(settings.train)} should hold something to learn from and to be judged by")
+        sizes = {"characters": sum(map(len, texts)), "distinct": len(set().union(*texts)), "documents": len(texts)}
+        facts = {"train": sizes, "valid": {"characters": sum(map(len, held)), "documents": len(held)}}
+        names = ", ".join(Path(path).name for path in settings.train)
+        apart = "" if settings.documents == "file" else f" in {len(texts):,} documents"
+        said = [
+            f"{names}: {sizes['characters']:,} characters{apart} to learn from, {sum(map(len, held)):,} to be judged by"
+        ]
+        fingerprint = text_fingerprint([*texts, *held])
+        return Raw(Texts(tuple(texts), learn=True), Texts(tuple(held)), fingerprint, facts, said)
+
+    @classmethod
+    def advise(cls, settings: Any, raw: Raw, asked: Mapping[str, Any]) -> Advice:
+        return Advice({"train": {}}, [])

@@ -1,0 +1,86 @@
+"""A tiny example of every task: its recipe and its files. The laws of tasks run over these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from regard.training.run import Order
+from tests.training.small import COPY, TINY
+
+Recipe = dict[str, Any]
+PLAY = (
+    "the cat sat on the mat.\nthe dog saw the cat.\n\na man went to the market.\nhe bought a fish.\n\n"
+    "it rained for a day.\nthe mat was wet.\n\nthe man saw the dog.\nhe went home, and it rained.\n"
+)
+BERT: Recipe = {"family": "bert", "dropout": 0.2}
+T5: Recipe = {"family": "t5", "head_width": 8, "dropout": 0.2, "gated": True}
+
+
+def _text(folder: Path) -> list[str]:
+    path = folder / "play.txt"
+    path.write_text(PLAY)
+    return [str(path)]
+
+
+def _mixture(folder: Path) -> Recipe:
+    corpora = []
+    for name, weight in (("back", 1.0), ("double", 2.0)):
+        path = folder / f"{name}.tsv"
+        words = PLAY.replace(".", "").replace(",", "").split()
+        path.write_text("".join(f"{w}{i}\t{w[::-1] if name == 'back' else 2 * w}\n" for i, w in enumerate(words)))
+        corpora.append({"paths": [str(path)], "prefix": f"{name}: ", "weight": weight})
+    return {"train": corpora, "tokenizer": "chars", "longest": 32, "metrics": ["chrf"], "temperature": 2.0}
+
+
+def _over_text(task: str, model: Recipe, **data: Any) -> Callable[[Path], Recipe]:
+    return lambda folder: {"task": task, "data": {"train": _text(folder), **data}, "model": model}
+
+
+TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
+    "translate": {
+        "copy": lambda folder: {
+            "task": "translate",
+            "data": {
+                "generate": {"kind": "copy", "count": 60, "valid": 6, "longest": 6},
+                "tokenizer": "chars",
+                "metrics": ["exact"],
+            },
+        },
+        "mixture": lambda folder: {"task": "translate", "data": _mixture(folder), "model": T5},
+    },
+    "lm": {
+        "file": _over_text("lm", {"family": "gpt", "dropout": 0.2}, context=12),
+        "documents": _over_text("lm", {"family": "gpt", "dropout": 0.2}, context=40, documents="line"),
+    },
+    "mlm": {
+        "bert": _over_text("mlm", BERT, tokenizer={"kind": "wordpiece", "vocab": 100}, context=24, passes=2, aside=0.5),
+        "roberta": _over_text(
+            "mlm",
+            {**BERT, "size": "roberta-base"},
+            tokenizer={"kind": "byte_bpe", "vocab": 300},
+            context=16,
+            follows=False,
+            cloze={"words": True},
+        ),
+        "distilbert": _over_text(
+            "mlm", {**BERT, "size": "distilbert-base"}, tokenizer="chars", documents="line", context=16, follows=False
+        ),
+    },
+    "span": {
+        "t5": _over_text("span", T5, tokenizer={"kind": "bpe", "vocab": 90}, longest=16, sentinels=8, aside=0.3),
+    },
+}
+"""Each task with the shapes it comes in; each shape is a recipe, given a folder for its files."""
+
+
+def order_of(example: Callable[[Path], Recipe], files: Path, out: Path, **changes: Any) -> Order:
+    """An order for a tiny run of an example."""
+    recipe = example(files)
+    settings = {path: value for path, value in TINY.items() if path not in COPY} | {
+        "train.smoothing": 0.1,
+        "train.schedule.warmup": 1,
+    }
+    settings |= {path.replace("__", "."): value for path, value in changes.items()}
+    return Order(recipe, set=settings, out=str(out), quiet=True)

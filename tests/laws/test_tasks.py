@@ -1,0 +1,90 @@
+"""Whatever the task: a resumed run is the run that was never stopped, a model folder gives the model back, N in and N out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import regard
+from regard.tasks import find, names
+from regard.tasks.likelihood import likelihood
+from regard.training.run import execute
+from regard.verbs.evaluate import evaluate_models, told
+from regard.verbs.show import net_of
+from tests.laws.tasks import TASK, Recipe, order_of
+from tests.laws.uses import USES
+from tests.training.small import interrupted, traces
+from tests.verbs.calling import call
+
+CASES = [(task, name, example) for task, row in TASK.items() for name, example in row.items()]
+each = pytest.mark.parametrize(("task", "name", "example"), CASES, ids=[f"{task}: {name}" for task, name, _ in CASES])
+Example = Callable[[Path], Recipe]
+
+
+@each
+def test_stopped_and_resumed_is_never_stopped(tmp_path: Path, task: str, name: str, example: Example) -> None:
+    """Also in the middle of an epoch, at its end, and with batches put together from several parts."""
+    changes: dict[str, Any] = {
+        "train__accumulate": 2,
+        "train__steps": 8,
+        "train__validate_every": 4,
+        "train__tokens": 64,
+    }
+    execute(order_of(example, tmp_path, tmp_path / "whole", **changes))
+    interrupted(order_of(example, tmp_path, tmp_path / "parts", **changes), 1, 3, 6)
+    assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
+
+
+@each
+def test_a_model_folder_gives_the_model_back(tmp_path: Path, task: str, name: str, example: Example) -> None:
+    """The same scores on the same data, from a folder that has moved; and its report, card and tree are there."""
+    run = tmp_path / "run"
+    execute(order_of(example, tmp_path, run, train__steps=3, train__validate_every=3))
+    moved = (run / "final").rename(tmp_path / "moved")
+    one, other = regard.load(run / "best"), regard.load(moved)
+    assert one.task.settings == other.task.settings
+    assert one.task.files() == other.task.files()
+    raw = find(task).read(one.task.settings, 1)
+    scores = [likelihood(model.task, model.net, model.task.encode(raw.valid)) for model in (one, other)]
+    assert scores[0] == scores[1]
+    assert set(one.task.metrics) - {"chrf", "exact"} <= set(scores[0])
+    texts = ["the cat sat on the [MASK].", "dog", "the"]
+    assert len(one.run(texts)) == 3
+    assert one.run(texts, sample=False, beam=1) == other.run(texts, sample=False, beam=1)
+    assert one.task.fit(one.spec) == one.spec, "it has what the task needs"
+    one.net.double()
+    among, alone = one.run_all(texts, sample=False, beam=2), [one.run_all([t], sample=False, beam=2)[0] for t in texts]
+    for (a, *_), (b, *_) in zip(among, alone, strict=True):
+        assert a.text == b.text
+        assert a.log_prob == pytest.approx(b.log_prob, abs=1e-9)
+    assert "Finished." in (run / "report.html").read_text()
+    assert net_of(str(moved))[0].spec == one.spec
+
+
+@pytest.mark.parametrize("task", ["lm", "mlm", "span"])
+def test_the_verbs(tmp_path: Path, task: str) -> None:
+    """eval, run and show, of tasks that read texts."""
+    run, example = tmp_path / task, next(iter(TASK[task].values()))
+    execute(order_of(example, tmp_path, run, train__steps=2, train__validate_every=2))
+    found = evaluate_models([str(run)], [str(tmp_path / "play.txt")], device="cpu")
+    assert list(found["models"][0]["scores"]) == list(regard.load(run).task.metrics)
+    assert "on play.txt" in told(found)
+    assert "parameters" in call("show", run).out
+    lines = ["the [MASK]", "", "no mask", "[MASK] and [MASK]", "the [MASK]"]
+    said = call("run", run, "--no-sample", "--beam", "1", "--json", stdin="\n".join(lines).encode())
+    rows = [json.loads(line) for line in said.lines]
+    assert [row["source"] for row in rows] == lines
+    assert rows[0]["outputs"] == rows[-1]["outputs"]
+    assert rows[1]["outputs"] == []
+    assert len(call("run", run, "--no-sample", "--beam", "1", stdin="\n".join(lines).encode()).lines) == len(lines)
+
+
+def test_every_task_has_an_example() -> None:
+    missing = set(names()) - set(TASK) - {use.task for use in USES}
+    assert not missing, (
+        f"add an example of {', '.join(missing)} to tests/laws/tasks.py or uses.py: the laws run over it then"
+    )

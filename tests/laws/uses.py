@@ -1,0 +1,86 @@
+"""A tiny example of every task that puts an encoder to use: its recipe, its data, and inputs to try. Laws run over these."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.training.run import Order
+
+BERT: dict[str, Any] = {"family": "bert", "width": 16, "depth": 1, "heads": 2, "hidden": 32, "dropout": 0.1}
+TRAIN: dict[str, Any] = {
+    "steps": 6,
+    "tokens": 96,
+    "schedule": {"kind": "constant", "peak": 3e-3},
+    "validate_every": 3,
+    "save_every": 2,
+    "log_every": 1,
+    "threads": 1,
+    "precision": "float32",
+}
+WORDS = ["good fine nice", "a bad poor day", "one fine day", "bad", "so poor a nice one", "day by day it is fine"]
+CHARS: dict[str, Any] = {"kind": "chars"}
+
+
+@dataclass(frozen=True)
+class Use:
+    """How to train a tiny model of a task, and what to run it on."""
+
+    task: str
+    name: str
+    write: Callable[[Path], str]
+    """Puts the data in a folder and gives its name."""
+    inputs: tuple[str, ...]
+    data: dict[str, Any]
+    model: dict[str, Any] = field(default_factory=lambda: BERT)
+
+    def order(self, folder: Path, out: Path) -> Order:
+        recipe = {"task": self.task, "data": self.data, "model": self.model, "train": TRAIN}
+        return Order(recipe, (self.write(folder),), out=str(out), quiet=True)
+
+    def __str__(self) -> str:
+        return f"{self.task}: {self.name}"
+
+
+def table(*rows: str, name: str = "x.tsv") -> Callable[[Path], str]:
+    def write(folder: Path) -> str:
+        (folder / name).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+        return str(folder / name)
+
+    return write
+
+
+def digits(folder: Path) -> str:
+    """IDX files of small pictures; the class is where they are bright."""
+    draw = np.random.Generator(np.random.PCG64(0))
+    for part, count in (("train", 40), ("t10k", 12)):
+        labels = np.arange(count, dtype=np.uint8) % 2
+        pixels = draw.integers(0, 60, (count, 8, 8), dtype=np.uint8)
+        pixels[np.arange(count), labels * 4 + 1] += 150
+        for what, array in (("images-idx3", pixels), ("labels-idx1", labels)):
+            head = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
+            (folder / f"{part}-{what}-ubyte.gz").write_bytes(gzip.compress(head + array.tobytes()))
+    return str(folder)
+
+
+LABELLED = [f"{text}\t{'low' if 'bad' in text or 'poor' in text else 'high'}" for text in WORDS] * 4
+TAGGED = [f"{text}\t{' '.join('N' if w == 'day' else 'X' for w in text.split())}" for text in WORDS] * 4
+RESIDUES = ["acdacd", "ddca", "aac", "cdcdacda"]
+USES = [
+    Use("classify", "texts", table(*LABELLED), ("a fine one", "so bad a day"), {"tokenizer": "words", "longest": 12}),
+    Use("classify", "pairs", table(*(f"a {i}\tb {row}" for i, row in enumerate(LABELLED))), ("one\ta fine one", "a\tbad"),
+        {"tokenizer": CHARS, "longest": 24, "pair": True, "pool": "mean"}),
+    Use("tag", "words", table(*TAGGED), ("a fine day", "so bad a nice day it is"),
+        {"tokenizer": {"kind": "bpe", "vocab": 40}, "longest": 8}),
+    Use("tag", "letters", table(*(f"{i}\t{s}\t{s.translate(str.maketrans('acd', 'HEH'))}" for i, s in enumerate(RESIDUES * 4))),
+        ("acd", "ddddaaaacccc"), {"tokenizer": CHARS, "longest": 8, "unit": "letters", "columns": [2, 3]}),
+    Use("embed", "pairs", table(*(f"{t} {i}\t{i} {t}" for i, t in enumerate(WORDS * 5))), ("a fine day", "so bad"),
+        {"tokenizer": CHARS, "longest": 32}),
+    Use("image", "digits", digits, (), {"augment": {"shift": 1, "flip": True, "hole": 2}},
+        {**BERT, "family": "vit", "patch": 4}),
+]  # fmt: skip

@@ -1,0 +1,176 @@
+"""Sentence classification: what is read, what is refused, and that it learns, also from a model that fills in masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import regard
+from regard.decode import Search
+from regard.errors import CheckpointError, DataError, SpecError
+from regard.families import bert, gpt
+from regard.nn.coords import Coords
+from regard.nn.head import Classes
+from regard.nn.mixers import Favor
+from regard.tasks.classify import Classify, ClassifyData
+from regard.tasks.reading import _cut, frame_all
+from regard.text import Chars, Tokenizer
+
+TEXTS = ["a fine day", "a bad day", "so fine", "so bad", "fine", "bad and bad again"]
+TOKENIZER = Tokenizer.train(TEXTS, Chars())
+SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, hidden=32, dropout=0.0)
+
+
+def made(**settings: Any) -> Classify:
+    return Classify(ClassifyData(tokenizer="chars", longest=16, **settings), TOKENIZER, ("down", "flat", "up"))
+
+
+def net_of(task: Classify, **more: Any) -> Any:
+    return task.fit(bert.spec(**SMALL, **task.facts(), **more)).build(seed=1).double().eval()
+
+
+@given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 30))
+def test_two_texts_are_cut_from_the_longer_one(a: int, b: int, room: int) -> None:
+    first, second = _cut(list(range(a)), list(range(b)), room)
+    assert len(first) + len(second) == min(a + b, room)
+    assert first == list(range(a))[: len(first)] and second == list(range(b))[: len(second)]
+    if len(first) < a and len(second) < b:
+        assert abs(len(first) - len(second)) <= 1
+    elif len(first) < a:
+        assert len(first) >= len(second)
+
+
+def test_what_the_model_reads() -> None:
+    t = TOKENIZER
+    ((ids, segments),) = frame_all(t, ["fine\tbad day"], 11, pair=True)
+    assert ids == [t.bos, *t.encode("fine"), t.eos, *t.encode("bad day")[:4], t.eos]
+    assert segments == [0] * 6 + [1] * 5
+    assert frame_all(t, ["a fine day"], 6) == [([t.bos, *t.encode("a fi"), t.eos], [0] * 6)]
+    with pytest.raises(DataError, match="reads pairs of texts with a tab between them, got 'fine'"):
+        frame_all(t, ["fine"], 11, pair=True)
+
+
+@torch.no_grad()
+def test_classes_are_the_softmax_of_the_head_and_segments_count() -> None:
+    task = made(pair=True)
+    net = net_of(task)
+    ((ids, segments),) = frame_all(TOKENIZER, ["fine\tbad"], 16, pair=True)
+    at = Coords(torch.arange(len(ids))[None], first=0, segment=torch.tensor([segments]))
+    wanted = net.logits(net(torch.tensor([ids]), at), at)[0].softmax(-1)
+    ((best, second, third),) = task.run([net], ["fine\tbad"], Search(beam=3, n_best=3))
+    assert best.more["probabilities"] == pytest.approx(dict(zip(task.classes, wanted.tolist(), strict=True)))
+    assert [best.score, second.score, third.score] == sorted(wanted.tolist(), reverse=True)
+    assert task.score(net, ["fine\tbad"], [best.text]) == pytest.approx([best.log_prob])
+    net.embed.segment[1].normal_()
+    assert task.score(net, ["fine\tbad"], [best.text]) != pytest.approx([best.log_prob])
+
+
+@torch.no_grad()
+def test_an_ensemble_is_the_mean_of_probabilities() -> None:
+    task = made()
+    nets = [task.fit(bert.spec(**SMALL, **task.facts())).build(seed=s).double().eval() for s in (1, 2)]
+    each = [task.run([net], ["fine"], Search())[0][0].more["probabilities"] for net in nets]
+    both = task.run(nets, ["fine"], Search())[0][0].more["probabilities"]
+    assert both == pytest.approx({name: (each[0][name] + each[1][name]) / 2 for name in task.classes})
+
+
+def test_any_mixer_and_any_encoder() -> None:
+    task = made()
+    spec = bert.spec(**SMALL, **task.facts()).replace("encoder.block.mix", Favor(2, features=8).plain())
+    assert task.fit(spec).head == Classes(3, "first", hidden=True, dropout=0.1)
+    assert len(task.run([task.fit(spec).build(0).eval()], TEXTS, Search())) == len(TEXTS)
+    assert made(pool="mean").fit(spec).head == Classes(3, "mean", hidden=True, dropout=0.1)
+    own = bert.spec(**SMALL, vocab=TOKENIZER.size, length=16, classes=3)
+    assert task.fit(own) == own, "a head that fits stays as it is"
+    with pytest.raises(SpecError, match="a classifier reads with an encoder and writes nothing"):
+        task.fit(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
+    with pytest.raises(
+        SpecError, match=r"the model has room for 8 tokens, and data\.longest asks for 16; set it lower"
+    ):
+        task.fit(bert.spec(**SMALL, vocab=9, length=8))
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"nothing to learn from; name a \.tsv, \.csv or \.jsonl file with texts and labels"
+    ):
+        Classify.read(ClassifyData(), 1)
+    path = tmp_path / "x.tsv"
+    path.write_text("".join(f"{t} {i}\tup\n" for i in range(5) for t in TEXTS))
+    data = ClassifyData(train=(str(path),), tokenizer="chars")
+    with pytest.raises(DataError, match=r"x\.tsv.* has 1 class \('up'\); at least two are needed"):
+        Classify.prepare(data, Classify.read(data, 1))
+    path.write_text("fine\tsideways\nbad\tup\n")
+    with pytest.raises(
+        DataError, match=r"x\.tsv has a class 'sideways' that the model does not know; it knows 'down', "
+    ):
+        made().encode(Classify.gather(data, [str(path)]))
+    with pytest.raises(DataError, match="as many outputs as inputs are needed, got 1 for 2"):
+        made().score(net_of(made()), ["a", "b"], ["up"])
+    with pytest.raises(SpecError, match=r"data\.longest=3 leaves no room for a text"):
+        Classify(ClassifyData(longest=3), TOKENIZER, ("a", "b"))
+    files = made().files()
+    with pytest.raises(
+        CheckpointError, match=r"there is no classes\.json among tokenizer\.json; this is no classifier"
+    ):
+        Classify.load(data, {"tokenizer.json": files["tokenizer.json"]})
+    with pytest.raises(CheckpointError, match=r"classes\.json is not JSON"):
+        Classify.load(data, files | {"classes.json": b"{"})
+    with pytest.raises(CheckpointError, match=r"should be an object with the names of two classes or more, got \[1\]"):
+        Classify.load(data, files | {"classes.json": b"[1]"})
+    with pytest.raises(CheckpointError, match=r"there is no tokenizer\.json among classes\.json"):
+        Classify.load(data, {"classes.json": files["classes.json"]})
+
+
+def test_what_is_too_long() -> None:
+    assert made().too_long(["a" * 14, "a" * 15]) == [1]
+
+
+@pytest.mark.slow
+def test_the_recipe_learns_and_a_model_that_fills_in_masks_can_be_tuned(tmp_path: Path) -> None:
+    good, bad, filler = (
+        ["good", "great", "lovely", "fine"],
+        ["bad", "awful", "poor", "dull"],
+        ["the", "film", "was", "a", "plot", "and", "an"],
+    )
+    rows = [
+        f"{filler[i % 7]} {word} {filler[i // 7 % 7]} {filler[i % 5]}\t{label}"
+        for i in range(40)
+        for words, label in ((good, "up"), (bad, "down"))
+        for word in words
+    ]
+    (tmp_path / "x.tsv").write_text("".join(f"{row}\n" for row in rows))
+    (tmp_path / "x.txt").write_text("".join(row.split("\t")[0] + "\n\n" for row in rows))
+    small = {"model.width": 32, "model.depth": 1, "model.hidden": 64, "model.heads": 2, "train.threads": 1}
+    quick = {"train.tokens": 512, "train.epochs": 8, "train.schedule.warmup": 5, "train.schedule.peak": 5e-3}
+    model = regard.train(
+        "classify",
+        [str(tmp_path / "x.tsv")],
+        out=tmp_path / "run",
+        quiet=True,
+        set={**small, **quick, "data.tokenizer": "words"},
+    )
+    assert model.run(["the film was lovely", "a dull plot"]) == ["up", "down"]
+    data = {"tokenizer": "words", "context": 128, "follows": False}
+    mask = {
+        "task": "mlm",
+        "data": data,
+        "model": {"family": "bert", **SMALL},
+        "train": {"steps": 3, "schedule": "constant"},
+    }
+    first = regard.train(mask, [str(tmp_path / "x.txt")], out=tmp_path / "mlm", quiet=True)
+    tuned = regard.train(
+        "classify",
+        [str(tmp_path / "x.tsv")],
+        out=tmp_path / "tuned",
+        start=first.path,
+        quiet=True,
+        set=quick | {"train.epochs": 2},
+    )
+    assert tuned.tokenizer.to_bytes() == first.tokenizer.to_bytes()
+    assert isinstance(tuned.spec.head, Classes) and tuned.spec.encoder == first.spec.encoder

@@ -1,0 +1,88 @@
+"""Sentence embedding: pooling by definition, padding that never matters, pairs that find each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.api import Model
+from regard.data.sources import Pairs
+from regard.decode import Search
+from regard.errors import DataError, SpecError, UnknownName
+from regard.families import bert, gpt
+from regard.nn.coords import Coords
+from regard.nn.head import Vector
+from regard.tasks.embed import Embed, EmbedData
+from regard.tasks.reading import vectors
+from regard.text import Chars, Tokenizer
+
+TEXTS = ["a fine day", "so bad", "fine", "bad and bad again and again", ""]
+TASK = Embed(EmbedData(tokenizer="chars", longest=20), Tokenizer.train(TEXTS, Chars()))
+SPEC = TASK.fit(bert.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **TASK.facts()))
+NET: Any = SPEC.build(seed=1).double().eval()
+MODEL = Model(NET, TASK, Search(), Path("x"))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pool", ["first", "mean"])
+def test_a_vector_is_the_stream_pooled(pool: str) -> None:
+    """Each text alone, without padding, is the oracle for the batch."""
+    found = MODEL.embed(TEXTS, pool=pool, unit=False)
+    for text, vector in zip(TEXTS, found, strict=True):
+        ids = TASK.target.frame(TASK.target.encode(text)[:18])[0]
+        stream = NET(torch.tensor([ids]), Coords.span(len(ids)))[0]
+        wanted = stream[0] if pool == "first" else stream.mean(0)
+        torch.testing.assert_close(vector, wanted.float(), rtol=0, atol=1e-6)
+
+
+def test_padding_and_neighbours_never_matter() -> None:
+    alone = torch.cat([MODEL.embed([text]) for text in TEXTS])
+    torch.testing.assert_close(MODEL.embed(TEXTS), alone, rtol=0, atol=1e-6)
+    torch.testing.assert_close(MODEL.embed(TEXTS[::-1]).flip(0), alone, rtol=0, atol=1e-6)
+
+
+def test_length_one_and_cosines() -> None:
+    found = MODEL.embed(TEXTS)
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(5))
+    cosines = MODEL.score(TEXTS[:2], TEXTS[2:4])
+    assert cosines == pytest.approx((found[:2] * found[2:4]).sum(1).tolist(), abs=1e-6)
+    (output,) = TASK.run([NET], TEXTS[:1], Search())[0]
+    assert output.plain()["vector"] == pytest.approx(found[0].tolist())
+    assert [float(x) for x in output.text.split()] == pytest.approx(found[0].tolist(), rel=1e-5)
+    assert MODEL.embed([]).shape == (0, 16)
+
+
+@torch.no_grad()
+def test_the_loss_is_that_of_finding_ones_own() -> None:
+    """Both ways; a copy of a text does not compete with it."""
+    pairs = Pairs(["a fine day", "so bad", "again"], ["fine day", "bad", "bad"])
+    batch = TASK.batch(TASK.encode([pairs]), np.arange(3))
+    a, b = (MODEL.embed(side).double() for side in (pairs.source, pairs.target))
+    scores = 20.0 * a @ b.T
+    scores[1, 2] = scores[2, 1] = -torch.inf
+    own = torch.arange(3)
+    wanted = (F.cross_entropy(scores, own, reduction="sum") + F.cross_entropy(scores.T, own, reduction="sum")) / 2
+    loss = TASK.loss(NET, batch, 0.0)
+    assert float(loss.total) == pytest.approx(float(wanted), rel=1e-4)
+    assert (loss.tokens, loss.counts["pair_accuracy"][1]) == (3, 3)
+
+
+def test_what_is_refused() -> None:
+    assert SPEC.head == Vector("mean")
+    with pytest.raises(SpecError, match="texts become vectors by an encoder alone"):
+        TASK.fit(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
+    decoder = gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16).build(0)
+    with pytest.raises(SpecError, match="this model is not an encoder of texts alone"):
+        vectors(decoder, TASK.target, ["a"], pool="mean", unit=True)
+    with pytest.raises(SpecError, match=r"embed takes a list of texts, got one text; write model\.embed\(\[text\]\)"):
+        MODEL.embed("a fine day")
+    with pytest.raises(UnknownName, match="no option 'pol'; did you mean 'pool'"):
+        MODEL.embed(["a"], pol="mean")
+    with pytest.raises(DataError, match="there is nothing to learn from; name two text files"):
+        Embed.read(EmbedData(), 1)
+    assert TASK.too_long(["a" * 18, "a" * 19]) == [1]
