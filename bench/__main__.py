@@ -9,7 +9,13 @@ import time
 PARTS = {
     "train-tiny": ["bench.train", "tiny"],
     "train-base": ["bench.train", "base", "--rounds", "2"],
+    "decode-tiny": ["bench.decode", "tiny"],
+    "decode-base": ["bench.decode", "base", "--rounds", "2"],
+    "lm-train": ["bench.lm", "train"],
+    "lm-write": ["bench.lm", "write", "--rounds", "3"],
+    "attention": ["bench.attention"],
     "threads": ["bench.threads"],
+    "smollm": ["bench.smollm"],
 }
 
 

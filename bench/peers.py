@@ -1,12 +1,14 @@
-"""The contenders: each builds a model of the same shape and gives a function that trains on one batch."""
+"""The contenders: each builds a model of the same shape and gives a function that trains on the rows of one batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bench.corpus import VOCAB
@@ -18,26 +20,37 @@ SHAPES = {
     "base": dict(width=512, depth=6, heads=8, hidden=2048),
 }
 DROPOUT, SMOOTHING = 0.1, 0.1
-Train = Callable[[Batch], None]
+Rows = NDArray[np.int64]
+Make = Callable[[Rows], Batch]
+Train = Callable[[Rows], None]
 
 
-def regard(shape: dict[str, int], dtype: str = "auto") -> Train:
-    """Ours, as it comes: dropout on embedding and residuals, fused loss, fused Adam, clipping."""
+def regard(shape: dict[str, int], make: Make, threads: bool = True) -> Train:
+    """Ours, as it comes: rows divided among threads, fused loss, cheap dropout, fused Adam, clipping."""
     from regard.families import transformer
+    from regard.nn.chance import new_seed
     from regard.nn.coords import Coords
+    from regard.training.shards import Shards, split
 
     keep_large_blocks()
     net = transformer.spec(**shape, vocab=VOCAB, dropout=DROPOUT).build(seed=1)  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
-    bf16 = precision(dtype, "cpu") == "bfloat16"
+    bf16 = precision("auto", "cpu") == "bfloat16"
+    shards = Shards.fitting(torch.get_num_threads() if threads else 1, 4096, "cpu")
 
-    def train(batch: Batch) -> None:
-        assert batch.source is not None
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            source = (batch.source.ids, Coords.lengths(batch.source.lengths))
-            stream = net(batch.given.ids, Coords.lengths(batch.given.lengths), source)
-            loss, _ = net.loss(stream, batch.wanted, SMOOTHING)
-        (loss / batch.tokens).backward()
+    def train(rows: Rows) -> None:
+        batches = [make(part) for part in split(rows, shards.count)]
+        tokens = sum(batch.tokens for batch in batches)
+
+        def work(batch: Batch) -> tuple[Tensor, float]:
+            assert batch.source is not None
+            with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+                source = (batch.source.ids, Coords.lengths(batch.source.lengths))
+                stream = net(batch.given.ids, Coords.lengths(batch.given.lengths), source)
+                loss, plain = net.loss(stream, batch.wanted, SMOOTHING)
+            return loss / tokens, float(plain)
+
+        shards.run(net, work, [(batch, new_seed()) for batch in batches])
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -45,19 +58,24 @@ def regard(shape: dict[str, int], dtype: str = "auto") -> Train:
     return train
 
 
-def marian(shape: dict[str, int], *, tuned: bool = False, bf16: bool = False) -> Train:
-    """transformers' MarianMTModel, eager; `tuned` gives it our allocator settings."""
+def marian_net(shape: dict[str, int]) -> Any:
+    """A random MarianMTModel of transformers."""
     from transformers import MarianConfig, MarianMTModel
 
-    if tuned:
-        keep_large_blocks()
     sides = {f"{side}_{name}": shape[key] for side in ("encoder", "decoder") for name, key in (
         ("layers", "depth"), ("attention_heads", "heads"), ("ffn_dim", "hidden"))}  # fmt: skip
     config = MarianConfig(
         vocab_size=VOCAB, d_model=shape["width"], **sides, dropout=DROPOUT, activation_function="relu", pad_token_id=0,
         eos_token_id=2, decoder_start_token_id=1, bos_token_id=1, scale_embedding=True, max_position_embeddings=128,
     )  # fmt: skip
-    net = MarianMTModel(config)
+    return MarianMTModel(config)
+
+
+def marian(shape: dict[str, int], make: Make, *, tuned: bool = False, bf16: bool = False) -> Train:
+    """transformers' MarianMTModel, eager; `tuned` gives it our allocator settings."""
+    if tuned:
+        keep_large_blocks()
+    net = marian_net(shape)
 
     def logits(batch: Batch) -> Tensor:
         assert batch.source is not None
@@ -66,10 +84,10 @@ def marian(shape: dict[str, int], *, tuned: bool = False, bf16: bool = False) ->
             use_cache=False,
         ).logits  # fmt: skip
 
-    return _loop(net, logits, bf16)
+    return _loop(net, make, logits, bf16)
 
 
-def torch_nn(shape: dict[str, int], *, bf16: bool = False) -> Train:
+def torch_nn(shape: dict[str, int], make: Make, *, bf16: bool = False) -> Train:
     """torch.nn.Transformer with embeddings around it, and our allocator settings."""
     keep_large_blocks()
     width = shape["width"]
@@ -97,10 +115,10 @@ def torch_nn(shape: dict[str, int], *, bf16: bool = False) -> Train:
             return F.linear(out, self.embed.weight)
 
     net = Model()
-    return _loop(net, lambda batch: net(batch.source.ids, batch.given.ids), bf16)  # type: ignore[union-attr]
+    return _loop(net, make, lambda batch: net(batch.source.ids, batch.given.ids), bf16)  # type: ignore[union-attr]
 
 
-def x_transformers(shape: dict[str, int]) -> Train:
+def x_transformers(shape: dict[str, int], make: Make) -> Train:
     """lucidrains' x-transformers, encoder and decoder with cross-attention, and our allocator settings."""
     from x_transformers import Decoder, Encoder, TransformerWrapper
 
@@ -120,15 +138,16 @@ def x_transformers(shape: dict[str, int]) -> Train:
         memory = encoder(batch.source.ids, mask=mask, return_embeddings=True)
         return decoder(batch.given.ids, context=memory, context_mask=mask)  # type: ignore[no-any-return]
 
-    return _loop(net, logits, False)
+    return _loop(net, make, logits, False)
 
 
-def _loop(net: torch.nn.Module, logits: Callable[[Batch], Tensor], bf16: bool) -> Train:
+def _loop(net: torch.nn.Module, make: Make, logits: Callable[[Batch], Tensor], bf16: bool) -> Train:
     """The training step people write around a model that gives logits."""
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
     net.train()
 
-    def train(batch: Batch) -> None:
+    def train(rows: Rows) -> None:
+        batch = make(rows)
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             out = logits(batch)
         loss = F.cross_entropy(
@@ -142,12 +161,13 @@ def _loop(net: torch.nn.Module, logits: Callable[[Batch], Tensor], bf16: bool) -
     return train
 
 
-CONTENDERS: dict[str, tuple[Callable[[dict[str, int]], Train], str]] = {
+CONTENDERS: dict[str, tuple[Callable[[dict[str, int], Make], Train], str]] = {
     # name: how to build it, and which batches it gets
     "regard": (regard, "bucketed"),
+    "regard, threads in each operator": (lambda *a: regard(*a, threads=False), "bucketed"),
     "marian": (marian, "shuffled"),
-    "marian, our batches and allocator": (lambda shape: marian(shape, tuned=True), "bucketed"),
-    "marian bf16, our batches and allocator": (lambda shape: marian(shape, tuned=True, bf16=True), "bucketed"),
+    "marian, our batches and allocator": (lambda *a: marian(*a, tuned=True), "bucketed"),
+    "marian bf16, our batches and allocator": (lambda *a: marian(*a, tuned=True, bf16=True), "bucketed"),
     "torch.nn.Transformer, our batches and allocator": (torch_nn, "bucketed"),
     "x-transformers, our batches and allocator": (x_transformers, "bucketed"),
 }

@@ -1,6 +1,6 @@
 """Contenders side by side: one process each, warmed up, then taking turns, so that a noisy machine is noisy for all.
 
-A worker reads "go" on its standard input, does one turn, and answers with a line of JSON.
+A worker reads the name of a case on its standard input, does one turn of it, and answers with a line of JSON.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+Answers = list[dict[str, Any]]
 
-def serve(turn: Callable[[], dict[str, float]]) -> None:
+
+def serve(turn: Callable[[str], dict[str, float]]) -> None:
     """The worker's side."""
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        if line.strip() == "go":
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            print(json.dumps(turn() | {"peak_mb": peak / 1024}), flush=True)
+        answer = turn(line.strip())
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(json.dumps(answer | {"peak_mb": peak / 1024}), flush=True)
 
 
-def race(workers: dict[str, Sequence[str]], rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """Start all workers (module and arguments each), then let them take turns; what each answered, round by round."""
+def race(workers: dict[str, Sequence[str]], rounds: int, cases: Sequence[str] = ("",)) -> dict[str, Answers]:
+    """Start all workers (module and arguments each), then let them take turns, case by case; what each answered."""
     running: dict[str, subprocess.Popen[str]] = {}
-    out: dict[str, list[dict[str, Any]]] = {}
+    out: dict[str, Answers] = {}
     try:
         for name, words in workers.items():
             running[name] = subprocess.Popen(
@@ -36,17 +38,18 @@ def race(workers: dict[str, Sequence[str]], rounds: int) -> dict[str, list[dict[
                 print(f"  {name}: did not start", file=sys.stderr)
                 del running[name]
         for turn in range(rounds):
-            for name, process in list(running.items()):
-                assert process.stdin is not None
-                process.stdin.write("go\n")
-                process.stdin.flush()
-                answer = _answer(process)
-                if answer is None:
-                    print(f"  {name}: stopped", file=sys.stderr)
-                    del running[name]
-                    continue
-                out.setdefault(name, []).append(answer)
-                print(f"  round {turn + 1} {name}: {answer}", file=sys.stderr)
+            for case in cases:
+                for name, process in list(running.items()):
+                    assert process.stdin is not None
+                    process.stdin.write(f"{case}\n")
+                    process.stdin.flush()
+                    answer = _answer(process)
+                    if answer is None:
+                        print(f"  {name}: stopped", file=sys.stderr)
+                        del running[name]
+                        continue
+                    out.setdefault(name, []).append(answer | {"case": case})
+                    print(f"  round {turn + 1} {case} {name}: {answer}", file=sys.stderr)
     finally:
         for process in running.values():
             process.kill()

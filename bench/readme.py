@@ -21,6 +21,7 @@ ORDER = [
     "report",
     "training",
     "recipes",
+    "study",
     "verbs",
 ]
 FIRST = ["errors", "registry", "spec", "storage", "folder", "machine"]

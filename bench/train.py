@@ -6,16 +6,21 @@ import argparse
 import sys
 import time
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bench import corpus as made
 from bench.peers import CONTENDERS, SHAPES
 from bench.race import best_and_median, race, serve
 from bench.results import write
 from regard.data.batch import IGNORE, Batch, padded
+from regard.families import transformer
+from regard.model.count import cost
 from regard.report.table import Table
 
 TOKENS, WARM = 4096, 2
+PEAK = "the matrix peak"
 
 
 def work(name: str, shape: str, steps: int) -> None:
@@ -23,28 +28,36 @@ def work(name: str, shape: str, steps: int) -> None:
     build, kind = CONTENDERS[name]
     source, target = made.corpus()
     order = getattr(made, kind)(source, target, TOKENS)
-    train, place = build(SHAPES[shape]), 0
+    place = 0
 
-    def batch(i: int) -> Batch:
-        rows = order[i % len(order)]
+    def make(rows: NDArray[np.int64]) -> Batch:
         wanted = padded(target, rows, IGNORE, after=2)
         return Batch(
             padded(target, rows, 0, before=1), wanted.ids, padded(source, rows, 0, after=2), sum(wanted.lengths)
         )
 
-    def turn() -> dict[str, float]:
+    def turn(case: str) -> dict[str, float]:
         nonlocal place
         tokens, began = 0, time.perf_counter()
         for _ in range(steps):
-            one = batch(place)
-            train(one)
-            tokens, place = tokens + one.tokens, place + 1
+            rows = order[place % len(order)]
+            train(rows)
+            tokens, place = tokens + sum(len(target[i]) + 1 for i in rows), place + 1
         return {"tokens_per_s": tokens / (time.perf_counter() - began)}
 
+    train = build(SHAPES[shape], make)
     for _ in range(WARM):
-        train(batch(place))
+        train(order[place])
         place += 1
     serve(turn)
+
+
+def flops(shape: str) -> float:
+    """Of training on one target token, its share of the source included: three forward passes, no padding counted."""
+    source, target = made.corpus()
+    n, m = (float((x.lengths**2).sum() / x.lengths.sum()) + 1 for x in (target, source))  # as a token sees it
+    net = transformer.spec(**SHAPES[shape], vocab=made.VOCAB, dropout=0.0).build(seed=1)  # type: ignore[arg-type]
+    return 3.0 * cost(net, round(n), round(m)).flops
 
 
 def main() -> None:
@@ -60,15 +73,24 @@ def main() -> None:
         work(said.worker, said.shape, steps)
         return
     names = said.only or list(CONTENDERS)
-    found = race({n: ["bench.train", said.shape, "--steps", str(steps), "--worker", n] for n in names}, said.rounds)
+    workers = {n: ["bench.train", said.shape, "--steps", str(steps), "--worker", n] for n in names}
+    found = race(workers | {PEAK: ["bench.peak"]}, said.rounds)
+    peaks = {kind: max(row[kind] for row in found[PEAK]) for kind in ("float32", "bfloat16")}
+    del found[PEAK]
+    each = flops(said.shape)
     speeds = {name: best_and_median(rows, "tokens_per_s") for name, rows in found.items()}
     ours = speeds["regard"][0] if "regard" in speeds else 1.0
     rows = [
-        (name, round(best), round(median), round(ours / best, 2), round(max(r["peak_mb"] for r in found[name])))
+        (
+            name, round(best), round(median), round(ours / best, 2), round(max(r["peak_mb"] for r in found[name])),
+            *(round(best * each * 1e-9 / peak, 2) for peak in peaks.values()),
+        )
         for name, (best, median) in speeds.items()
-    ]
-    head = ("contender", "best tokens/s", "median", "regard is faster by", "peak MB")
+    ]  # fmt: skip
+    shares = (f"share of {peak:.0f} GFLOPS {kind}" for kind, peak in peaks.items())
+    head = ("contender", "best tokens/s", "median", "regard is faster by", "peak MB", *shares)
     print(Table(head, tuple(rows)).markdown())
+    print(f"{each * 1e-6:.1f} MFLOP a target token\n")
     if said.only is None:
         figures = {name: dict(zip(head[1:], row[1:], strict=True)) for name, *row in ((r[0], *r) for r in rows)}
         path = write(

@@ -24,7 +24,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "data": ("data", "text"),
     "nn": (
         "nn.shape nn.coords nn.mask nn.position nn.plan nn.attend nn.norm nn.feedforward nn.state nn.context nn.mixer "
-        "nn.dropout nn.loss nn.apart nn.flash nn.distance nn.squeeze nn.tiles",
+        "nn.chance nn.dropout nn.lora nn.loss nn.apart nn.flash nn.distance nn.squeeze nn.tiles",
         "base",
     ),
     "mixers": ("nn.mixers", "nn"),
@@ -36,9 +36,9 @@ ROWS: dict[str, tuple[str, str]] = {
     "tasks": ("tasks", "data decode model"),
     "training": ("training", "tasks report families files"),
     "look": ("look", "model tasks"),
-    "convert": ("convert", "families"),
+    "convert": ("convert", "training"),
     "api": ("api", "training decode engine families look convert"),
-    "studies": ("studies", "api"),
+    "studies": ("study", "api"),
     "serve": ("serve", "api report"),
     "recipes": ("recipes", "base"),
     "verbs": ("verbs", "studies serve recipes report"),

@@ -18,6 +18,7 @@ from regard.model.spec import ModelSpec
 from regard.tasks.task import Output, Task
 from regard.text import Tokenizer
 from regard.training.export import restore
+from regard.training.recipe import merged, set_path
 from regard.training.run import Order, device_of, execute, model_folder
 
 
@@ -52,7 +53,9 @@ class Model:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokeniser of what the model writes."""
+        """The tokeniser of what the model writes, or reads where it writes no text."""
+        if self.task.target is None:
+            raise SpecError(f"{self.path} reads and writes no text, so it has no tokeniser")
         return self.task.target
 
     def run(self, inputs: Sequence[str], **options: Any) -> list[str]:
@@ -74,6 +77,17 @@ class Model:
                 raise SpecError(f"{other.path} has another vocabulary than {self.path}; an ensemble must share one")
         return self.task.run([self.net, *(other.net for other in others)], list(inputs), search, **rest)
 
+    def embed(self, texts: Sequence[str], **options: Any) -> Tensor:
+        """A vector for each text (b, d), of an encoder model; `pool="first"` or "mean", `unit=False` for any length.
+
+        As it is, vectors have length one: their products are cosines.
+        """
+        own = _keywords(self.task.embed)
+        for name in options:
+            if name not in own:
+                raise UnknownName("option", name, sorted(own))
+        return self.task.embed(self.net, texts, **options)
+
     def score(self, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[float]:
         """log P(output | input) of each pair."""
         return self.task.score(self.net, inputs, outputs, **options)
@@ -93,10 +107,13 @@ class Model:
         return f"Model({str(self.path)!r}, {sum(p.numel() for p in self.net.parameters()):,} parameters)"
 
 
-def load(path: str | Path, *, device: str = "cpu") -> Model:
-    """A model from its folder, or the best of a run folder. Opening one never runs code."""
+def load(path: str | Path, *, device: str = "cpu", set: Mapping[str, Any] | None = None) -> Model:
+    """A model from its folder, or the best of a run folder. Opening one never runs code.
+
+    `set` changes what no weight depends on: `{"model.decoder.block.mix.past": 512}` gives it a longer memory.
+    """
     folder = model_folder(path)
-    net, task, search = restore(folder)
+    net, task, search = restore(folder, merged(*(set_path(name, value) for name, value in (set or {}).items())))
     return Model(net.to(torch.device(device_of(device))), task, search, folder.path)
 
 

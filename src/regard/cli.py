@@ -124,7 +124,9 @@ def train(
         recipe, tuple(data or ()), tuple(valid), dict(_setting(s) for s in sets), start=start, out=out, fresh=fresh,
         device=device, quiet=quiet, tensorboard=tensorboard, plugins=tuple(map(str, plugin)),
     )  # fmt: skip
-    print(execute(order))
+    folder = execute(order)
+    if os.environ.get("RANK", "0") == "0":  # of several processes, one answers
+        print(folder)
 
 
 @app.command(cls=Verb, short_help="Run a model: N lines in, exactly N lines out, in order")
@@ -195,6 +197,7 @@ def evaluate(
     metric: Annotated[
         list[str], typer.Option(metavar="NAME", help="A score to compute; without, the task's own; repeatable")
     ] = [],  # noqa: B006
+    sets: Set = [],  # noqa: B006
     beam: Beam = None,
     to: To = None,
     samples: Annotated[
@@ -207,11 +210,14 @@ def evaluate(
 ) -> None:
     """Score a model on data; with two models, their difference with a paired bootstrap interval."""
     _plug_in(plugin)
-    from regard.verbs.evaluate import evaluate_models, told
+    from regard.verbs.evaluate import evaluate_models, is_model, told
 
-    models = [model, *(path for path in rest if Path(path).is_dir())]
-    files = [path for path in rest if not Path(path).is_dir()]
-    found = evaluate_models(models, files, metrics=metric, beam=beam, to=to, samples=samples, device=device)
+    models = [model, *(path for path in rest if is_model(path))]
+    files = [path for path in rest if not is_model(path)]
+    changes = dict(_setting(s) for s in sets)
+    found = evaluate_models(
+        models, files, metrics=metric, beam=beam, to=to, samples=samples, device=device, sets=changes
+    )
     print(json.dumps(found, ensure_ascii=False) if as_json else told(found))
 
 
@@ -230,12 +236,66 @@ def show(
     """A model as a tree: shapes, parameters, FLOPs and memory a token, and how attention runs."""
     _plug_in(plugin)
     from regard.model.show import summary, tree
-    from regard.verbs.show import net_of
+    from regard.verbs.show import net_of, paper_of
 
     net, said = net_of(what, dict(_setting(s) for s in sets))
     for line in said:
         print(f"regard: {line}", file=sys.stderr)
-    print(json.dumps(summary(net, length), ensure_ascii=False) if as_json else tree(net, length))
+    print(json.dumps(summary(net, length), ensure_ascii=False) if as_json else tree(net, length, "" if sets else paper_of(what)))
+
+
+studies = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(studies, name="study", help="Measure on this machine: tables, figures and a report")
+
+
+@studies.command(cls=Verb, short_help="Time, memory, depth and distance of every mixer against the length")
+def complexity(
+    mixers: Annotated[
+        list[str], typer.Option(metavar="NAMES", help="Only these, with commas between them or repeated")
+    ] = [],  # noqa: B006
+    lengths: Annotated[
+        str | None, typer.Option(metavar="N,N,…", show_default="512 to 32768", help="Lengths in tokens")
+    ] = None,
+    threads: Annotated[int, typer.Option(metavar="N", min=0, show_default="all cores", help="Of torch")] = 0,
+    minutes: Annotated[float, typer.Option(metavar="N", help="What it may take in all, about")] = 9.0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where JSON, figures and report go")] = Path(
+        "runs/complexity"
+    ),
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """The table every textbook quotes, measured: how time and memory of each mixer grow with the length, how many
+    operations wait for one another, how many layers lie between two tokens, and when it beats full attention."""
+    from regard.study.complexity import LENGTHS, Settings, lengths_of, names_of
+    from regard.study.figures import told
+    from regard.verbs.study import study_complexity
+
+    asked = LENGTHS if lengths is None else lengths_of(lengths)
+    found = study_complexity(Settings(minutes, names_of(mixers), asked, threads), out)
+    print(json.dumps(found.plain(), ensure_ascii=False) if as_json else told(found))
+
+
+@app.command(cls=Verb, short_help="Weights from and to the formats of others")
+def convert(
+    src: Annotated[
+        str, typer.Argument(metavar="SRC", help="A Hugging Face folder, a .gguf file, or a model or run folder of ours")
+    ],
+    dst: Annotated[str, typer.Argument(metavar="DST", help="The folder to write")],
+    to: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="hf or regard; without, the one that SRC is not")
+    ] = None,
+    trust_pickle: Annotated[
+        bool, typer.Option("--trust-pickle", help="Open weights in pickles (.bin), as weights only, in a process apart")
+    ] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Weights from and to the formats of others; both sides then read the same input, and the largest difference is told."""
+    from regard.verbs.convert import convert as converted
+    from regard.verbs.convert import told
+
+    done = converted(src, dst, to=to, trust=trust_pickle)
+    print(json.dumps(done, ensure_ascii=False) if as_json else told(done))
 
 
 @app.command(cls=Verb, short_help="The shipped recipes, or one of them to start your own from")

@@ -12,6 +12,7 @@ from regard.model.build import refusals
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
 from regard.nn.body import Stack
+from regard.nn.coords import Coords
 from regard.nn.embed import Tokens
 from regard.nn.mixers import Full
 
@@ -104,3 +105,25 @@ class TestSeeds:
         drawn = self.weights(None)
         assert torch.equal(drawn, self.weights(3))
         assert not torch.equal(drawn, self.weights(None))
+
+
+def test_a_source_may_share_the_table() -> None:
+    both = dict(encoder=stack(ALONE), decoder=stack(ACROSS, True))
+    spec = model(**both, source=Tokens(11, tied=True, scaled=True))
+    net = spec.build(0).eval()
+    assert "source.weight" not in net.shapes()
+    ids, at = torch.randint(11, (2, 5)), Coords.span(5)
+    plain = ModelSpec(8, 12, Tokens(11), **both, source=Tokens(11, scaled=True)).build(1).eval()
+    plain.load_state_dict(net.state_dict() | {"source.weight": net.embed.weight})
+    assert torch.equal(net(ids, at, (ids, at)), plain(ids, at, (ids, at)))
+
+
+def test_a_table_can_only_be_shared_with_one_that_is_there() -> None:
+    both = dict(encoder=stack(ALONE), decoder=stack(ACROSS, True))
+    alone = ModelSpec(width=8, length=12, embed=Tokens(11, tied=True), decoder=stack(ALONE, True))
+    assert refusals(alone) == [
+        "embed.tied shares the table of an embedding of tokens, and there is no other; set it for `source`"
+    ]
+    assert refusals(model(**both, source=Tokens(7, tied=True))) == [
+        "source shares a table of 11 tokens and asks for 7; set source.vocab or leave out tied"
+    ]

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.errors import ShapeError
 from regard.nn.coords import OPTIONAL, PAD, Coords
 
 counts = st.lists(st.integers(0, 6), min_size=1, max_size=4)
@@ -169,3 +171,36 @@ def test_taking_columns_of_each_row() -> None:
 def test_hiding_tokens() -> None:
     those = torch.tensor([[False, True, False], [True, False, False]])
     assert facts(Coords.span(3).hide(those)) == ([[0, PAD, 2], [PAD, 1, 2]], None, True)
+
+
+class TestTagging:
+    def tags(self, at: Coords) -> object:
+        return None if at.tag is None else at.tag.tolist()
+
+    def test_the_first_token_of_each_text(self) -> None:
+        assert self.tags(Coords.lengths([3, 2], left=True).tagging("first")) == [[1, 0, 0], [0, 1, 0]]
+        assert self.tags(Coords.documents([[2, 1], [2]]).tagging("first")) == [[1, 0, 1], [1, 0, 0]]
+
+    def test_what_follows_has_none(self) -> None:
+        assert Coords.span(2, 5).tagging("first").tag is None
+
+    def test_the_first_segment(self) -> None:
+        at = dataclasses.replace(Coords.lengths([4, 3]), segment=torch.tensor([[0, 0, 1, 1], [0, 1, 1, 0]]))
+        assert self.tags(at.tagging("segment")) == [[1, 1, 0, 0], [1, 0, 0, 0]]
+        assert self.tags(at.tagging("first")) == [[1, 0, 0, 0], [1, 0, 0, 0]]
+        with pytest.raises(
+            ShapeError, match=r"^tokens of the first segment should be tagged, and segments are not told"
+        ):
+            Coords.span(3).tagging("segment")
+
+    def test_tags_of_the_batch_count(self) -> None:
+        at = dataclasses.replace(Coords.span(3), tag=torch.tensor([[0, 1, 0]]))
+        assert at.tagging("first") is at
+
+
+def test_layers_that_shared_coordinates_still_do_after_a_selection() -> None:
+    at, rows = Coords.lengths([3, 1]), torch.tensor([1, 0])
+    assert at.select(rows) is at.select(rows)
+    other = torch.tensor([1, 1])
+    assert at.select(other).pos.tolist() == [[0, -1, -1], [0, -1, -1]]
+    assert at.select(rows).pos.tolist() == [[0, -1, -1], [0, 1, 2]]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from regard.errors import ShapeError, SpecError
 from regard.nn.coords import Coords
-from regard.nn.head import Classes, Masked, pooled
+from regard.nn.head import Classes, Masked, Vector, pooled
 from regard.nn.mixer import Site
 
 SITE = Site("head", width=8, length=16)
@@ -96,3 +96,31 @@ class TestClasses:
         said = r"^head pools its rows and has no loss a token; take the loss of logits\(stream, at\)$"
         with pytest.raises(ShapeError, match=said):
             Classes(5).build(SITE, 0).loss(X, None, TARGET, 0.0)
+
+
+class TestVector:
+    @pytest.mark.parametrize("pool", ["first", "mean"])
+    def test_what_was_pooled(self, pool: str) -> None:
+        at = Coords.lengths([3, 2])
+        wanted = X[:, 0] if pool == "first" else torch.stack([X[0].mean(0), X[1, :2].mean(0)])
+        torch.testing.assert_close(Vector(pool).build(SITE, 5)(X, None, at), wanted)  # type: ignore[arg-type]
+
+    def test_a_layer_behind(self) -> None:
+        head = shaken(Vector(hidden=True).build(SITE, 5))
+        w = head.state_dict()
+        torch.testing.assert_close(
+            head(X, None, Coords.span(3)), (X[:, 0] @ w["dense.weight"].T + w["dense.bias"]).tanh()
+        )
+
+    def test_there_is_no_loss_a_token(self) -> None:
+        with pytest.raises(ShapeError, match=r"^head pools its rows and has no loss a token; take the loss of logits"):
+            Vector().build(SITE, 5).loss(X, TABLE, TARGET, 0.0)
+
+
+def test_a_classifier_with_another_activation() -> None:
+    head = shaken(Classes(3, hidden=True, activation="relu").build(SITE, 5))
+    w = head.state_dict()
+    hidden = F.relu(X[:, 0] @ w["dense.weight"].T + w["dense.bias"])
+    torch.testing.assert_close(head(X, None, Coords.span(3)), hidden @ w["classes.weight"].T + w["classes.bias"])
+    with pytest.raises(SpecError, match=r"^no activation 'reluu'; did you mean 'relu'\?$"):
+        Classes(3, activation="reluu")

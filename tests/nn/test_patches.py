@@ -61,6 +61,15 @@ def test_places_of_another_size_are_interpolated() -> None:
         torch.testing.assert_close(new[i], wanted)
 
 
+def test_places_of_their_own_size_are_the_table_itself() -> None:
+    """And so they would be if they were interpolated: stretching to the same size changes nothing."""
+    embed = made()
+    assert embed._places(3, 3) is embed.position
+    table = embed.position[1:].t().reshape(1, 5, 3, 3)
+    stretched = torch.nn.functional.interpolate(table, (3, 3), mode="bicubic", align_corners=False)
+    torch.testing.assert_close(stretched, table, rtol=0, atol=1e-12)
+
+
 def test_how_many_tokens() -> None:
     assert Patches(6, 2).tokens() == 10
     assert Patches(6, 2, first=False).tokens(4, 8) == 8

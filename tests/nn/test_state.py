@@ -199,9 +199,27 @@ class TestKeyValues:
 
     def test_select_keeps_the_room(self) -> None:
         state = filled(2, 8)
-        before = state.k.data_ptr()
         assert keys(state.select(torch.tensor([1, 1]))) == [[10, 11], [10, 11]]
-        assert (state.k.data_ptr(), state.k.shape[2]) == (before, 8)
+        assert state.k.shape[2] == 8
+
+    def test_two_buffers_take_turns(self) -> None:
+        state, seen = filled(2, 8, rows=3), []
+        for rows in ([2, 0, 1], [1, 1, 0], [0, 2], [1, 0], [0]):
+            before = keys(state)
+            assert keys(state.select(torch.tensor(rows))) == [before[r] for r in rows]
+            seen.append((state.k.data_ptr(), state.v.data_ptr()))
+        assert len(set(seen)) == 2
+        assert seen[0] == seen[2] == seen[4]
+
+    def test_one_token_a_row_is_pushed_as_it_is_added(self) -> None:
+        for capacity in (2, 8):
+            pushed, added = filled(2, capacity), filled(2, capacity)
+            at = added.at.extend(Coords.span(1, 2))
+            k, v = pushed.push(numbers(2, 1).squeeze(2), -numbers(2, 1).squeeze(2), at)
+            wanted = added.add(numbers(2, 1), -numbers(2, 1), at)
+            assert torch.equal(k, wanted[0])
+            assert torch.equal(v, wanted[1])
+            assert keys(pushed) == keys(added)
 
     def test_select_grows_shrinks_and_grows_again(self) -> None:
         state = filled(2, 3).select(torch.tensor([1, 0, 1]))

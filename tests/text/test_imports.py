@@ -6,6 +6,7 @@ import gzip
 import io
 import sys
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,13 @@ OTHERS = [
 ODD = ["", " ", "  two  spaces ", "▁x ▁", "<s> a</s>b", "<unk><pad>", "[CLS] <2de>", "<0x41>", "xq🤗z"]
 
 
-def write_model(folder: Path, **asked: Any) -> tuple[Path, sentencepiece.SentencePieceProcessor]:
-    """Train a small SentencePiece model on every line there is."""
+def write_model(
+    folder: Path, lines: Sequence[str] = (*LINES * 3, *OTHERS), **asked: Any
+) -> tuple[Path, sentencepiece.SentencePieceProcessor]:
+    """Train a small SentencePiece model."""
     model = io.BytesIO()
     options = {"vocab_size": 400, "hard_vocab_limit": False, "minloglevel": 2, "character_coverage": 1.0, **asked}
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(LINES * 3 + OTHERS), model_writer=model, **options)
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **options)
     path = folder / "their.model"
     path.write_bytes(model.getvalue())
     return path, sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import regard
+from regard.errors import SpecError
 from regard.tasks.metrics import METRICS, Metric
-from regard.verbs.evaluate import _scorer, bootstrap
+from regard.training.run import Order, execute
+from regard.verbs.evaluate import _scorer, bootstrap, evaluate_models
 from tests.verbs.calling import call
 
 DECODED = [name for name, metric in METRICS.items() if metric.score is not None]
@@ -163,3 +165,20 @@ def test_both_are_scored_on_the_same_lines() -> None:
     second = [str(i + 1) for i in range(20)]
     found = bootstrap(points, first, second, first, samples=50)
     assert (found["low"], found["high"]) == (20, 20)
+
+
+def test_what_no_weight_depends_on_can_be_set(tmp_path: Path) -> None:
+    """A longer memory than in training; what the weights do not fit is refused."""
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat; the dog sat on the cat. " * 6)
+    small = {"model.width": 16, "model.depth": 2, "model.heads": 2, "model.hidden": 32, "model.past": 4}
+    small |= {"data.context": 8, "train.steps": 2, "train.schedule": "constant", "train.threads": 1}
+    execute(Order("xl", (str(text),), set=small, out=str(tmp_path / "run"), quiet=True))
+    losses = []
+    for past in (4, 200):
+        sets = {"model.decoder.block.mix.past": past}
+        found = evaluate_models([str(tmp_path / "run")], [str(text)], sets=sets)
+        losses.append(found["models"][0]["scores"]["loss"])
+    assert losses[0] != losses[1]
+    with pytest.raises(SpecError, match="its weights do not fit a model so changed"):
+        evaluate_models([str(tmp_path / "run")], [str(text)], sets={"model.width": 32})

@@ -18,8 +18,8 @@ import pytest
 import regard
 from regard.decode import Search
 from regard.errors import SpecError
-from regard.tasks.task import Output
-from regard.verbs.run import run_lines, search_options, too_long
+from regard.tasks.task import Output, Usual
+from regard.verbs.run import run_lines, search_options
 from tests.verbs.calling import call, shell, start
 
 ODD = [
@@ -100,8 +100,8 @@ def test_what_is_cut_is_what_the_task_cuts(model: Path) -> None:
     handle = regard.load(model)
     room = handle.task.settings.longest - 1
     texts = ["a" * room, "a" * (room + 1)]
-    assert too_long(handle, texts) == [1]
-    assert too_long(handle, texts, tag=True) == [0, 1]
+    assert handle.task.too_long(texts) == [1]
+    assert handle.task.too_long(texts, tagged=True) == [0, 1]
     with mock.patch("regard.tasks.translate.generate", return_value=[[], []]) as generate:
         handle.run(texts)
     assert [len(source) for source in generate.call_args.args[1]] == [room + 1, room + 1]  # with the end mark
@@ -127,7 +127,7 @@ def test_bytes_in_an_argument_that_are_not_utf8(model: Path) -> None:
 class Parrot:
     """Stands in for a model: answers with what it is told to."""
 
-    task, search, path = None, Search(), Path("parrot")
+    task, search, path = Usual(), Search(), Path("parrot")
 
     def __init__(self, *answers: str) -> None:
         self.answers, self.seeds = answers, list[int]()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -13,12 +14,12 @@ from regard.decode.constrain import Banned, Constraint, Guard, Prefix
 from regard.decode.sample import sampler
 from regard.decode.search import Search
 from regard.decode.steps import Steps, log_probs
-from regard.decode.walk import Hypothesis, greedy, walk
+from regard.decode.walk import Choose, Hypothesis, greedy, walk
 from regard.errors import DataError
 from regard.model.model import Net
 from regard.nn.coords import Coords
 
-TOKENS = 4096
+TOKENS = 8192
 """How many source tokens are decoded at once, over all hypotheses."""
 
 
@@ -43,20 +44,51 @@ def generate(
         raise DataError(f"as many prefixes as sources are needed, got {len(prefixes)} for {len(sources)}")
     out: list[list[Hypothesis]] = [[] for _ in sources]
     width = 1 if search.sample else search.beam
-    for indices in by_length([len(s) for s in sources], max(tokens // width, 1)):
+
+    def decode(indices: list[int]) -> None:
         rows = [sources[i] for i in indices]
         forced = None if prefixes is None else [prefixes[i] for i in indices]
         found = _batch(nets, rows, search, bos=bos, eos=eos, pad=pad, banned=banned, prefixes=forced, indices=indices)
         for i, hypotheses in zip(indices, found, strict=True):
             out[i] = hypotheses
+
+    workers = _workers(nets[0].device, len(sources) * width)
+    batches = by_length([len(s) for s in sources], max(tokens // width, 1), -(-len(sources) // workers))
+    if workers == 1:
+        for indices in batches:
+            decode(indices)
+    else:
+        side_by_side(decode, batches, workers)
     return out
 
 
-def by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Indices in batches of similar length, the longest first, each within a budget of padded tokens."""
+MANY = 32
+"""From so many rows on, each core decodes sentences of its own."""
+
+
+def _workers(device: torch.device, rows: int) -> int:
+    """Operators of a step are small: two cores do more with sentences of their own than by sharing every operator."""
+    alone = device.type != "cpu" or torch.is_autocast_enabled("cpu")
+    return 1 if alone or rows < MANY else min(torch.get_num_threads(), rows)
+
+
+def side_by_side(run: Callable[[list[int]], None], batches: Iterable[list[int]], workers: int) -> None:
+    """Run batches on threads of one core each; torch lets go of the interpreter inside its operators."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # what threads started from here on begin with
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            for _ in pool.map(run, batches):
+                pass
+    finally:
+        torch.set_num_threads(threads)
+
+
+def by_length(lengths: Sequence[int], tokens: int, rows: int = sys.maxsize) -> Iterator[list[int]]:
+    """Indices in batches of similar length, the longest first, each within a budget of padded tokens and of rows."""
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if batch and (len(batch) + 1) * max(lengths[batch[0]], 1) > tokens:
+        if batch and ((len(batch) + 1) * max(lengths[batch[0]], 1) > tokens or len(batch) == rows):
             yield batch
             batch = []
         batch.append(i)
@@ -96,11 +128,12 @@ def _batch(
             first = _prompted(steps, sources, k, pad, device)
         if k > 1:
             return beam_search(steps, first, eos=eos, limits=limits, search=search, constraints=constraints)
-        order = torch.tensor(list(indices), device=device)
-        draw = sampler(search) if search.sample else greedy
+        choose: Choose = greedy
+        if search.sample:
+            order, draw = torch.tensor(list(indices), device=device), sampler(search)
+            choose = lambda given, index, step: draw(given, order[index], step)  # noqa: E731
         found = walk(
-            steps, first, eos=eos, limits=limits, search=search, constraints=constraints,
-            choose=lambda given, index, step: draw(given, order[index], step),
+            steps, first, eos=eos, limits=limits, search=search, constraints=constraints, choose=choose
         )  # fmt: skip
     return [[h] for h in found]
 

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from regard.decode.flat import Flat, flat
 from regard.errors import SpecError
 from regard.model.model import Net
+from regard.nn.body import Layers
 from regard.nn.context import Memory
 from regard.nn.coords import Coords
 from regard.nn.embed import EmbedSpec
@@ -27,6 +29,8 @@ class _Run:
     net: Net
     memory: Memory | None
     state: State
+    flat: tuple[Flat, Tensor] | None
+    """The fast way to take a step of one token, and where it writes what comes out."""
 
 
 class Steps:
@@ -40,9 +44,11 @@ class Steps:
                     f"models of an ensemble must share a {side} vocabulary; these have {sorted(sizes)} tokens"
                 )
         self._at = Coords.span(0)
-        self._runs = [
-            _Run(net, None if source is None else net.encode(*source), net.start(rows * beam, capacity)) for net in nets
-        ]
+        self._runs = []
+        for net in nets:
+            fast, memory = flat(net), None if source is None else net.encode(*source)
+            state = net.start(rows * beam, capacity)
+            self._runs.append(_Run(net, memory, state, None if fast is None else (fast, fast.room(rows * beam))))
 
     def advance(self, tokens: Tensor, at: Coords | None = None) -> Tensor:
         """Read tokens (rows, n) that follow those read so far; log-probabilities (rows, v) of what comes next.
@@ -63,6 +69,10 @@ class Steps:
         return Coords(read.pos.amax(1, keepdim=True) + torch.arange(1, tokens.shape[1] + 1, device=tokens.device))
 
     def _log_probs(self, run: _Run, tokens: Tensor, at: Coords) -> Tensor:
+        if run.flat is not None and tokens.shape[1] == 1 and _sees(run.memory) and not _recorded(tokens.device.type):
+            fast, room = run.flat
+            assert isinstance(run.state, Layers)
+            return fast.log_probs(fast.step(tokens, at, run.memory, run.state), room)
         stream, state = run.net.decode(tokens, at, run.memory, run.state)
         assert state is not None
         run.state = state
@@ -81,6 +91,16 @@ def log_probs(net: Net, stream: Tensor) -> Tensor:
     """Log-probabilities of the tokens that follow, in float32 at least."""
     logits = net.logits(stream)
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+
+
+def _sees(memory: Memory | None) -> bool:
+    """Whether there is something to see in every row of the memory."""
+    return memory is None or memory.at.contiguous
+
+
+def _recorded(device: str) -> bool:
+    """Whether operators are recorded in a graph, or change the kind of number."""
+    return torch.is_grad_enabled() or torch.is_autocast_enabled(device)
 
 
 def _reads(net: Net) -> EmbedSpec:

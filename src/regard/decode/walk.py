@@ -11,7 +11,6 @@ from torch import Tensor
 from regard.decode.constrain import Constraint
 from regard.decode.search import Search
 from regard.decode.steps import Steps
-from regard.decode.top import top
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(log-probabilities (rows, v), each row's index in the input, step) -> tokens (rows,)."""
@@ -28,7 +27,7 @@ class Hypothesis:
 
 def greedy(log_probs: Tensor, index: Tensor, step: int) -> Tensor:
     """The likeliest token."""
-    return top(log_probs, 1)[1].squeeze(1)
+    return log_probs.max(1).indices
 
 
 @torch.no_grad()
@@ -45,29 +44,34 @@ def walk(
 ) -> list[Hypothesis]:
     """Write until each row's end mark or limit. `first` (rows,) is read before, unless `log_probs` say what follows."""
     rows, device = first.shape[0], first.device
-    index = torch.arange(rows, device=device)
+    out: dict[int, Hypothesis] = {}
+    index = torch.arange(rows, device=device)  # which row of the input each row is
     written = torch.full((rows, int(limits.max()) if rows else 0), eos, device=device)
-    lengths, totals = torch.zeros_like(index), torch.zeros(rows, dtype=torch.float64, device=device)
+    totals, soonest = torch.zeros(rows, dtype=torch.float64, device=device), int(limits.min()) if rows else 0
     last = first
     for step in range(written.shape[1]):
         given = log_probs.clone() if log_probs is not None and step == 0 else steps.advance(last.unsqueeze(1))
         for constraint in constraints:
             constraint.apply(given)
         last = choose(given, index, step)
-        totals[index] += given.gather(1, last.unsqueeze(1)).squeeze(1).to(totals.dtype)
-        written[index, step] = last
-        lengths[index] = step + 1
+        totals += given.gather(1, last.unsqueeze(1)).squeeze(1)
+        written[:, step] = last
         for constraint in constraints:
             constraint.wrote(last)
-        on = ((last != eos) & (step + 1 < limits[index])).nonzero().squeeze(1)
+        over = last == eos
+        if step + 1 >= soonest:
+            over |= step + 1 >= limits
+        if not over.any():
+            continue
+        ends = over.nonzero().squeeze(1)
+        for i, row, total in zip(*(t[ends].tolist() for t in (index, written, totals)), strict=True):
+            tokens = tuple(t for t in row[: step + 1] if t != eos)
+            out[i] = Hypothesis(tokens, total, total / search.divisor(step + 1))
+        on = (~over).nonzero().squeeze(1)
         if on.numel() == 0:
             break
-        if on.numel() < last.shape[0]:
-            last, index = last[on], index[on]
-            steps.select(on, on)
-            for constraint in constraints:
-                constraint.select(on)
-    return [
-        Hypothesis(tuple(t for t in row[:n] if t != eos), total, total / search.divisor(n))
-        for row, n, total in zip(written.tolist(), lengths.tolist(), totals.tolist(), strict=True)
-    ]
+        index, written, totals, limits, last = (t[on] for t in (index, written, totals, limits, last))
+        steps.select(on, on)
+        for constraint in constraints:
+            constraint.select(on)
+    return [out[i] for i in range(rows)]

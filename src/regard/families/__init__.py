@@ -1,4 +1,4 @@
-"""The families: one file each, a spec function and its sizes. The file's name is the family's."""
+"""The families: one file each: a spec function, its sizes, and how others publish it. The file's name is the family's."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import UnknownName
 
 if TYPE_CHECKING:
+    from regard.families.form import Form
     from regard.model.spec import ModelSpec
 
-HELPERS = {"__init__", "size"}
+HELPERS = {"__init__", "size", "form", "rows"}
 
 
 def names() -> list[str]:
@@ -31,6 +32,18 @@ def find(name: str) -> Callable[..., ModelSpec]:
 def sizes() -> dict[str, str]:
     """Every published size by name, with its family."""
     return {size: name for name in names() for size in importlib.import_module(f"regard.families.{name}").SIZES}
+
+
+def forms() -> dict[str, Form]:
+    """How others publish our families, by the `model_type` of their configurations."""
+    found = (importlib.import_module(f"regard.families.{name}") for name in names())
+    return {form.kind: form for family in found for form in getattr(family, "FORMS", ())}
+
+
+def paper(size: str) -> float | None:
+    """How many parameters a published size has by its paper, where that says so."""
+    figures: dict[str, float] = importlib.import_module(f"regard.families.{sizes()[size]}").PAPER
+    return figures.get(size)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,60 +6,42 @@ and DistilBERT (Sanh et al. 2019) do without it; the one has a single segment, t
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, Literal
 
+from regard.errors import SpecError, UnknownName
+from regard.families.form import ACTIVATIONS, CLASSES, Config, Form, Key, Use
+from regard.families.rows import Again, Drop, Name, Rows
 from regard.families.size import sized
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
 from regard.nn.body import Stack
 from regard.nn.embed import Tokens
 from regard.nn.feedforward import FeedForward
-from regard.nn.head import Classes, Masked
+from regard.nn.head import Classes, HeadSpec, Masked, Vector
 from regard.nn.mixers import Full
 from regard.nn.norm import LayerNorm
 from regard.nn.position import Learned
 from regard.nn.wiring import PostNorm
 
-_BERT: dict[str, Any] = dict(vocab=30522, segments=2, follows=True, shift=0, eps=1e-12)
-_ROBERTA: dict[str, Any] = dict(vocab=50265, segments=1, follows=False, shift=2, eps=1e-5)
+_BERT: dict[str, Any] = dict(vocab=30522, segments=2, follows=True, shift=0, eps=1e-12, squash="tanh")
+_ROBERTA: dict[str, Any] = dict(vocab=50265, segments=1, follows=False, shift=2, eps=1e-5, squash="tanh")
 _BASE: dict[str, Any] = dict(width=768, depth=12, heads=12, hidden=3072)
 _LARGE: dict[str, Any] = dict(width=1024, depth=24, heads=16, hidden=4096)
 
 SIZES: dict[str, dict[str, Any]] = {
-    "distilbert-base": _BASE | _BERT | dict(depth=6, segments=0, follows=False),
+    "distilbert-base": _BASE | _BERT | dict(depth=6, segments=0, follows=False, squash="relu"),
     "bert-base": _BASE | _BERT,
     "roberta-base": _BASE | _ROBERTA,
     "bert-large": _LARGE | _BERT,
     "roberta-large": _LARGE | _ROBERTA,
 }
 
-NAMES = (
-    # ours, theirs; a row holds for the weight and the bias of a part, {} is the layer
-    ("embed", "bert.embeddings.word_embeddings"),
-    ("embed.position", "bert.embeddings.position_embeddings"),
-    ("embed.segment", "bert.embeddings.token_type_embeddings.weight"),
-    ("embed.norm", "bert.embeddings.LayerNorm"),
-    ("encoder.blocks.{}.mix.q", "bert.encoder.layer.{}.attention.self.query"),
-    ("encoder.blocks.{}.mix.k", "bert.encoder.layer.{}.attention.self.key"),
-    ("encoder.blocks.{}.mix.v", "bert.encoder.layer.{}.attention.self.value"),
-    ("encoder.blocks.{}.mix.out", "bert.encoder.layer.{}.attention.output.dense"),
-    ("encoder.blocks.{}.mix_norm", "bert.encoder.layer.{}.attention.output.LayerNorm"),
-    ("encoder.blocks.{}.feed.up", "bert.encoder.layer.{}.intermediate.dense"),
-    ("encoder.blocks.{}.feed.down", "bert.encoder.layer.{}.output.dense"),
-    ("encoder.blocks.{}.feed_norm", "bert.encoder.layer.{}.output.LayerNorm"),
-    ("head.dense", "cls.predictions.transform.dense"),
-    ("head.norm", "cls.predictions.transform.LayerNorm"),
-    ("head.bias", "cls.predictions.bias"),
-    ("head.bias", "cls.predictions.decoder.bias"),
-    ("head.weight", "cls.predictions.decoder.weight"),
-    ("beside.dense", "bert.pooler.dense"),
-    ("beside.classes", "cls.seq_relationship"),
-)
-CLASSIFIER = (
-    ("head.dense", "bert.pooler.dense"),
-    ("head.classes", "classifier"),
-)
-"""Instead of the last rows, where the head is a classifier."""
+PAPER = {"distilbert-base": 66e6, "bert-base": 110e6, "bert-large": 340e6, "roberta-large": 355e6}
+"""Of the bodies; ours counts the heads of pre-training, too."""
+
+Head = Literal["masked", "classes", "tags", "vector", "mean"]
 
 
 def spec(
@@ -74,19 +56,37 @@ def spec(
     follows: bool | None = None,
     shift: int | None = None,
     eps: float | None = None,
+    squash: str | None = None,
+    activation: str = "gelu",
+    tied: bool = True,
+    head: Head | None = None,
     classes: int | None = None,
     length: int = 512,
     dropout: float = 0.1,
+    attention_dropout: float | None = None,
 ) -> ModelSpec:
-    """An encoder-only model; with `classes` it has a classifier on its first token, and neither head of pre-training.
+    """An encoder-only model with the `head` of pre-training (`masked`), or with another:
 
-    `follows` is the head for the next sentence; `shift` leaves room before the first position, as RoBERTa does.
+    `classes` of a row (meant where their number is given), `tags` of each token, the `vector` of the pooler, or the `mean` of
+    all tokens. `follows` is the head for the next sentence; `shift` leaves room before the first position, as RoBERTa does;
+    `squash` is what a classifier's hidden layer ends in.
     """
     shape = sized(
         SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, vocab=vocab, segments=segments, follows=follows,
-        shift=shift, eps=eps,
+        shift=shift, eps=eps, squash=squash,
     )  # fmt: skip
-    norm = LayerNorm(shape["eps"])
+    norm, count = LayerNorm(shape["eps"]), classes or 2
+    head = head or ("masked" if classes is None else "classes")
+    ends: dict[Head, HeadSpec] = {
+        "masked": Masked(activation, norm, tied),
+        "classes": Classes(count, hidden=True, dropout=dropout, activation=shape["squash"]),
+        "tags": Classes(count, None, dropout=dropout),
+        "vector": Vector(hidden=True),
+        "mean": Vector("mean"),
+    }
+    if head not in ends:
+        raise UnknownName("head", head, ends)
+    look = Full(shape["heads"], dropout=dropout if attention_dropout is None else attention_dropout)
     return ModelSpec(
         width=shape["width"],
         length=length,
@@ -98,11 +98,210 @@ def spec(
             segments=shape["segments"],
         ),
         encoder=Stack(
-            Block(mix=Full(shape["heads"], dropout=dropout), feed=FeedForward(shape["hidden"], "gelu")),
+            Block(mix=look, feed=FeedForward(shape["hidden"], activation)),
             depth=shape["depth"],
             wiring=PostNorm(norm, dropout),
         ),
-        head=Masked("gelu", norm) if classes is None else Classes(classes, hidden=True, dropout=dropout),
-        beside=Classes(2, hidden=True) if classes is None and shape["follows"] else None,
+        head=ends[head],
+        beside=Classes(2, hidden=True) if head == "masked" and shape["follows"] else None,
         init="normal",
     )
+
+
+# ------------------------------------------------------------------------------------------------- as others have it
+
+
+def _layers(*rows: tuple[str, str]) -> Rows:
+    return tuple(Name(f"encoder.blocks.{{}}.{ours}", theirs) for ours, theirs in rows)
+
+
+def _body(name: str) -> Rows:
+    """The names that BERT and RoBERTa share."""
+    layer = f"{name}.encoder.layer.{{}}"
+    return (
+        Name("embed", f"{name}.embeddings.word_embeddings"),
+        Name("embed.position", f"{name}.embeddings.position_embeddings"),
+        Name("embed.segment", f"{name}.embeddings.token_type_embeddings.weight"),
+        Name("embed.norm", f"{name}.embeddings.LayerNorm"),
+        *_layers(
+            ("mix.q", f"{layer}.attention.self.query"),
+            ("mix.k", f"{layer}.attention.self.key"),
+            ("mix.v", f"{layer}.attention.self.value"),
+            ("mix.out", f"{layer}.attention.output.dense"),
+            ("mix_norm", f"{layer}.attention.output.LayerNorm"),
+            ("feed.up", f"{layer}.intermediate.dense"),
+            ("feed.down", f"{layer}.output.dense"),
+            ("feed_norm", f"{layer}.output.LayerNorm"),
+        ),
+        Drop(f"{name}.embeddings.position_ids"),
+        Drop(f"{name}.embeddings.token_type_ids"),
+    )
+
+
+def _segments(count: int) -> int:
+    if count == 0:
+        raise SpecError("it has no segments")
+    return count
+
+
+def _pooler(config: Config, names: Iterable[str]) -> Config:
+    """A body is saved with its pooler or without; a masked model of pre-training may have kept its other head."""
+    names, made = set(names), list(config.get("architectures") or ())
+    if made == ["BertForMaskedLM"] and "cls.seq_relationship.weight" in names:
+        return {**config, "architectures": ["BertForPreTraining"]}
+    body = len(made) == 1 and made[0] in ("BertModel", "RobertaModel")
+    pooled = any(name.endswith("pooler.dense.weight") for name in names)
+    return {**config, "architectures": [f"{made[0]} without a pooler"]} if body and not pooled else config
+
+
+_MEAN = Use("embed", fixed=dict(head="mean", follows=False), bare=True)
+_TAGS = Use("tag", (Name("head.classes", "classifier"),), dict(head="tags", follows=False), (CLASSES,))
+
+
+def _ends(decoder: str, bias: str | None, table: str) -> Rows:
+    """The names of a masked head's table and bias. A tied one saves neither table nor bias of its `decoder`; one that is not
+    reads both, and has another bias that nothing reads.
+    """
+    copies = (Name("head.weight", f"{decoder}.weight"), Again(f"{decoder}.weight", of=table))
+    if bias is None:
+        return (Name("head.bias", f"{decoder}.bias"), *copies)
+    own = Name("head.bias", f"{decoder}.bias", beside="head")
+    return (own, Name("head.bias", bias), *copies, Again(f"{decoder}.bias", of=bias), Drop(bias))
+
+
+_MLM = (
+    Name("head.dense", "cls.predictions.transform.dense"),
+    Name("head.norm", "cls.predictions.transform.LayerNorm"),
+    *_ends("cls.predictions.decoder", "cls.predictions.bias", "bert.embeddings.word_embeddings.weight"),
+)
+_NSP = (Name("beside.dense", "bert.pooler.dense"), Name("beside.classes", "cls.seq_relationship"))
+_KEYS = (
+    Key("width", "width", "hidden_size", 768),
+    Key("depth", "encoder.depth", "num_hidden_layers", 12),
+    Key("heads", "encoder.block.mix.heads", "num_attention_heads", 12),
+    Key("hidden", "encoder.block.feed.width", "intermediate_size", 3072),
+    Key("segments", "embed.segments", "type_vocab_size", 2, back=_segments),
+    Key("eps", "encoder.wiring.norm.eps", "layer_norm_eps", 1e-12),
+    Key("activation", "encoder.block.feed.activation", "hidden_act", "gelu", ACTIVATIONS),
+    Key("dropout", "encoder.wiring.dropout", "hidden_dropout_prob", 0.1),
+    Key("attention_dropout", "encoder.block.mix.dropout", "attention_probs_dropout_prob", 0.1),
+)
+_TIED = Key("tied", "head.tied", "tie_word_embeddings", True)
+_ONLY: dict[str, Any] = dict(position_embedding_type=("absolute",), is_decoder=(False,), add_cross_attention=(False,))
+
+_BERT_FORM = Form(
+    "bert",
+    spec,
+    keys=(*_KEYS, Key("vocab", "embed.vocab", "vocab_size", 30522), Key("length", "length", "max_position_embeddings", 512)),
+    names=_body("bert"),
+    uses={
+        "BertForPreTraining": Use("mlm", (*_MLM, *_NSP), dict(head="masked", follows=True), (_TIED,)),
+        "BertForMaskedLM": Use("mlm", _MLM, dict(head="masked", follows=False), (_TIED,)),
+        "BertModel": Use("embed", (Name("head.dense", "bert.pooler.dense"),), dict(head="vector", follows=False), bare=True),
+        "BertModel without a pooler": _MEAN,
+        "BertForSequenceClassification": Use(
+            "classify", (Name("head.dense", "bert.pooler.dense"), Name("head.classes", "classifier")),
+            dict(head="classes", follows=False), (CLASSES,),
+        ),
+        "BertForNextSentencePrediction": Use(
+            "classify", (Name("head.dense", "bert.pooler.dense"), Name("head.classes", "cls.seq_relationship")),
+            dict(head="classes", classes=2, follows=False), settings=dict(pair=True),
+        ),
+        "BertForTokenClassification": _TAGS,
+    },
+    prefix="bert.",
+    fixed=dict(size="bert-base", shift=0, squash="tanh"),
+    only=_ONLY,
+    seen=_pooler,
+)  # fmt: skip
+
+_ROBERTA_FORM = Form(
+    "roberta",
+    spec,
+    keys=(
+        *_KEYS,
+        Key("vocab", "embed.vocab", "vocab_size", 50265),
+        Key(  # their table has two rows more, before the first position
+            "length", "length", "max_position_embeddings", read=lambda c: c.get("max_position_embeddings", 512) - 2,
+            write=lambda v: {"max_position_embeddings": v + 2},
+        ),
+    ),
+    names=_body("roberta"),
+    uses={
+        "RobertaForMaskedLM": Use(
+            "mlm",
+            (
+                Name("head.dense", "lm_head.dense"),
+                Name("head.norm", "lm_head.layer_norm"),
+                *_ends("lm_head.decoder", "lm_head.bias", "roberta.embeddings.word_embeddings.weight"),
+            ),
+            dict(head="masked"), (_TIED,),
+        ),
+        "RobertaModel": Use("embed", (Name("head.dense", "roberta.pooler.dense"),), dict(head="vector"), bare=True),
+        "RobertaModel without a pooler": _MEAN,
+        "RobertaForSequenceClassification": Use(
+            "classify", (Name("head.dense", "classifier.dense"), Name("head.classes", "classifier.out_proj")),
+            dict(head="classes"), (CLASSES,),
+        ),
+        "RobertaForTokenClassification": _TAGS,
+    },
+    prefix="roberta.",
+    fixed=dict(size="roberta-base", shift=2, follows=False, squash="tanh"),
+    only=_ONLY | dict(pad_token_id=(1,)),
+    facts=dict(pad_token_id=1),
+    seen=_pooler,
+)  # fmt: skip
+
+_LAYER = "distilbert.transformer.layer.{}"
+_DISTIL_FORM = Form(
+    "distilbert",
+    spec,
+    keys=(
+        Key("width", "width", "dim", 768),
+        Key("depth", "encoder.depth", "n_layers", 6),
+        Key("heads", "encoder.block.mix.heads", "n_heads", 12),
+        Key("hidden", "encoder.block.feed.width", "hidden_dim", 3072),
+        Key("vocab", "embed.vocab", "vocab_size", 30522),
+        Key("length", "length", "max_position_embeddings", 512),
+        Key("activation", "encoder.block.feed.activation", "activation", "gelu", ACTIVATIONS),
+        Key("dropout", "encoder.wiring.dropout", "dropout", 0.1),
+        Key("attention_dropout", "encoder.block.mix.dropout", "attention_dropout", 0.1),
+    ),
+    names=(
+        Name("embed", "distilbert.embeddings.word_embeddings"),
+        Name("embed.position", "distilbert.embeddings.position_embeddings"),
+        Name("embed.norm", "distilbert.embeddings.LayerNorm"),
+        *_layers(
+            ("mix.q", f"{_LAYER}.attention.q_lin"),
+            ("mix.k", f"{_LAYER}.attention.k_lin"),
+            ("mix.v", f"{_LAYER}.attention.v_lin"),
+            ("mix.out", f"{_LAYER}.attention.out_lin"),
+            ("mix_norm", f"{_LAYER}.sa_layer_norm"),
+            ("feed.up", f"{_LAYER}.ffn.lin1"),
+            ("feed.down", f"{_LAYER}.ffn.lin2"),
+            ("feed_norm", f"{_LAYER}.output_layer_norm"),
+        ),
+        Drop("distilbert.embeddings.position_ids"),
+    ),
+    uses={
+        "DistilBertForMaskedLM": Use(
+            "mlm",
+            (
+                Name("head.dense", "vocab_transform"),
+                Name("head.norm", "vocab_layer_norm"),
+                *_ends("vocab_projector", None, "distilbert.embeddings.word_embeddings.weight"),
+            ),
+            dict(head="masked"), (_TIED,),
+        ),
+        "DistilBertModel": dataclasses.replace(_MEAN, fixed=dict(head="mean")),
+        "DistilBertForSequenceClassification": Use(
+            "classify", (Name("head.dense", "pre_classifier"), Name("head.classes", "classifier")),
+            dict(head="classes"), (CLASSES,),
+        ),
+        "DistilBertForTokenClassification": _TAGS,
+    },
+    prefix="distilbert.",
+    fixed=dict(size="distilbert-base", segments=0, follows=False, shift=0, eps=1e-12, squash="relu"),
+)  # fmt: skip
+
+FORMS = (_BERT_FORM, _ROBERTA_FORM, _DISTIL_FORM)

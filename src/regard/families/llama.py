@@ -1,12 +1,17 @@
 """Llama (Touvron et al. 2023) and its kin: a causal decoder with RMS norms, rotary positions, gates and grouped heads.
 
-SmolLM2 and TinyLlama have this very shape; Qwen3 also normalises queries and keys, and sets the width of a head apart.
+SmolLM2 and TinyLlama have this very shape; Qwen2 has biases on queries, keys and values; Qwen3 has none, but normalises queries
+and keys, and sets the width of a head apart.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, Literal
 
+from regard.errors import SpecError
+from regard.families.form import Config, Form, Key, Use
+from regard.families.rows import Again, Drop, Name
 from regard.families.size import sized
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
@@ -20,37 +25,23 @@ from regard.nn.position import Rotary
 from regard.nn.wiring import PreNorm
 
 _SMOLLM2: dict[str, Any] = dict(vocab=49152, length=8192, base=1e5, eps=1e-5, tied=True)
+_QWEN2: dict[str, Any] = dict(vocab=151936, length=32768, base=1e6, eps=1e-6, tied=True, bias="qkv")
 _QWEN3: dict[str, Any] = dict(vocab=151936, length=40960, base=1e6, eps=1e-6, tied=True, head_width=128, qk_norm=True)
 _LLAMA: dict[str, Any] = dict(vocab=32000, base=1e4, eps=1e-5, tied=False)
 
 SIZES: dict[str, dict[str, Any]] = {
     "smollm2-135m": dict(width=576, depth=30, heads=9, kv_heads=3, hidden=1536, **_SMOLLM2),
     "smollm2-360m": dict(width=960, depth=32, heads=15, kv_heads=5, hidden=2560, **_SMOLLM2),
+    "qwen2.5-0.5b": dict(width=896, depth=24, heads=14, kv_heads=2, hidden=4864, **_QWEN2),
     "qwen3-0.6b": dict(width=1024, depth=28, heads=16, kv_heads=8, hidden=3072, **_QWEN3),
     "tinyllama-1.1b": dict(width=2048, depth=22, heads=32, kv_heads=4, hidden=5632, length=2048, **_LLAMA),
+    "qwen2.5-1.5b": dict(width=1536, depth=28, heads=12, kv_heads=2, hidden=8960, **_QWEN2),
     "smollm2-1.7b": dict(width=2048, depth=24, heads=32, kv_heads=32, hidden=8192, **_SMOLLM2 | dict(base=1.3e5)),
     "qwen3-1.7b": dict(width=2048, depth=28, heads=16, kv_heads=8, hidden=6144, **_QWEN3),
     "llama-2-7b": dict(width=4096, depth=32, heads=32, kv_heads=32, hidden=11008, length=4096, **_LLAMA),
     "llama-2-13b": dict(width=5120, depth=40, heads=40, kv_heads=40, hidden=13824, length=4096, **_LLAMA),
 }
-
-NAMES = (
-    # ours, theirs; a row holds for the weight and the bias of a part, {} is the layer
-    ("embed", "model.embed_tokens"),
-    ("decoder.blocks.{}.mix_norm", "model.layers.{}.input_layernorm"),
-    ("decoder.blocks.{}.mix.q", "model.layers.{}.self_attn.q_proj"),
-    ("decoder.blocks.{}.mix.k", "model.layers.{}.self_attn.k_proj"),
-    ("decoder.blocks.{}.mix.v", "model.layers.{}.self_attn.v_proj"),
-    ("decoder.blocks.{}.mix.out", "model.layers.{}.self_attn.o_proj"),
-    ("decoder.blocks.{}.mix.q_norm", "model.layers.{}.self_attn.q_norm"),
-    ("decoder.blocks.{}.mix.k_norm", "model.layers.{}.self_attn.k_norm"),
-    ("decoder.blocks.{}.feed_norm", "model.layers.{}.post_attention_layernorm"),
-    ("decoder.blocks.{}.feed.gate", "model.layers.{}.mlp.gate_proj"),
-    ("decoder.blocks.{}.feed.up", "model.layers.{}.mlp.up_proj"),
-    ("decoder.blocks.{}.feed.down", "model.layers.{}.mlp.down_proj"),
-    ("decoder.norm", "model.norm"),
-    ("head", "lm_head"),
-)
+PAPER = {"smollm2-135m": 135e6, "smollm2-360m": 360e6, "tinyllama-1.1b": 1.1e9, "smollm2-1.7b": 1.7e9}
 
 
 def spec(
@@ -68,19 +59,20 @@ def spec(
     eps: float | None = None,
     tied: bool | None = None,
     qk_norm: bool | None = None,
+    bias: bool | Literal["qkv"] | None = None,
     dropout: float = 0.0,
 ) -> ModelSpec:
-    """A decoder-only model without a single bias. Heads given by hand share no keys unless `kv_heads` says so."""
+    """A decoder-only model. Heads given by hand share no keys unless `kv_heads` says so; `bias` is on attention's maps."""
     shape = sized(
         SIZES, size, width=width, depth=depth, heads=heads, kv_heads=kv_heads or heads, head_width=head_width, hidden=hidden,
-        vocab=vocab, length=length, base=base, eps=eps, tied=tied, qk_norm=qk_norm,
+        vocab=vocab, length=length, base=base, eps=eps, tied=tied, qk_norm=qk_norm, bias=bias,
     )  # fmt: skip
     norm = RMSNorm(shape["eps"])
     mix = Full(
         shape["heads"],
         kv_heads=shape["kv_heads"],
         head_width=shape.get("head_width"),
-        bias=False,
+        bias=shape.get("bias", False),
         dropout=dropout,
         qk_norm=norm if shape.get("qk_norm") else None,
     )
@@ -98,3 +90,110 @@ def spec(
         head=Vocab(tied=shape["tied"]),
         init="normal",
     )
+
+
+# ------------------------------------------------------------------------------------------------- as others have it
+
+
+def _base(config: Config) -> float:
+    """The base of the rotary angles; angles that are stretched to longer texts are others than ours."""
+    found = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = found.get("rope_type", found.get("type", "default"))
+    if kind != "default":
+        raise SpecError(f"rotary positions of the kind {kind!r} are not among ours")
+    return float(found.get("rope_theta") or config.get("rope_theta") or 1e4)
+
+
+def _keys(eps: float, length: int, vocab: int, *more: Key) -> tuple[Key, ...]:
+    return (
+        Key("width", "width", "hidden_size", 4096),
+        Key("depth", "decoder.depth", "num_hidden_layers", 32),
+        Key("heads", "decoder.block.mix.heads", "num_attention_heads", 32),
+        Key(
+            "kv_heads", "decoder.block.mix.kv_heads", "num_key_value_heads",
+            read=lambda c: c.get("num_key_value_heads") or c.get("num_attention_heads", 32),
+        ),
+        Key("hidden", "decoder.block.feed.width", "intermediate_size", 11008),
+        Key("vocab", "embed.vocab", "vocab_size", vocab),
+        Key("length", "length", "max_position_embeddings", length),
+        Key("eps", "decoder.wiring.norm.eps", "rms_norm_eps", eps),
+        Key("tied", "head.tied", "tie_word_embeddings", False),
+        Key(
+            "base", "decoder.position.base", "rope_theta", read=_base,
+            write=lambda v: {"rope_theta": v, "rope_parameters": {"rope_type": "default", "rope_theta": v}},
+        ),
+        *more,
+    )  # fmt: skip
+
+
+def _head_width(config: Config) -> int | None:
+    """Theirs, unless it is what width and heads make of it anyway."""
+    own = config.get("head_dim")
+    return None if own is None or own * config["num_attention_heads"] == config["hidden_size"] else int(own)
+
+
+_HEAD_WIDTH = Key(
+    "head_width", "decoder.block.mix.head_width", "head_dim", read=_head_width,
+    write=lambda v: {} if v is None else {"head_dim": v},
+)  # fmt: skip
+_BIAS = Key("bias", "decoder.block.mix.bias", "attention_bias", False, {True: True, False: False})
+_ONLY: dict[str, Any] = dict(
+    hidden_act=("silu",), mlp_bias=(False,), use_sliding_window=(False,), attention_dropout=(0,)
+)
+
+NAMES = (
+    Name("embed", "model.embed_tokens"),
+    Name("decoder.blocks.{}.mix_norm", "model.layers.{}.input_layernorm"),
+    Name("decoder.blocks.{}.mix.q", "model.layers.{}.self_attn.q_proj"),
+    Name("decoder.blocks.{}.mix.k", "model.layers.{}.self_attn.k_proj"),
+    Name("decoder.blocks.{}.mix.v", "model.layers.{}.self_attn.v_proj"),
+    Name("decoder.blocks.{}.mix.out", "model.layers.{}.self_attn.o_proj"),
+    Name("decoder.blocks.{}.mix.q_norm", "model.layers.{}.self_attn.q_norm"),
+    Name("decoder.blocks.{}.mix.k_norm", "model.layers.{}.self_attn.k_norm"),
+    Name("decoder.blocks.{}.feed_norm", "model.layers.{}.post_attention_layernorm"),
+    Name("decoder.blocks.{}.feed.gate", "model.layers.{}.mlp.gate_proj"),
+    Name("decoder.blocks.{}.feed.up", "model.layers.{}.mlp.up_proj"),
+    Name("decoder.blocks.{}.feed.down", "model.layers.{}.mlp.down_proj"),
+    Name("decoder.norm", "model.norm"),
+    Name("head", "lm_head"),
+    Again("lm_head.weight", of="model.embed_tokens.weight"),
+    Drop("model.layers.{}.self_attn.rotary_emb.inv_freq"),
+)
+
+FORMS = (
+    Form(
+        "llama",
+        spec,
+        keys=_keys(
+            1e-6, 2048, 32000, _HEAD_WIDTH, _BIAS
+        ),
+        names=NAMES,
+        uses={"LlamaForCausalLM": Use("lm")},
+        prefix="model.",
+        fixed=dict(qk_norm=False),
+        only=_ONLY,
+    ),
+    Form(
+        "qwen2",
+        spec,
+        keys=_keys(1e-6, 32768, 151936),
+        names=NAMES,
+        uses={"Qwen2ForCausalLM": Use("lm")},
+        prefix="model.",
+        fixed=dict(qk_norm=False, bias="qkv"),
+        only=_ONLY,
+    ),
+    Form(
+        "qwen3",
+        spec,
+        keys=_keys(
+            1e-6, 32768, 151936, dataclasses.replace(_HEAD_WIDTH, read=lambda c: c.get("head_dim", 128)),
+            _BIAS,
+        ),
+        names=NAMES,
+        uses={"Qwen3ForCausalLM": Use("lm")},
+        prefix="model.",
+        fixed=dict(qk_norm=True),
+        only=_ONLY,
+    ),
+)  # fmt: skip

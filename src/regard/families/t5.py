@@ -6,8 +6,11 @@ The first version has ReLU and one table for reading and writing, whose output i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from regard.families.form import Config, Form, Key, Use
+from regard.families.rows import Again, Drop, Name, Rows
 from regard.families.size import sized
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
@@ -37,40 +40,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 """`dropout` is pre-training's: 1.1 had none then, and 0.1 in fine-tuning."""
 
-NAMES = (
-    # ours, theirs; a row holds for the weight of a part, {} is the layer; 1.1 calls the gate wi_0 and the other wi_1
-    ("embed", "shared"),
-    ("encoder.position", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"),
-    ("encoder.blocks.{}.mix_norm", "encoder.block.{}.layer.0.layer_norm"),
-    ("encoder.blocks.{}.mix.q", "encoder.block.{}.layer.0.SelfAttention.q"),
-    ("encoder.blocks.{}.mix.k", "encoder.block.{}.layer.0.SelfAttention.k"),
-    ("encoder.blocks.{}.mix.v", "encoder.block.{}.layer.0.SelfAttention.v"),
-    ("encoder.blocks.{}.mix.out", "encoder.block.{}.layer.0.SelfAttention.o"),
-    ("encoder.blocks.{}.feed_norm", "encoder.block.{}.layer.1.layer_norm"),
-    ("encoder.blocks.{}.feed.up", "encoder.block.{}.layer.1.DenseReluDense.wi"),
-    ("encoder.blocks.{}.feed.gate", "encoder.block.{}.layer.1.DenseReluDense.wi_0"),
-    ("encoder.blocks.{}.feed.up", "encoder.block.{}.layer.1.DenseReluDense.wi_1"),
-    ("encoder.blocks.{}.feed.down", "encoder.block.{}.layer.1.DenseReluDense.wo"),
-    ("encoder.norm", "encoder.final_layer_norm"),
-    ("decoder.position", "decoder.block.0.layer.0.SelfAttention.relative_attention_bias"),
-    ("decoder.blocks.{}.mix_norm", "decoder.block.{}.layer.0.layer_norm"),
-    ("decoder.blocks.{}.mix.q", "decoder.block.{}.layer.0.SelfAttention.q"),
-    ("decoder.blocks.{}.mix.k", "decoder.block.{}.layer.0.SelfAttention.k"),
-    ("decoder.blocks.{}.mix.v", "decoder.block.{}.layer.0.SelfAttention.v"),
-    ("decoder.blocks.{}.mix.out", "decoder.block.{}.layer.0.SelfAttention.o"),
-    ("decoder.blocks.{}.cross_norm", "decoder.block.{}.layer.1.layer_norm"),
-    ("decoder.blocks.{}.cross.q", "decoder.block.{}.layer.1.EncDecAttention.q"),
-    ("decoder.blocks.{}.cross.k", "decoder.block.{}.layer.1.EncDecAttention.k"),
-    ("decoder.blocks.{}.cross.v", "decoder.block.{}.layer.1.EncDecAttention.v"),
-    ("decoder.blocks.{}.cross.out", "decoder.block.{}.layer.1.EncDecAttention.o"),
-    ("decoder.blocks.{}.feed_norm", "decoder.block.{}.layer.2.layer_norm"),
-    ("decoder.blocks.{}.feed.up", "decoder.block.{}.layer.2.DenseReluDense.wi"),
-    ("decoder.blocks.{}.feed.gate", "decoder.block.{}.layer.2.DenseReluDense.wi_0"),
-    ("decoder.blocks.{}.feed.up", "decoder.block.{}.layer.2.DenseReluDense.wi_1"),
-    ("decoder.blocks.{}.feed.down", "decoder.block.{}.layer.2.DenseReluDense.wo"),
-    ("decoder.norm", "decoder.final_layer_norm"),
-    ("head", "lm_head"),
-)
+PAPER = {"t5-small": 60e6, "t5-base": 220e6, "t5-large": 770e6, "t5-3b": 2.8e9, "t5-11b": 11e9}
 
 
 def spec(
@@ -90,8 +60,13 @@ def spec(
     length: int = 512,
     buckets: int = 32,
     reach: int = 128,
+    eps: float = 1e-6,
+    scaled: bool | None = None,
 ) -> ModelSpec:
-    """An encoder-decoder. `length` binds nothing: distances beyond `reach` share the last bucket."""
+    """An encoder-decoder. `length` binds nothing: distances beyond `reach` share the last bucket.
+
+    `scaled` multiplies what the head reads by d^−0.5, which a tied head does unless told otherwise.
+    """
     shape = sized(
         SIZES, size, width=width, depth=depth, heads=heads, head_width=head_width, hidden=hidden, activation=activation,
         gated=gated, tied=tied, dropout=dropout,
@@ -99,7 +74,7 @@ def spec(
     drop = shape["dropout"]
     look = Full(shape["heads"], head_width=shape["head_width"], scale=1.0, bias=False, dropout=drop)
     feed = FeedForward(shape["hidden"], shape["activation"], gated=shape["gated"], bias=False, dropout=drop)
-    wiring, position = PreNorm(RMSNorm(1e-6), drop), Bucketed(buckets, reach)
+    wiring, position = PreNorm(RMSNorm(eps), drop), Bucketed(buckets, reach)
     return ModelSpec(
         width=shape["width"],
         length=length,
@@ -112,6 +87,98 @@ def spec(
             wiring=wiring,
             position=position,
         ),
-        head=Vocab(tied=shape["tied"], scale=shape["width"] ** -0.5 if shape["tied"] else 1.0),
+        head=Vocab(
+            tied=shape["tied"], scale=shape["width"] ** -0.5 if (shape["tied"] if scaled is None else scaled) else 1.0
+        ),
         init="t5",
     )
+
+
+# ------------------------------------------------------------------------------------------------- as others have it
+
+
+def _sublayers(side: str, *roles: str) -> Rows:
+    """The names of a side's layers, whose sublayers are numbered; 1.1 calls the gate wi_0 and the other wi_1."""
+    out: Rows = ()
+    for i, role in enumerate(roles):
+        ours, theirs = f"{side}.blocks.{{}}.{role}", f"{side}.block.{{}}.layer.{i}"
+        look = {"mix": "SelfAttention", "cross": "EncDecAttention"}.get(role)
+        out += (Name(f"{ours}_norm", f"{theirs}.layer_norm"),)
+        if look is not None:
+            parts = (("q", "q"), ("k", "k"), ("v", "v"), ("out", "o"))
+            out += tuple(Name(f"{ours}.{a}", f"{theirs}.{look}.{b}") for a, b in parts)
+        else:
+            out += (
+                Name(f"{ours}.gate", f"{theirs}.DenseReluDense.wi_0"),
+                Name(f"{ours}.up", f"{theirs}.DenseReluDense.wi_1", beside=f"{ours}.gate"),
+                Name(f"{ours}.up", f"{theirs}.DenseReluDense.wi"),
+                Name(f"{ours}.down", f"{theirs}.DenseReluDense.wo"),
+            )
+    return out
+
+
+def _ties(config: Config, names: Iterable[str]) -> Config:
+    """Whether the head is the embedding, and its input scaled.
+
+    At first the one meant the other; newer files say that they are tied in any case, and are not if there are two tables.
+    """
+    tied = config.get("tie_word_embeddings") is not False
+    scaled = bool(config.get("scale_decoder_outputs", tied))
+    return {
+        **config,
+        "tie_word_embeddings": tied and (scaled or "lm_head.weight" not in names),
+        "scale_decoder_outputs": scaled,
+    }
+
+
+_PROJECTIONS = {
+    "relu": ("relu", False), "gated-gelu": ("gelu_tanh", True), "gated-silu": ("silu", True), "gelu": ("gelu", False),
+    "gated-relu": ("relu", True),
+}  # fmt: skip
+
+
+FORMS = (
+    Form(
+        "t5",
+        spec,
+        keys=(
+            Key("width", "width", "d_model", 512),
+            Key("depth", "encoder.depth", "num_layers", 6),
+            Key("decoder_depth", "decoder.depth", "num_decoder_layers"),
+            Key("heads", "encoder.block.mix.heads", "num_heads", 8),
+            Key("head_width", "encoder.block.mix.head_width", "d_kv", 64),
+            Key("hidden", "encoder.block.feed.width", "d_ff", 2048),
+            Key(
+                ("activation", "gated"), ("encoder.block.feed.activation", "encoder.block.feed.gated"), "feed_forward_proj",
+                "relu", _PROJECTIONS,
+            ),
+            Key("vocab", "embed.vocab", "vocab_size", 32128),
+            Key("length", "length", "n_positions", 512),
+            Key("buckets", "encoder.position.buckets", "relative_attention_num_buckets", 32),
+            Key("reach", "encoder.position.reach", "relative_attention_max_distance", 128),
+            Key("dropout", "encoder.wiring.dropout", "dropout_rate", 0.1),
+            Key("eps", "encoder.wiring.norm.eps", "layer_norm_epsilon", 1e-6),
+            Key("tied", "head.tied", "tie_word_embeddings", True),
+            Key("scaled", "head.scale", "scale_decoder_outputs", back=lambda scale: scale != 1.0),
+        ),
+        names=(
+            Name("embed", "shared"),
+            Again("encoder.embed_tokens.weight", of="shared.weight"),
+            Again("decoder.embed_tokens.weight", of="shared.weight"),
+            *(
+                Name(f"{side}.position", f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias")
+                for side in ("encoder", "decoder")
+            ),
+            *_sublayers("encoder", "mix", "feed"),
+            Name("encoder.norm", "encoder.final_layer_norm"),
+            *_sublayers("decoder", "mix", "cross", "feed"),
+            Name("decoder.norm", "decoder.final_layer_norm"),
+            Name("head", "lm_head"),
+            Again("lm_head.weight", of="shared.weight"),
+            Drop("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias"),
+        ),
+        uses={"T5ForConditionalGeneration": Use("translate")},
+        facts=dict(is_encoder_decoder=True),
+        seen=_ties,
+    ),
+)  # fmt: skip

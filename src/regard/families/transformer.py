@@ -28,6 +28,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "big": dict(width=1024, depth=6, heads=16, hidden=4096, dropout=0.3),
 }
 """Base and big are the paper's; tiny is the shape of Wu et al. (2021) for Multi30k."""
+PAPER = {"base": 65e6, "big": 213e6}
+"""With its vocabulary of English and German; of English and French it has fewer."""
 
 
 def spec(

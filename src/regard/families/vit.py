@@ -6,14 +6,17 @@ places are interpolated.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal
 
+from regard.families.form import ACTIVATIONS, CLASSES, Config, Form, Key, Use
+from regard.families.rows import Name
 from regard.families.size import sized
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
 from regard.nn.body import Stack
 from regard.nn.feedforward import FeedForward
-from regard.nn.head import Classes
+from regard.nn.head import Classes, Vector
 from regard.nn.mixers import Full
 from regard.nn.norm import LayerNorm
 from regard.nn.patches import Patches
@@ -29,22 +32,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "vit-h14": dict(width=1280, depth=32, heads=16, hidden=5120, patch=14),
 }
 
-NAMES = (
-    # ours, theirs as they are in files; a row holds for the weight and the bias of a part, {} is the layer
-    ("embed.first", "vit.embeddings.cls_token"),
-    ("embed.position", "vit.embeddings.position_embeddings"),
-    ("embed.patch", "vit.embeddings.patch_embeddings.projection"),
-    ("encoder.blocks.{}.mix_norm", "vit.encoder.layer.{}.layernorm_before"),
-    ("encoder.blocks.{}.mix.q", "vit.encoder.layer.{}.attention.attention.query"),
-    ("encoder.blocks.{}.mix.k", "vit.encoder.layer.{}.attention.attention.key"),
-    ("encoder.blocks.{}.mix.v", "vit.encoder.layer.{}.attention.attention.value"),
-    ("encoder.blocks.{}.mix.out", "vit.encoder.layer.{}.attention.output.dense"),
-    ("encoder.blocks.{}.feed_norm", "vit.encoder.layer.{}.layernorm_after"),
-    ("encoder.blocks.{}.feed.up", "vit.encoder.layer.{}.intermediate.dense"),
-    ("encoder.blocks.{}.feed.down", "vit.encoder.layer.{}.output.dense"),
-    ("encoder.norm", "vit.layernorm"),
-    ("head.classes", "classifier"),
-)
+PAPER = {"vit-ti16": 5e6, "vit-s16": 22e6, "vit-b16": 86e6, "vit-l16": 307e6, "vit-h14": 632e6}
 
 
 def spec(
@@ -57,14 +45,17 @@ def spec(
     patch: int | None = None,
     image: int = 224,
     channels: int = 3,
-    classes: int = 1000,
+    classes: int | None = 1000,
     pool: Literal["first", "mean"] = "first",
     pretraining: bool = False,
     dropout: float = 0.1,
+    attention_dropout: float = 0.0,
+    activation: str = "gelu",
+    eps: float = 1e-6,
 ) -> ModelSpec:
     """A classifier of images. `pool` reads a class token of its own (`first`) or, without one, the `mean` of all patches.
 
-    `pretraining` puts the paper's hidden layer with tanh before the classes.
+    `pretraining` puts the paper's hidden layer with tanh before the classes; without `classes` what was pooled is all it gives.
     """
     shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, patch=patch)
     embed = Patches(image, shape["patch"], channels, first=pool == "first", dropout=dropout)
@@ -73,10 +64,87 @@ def spec(
         length=embed.tokens(),
         embed=embed,
         encoder=Stack(
-            Block(mix=Full(shape["heads"]), feed=FeedForward(shape["hidden"], "gelu", dropout=dropout)),
+            Block(
+                mix=Full(shape["heads"], dropout=attention_dropout),
+                feed=FeedForward(shape["hidden"], activation, dropout=dropout),
+            ),
             depth=shape["depth"],
-            wiring=PreNorm(LayerNorm(1e-6), dropout),
+            wiring=PreNorm(LayerNorm(eps), dropout),
         ),
-        head=Classes(classes, pool, hidden=pretraining),
+        head=Vector(pool, pretraining) if classes is None else Classes(classes, pool, hidden=pretraining),
         init="normal",
     )
+
+
+# ------------------------------------------------------------------------------------------------- as others have it
+
+
+def _square(name: str, usual: int) -> Any:
+    """A side given alone or as two that are alike."""
+
+    def read(config: Config) -> int:
+        side = config.get(name, usual)
+        sides = set(side) if isinstance(side, list | tuple) else {side}
+        if len(sides) > 1:
+            raise ValueError("ours are square")
+        return int(sides.pop())
+
+    return read
+
+
+def _pooler(config: Config, names: Iterable[str]) -> Config:
+    """A body is saved with its pooler or without."""
+    bare = config.get("architectures") == ["ViTModel"] and not any(
+        name.endswith("pooler.dense.weight") for name in names
+    )
+    return {**config, "architectures": ["ViTModel without a pooler"]} if bare else config
+
+
+_LAYER = "vit.encoder.layer.{}"
+FORMS = (
+    Form(
+        "vit",
+        spec,
+        keys=(
+            Key("width", "width", "hidden_size", 768),
+            Key("depth", "encoder.depth", "num_hidden_layers", 12),
+            Key("heads", "encoder.block.mix.heads", "num_attention_heads", 12),
+            Key("hidden", "encoder.block.feed.width", "intermediate_size", 3072),
+            Key("image", "embed.side", "image_size", read=_square("image_size", 224)),
+            Key("patch", "embed.patch", "patch_size", read=_square("patch_size", 16)),
+            Key("channels", "embed.channels", "num_channels", 3),
+            Key("activation", "encoder.block.feed.activation", "hidden_act", "gelu", ACTIVATIONS),
+            Key("eps", "encoder.wiring.norm.eps", "layer_norm_eps", 1e-12),
+            Key("dropout", "encoder.wiring.dropout", "hidden_dropout_prob", 0.0),
+            Key("attention_dropout", "encoder.block.mix.dropout", "attention_probs_dropout_prob", 0.0),
+        ),
+        names=(
+            Name("embed.first", "vit.embeddings.cls_token", lead=2),
+            Name("embed.position", "vit.embeddings.position_embeddings", lead=1),
+            Name("embed.patch", "vit.embeddings.patch_embeddings.projection"),
+            Name("encoder.blocks.{}.mix_norm", f"{_LAYER}.layernorm_before"),
+            Name("encoder.blocks.{}.mix.q", f"{_LAYER}.attention.attention.query"),
+            Name("encoder.blocks.{}.mix.k", f"{_LAYER}.attention.attention.key"),
+            Name("encoder.blocks.{}.mix.v", f"{_LAYER}.attention.attention.value"),
+            Name("encoder.blocks.{}.mix.out", f"{_LAYER}.attention.output.dense"),
+            Name("encoder.blocks.{}.feed_norm", f"{_LAYER}.layernorm_after"),
+            Name("encoder.blocks.{}.feed.up", f"{_LAYER}.intermediate.dense"),
+            Name("encoder.blocks.{}.feed.down", f"{_LAYER}.output.dense"),
+            Name("encoder.norm", "vit.layernorm"),
+        ),
+        uses={
+            "ViTForImageClassification": Use(
+                "image", (Name("head.classes", "classifier"),), dict(pretraining=False),
+                (CLASSES,),
+            ),
+            "ViTModel": Use(
+                "image", (Name("head.dense", "vit.pooler.dense"),), dict(classes=None, pretraining=True), bare=True
+            ),
+            "ViTModel without a pooler": Use("image", fixed=dict(classes=None, pretraining=False), bare=True),
+        },
+        prefix="vit.",
+        fixed=dict(pool="first"),
+        only=dict(qkv_bias=(True,), pooler_act=("tanh",)),
+        seen=_pooler,
+    ),
+)  # fmt: skip

@@ -34,6 +34,7 @@ SIZES: dict[str, dict[str, Any]] = {
     ),
 }
 """The character models of the paper, as its code trains them; `length` is the segment."""
+PAPER = {"xl-enwik8-base": 41e6, "xl-enwik8-large": 277e6}
 
 
 def spec(
@@ -50,16 +51,17 @@ def spec(
     vocab: int = 204,
     clamp: int | None = None,
     squeeze: SqueezeSpec | None = None,
+    bias: bool = False,
     norm: str = "post",
 ) -> ModelSpec:
-    """A decoder-only model; `past` tokens before the segment are remembered by every layer."""
+    """A decoder-only model; `past` tokens before the segment are remembered by every layer. `bias` is that of attention's maps."""
     shape = sized(
         SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, past=past, length=length, dropout=dropout,
         attention_dropout=attention_dropout,
     )  # fmt: skip
     if norm not in WIRINGS:
         raise UnknownName("norm placement", norm, WIRINGS)
-    mix = Recall(shape["heads"], shape["past"], squeeze, bias=False, dropout=shape["attention_dropout"])
+    mix = Recall(shape["heads"], shape["past"], squeeze, bias=bias, dropout=shape["attention_dropout"])
     return ModelSpec(
         width=shape["width"],
         length=shape["length"],

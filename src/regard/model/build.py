@@ -34,6 +34,8 @@ def refusals(spec: ModelSpec) -> list[str]:
             out.append("a decoder writes from left to right; set decoder.causal")
         if spec.encoder is not None and not spec.decoder.reads_memory:
             out.append("the decoder never looks at the encoder; give a block a `cross` mixer or drop the encoder")
+    out += spec.embed.refusals("embed", None)
+    out += [] if spec.source is None else spec.source.refusals("source", spec.embed.vocab)
     for head in (spec.head, spec.beside):
         out += [] if head is None else head.refusals(spec.out_width, spec.width if spec.embed.vocab else 0)
     return list(dict.fromkeys(out))

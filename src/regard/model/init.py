@@ -3,7 +3,7 @@
 xavier   linear maps Xavier-uniform, embeddings and lone vectors N(0, 1/d), biases 0   (Vaswani et al., reference code)
 normal   N(0, 0.02) everywhere, biases 0                                       (BERT, GPT-1)
 gpt2     as normal; maps that feed the stream N(0, 0.02/√(2·layers))           (Radford et al. 2019)
-t5       embeddings N(0, 1), maps N(0, 1/inputs), queries N(0, 1/(d·e)), so that scores need no scale   (Raffel et al. 2019)
+t5       tables of tokens N(0, 1), maps N(0, 1/inputs), queries N(0, 1/(d·e)), so that scores need no scale  (Raffel et al.)
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def _gpt2(parameter: Tensor, at: Place) -> None:
 
 
 def _t5(parameter: Tensor, at: Place) -> None:
-    """An untied output projection counts as a map, as in the paper's code; `transformers` starts it like an embedding."""
-    if at.name in ("embed.weight", "source.weight"):
+    """An untied output projection starts like the embedding that it could be, as in `transformers`."""
+    if at.name in ("embed.weight", "source.weight", "head.weight"):
         std = 1.0
     elif parameter.dim() < 2 or ".position." in at.name:
         std = at.width**-0.5

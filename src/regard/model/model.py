@@ -45,7 +45,7 @@ class Net(nn.Module):
             raise SpecError("this model has no encoder")
         embed = self.embed if self.source is None else self.source
         self._fits("encoder", at)
-        first = embed(ids, at)
+        first = embed(ids, at, self.embed.weight)
         x, _ = self.encoder(first, Context(at, tape=tape or Tape()))
         return self.encoder.memory(x, first, at)
 

@@ -18,12 +18,15 @@ from regard.registry import kind_of
 from regard.spec import Spec
 
 
-def tree(net: Net, n: int = 32) -> str:
-    """The model as text; alike blocks are drawn once. Costs are for `n` tokens on either side, or for an image's own."""
+def tree(net: Net, n: int = 32, beside: str = "") -> str:
+    """The model as text; alike blocks are drawn once. Costs are for `n` tokens on either side, or for an image's own.
+
+    What stands `beside` the count is for the reader to compare it with.
+    """
     n = _tokens(net, n)
     spec, whole = net.spec, cost(net, n)
     lines = [
-        f"{_count(whole.parameters)} parameters   width {spec.width}   length {spec.length}   init {spec.init}",
+        f"{_count(whole.parameters)} parameters ({whole.parameters:,}{beside})   width {spec.width}   length {spec.length}   init {spec.init}",
         f"{_count(whole.flops)}FLOP forward a token at length {n}, three times that in training; "
         f"{_count(4 * whole.state)}B of float32 state a token",
         "",

@@ -15,15 +15,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
+
+from regard.errors import ShapeError
 
 PAD = -1
 """The position of a token that is not there."""
 OPTIONAL = ("doc", "tag", "segment")
 """The tensors that not every batch has."""
+
+
+Tags = Literal["first", "segment"]
+"""Which tokens are tagged: the first of each text (classification), or all of its first segment (a question)."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,6 +44,7 @@ class Coords:
     padded: bool = False
     segment: Tensor | None = None
     """Which part of its text a token belongs to (0 or 1 in BERT's pairs of sentences); an embedding may read it."""
+    _picked: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def span(cls, n: int, first: int = 0, device: torch.device | str | None = None) -> Self:
@@ -104,10 +111,16 @@ class Coords:
         )
 
     def select(self, rows: Tensor) -> Coords:
-        """The coordinates of chosen rows; nothing to do where one row stands for all."""
+        """The coordinates of chosen rows; nothing to do where one row stands for all.
+
+        The same rows asked for again give the same object: layers that shared coordinates before still share them.
+        """
         if all(t is None or t.shape[0] == 1 for t in (self.pos, self.doc, self.tag, self.segment)):
             return self
-        return self.map(lambda t: t if t.shape[0] == 1 else t.index_select(0, rows))
+        if self._picked.get("rows") is not rows:
+            picked = self.map(lambda t: t if t.shape[0] == 1 else t.index_select(0, rows))
+            self._picked.update(rows=rows, picked=picked)
+        return self._picked["picked"]  # type: ignore[no-any-return]
 
     def cut(self, n: int) -> Coords:
         """The first `n` tokens."""
@@ -134,6 +147,17 @@ class Coords:
         """The last `n` tokens."""
         first = None if self.first is None or self.padded else self.first + max(self.n - n, 0)
         return dataclasses.replace(self.map(lambda t: t[:, max(self.n - n, 0) :]), first=first)
+
+    def tagging(self, which: Tags) -> Coords:
+        """With these tokens tagged, unless somebody tagged some already."""
+        if self.tag is not None or (which == "first" and self.first):
+            return self
+        if which == "segment" and self.segment is None:
+            raise ShapeError(
+                "tokens of the first segment should be tagged, and segments are not told; set Coords.segment"
+            )
+        tagged = self.pos == 0 if self.segment is None or which == "first" else self.segment == 0
+        return dataclasses.replace(self, tag=(tagged & self.kept).long())
 
     def flip(self) -> Coords:
         """The tokens from last to first, for what reads backwards."""

@@ -30,18 +30,25 @@ class EmbedSpec(Spec):
     def build(self, site: Site) -> Embedding:
         raise NotImplementedError
 
+    def refusals(self, path: str, table: int | None) -> list[str]:
+        """What it cannot do at its place, beside an embedding of `table` tokens (None: it is that one)."""
+        return []
+
 
 class Embedding(nn.Module):
-    """`(ids, at) -> (b, n, d)`; `weight` is the table the head may share, if there is one."""
+    """`(ids, at, table) -> (b, n, d)`; `weight` is the table that others may share, if there is one.
+
+    `table` is the other side's, for an embedding that shares it.
+    """
 
     weight: nn.Parameter | None
 
-    def forward(self, ids: Tensor, at: Coords) -> Tensor:
+    def forward(self, ids: Tensor, at: Coords, table: Tensor | None = None) -> Tensor:
         raise NotImplementedError
 
     def sample(self, n: int) -> tuple[Tensor, Coords]:
         """A batch it can read, two rows of about `n` tokens, for those who only want to see a model run."""
-        device = next(self.parameters()).device
+        device = next((p.device for p in self.parameters()), None)
         return torch.zeros(2, n, dtype=torch.long, device=device), Coords.lengths([n, n - 1], device)
 
 
@@ -50,6 +57,7 @@ class Tokens(EmbedSpec):
     """A vector a token; `scaled` multiplies it by √d, as the paper does, before the position joins.
 
     With `segments` there is one more vector for each part of a text, which `Coords.segment` tells (BERT's pairs).
+    A `source` that is `tied` reads the table of the other side, and has the rest to itself (BART's positions).
     """
 
     vocab: Count
@@ -58,18 +66,28 @@ class Tokens(EmbedSpec):
     norm: NormSpec | None = None
     dropout: Share = 0.0
     segments: Annotated[int, Field(ge=0)] = 0
+    tied: bool = False
 
     def build(self, site: Site) -> Embedding:
         return TokenEmbedding(self, site)
 
+    def refusals(self, path: str, table: int | None) -> list[str]:
+        if not self.tied:
+            return []
+        if not table:
+            return [f"{path}.tied shares the table of an embedding of tokens, and there is no other; set it for `source`"]
+        if table != self.vocab:
+            return [f"{path} shares a table of {table} tokens and asks for {self.vocab}; set {path}.vocab or leave out tied"]
+        return []
+
 
 class TokenEmbedding(Embedding):
-    weight: nn.Parameter
+    weight: nn.Parameter | None
 
     def __init__(self, spec: Tokens, site: Site) -> None:
         super().__init__()
         self.path = site.path
-        self.weight = nn.Parameter(torch.empty(spec.vocab, site.width))
+        self.weight = None if spec.tied else nn.Parameter(torch.empty(spec.vocab, site.width))
         self.segment = nn.Parameter(torch.empty(spec.segments, site.width)) if spec.segments else None
         self.scale = site.width**0.5 if spec.scaled else 1.0
         self.position: Position | None = None
@@ -83,8 +101,10 @@ class TokenEmbedding(Embedding):
         self.norm = spec.norm.build(site.width) if spec.norm else None
         self.dropout = Dropout(spec.dropout)
 
-    def forward(self, ids: Tensor, at: Coords) -> Tensor:
-        x = F.embedding(ids, self.weight)
+    def forward(self, ids: Tensor, at: Coords, table: Tensor | None = None) -> Tensor:
+        weight = table if self.weight is None else self.weight
+        assert weight is not None  # a tied embedding without a table is refused when the model is built
+        x = F.embedding(ids, weight)
         x = x * self.scale if self.scale != 1.0 else x
         x = self._segmented(x, at)
         x = x if self.position is None else self.position.embed(x, at)

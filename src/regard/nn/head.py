@@ -3,6 +3,7 @@
 Vocab     a score for every token of the vocabulary            language models, translation
 Masked    the same, after one more layer of its own            BERT
 Classes   a score for every class, of each token or of a row   classifiers, BERT's next sentence, ViT
+Vector    a vector a row, and no scores                        sentence embeddings, BERT's pooler
 """
 
 from __future__ import annotations
@@ -145,23 +146,53 @@ class MaskedHead(VocabHead):
 class Classes(HeadSpec):
     """A score for every class: of a row, from its `first` token or the `mean` of all; without `pool`, of each token.
 
-    `hidden` puts a layer with tanh before it: BERT's pooler, and ViT's head in pre-training.
+    `hidden` puts a layer before it: BERT's pooler, and ViT's head in pre-training. Theirs has tanh, DistilBERT's ReLU.
     """
 
     count: Count
     pool: Literal["first", "mean"] | None = "first"
     hidden: bool = False
     dropout: Share = 0.0
+    activation: str = "tanh"
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise UnknownName("activation", self.activation, ACTIVATIONS)
 
     def build(self, site: Site, vocab: int) -> ClassHead:
         return ClassHead(self, site)
 
 
-class ClassHead(Head):
-    def __init__(self, spec: Classes, site: Site) -> None:
+class PoolHead(Head):
+    """A head that reads whole rows: the stream pooled, and through a hidden layer."""
+
+    def __init__(self, site: Site, pool: Literal["first", "mean"] | None, hidden: bool, activation: str = "tanh") -> None:
         super().__init__()
-        self.path, self.pool = site.path, spec.pool
-        self.dense = nn.Linear(site.width, site.width) if spec.hidden else None
+        self.path, self.pool = site.path, pool
+        self.dense = nn.Linear(site.width, site.width) if hidden else None
+        self.activation = ACTIVATIONS[activation]
+
+    def read(self, x: Tensor, at: Coords | None) -> Tensor:
+        """The stream pooled, if it is to be, and through the hidden layer: what BERT calls the pooled output."""
+        if self.pool is not None:
+            if at is None:
+                raise ShapeError(
+                    f"{self.path} pools its rows: it must be told where tokens stand; use logits(stream, at)"
+                )
+            x = pooled(x, at, self.pool)
+        return x if self.dense is None else self.activation(self.dense(x))
+
+    def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """Rows that are pooled have one answer each, so there is none a token."""
+        raise ShapeError(f"{self.path} pools its rows and has no loss a token; take the loss of logits(stream, at)")
+
+    def flops(self, n: int) -> float:
+        return super().flops(n) / (1 if self.pool is None else n)
+
+
+class ClassHead(PoolHead):
+    def __init__(self, spec: Classes, site: Site) -> None:
+        super().__init__(site, spec.pool, spec.hidden, spec.activation)
         self.dropout = Dropout(spec.dropout)
         self.classes = nn.Linear(site.width, spec.count)
 
@@ -172,22 +203,25 @@ class ClassHead(Head):
     def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         """Of each token against targets (b, n); rows that are pooled have a class each, so take their logits instead."""
         if self.pool is not None:
-            raise ShapeError(f"{self.path} pools its rows and has no loss a token; take the loss of logits(stream, at)")
+            return super().loss(x, table, target, smoothing)
         x = self.dropout(self.read(x, None)).flatten(0, -2)
         return smoothed_loss(x, self.classes.weight, self.classes.bias, target.flatten(), smoothing)
 
-    def read(self, x: Tensor, at: Coords | None) -> Tensor:
-        """The stream pooled, if it is to be, and through the hidden layer: what BERT calls the pooled output."""
-        if self.pool is not None:
-            if at is None:
-                raise ShapeError(
-                    f"{self.path} pools its rows: it must be told where tokens stand; use logits(stream, at)"
-                )
-            x = pooled(x, at, self.pool)
-        return x if self.dense is None else self.dense(x).tanh()
 
-    def flops(self, n: int) -> float:
-        return super().flops(n) / (1 if self.pool is None else n)
+@spec
+class Vector(HeadSpec):
+    """One vector a row, from its `first` token or the `mean` of all; `hidden` puts a layer with tanh behind (BERT's pooler)."""
+
+    pool: Literal["first", "mean"] = "first"
+    hidden: bool = False
+
+    def build(self, site: Site, vocab: int) -> PoolHead:
+        return VectorHead(site, self.pool, self.hidden)
+
+
+class VectorHead(PoolHead):
+    def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
+        return self.read(x, at)
 
 
 def pooled(x: Tensor, at: Coords, how: Literal["first", "mean"]) -> Tensor:
@@ -199,4 +233,4 @@ def pooled(x: Tensor, at: Coords, how: Literal["first", "mean"]) -> Tensor:
     return (x * there).sum(1) / there.sum(1).clamp(min=1)
 
 
-HEADS.add(Vocab, Masked, Classes)
+HEADS.add(Vocab, Masked, Classes, Vector)

@@ -51,8 +51,8 @@ class _Fused(torch.autograd.Function):
         v, kind = weight.shape[0], torch.promote_types(x.dtype, torch.float32)
         wants = any(ctx.needs_input_grad[:3])
         grad_x = torch.zeros_like(x) if wants else None
-        grad_w = torch.zeros_like(weight, dtype=kind) if wants else None
-        grad_b = torch.zeros_like(bias) if wants and bias is not None else None
+        grad_w = torch.zeros_like(weight, dtype=kind) if ctx.needs_input_grad[1] else None  # a frozen table has none
+        grad_b = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
         total, plain = x.new_zeros((), dtype=torch.float64), x.new_zeros((), dtype=torch.float64)
         middle = weight.mean(0, dtype=kind)  # the mean of all logits is one product with it
         lift = 0.0 if bias is None else bias.mean()
@@ -71,7 +71,7 @@ class _Fused(torch.autograd.Function):
             nll, even = lse - true, lse - part.to(kind) @ middle - lift
             plain += torch.where(counts, nll, 0).sum()
             total += torch.where(counts, (1 - smoothing) * nll + smoothing * even, 0).sum()
-            if grad_x is None or grad_w is None:
+            if grad_x is None:
                 continue
             # softmax − (1 − ε)·onehot here; −ε/v, the same for every token, joins below without a pass over the logits
             weigh = counts.to(kind)
@@ -83,8 +83,9 @@ class _Fused(torch.autograd.Function):
             grad = grad.to(x.dtype)
             spread = (share * v * weigh).unsqueeze(1) * middle
             grad_x[i : i + rows] = grad @ weight - spread.to(x.dtype)
-            grad_w.addmm_(grad.t(), part) if grad_w.dtype == grad.dtype else grad_w.add_(grad.t() @ part)
-            grad_w -= share * (weigh @ part.to(kind))
+            if grad_w is not None:
+                grad_w.addmm_(grad.t(), part) if grad_w.dtype == grad.dtype else grad_w.add_(grad.t() @ part)
+                grad_w -= share * (weigh @ part.to(kind))
         ctx.save_for_backward(grad_x, grad_w, grad_b)
         total, plain = total.to(kind), plain.to(kind)
         ctx.mark_non_differentiable(plain)

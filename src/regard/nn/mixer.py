@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.errors import SpecError, StateError
 from regard.nn.context import Context
+from regard.nn.mask import Tagged
 from regard.nn.state import State
 from regard.registry import Table, kind_of
 from regard.spec import Spec
@@ -90,6 +91,11 @@ class MixerSpec(Spec):
     def head_shape(self, width: int) -> tuple[int, int] | None:
         """How many heads and how wide, which a position of the stack must know; None where there are none."""
         return None
+
+    @property
+    def heeds_tags(self) -> bool:
+        """Whether tagged tokens are anything special to it: here, whether a mask in it says so."""
+        return any(isinstance(part, Tagged) for _, part in self.walk())
 
     def shares(self, site: Site) -> Mapping[str, Callable[[], nn.Module]]:
         """Parts the stack makes once, for all layers that name them; `ctx.shared[name]` reaches them.

@@ -59,7 +59,7 @@ class PatchEmbedding(Embedding):
         self.position = nn.Parameter(torch.empty(spec.tokens(), site.width))
         self.dropout = Dropout(spec.dropout)
 
-    def forward(self, ids: Tensor, at: Coords) -> Tensor:
+    def forward(self, ids: Tensor, at: Coords, table: Tensor | None = None) -> Tensor:
         _, _, height, width = sizes(ids, "b c h w", c=self.spec.channels)
         if height % self.spec.patch or width % self.spec.patch:
             raise ShapeError(

@@ -119,10 +119,11 @@ class SinusoidalPosition(Position):
         if at.first is None:
             return x + sinusoid(at.pos.clamp(min=0), self.width, self.layout, x.dtype)
         end = at.first + at.n
-        if end > self.waves.shape[0] or self.waves.dtype != x.dtype or self.waves.device != x.device:
+        waves = self.waves  # looked at once: another thread may change it
+        if end > waves.shape[0] or waves.dtype != x.dtype or waves.device != x.device:
             steps = torch.arange(max(2 * end, 64), device=x.device)
-            self.waves = sinusoid(steps, self.width, self.layout, x.dtype)
-        return x + self.waves[at.first : end]
+            self.waves = waves = sinusoid(steps, self.width, self.layout, x.dtype)
+        return x + waves[at.first : end]
 
 
 @spec

@@ -11,6 +11,7 @@ sentences, moving tensors have six rows, fixed ones two, and reordering a beam n
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
@@ -100,15 +101,24 @@ class State:
 
 @dataclasses.dataclass
 class KeyValues(State):
-    """Keys and values of all tokens so far, in buffers with room to grow; `at` says where they stand."""
+    """Keys and values (rows, h, n, e) of all tokens so far, in buffers with room to grow; `at` says where they stand.
+
+    In memory time comes first: a newcomer is one block, and so is what is read when hypotheses change places. For that there
+    is a second buffer, and the two take turns; rows that leave make room in both, and neither is ever allocated again.
+    """
 
     k: Tensor = moving()
     v: Tensor = moving()
     at: Coords = moving()
 
+    def __post_init__(self) -> None:
+        self._buffers: dict[str, tuple[Tensor, Tensor]] = {}  # of k and v: the one they lie in, and the other
+
     @classmethod
     def empty(cls, like: Tensor, rows: int, heads: int, width: int, capacity: int) -> Self:
-        k, v = (like.new_empty(rows, heads, capacity, width) for _ in range(2))
+        k, v = (
+            _room(like.new_empty(rows * heads * capacity * width), (rows, heads, capacity, width)) for _ in range(2)
+        )
         return cls(k, v, NOWHERE)
 
     def add(self, k: Tensor, v: Tensor, at: Coords) -> tuple[Tensor, Tensor]:
@@ -117,25 +127,52 @@ class KeyValues(State):
         if any(t.requires_grad for t in (k, v, self.k, self.v)):  # a graph needs the old ones as they are
             self.k, self.v = (torch.cat([old[:, :, :used], new], 2) for old, new in ((self.k, k), (self.v, v)))
         else:
-            if total > self.k.shape[2]:
-                self.k, self.v = (_room(t, used, 2 * total) for t in (self.k, self.v))
+            self._grow(total)
             self.k[:, :, used:total] = k
             self.v[:, :, used:total] = v
         self.at = at
         return self.k[:, :, :total], self.v[:, :, :total]
 
+    def push(self, k: Tensor, v: Tensor, at: Coords) -> tuple[Tensor, Tensor]:
+        """`add` for one token a row, k and v (rows, h, e), where no graph is made: the same in half the calls."""
+        total = at.n
+        self._grow(total)
+        self.k.select(2, total - 1).copy_(k)
+        self.v.select(2, total - 1).copy_(v)
+        self.at = at
+        return self.k.narrow(2, 0, total), self.v.narrow(2, 0, total)
+
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> Self:
-        """In place where the number of rows does not grow and no graph needs the old ones: the buffers keep their room."""
-        used, count = self.at.n, rows.shape[0]
+        """From one buffer into the other, unless a graph needs them as they are."""
+        used = self.at.n
         for name in ("k", "v"):
             old = getattr(self, name)
-            new = old[:, :, :used].index_select(0, rows)
-            if not old.requires_grad:
-                picked, new = new, old[:count] if count <= old.shape[0] else old.new_empty(count, *old.shape[1:])
-                new[:, :, :used] = picked
+            new = old[:, :, :used].index_select(0, rows) if old.requires_grad else self._moved(name, old, used, rows)
             setattr(self, name, new)
         self.at = self.at.select(rows)
         return self
+
+    def _moved(self, name: str, old: Tensor, used: int, rows: Tensor) -> Tensor:
+        shape = (rows.shape[0], *old.shape[1:])
+        size = math.prod(shape)
+        if name not in self._buffers or self._buffers[name][1].numel() < size:
+            self._buffers[name] = (old.new_empty(size), old.new_empty(size))
+        here, there = self._buffers[name]
+        new = _room(there, shape)
+        torch.index_select(_timed(old)[:used], 1, rows, out=_timed(new)[:used])
+        self._buffers[name] = (there, here)
+        return new
+
+    def _grow(self, total: int) -> None:
+        """Make room for so many tokens: twice as much, so that it is seldom needed."""
+        if total > self.k.shape[2]:
+            for name in ("k", "v"):
+                old = getattr(self, name)
+                rows, h, _, e = old.shape
+                new = _room(old.new_empty(rows * h * 2 * total * e), (rows, h, 2 * total, e))
+                new[:, :, : self.at.n] = old[:, :, : self.at.n]
+                setattr(self, name, new)
+            self._buffers.clear()
 
     def cut(self, n: int) -> Self:
         if n > self.at.n:
@@ -153,10 +190,15 @@ NOWHERE = Coords(torch.empty(1, 0, dtype=torch.long), first=0)
 """Coordinates of nothing. All layers start from this one object, so what they derive from it is computed once."""
 
 
-def _room(t: Tensor, used: int, capacity: int) -> Tensor:
-    new = t.new_empty(t.shape[0], t.shape[1], capacity, t.shape[3])
-    new[:, :, :used] = t[:, :, :used]
-    return new
+def _room(flat: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Room for (rows, h, n, e), with time first in memory, at the beginning of a flat buffer."""
+    rows, h, n, e = shape
+    return flat[: math.prod(shape)].view(n, rows, h, e).permute(1, 2, 0, 3)
+
+
+def _timed(t: Tensor) -> Tensor:
+    """(rows, h, n, e) as (n, rows, h, e), which is how it lies in memory."""
+    return t.permute(2, 0, 1, 3)
 
 
 def _flat(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:

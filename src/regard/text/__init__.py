@@ -10,9 +10,11 @@ from regard.text.kinds import (
     Pieces,
     TokenizerSpec,
     Unigram,
+    WordPiece,
     Words,
 )
 from regard.text.normalize import Normalize
+from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
 
 __all__ = [
@@ -25,9 +27,11 @@ __all__ = [
     "Pieces",
     "SentencePiece",
     "SubwordNmt",
+    "Template",
     "Tokenizer",
     "TokenizerSpec",
     "Unigram",
+    "WordPiece",
     "Words",
     "from_sentencepiece",
     "from_subword_nmt",

@@ -22,7 +22,7 @@ from regard.text.tokenizer import TAG, Tokenizer, check_tags
 _END = "</w>"  # subword-nmt marks the last piece of a word
 _SPACE = "▁"  # SentencePiece marks the first
 _UNIGRAM, _BPE = 1, 2  # these numbers, and the next, are those in SentencePiece's files
-_NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
+NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _SPECIAL = (_UNKNOWN, _CONTROL, _USER)
 _MARKS = r"[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed]"  # Hebrew and Arabic vowels and the like
 _BETWEEN_MARKS = Regex(f"(?<={_MARKS})(?={_MARKS})")
@@ -87,18 +87,23 @@ def from_sentencepiece(path: str | Path, tags: Sequence[str] = ()) -> Tokenizer:
     Control symbols become tags, and so do user-defined symbols that are spelled like one (`<2de>`). Only letters that
     carry several marks in an unusual order may be cut in another way than SentencePiece does.
     """
-    model = _read_model(Path(path))
+    model = read_pieces(Path(path))
+    has = {name for name, piece in zip(_names(model, path), model.pieces, strict=True) if piece.type in _SPECIAL}
+    return Tokenizer(pieces_core(model, path, [*(role for role in ROLES if role not in has), *check_tags(tags)]))
+
+
+def pieces_core(model: Any, path: str | Path, added: Sequence[str] = ()) -> Core:
+    """The library's tokenizer of a SentencePiece model, its ids kept; `added` special tokens come after them."""
     names = _names(model, path)
     special = [name for name, piece in zip(names, model.pieces, strict=True) if piece.type in _SPECIAL]
-    added = [*(role for role in ROLES if role not in special), *check_tags(tags)]
-    names, special = names + added, special + added
+    names, special = [*names, *added], [*special, *added]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(
             f"{path} has a piece {twice[0]!r}, and there can be only one; choose other tags, if it is a tag"
         )
     with faults_as(CheckpointError, f"{path} is a damaged SentencePiece model"):
         core = Core(_unigram(model, names) if model.trainer_spec.model_type == _UNIGRAM else _bpe(model, names))
-        core.normalizer = normalizers.Sequence(_steps(model.normalizer_spec))
+        core.normalizer = normalizers.Sequence(steps_of(model.normalizer_spec))
     if model.trainer_spec.model_type == _UNIGRAM:
         core.pre_tokenizer = _apart([*special, *(piece.piece for piece in model.pieces if piece.type == _BYTE)])
     parts: list[decoders.Decoder] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
@@ -106,7 +111,7 @@ def from_sentencepiece(path: str | Path, tags: Sequence[str] = ()) -> Tokenizer:
         parts.append(decoders.Strip(" ", 1, 0))
     core.decoder = decoders.Sequence(parts)
     core.add_special_tokens(special)
-    return Tokenizer(core)
+    return core
 
 
 def _merges(path: Path) -> list[tuple[str, str]]:
@@ -126,7 +131,7 @@ def _merges(path: Path) -> list[tuple[str, str]]:
     return list(merges)
 
 
-def _read_model(path: Path) -> Any:
+def read_pieces(path: Path) -> Any:
     """The model, read with SentencePiece's own description of its files."""
     try:
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -157,10 +162,10 @@ def _names(model: Any, path: str | Path) -> list[str]:
     if faults:
         raise DataError(f"cannot use the SentencePiece model {path}: {'; '.join(faults)}")
     roles = {asked.pad_piece: PAD, asked.bos_piece: BOS, asked.eos_piece: EOS, asked.unk_piece: UNK}
-    return [piece.piece if piece.type == _NORMAL else roles.get(piece.piece, piece.piece) for piece in model.pieces]
+    return [piece.piece if piece.type == NORMAL else roles.get(piece.piece, piece.piece) for piece in model.pieces]
 
 
-def _steps(asked: Any) -> list[normalizers.Normalizer]:
+def steps_of(asked: Any) -> list[normalizers.Normalizer]:
     """SentencePiece's normaliser: its table of characters, then spaces, then ▁ for each."""
     steps: list[normalizers.Normalizer] = []
     if asked.precompiled_charsmap:
@@ -181,7 +186,7 @@ def _single_spaces(ends: str) -> list[normalizers.Normalizer]:
 
 
 def _unigram(model: Any, names: list[str]) -> models.Model:
-    scores = [piece.score if piece.type == _NORMAL else 0.0 for piece in model.pieces]
+    scores = [piece.score if piece.type == NORMAL else 0.0 for piece in model.pieces]
     scores += [0.0] * (len(names) - len(scores))
     fallback = any(piece.type == _BYTE for piece in model.pieces)
     return models.Unigram([*zip(names, scores, strict=True)], names.index(UNK), fallback)
@@ -189,7 +194,7 @@ def _unigram(model: Any, names: list[str]) -> models.Model:
 
 def _bpe(model: Any, names: list[str]) -> models.Model:
     """The merges are all the ways to join two pieces to a third, the best third first: so does SentencePiece."""
-    scores = {piece.piece: piece.score for piece in model.pieces if piece.type == _NORMAL}
+    scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     halves = ((p[:i], p[i:]) for p in sorted(scores, key=lambda p: -scores[p]) for i in range(1, len(p)))
     return models.BPE(
         vocab={name: i for i, name in enumerate(names)},

@@ -7,11 +7,12 @@
     bpe       ▁Hel lo , ▁wor ld !               <unk> for a character
     byte_bpe  ▁Hel lo , ▁wor ld !               nothing
     unigram   ▁Hel lo , ▁world !                <unk> for characters
+    wordpiece ▁Hel ##lo , ▁wor ##ld !           <unk> for a word
     pieces    text that is cut already: split at its spaces, joined again at "@@ "
 
 A space (drawn ▁) belongs to the word after it, and text begins with one, so a word is the same token wherever it stands
 and joining the tokens gives the text back to the letter. BPE: Sennrich et al. 2016; unigram: Kudo 2018; bytes as letters:
-Radford et al. 2019. The algorithms are those of the `tokenizers` library.
+Radford et al. 2019; WordPiece: Wu et al. 2016. The algorithms are those of the `tokenizers` library.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from regard.errors import DataError, RegardError, SpecError
 from regard.registry import Table
 from regard.spec import Count, Spec, spec
 from regard.text.normalize import Normalize
+from regard.text.template import Template
 
 PAD, BOS, EOS, UNK = ROLES = ("<pad>", "<s>", "</s>", "<unk>")
 """The tokens with a role, in the order of their ids."""
@@ -37,6 +39,8 @@ PAD, BOS, EOS, UNK = ROLES = ("<pad>", "<s>", "</s>", "<unk>")
 _RUNS = Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
 _WORDS = Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]|\s+(?!\S)|\s+")
 _OFTEN = 2  # BPE joins no pair that was seen less often
+_GOES_ON = "##"  # marks a WordPiece that goes on a word
+_WORD = 100  # characters; BERT takes longer words as unknown
 
 TOKENIZERS: Table[type[TokenizerSpec]] = Table("tokenizer")
 
@@ -48,6 +52,10 @@ class TokenizerSpec(Spec):
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         raise NotImplementedError
+
+    def whole(self, text: str) -> str:
+        """A line of a corpus as it reads: what was cut beforehand is joined, as in what is decoded."""
+        return text
 
 
 @spec
@@ -93,6 +101,9 @@ class Pieces(TokenizerSpec):
         spaces = decoders.WordPiece(prefix=" ", cleanup=False)
         core.decoder = decoders.Sequence([spaces, decoders.Fuse(), decoders.Replace(Regex(r"@@( |\z)"), "")])
         return _learn(core, trainers.WordLevelTrainer(min_frequency=self.min_count, **_asked(reserved)), lines)
+
+    def whole(self, text: str) -> str:
+        return re.sub(r"@@( |\Z)", "", text)
 
 
 @spec
@@ -153,7 +164,31 @@ class Unigram(TokenizerSpec):
         return _settle(_learn(core, trainer, lines, self.vocab), reserved)
 
 
-TOKENIZERS.add(Chars, Words, Bytes, Bpe, ByteBpe, Unigram, Pieces)
+@spec
+class WordPiece(TokenizerSpec):
+    """BERT's: words and single punctuation marks, cut from the left into the longest pieces there are; `##` goes on a word."""
+
+    vocab: Count = 8000
+    normalize: Normalize = Normalize()
+    kind = "wordpiece"
+
+    def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
+        lines, model = list(fit(lines)), models.WordPiece(unk_token=UNK, max_input_chars_per_word=_WORD)
+        core = _spaced(model, self.normalize, _WORDS)
+        # The library numbers ## letters as it happens to meet them, and numbers decide between equals: we number them first.
+        letters = {*_learn(core, _wordpieces(reserved, len(reserved)), lines, self.vocab).get_vocab()} - {*reserved}
+        core = _learn(core, _wordpieces([*reserved, *sorted(letters)], self.vocab), lines)
+        vocab = core.get_vocab()
+        core = _spaced(models.WordPiece(vocab, unk_token=UNK, max_input_chars_per_word=_WORD), self.normalize, _WORDS)
+        core.add_special_tokens([*reserved])
+        # A mark stands alone, so no word begins with two: what begins with ## goes on a word.
+        parts = [decoders.Replace(Regex(rf"\A{_GOES_ON}(?=.)"), ""), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        core.decoder = decoders.Sequence(parts)
+        core.post_processor = Template.bert(BOS, EOS, {name: vocab[name] for name in (BOS, EOS)}).post({})
+        return core
+
+
+TOKENIZERS.add(Chars, Words, Bytes, Bpe, ByteBpe, Unigram, WordPiece, Pieces)
 
 
 def byte_letters() -> list[str]:
@@ -205,6 +240,12 @@ def _spaced(model: models.Model, normalize: Normalize, pieces: Regex) -> Core:
 
 def _asked(reserved: Sequence[str], vocab: int = 2**31) -> dict[str, Any]:
     return {"special_tokens": [*reserved], "vocab_size": vocab, "show_progress": False}
+
+
+def _wordpieces(reserved: Sequence[str], vocab: int) -> trainers.Trainer:
+    return trainers.WordPieceTrainer(
+        min_frequency=_OFTEN, continuing_subword_prefix=_GOES_ON, **_asked(reserved, vocab)
+    )
 
 
 def _learn(core: Core, trainer: trainers.Trainer, lines: Iterable[str], vocab: int | None = None) -> Core:

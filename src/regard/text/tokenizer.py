@@ -1,22 +1,25 @@
 """Text in, token ids out, and back: one tokenizer for every kind, kept in the `tokenizers` library's own JSON file.
 
-The tokens with a role are known by their spelling, `<pad> <s> </s> <unk>`; every other special token is a tag, such as
-`<2de>` for "into German". Both are reached by name only: text that spells one is text like any other.
+The tokens with a role are known by their names, `<pad> <s> </s> <unk>`; every other special token is a tag, such as
+`<2de>` for "into German". Both are reached by name only: text that spells one is text like any other. A tokenizer that came
+with a model of others spells them as it always did (`[PAD]`), and its file says which is which; one token may have two roles.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName
-from regard.text.kinds import ROLES, TokenizerSpec, byte_letters, faults_as, fit
+from regard.text.kinds import BOS, EOS, ROLES, TokenizerSpec, byte_letters, faults_as, fit
+from regard.text.template import Template, names_of
 
 TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
 _CHUNK = 10_000  # lines that the library holds as objects of its own at one time
@@ -30,12 +33,14 @@ class Tokenizer:
         core.no_padding()
         core.no_truncation()
         core.encode_special_tokens = True  # what spells a special token in text is text; the file cannot say so
-        special = _special(core)
+        special, post = _special(core), _post(core)
+        named = special | names_of(post)
         self._core = core
         self.size = core.get_vocab_size()
-        self.pad, self.bos, self.eos, self.unk = (special[role] for role in ROLES)
-        self._tags = {name: i for name, i in special.items() if name not in ROLES}
+        self.pad, self.bos, self.eos, self.unk = roles = [named[role] for role in ROLES]
+        self._tags = {name: i for name, i in named.items() if i not in roles}
         self._sealed = frozenset(special.values()) - {self.unk}
+        self.template = Template.read(post)
 
     @classmethod
     def train(cls, lines: Iterable[str], spec: TokenizerSpec, tags: Sequence[str] = ()) -> Self:
@@ -101,6 +106,14 @@ class Tokenizer:
             out.extend(self._seal(encoding.ids) for encoding in encodings)
         return out
 
+    def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
+        """One text or two as a model reads them: special tokens around them, and the segment each token lies in.
+
+        A tokenizer without a template frames them as BERT does.
+        """
+        template = self.template or Template.bert(BOS, EOS, {BOS: self.bos, EOS: self.eos})
+        return template.fill(first, second)
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of tokens; special ones, `<unk>` too, leave no trace."""
         known = self._known(ids)
@@ -160,11 +173,27 @@ def _special(core: Core) -> dict[str, int]:
     return {token.content: i for i, token in sorted(core.get_added_tokens_decoder().items()) if token.special}
 
 
+def _post(core: Core) -> dict[str, Any] | None:
+    """What the file says of the template, without writing the vocabulary for it."""
+    post = core.post_processor
+    return None if post is None else json.loads(post.__getstate__())
+
+
 def _faults(core: Core) -> list[str]:
     """What keeps a tokenizer of the library from being one of ours, all of it."""
-    faults, special = [], _special(core)
-    if missing := [role for role in ROLES if role not in special]:
+    faults, special, post = [], _special(core), _post(core)
+    names = names_of(post)
+    if missing := [role for role in ROLES if role not in special and role not in names]:
         faults.append(f"no special token {', '.join(missing)}")
+    if wrong := [name for name, i in names.items() if i not in special.values()]:
+        faults.append(f"what it calls {', '.join(wrong)} is no special token")
+    try:
+        template = Template.read(post)
+    except DataError as error:
+        faults.append(str(error))
+    else:
+        if template and not {i for ids in template.ids.values() for i in ids} <= set(core.get_vocab().values()):
+            faults.append("its template has tokens that are not in its vocabulary")
     if sorted(core.get_vocab().values()) != list(range(core.get_vocab_size())):
         faults.append("its ids have gaps")
     if getattr(core.model, "dropout", None) or getattr(core.model, "alpha", None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,20 @@ from numpy.typing import NDArray
 
 import regard
 from regard.errors import SpecError
+from regard.folder import MANIFEST
 from regard.report.table import Table
+from regard.tasks.counts import Units, tallies
 from regard.tasks.likelihood import likelihood
 from regard.tasks.metrics import METRICS, Metric
-from regard.verbs.run import language_tag, too_long
+from regard.training.begin import RECIPE
+from regard.verbs.run import language_tag
 
 Counts = NDArray[np.int64]
+
+
+def is_model(path: str) -> bool:
+    """Whether a folder is a model's or a run's; any other is data."""
+    return any((Path(path) / name).exists() for name in (MANIFEST, RECIPE, "final", "best"))
 
 
 def evaluate_models(
@@ -29,8 +37,9 @@ def evaluate_models(
     to: str | None = None,
     samples: int = 1000,
     device: str = "auto",
+    sets: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Scores of one model, or of two and their difference, on one corpus."""
+    """Scores of one model, or of two and their difference, on one corpus; `sets` changes what no weight depends on."""
     if len(paths) > 2:
         raise SpecError(f"eval takes one or two model folders, got {len(paths)}: {', '.join(paths)}")
     if not files:
@@ -39,7 +48,7 @@ def evaluate_models(
         if not Path(path).exists():
             raise SpecError(f"there is no file or model folder {path}")
     asked = [METRICS[name] for name in metrics]
-    models = [regard.load(path, device=device) for path in paths]
+    models = [regard.load(path, device=device, set=sets) for path in paths]
     task = models[0].task
     raw = task.gather(task.settings, files)
     chosen = asked or [METRICS[name] for name in task.metrics]
@@ -53,7 +62,9 @@ def evaluate_models(
         if decoded:
             outputs.append(_outputs(path, model, raw, beam=beam, to=to))
             scores |= {metric.kind: metric.of(outputs[-1], references) for metric in decoded}
-        found["models"].append({"model": path, "scores": scores})
+        units = next((metric.units for metric in decoded if metric.units), None)
+        classes = {} if units is None else {"classes": _classes(outputs[-1], references, units)}
+        found["models"].append({"model": path, "scores": scores, **classes})
     if decoded:
         found["pairs"] = len(references)
     found["signatures"] = {metric.kind: metric.signature() for metric in chosen if metric.signature()}
@@ -63,11 +74,19 @@ def evaluate_models(
     return found
 
 
+def _classes(outputs: Sequence[str], references: Sequence[str], units: Units) -> list[dict[str, Any]]:
+    """What there is to tell of each class."""
+    return [
+        {"class": t.name, "precision": t.precision, "recall": t.recall, "f1": t.f1, "said": t.said, "true": t.true}
+        for t in tallies(outputs, references, units)
+    ]
+
+
 def _outputs(path: str, model: regard.Model, raw: Any, *, beam: int | None, to: str | None) -> list[str]:
     """What the model makes of every input."""
     out: list[str] = []
     for trial in model.task.trials(raw):
-        if cut := too_long(model, trial.inputs, tag=to is not None):
+        if cut := model.task.too_long(trial.inputs, tagged=to is not None):
             print(
                 f"regard: {path} reads only the beginning of {len(cut):,} sources, which are too long", file=sys.stderr
             )
@@ -138,6 +157,13 @@ def told(found: dict[str, Any]) -> str:
     table = Table(("model", *names), tuple(rows)).markdown().rstrip()
     lines = [table, "", f"{found['pairs']:,} pairs of {found['data']}" if "pairs" in found else f"on {found['data']}"]
     lines += [f"{name}: {signature}" for name, signature in found["signatures"].items()]
+    for model in found["models"]:
+        if rows := model.get("classes"):
+            cells = tuple(tuple(round(v, 2) if isinstance(v, float) else v for v in row.values()) for row in rows)
+            lines += [
+                "",
+                Table((f"class, by {Path(model['model']).name}", *list(rows[0])[1:]), cells).markdown().rstrip(),
+            ]
     for name, gap in found.get("difference", {}).items():
         lines.append(
             f"{name}: second − first = {gap['difference']:+.2f} (95 % interval {gap['low']:+.2f} … {gap['high']:+.2f}, "

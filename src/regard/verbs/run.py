@@ -9,7 +9,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from regard.errors import SpecError, UnknownName
-from regard.tasks.translate import Translate
 
 if TYPE_CHECKING:
     from regard.api import Model
@@ -70,7 +69,7 @@ def run_lines(
     while chunk := list(islice(rest, batch)):
         full = [i for i, line in enumerate(chunk) if line.strip()]
         texts = [chunk[i] for i in full]
-        if not said and (cut := too_long(model, texts, tag=to is not None)):
+        if not said and (cut := model.task.too_long(texts, tagged=to is not None)):
             number = before + full[cut[0]] + 1
             _note(f"line {number} is longer than the model can read; the end is left out, here and in later lines")
             said = True
@@ -81,7 +80,7 @@ def run_lines(
         for line in chunk:
             hypotheses = next(found) if line.strip() else []
             if as_json:
-                rows = [{"text": h.text, "score": h.score, "log_prob": h.log_prob} for h in hypotheses]
+                rows = [h.plain() for h in hypotheses]
                 out.write(json.dumps({"source": line, "outputs": rows}, ensure_ascii=False) + "\n")
             else:
                 out.write(_one_line(hypotheses[0].text if hypotheses else "") + "\n")
@@ -91,23 +90,12 @@ def run_lines(
 
 def language_tag(model: Model, language: str) -> str:
     """The tag that asks a many-to-many model for this language."""
-    task: object = model.task
-    tags = task.source.tags if isinstance(task, Translate) else ()
-    known = [tag.removeprefix("<2").removesuffix(">") for tag in tags]
+    known = model.task.tags
     if not known:
         raise SpecError(f"{model.path} was not trained to choose between target languages; leave out --to {language}")
     if language not in known:
         raise UnknownName("target language", language, known)
     return f"2{language}"
-
-
-def too_long(model: Model, texts: Sequence[str], *, tag: bool = False) -> list[int]:
-    """Which texts have more tokens than the model reads; the task cuts them."""
-    task: object = model.task
-    if not isinstance(task, Translate):
-        return []
-    room = task.settings.longest - 1 - tag
-    return [i for i, tokens in enumerate(task.source.encode_all(texts)) if len(tokens) > room]
 
 
 def _note(text: str) -> None:

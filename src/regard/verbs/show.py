@@ -28,6 +28,14 @@ def net_of(what: str, changes: Mapping[str, Any] | None = None) -> tuple[Net, li
         return expand_model(model, {}).build(), said
 
 
+def paper_of(what: str) -> str:
+    """What the paper says of a published size, where it says something."""
+    figure = families.paper(what) if what in families.sizes() else None
+    if figure is None:
+        return ""
+    return f"; the paper says {figure / 1e6:.4g} M" if figure < 1e9 else f"; the paper says {figure / 1e9:.4g} G"
+
+
 def _model_of(what: str) -> tuple[Mapping[str, Any], list[str]]:
     """The model part of a recipe for what was named."""
     if Path(what).is_dir():

@@ -119,6 +119,19 @@ class TestEstimate:
         assert ((found.mean(0) - true).abs() < 4 * error).all()
         assert (error < 0.02 * true).all()
 
+    def test_the_mixers_own_estimate_is_unbiased_over_its_own_redraws(self) -> None:
+        """φ(q)·φ(k) as it runs, its size put back, against exp(q·k/√e)."""
+        mixer = Favor(1, features=8, redraw=1, head_width=8).build(CAUSAL)
+        q, k = (0.7 * F.normalize(torch.randn(1, 1, 1, 8).double(), dim=-1) * 8**0.25 for _ in range(2))
+        found = []
+        for step in range(1, 4001):
+            mixer.tick(step)
+            (fq, size_q), (fk, size_k) = mixer._features(q), mixer._features(k)
+            found.append((fq @ fk.mT).squeeze() * (size_q + size_k).exp().squeeze() / 8)
+        made, true = torch.stack(found), (q * k).sum() / 8**0.5
+        error = made.std() / math.sqrt(len(found))
+        assert (made.mean() - true.exp()).abs() < 4 * error < 0.1 * true.exp()
+
     def test_directions(self) -> None:
         """Each is N(0, I) by itself, wherever it stands in its block; blocks are orthogonal."""
         many = torch.stack([directions(7, 4, orthogonal=True) for _ in range(3000)])

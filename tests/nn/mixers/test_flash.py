@@ -14,6 +14,7 @@ from regard.nn.mixers import Flash, Full
 from regard.nn.norm import RMSNorm
 from regard.nn.position import Bucketed
 from tests.nn.odd import writer
+from tests.nn.test_flash import Largest
 
 SITE = Site("decoder.blocks.0.mix", width=8, length=16, causal=True)
 
@@ -51,6 +52,19 @@ def test_weights_of_chosen_layers_heads_and_rows(spec: Full) -> None:
     assert list(some.kept) == ["decoder.blocks.1.mix.weights"]
     wanted = whole.kept["decoder.blocks.1.mix.weights"][:, [3, 1]][:, :, [7, 0, 4]]
     torch.testing.assert_close(some.kept["decoder.blocks.1.mix.weights"], wanted)
+
+
+def test_they_take_room_for_tiles_and_the_rows_alone() -> None:
+    """A whole model over a long text, two rows of one head of one layer asked for: nothing of n × n is ever made."""
+    n = 320
+    net, ids = writer(Flash(4, tile=16)).replace("length", n).build(0).eval(), torch.randint(11, (1, n))
+    tape = Tape("decoder.blocks.1.mix.weights", rows=[n - 1, 7], heads=[2])
+    with torch.no_grad(), Largest() as mode:
+        net(ids, Coords.span(n), tape=tape)
+    (weights,) = tape.kept.values()
+    assert weights.shape == (1, 1, 2, n)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, 2))
+    assert mode.numbers < n * n / 8
 
 
 def test_dropout_is_on_in_training_only() -> None:

@@ -258,6 +258,50 @@ def test_refusals() -> None:
         Local(2, reach=2, kv_heads=3)
 
 
+class TestGlobalTokens:
+    """One word in the stack tags them."""
+
+    def spec(self, causal: bool = False, **dials: Any) -> ModelSpec:
+        stack = Stack(Block(mix=Local(2, reach=2, tile=4, **dials), feed=FeedForward(9)), depth=2, causal=causal)
+        side = {"decoder": stack} if causal else {"encoder": stack}
+        return ModelSpec(WIDTH, N, Tokens(7, segments=2), **side)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("own", [False, True], ids=["", "own"])
+    @pytest.mark.parametrize("place", PLACES)
+    def test_the_first_of_each_text(self, place: str, own: bool) -> None:
+        spec, at, ids = self.spec(own=own), PLACES[place], torch.randint(7, (3, N))
+        net, word = (s.build(0).double().eval() for s in (spec, spec.replace("encoder.tags", "first")))
+        by_hand = dataclasses.replace(at, tag=(at.pos == 0).long())
+        kept = at.kept.expand(3, -1)
+        assert torch.equal(word(ids, at)[kept], net(ids, by_hand)[kept])
+        assert not torch.allclose(word(ids, at)[kept], net(ids, at)[kept])
+
+    def test_every_token_of_a_question(self) -> None:
+        spec, ids = self.spec(), torch.randint(7, (1, N))
+        at = dataclasses.replace(Coords.span(N), segment=(torch.arange(N) >= 5).long().unsqueeze(0))
+        net, word = (s.build(0).double().eval() for s in (spec, spec.replace("encoder.tags", "segment")))
+        by_hand = dataclasses.replace(at, tag=(torch.arange(N) < 5).long().unsqueeze(0))
+        assert torch.equal(word(ids, at), net(ids, by_hand))
+
+    def test_token_by_token(self) -> None:
+        net, ids = (
+            self.spec(causal=True).replace("decoder.tags", "first").build(0).double().eval(),
+            torch.randint(7, (2, N)),
+        )
+        state, out = net.start(2, N), []
+        for i in range(N):
+            y, state = net.decode(ids[:, i : i + 1], Coords.span(1, i), state=state)  # type: ignore[assignment]
+            out.append(y)
+        torch.testing.assert_close(torch.cat(out, 1), net(ids, Coords.span(N)), rtol=0, atol=1e-12)
+
+    def test_where_nobody_heeds_them(self) -> None:
+        said = r"^encoder.tags is 'first', and no mixer heeds tags; use 'local' or a 'tagged' mask$"
+        asked = self.spec().replace("encoder.tags", "first")
+        with pytest.raises(SpecError, match=said):
+            asked.replace("encoder.block.mix", Full(2)).build()
+        asked.replace("encoder.block.mix", Full(2, mask=Window(2) | Tagged())).build()
+
+
 LAYER = {
     "attention.self.query": "mix.q", "attention.self.key": "mix.k", "attention.self.value": "mix.v",
     "attention.self.query_global": "mix.own_q", "attention.self.key_global": "mix.own_k",

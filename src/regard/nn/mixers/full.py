@@ -10,13 +10,14 @@ A position whose codes each layer maps by itself (Transformer-XL) gets that map 
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import SpecError, StateError
 from regard.nn.attend import attend, fold, unfold
-from regard.nn.context import Context
+from regard.nn.context import Context, Memory
 from regard.nn.coords import Coords
 from regard.nn.mask import All, Causal, Everything, Rule
 from regard.nn.mixer import Can, Mixer, MixerSpec, Site, check_positions
@@ -37,7 +38,8 @@ class Full(MixerSpec):
     kv_heads: Count | None = None
     head_width: Count | None = None
     scale: float | None = None
-    bias: bool = True
+    bias: bool | Literal["qkv"] = True
+    """On every map, on none, or on all but the last (`qkv`, Qwen2)."""
     dropout: Share = 0.0
     mask: Rule | None = None
     position: PositionSpec | None = None
@@ -75,10 +77,11 @@ class FullMixer(Mixer):
         e = self.head_width = spec.width_of_head(site.width)
         self.cross = site.role == "cross"
         read = (self.cross and site.memory) or site.width
-        self.q = nn.Linear(site.width, self.heads * e, bias=spec.bias)
-        self.k = nn.Linear(read, self.kv_heads * e, bias=spec.bias)
-        self.v = nn.Linear(read, self.kv_heads * e, bias=spec.bias)
-        self.out = nn.Linear(self.heads * e, site.width, bias=spec.bias)
+        bias = bool(spec.bias)
+        self.q = nn.Linear(site.width, self.heads * e, bias=bias)
+        self.k = nn.Linear(read, self.kv_heads * e, bias=bias)
+        self.v = nn.Linear(read, self.kv_heads * e, bias=bias)
+        self.out = nn.Linear(self.heads * e, site.width, bias=spec.bias is True)
         self.q_norm, self.k_norm = (spec.qk_norm.build(e) if spec.qk_norm else None for _ in range(2))
         self.scale = e**-0.5 if spec.scale is None else spec.scale
         self.dropout = spec.dropout
@@ -114,12 +117,7 @@ class FullMixer(Mixer):
         memory = ctx.memory
         if memory is None:
             raise SpecError(f"{self.site.path} attends to a memory and none was given; the model needs an encoder")
-        if isinstance(state, Looked) and state.k is not None and state.v is not None:
-            k, v = state.k, state.v
-        else:
-            k, v = self._key(memory.keys), split_heads(self.v(memory.values), self.kv_heads)
-            if isinstance(state, Looked):
-                state.k, state.v = k, v
+        k, v = self.looked(memory, state)
         if k.shape[0] != memory.keys.shape[0]:
             raise StateError(
                 f"{self.site.path} remembers {k.shape[0]} sentences and was given a memory of {memory.keys.shape[0]}; "
@@ -127,6 +125,15 @@ class FullMixer(Mixer):
             )
         out, _ = self._attend(self._query(x), k, v, ctx, memory.at, None)
         return self.out(merge_heads(out)), state
+
+    def looked(self, memory: Memory, state: State | None) -> tuple[Tensor, Tensor]:
+        """Keys and values of a memory, made once a sentence where there is a state to hold them."""
+        if isinstance(state, Looked) and state.k is not None and state.v is not None:
+            return state.k, state.v
+        k, v = self._key(memory.keys), split_heads(self.v(memory.values), self.kv_heads)
+        if isinstance(state, Looked):
+            state.k, state.v = k, v = k.contiguous(), v.contiguous()  # read at every step, so laid out once
+        return k, v
 
     def _query(self, x: Tensor) -> Tensor:
         q = split_heads(self.q(x), self.heads)

@@ -8,8 +8,8 @@
                                              . 1 . 1 1
 
 With `own` maps, a tagged token looks at the others with queries, keys and values of its own (they start as copies of the
-usual ones); the others look at it as at any neighbour. Tags are in the coordinates: the first token for classification,
-every token of the question for question answering.
+usual ones); the others look at it as at any neighbour. Tags are in the coordinates; a stack puts them there by a word,
+`tags: first` for classification or `tags: segment` for every token of a question.
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ class Local(MixerSpec):
 
     def twin(self) -> Full | None:
         return None if self.own else self.full()
+
+    @property
+    def heeds_tags(self) -> bool:
+        return True
 
     def full(self) -> Full:
         """The same attention under a mask, all tokens with the same maps."""

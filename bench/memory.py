@@ -1,0 +1,126 @@
+"""Memory across segments: Transformer-XL and Compressive Transformer beside a plain decoder of equal size, on equal tokens.
+
+`python -m bench.memory TEXT` trains each three times on characters, about a quarter of an hour on two cores in all, and then
+reads the validation text with shorter and longer memories than in training. The same command again goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import regard
+from bench.results import write
+from regard.families import gpt, xl
+from regard.model.spec import ModelSpec
+from regard.report.table import Table
+from regard.tasks.likelihood import likelihood
+
+CONTEXT, PAST, SEEDS = 64, 128, (1, 2, 3)
+PASTS = {"xl": (1, 128, 256, 512), "compressive": (128,)}
+"""Memories to judge each with; that of training is among them."""
+ROWS = 8
+"""The validation text is judged in so many streams side by side."""
+SHAPE = dict(width=128, depth=4, heads=4, hidden=512, dropout=0.0)
+MEMORY = SHAPE | dict(family="xl", past=PAST, attention_dropout=0.0, norm="pre")
+SQUEEZE = dict(kind="convolved", slots=64, rate=4)
+VOCAB = 69
+"""Of tinyshakespeare with its marks; it only decides how wide the plain decoder must be."""
+
+
+def parameters(spec: ModelSpec) -> int:
+    return sum(p.numel() for p in spec.build().parameters())
+
+
+def plain_hidden() -> int:
+    """The feed-forward width with which a plain decoder has at least as many parameters as Transformer-XL."""
+    known = {name: value for name, value in MEMORY.items() if name != "family"}
+    wanted, hidden = parameters(xl.spec(vocab=VOCAB, length=CONTEXT, **known)), int(str(SHAPE["hidden"]))  # type: ignore[arg-type]
+    rest = {name: value for name, value in SHAPE.items() if name != "hidden"}
+    while parameters(gpt.spec(vocab=VOCAB, length=CONTEXT, hidden=hidden, bias=False, **rest)) < wanted:  # type: ignore[arg-type]
+        hidden += 4
+    return hidden
+
+
+def contenders() -> dict[str, dict[str, Any]]:
+    """What differs between the runs."""
+    stream = {"data.stream": True}
+    return {
+        "plain": {"model": {**SHAPE, "family": "gpt", "bias": False, "hidden": plain_hidden()}},
+        "xl": stream | {"model": MEMORY},
+        "compressive": stream | {"model": {**MEMORY, "squeeze": SQUEEZE}},
+    }
+
+
+def recipe(model: dict[str, Any], steps: int) -> dict[str, Any]:
+    """The recipe `gpt` with another model."""
+    return {
+        "task": "lm",
+        "data": {"context": CONTEXT},
+        "model": model,
+        "train": {
+            "steps": steps,
+            "tokens": 1024,
+            "optimizer": {"kind": "adamw", "betas": [0.9, 0.99], "decay": 0.1},
+            "schedule": {"kind": "cosine", "peak": 2.0e-3, "warmup": min(100, steps // 4), "floor": 0.1},
+            "smoothing": 0.0,
+            "validate_every": steps,
+        },
+    }
+
+
+def judged(model: regard.Model, text: str, past: int | None = None) -> float:
+    """Loss a character of the last tenth of the text, as in training, with a memory of this length."""
+    if past is not None:
+        model = regard.load(model.path, set={"model.decoder.block.mix.past": past})
+    held = model.task.read(model.task.settings.overlay({"train": [text]}), 1).valid
+    tokens = ROWS * CONTEXT if past is not None else None
+    return likelihood(model.task, model.net, model.task.encode(held), tokens=tokens)["loss"]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("text")
+    arguments.add_argument("--steps", type=int, default=900)
+    arguments.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    arguments.add_argument("--out", type=Path, default=Path("runs/memory"))
+    arguments.add_argument("--dry", action="store_true", help="write no result")
+    said = arguments.parse_args()
+    losses: dict[str, list[float]] = {}
+    counts: dict[str, int] = {}
+    for name, changes in contenders().items():
+        for seed in said.seeds:
+            settings = {"train.seed": seed} | {k: v for k, v in changes.items() if k != "model"}
+            whole = recipe(changes["model"], said.steps)
+            model = regard.train(whole, [said.text], set=settings, out=said.out / f"{name}-{seed}")
+            counts[name] = sum(p.numel() for p in model.net.parameters())
+            pasts: list[int | None] = [None] if name == "plain" else list(PASTS[name])
+            for past in pasts:
+                key = name if past is None else f"{name}, memory {past}"
+                losses.setdefault(key, []).append(judged(model, said.text, past))
+                print(f"{key}, seed {seed}: {losses[key][-1]:.4f}", file=sys.stderr, flush=True)
+    base = losses["plain"]
+    figures: dict[str, dict[str, Any]] = {}
+    for key, found in losses.items():
+        gain = [a - b for a, b in zip(base, found, strict=True)]
+        figures[key] = {
+            "loss": round(statistics.mean(found), 4),
+            "by seed": [round(loss, 4) for loss in found],
+            "below plain": round(statistics.mean(gain), 4),
+            "parameters": counts[key.partition(",")[0]],
+        }
+    rows = tuple((key, f["loss"], f["below plain"], f["parameters"]) for key, f in figures.items())
+    print(Table(("model", "validation loss", "below plain", "parameters"), rows).markdown())
+    if not said.dry:
+        facts = dict(steps=said.steps, tokens=said.steps * 1024, seeds=said.seeds, context=CONTEXT, memory=PAST)
+        name = Path(said.text).parent.name
+        title = f"Transformer-XL and Compressive beside a plain decoder, {name}"
+        path = write("memory", title=title, command=f"python -m bench.memory {name}", figures=figures, **facts)
+        print(path, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

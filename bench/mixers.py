@@ -1,0 +1,175 @@
+"""Every mixer on the same work: as a decoder on characters at context 1024, as an encoder on the structure of long proteins.
+
+`python -m bench.mixers TEXT PROTEINS` gives each mixer the same parameters (the feed-forward layers make up for what attention
+lacks), batches and steps, and a process of its own, so that its peak memory is its own; about twenty minutes on two cores. What
+is done is kept: the same command again goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.results import write
+from regard.families import bert, gpt
+from regard.model.spec import ModelSpec
+from regard.nn.mixers import MIXERS
+from regard.report.table import Table
+
+LENGTH = 1024
+SHAPE: dict[str, Any] = dict(width=128, depth=2, heads=4, dropout=0.0)
+HIDDEN = 512
+SETTINGS: dict[str, dict[str, Any]] = {
+    "favor": {"features": 64},
+    "local": {"reach": 64},
+    "sparse": {"pattern": {"kind": "strided", "stride": 32}},
+    "recall": {"past": LENGTH},
+}
+"""What a mixer must be told beside its heads; the rest is as it comes."""
+SIDES = {"decode": "decoder", "encode": "encoder"}
+TRAIN: dict[str, Any] = {
+    "seed": 1,
+    "tokens": 4 * LENGTH,
+    "optimizer": {"kind": "adamw"},
+    "smoothing": 0.0,
+    "precision": "float32",
+}
+CHAINS, JUDGES, SHORTEST = 1200, 60, 384
+"""Proteins to learn from and to be judged by, of at least so many residues."""
+
+
+def mixers(work: str) -> list[str]:
+    return [kind for kind, mixer in MIXERS.items() if work == "encode" or mixer.can.causal]
+
+
+def model(kind: str, work: str, hidden: int) -> dict[str, Any]:
+    """The model part of a recipe: a family with this mixer in every block."""
+    block = {"mix": {"kind": kind, **SETTINGS.get(kind, {})}}
+    family = "gpt" if work == "decode" else "bert"
+    return {**SHAPE, "family": family, "hidden": hidden, SIDES[work]: {"block": block}}
+
+
+def matched(work: str) -> dict[str, int]:
+    """For every mixer the feed-forward width that gives it as many parameters as the largest has."""
+
+    def count(kind: str, hidden: int) -> int:
+        family: Any = gpt.spec if work == "decode" else bert.spec
+        base: ModelSpec = family(**SHAPE, hidden=hidden, vocab=32, length=LENGTH)
+        with torch.device("meta"):
+            made = base.overlay({SIDES[work]: model(kind, work, hidden)[SIDES[work]]}).build()
+        return sum(p.numel() for p in made.parameters())
+
+    plain = {kind: count(kind, HIDDEN) for kind in mixers(work)}
+    step = count("full", HIDDEN + 1) - plain["full"]
+    return {kind: HIDDEN + round((max(plain.values()) - number) / step) for kind, number in plain.items()}
+
+
+def recipe(kind: str, work: str, hidden: int, steps: int) -> dict[str, Any]:
+    schedule = {"kind": "cosine", "peak": 2.0e-3, "warmup": min(20, max(steps // 4, 1)), "floor": 0.1}
+    train = TRAIN | {"steps": steps, "validate_every": steps, "schedule": schedule}
+    if work == "decode":
+        return {"task": "lm", "data": {"context": LENGTH}, "model": model(kind, work, hidden), "train": train}
+    data = {"unit": "letters", "tokenizer": {"kind": "chars"}, "longest": LENGTH, "dropout": 0.0}
+    return {"task": "tag", "data": data, "model": model(kind, work, hidden), "train": train}
+
+
+def proteins(path: Path, out: Path) -> list[Path]:
+    """Long chains and their secondary structure, as two tables: to learn from and to be judged by."""
+    files = [out / "proteins.train.tsv", out / "proteins.valid.tsv"]
+    if all(file.exists() for file in files):
+        return files
+    long = [row for row in _chains(path) if SHORTEST <= len(row[0]) < LENGTH - 2][: CHAINS + JUDGES]
+    out.mkdir(parents=True, exist_ok=True)
+    for file, rows in zip(files, (long[:CHAINS], long[CHAINS:]), strict=True):
+        file.write_text("text\tlabels\n" + "".join(f"{text}\t{labels}\n" for text, labels in rows))
+    return files
+
+
+def _chains(path: Path) -> Iterator[tuple[str, str]]:
+    with gzip.open(path, "rt") as lines:
+        for line in lines:
+            _, text, labels = line.rstrip("\n").split("\t")
+            yield text, labels
+
+
+def work_on(kind: str, work: str, hidden: int, steps: int, files: list[str], out: Path) -> None:
+    """One contender, in a process of its own: train, and print what it took."""
+    import regard
+    from regard.training.log import read_log
+
+    data, valid = (files, []) if work == "decode" else (files[:1], files[1:])
+    made = regard.train(recipe(kind, work, hidden, steps), data, valid=valid, out=out, quiet=True)
+    done = read_log(out / "log.jsonl")[-1]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    count = sum(p.numel() for p in made.net.parameters())
+    print(json.dumps({"scores": done["scores"], "seconds": done["seconds"], "peak_mb": peak, "parameters": count}))
+
+
+def measured(kind: str, work: str, hidden: int, steps: int, files: list[str], out: Path) -> dict[str, Any] | None:
+    """What `work_on` printed, now or in an earlier call."""
+    kept = out / f"{work}-{kind}.json"
+    if not kept.exists():
+        words = [sys.executable, "-m", "bench.mixers", *files, "--worker", kind, "--work", work]
+        words += ["--hidden", str(hidden), "--steps", str(steps), "--out", str(out)]
+        run = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+        if run.returncode:
+            print(f"{work} {kind}: failed", file=sys.stderr)
+            return None
+        kept.write_text(run.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(kept.read_text())
+    print(f"{work} {kind}: {found}", file=sys.stderr, flush=True)
+    return found
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("files", nargs=2, help="a text, and chains with their structure (.tsv.gz)")
+    arguments.add_argument("--steps", type=int, default=150)
+    arguments.add_argument("--only", action="append", help="a mixer; may be repeated, and writes no result")
+    arguments.add_argument("--out", type=Path, default=Path("runs/mixers"))
+    arguments.add_argument("--worker")
+    arguments.add_argument("--work", choices=SIDES)
+    arguments.add_argument("--hidden", type=int)
+    said = arguments.parse_args()
+    if said.worker:
+        files = said.files[:1] if said.work == "decode" else said.files
+        return work_on(said.worker, said.work, said.hidden, said.steps, files, said.out / f"{said.work}-{said.worker}")
+    text, chains = said.files[0], [str(path) for path in proteins(Path(said.files[1]), said.out)]
+    figures: dict[str, dict[str, Any]] = {}
+    for work, score in (("decode", "loss"), ("encode", "letter_accuracy")):
+        for kind, hidden in matched(work).items():
+            if said.only and kind not in said.only:
+                continue
+            files = [text, text] if work == "decode" else chains
+            found = measured(kind, work, hidden, said.steps, files, said.out)
+            if found is not None:
+                figures[f"{work} {kind}"] = {
+                    score: round(found["scores"][score], 4),
+                    "seconds": round(found["seconds"], 1),
+                    "peak MB": round(found["peak_mb"]),
+                    "parameters": found["parameters"],
+                }
+    rows = tuple((name, *list(found.values())) for name, found in figures.items())
+    print(Table(("mixer", "loss or accuracy", "seconds", "peak MB", "parameters"), rows).markdown())
+    if not said.only:
+        names = [Path(path).parent.name for path in said.files]
+        title = (
+            f"Every mixer: {names[0]} at context {LENGTH}, {names[1]} (chains of {SHORTEST} to {LENGTH - 2} residues)"
+        )
+        command = f"python -m bench.mixers {' '.join(names)}"
+        facts = {"steps": said.steps, "tokens a step": 4 * LENGTH, "threads": torch.get_num_threads()}
+        print(write("mixers", title=title, command=command, figures=figures, **facts), file=sys.stderr)
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Is quality unharmed? The same recipe with every fast path and with the plain twin of each, three seeds.
+
+`python -m bench.quality` trains Multi30k for a few passes six times; runs that are finished are not made again.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import torch.nn.functional as F
+from torch import Tensor
+
+import regard
+from bench.results import write
+from regard.nn.loss import plain_smoothed_loss
+from regard.training.log import read_log
+from regard.training.shards import Shards
+
+RECIPE = str(Path(__file__).parent / "multi30k-fast.yaml")
+SEEDS, EPOCHS = (1, 2, 3), 4
+SHORT = {"train.epochs": EPOCHS, "train.validate_every": 10_000, "train.precision": "float32"}
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """No fast path: torch's dropout, all logits at once, every thread in every operator."""
+
+    def dropout(x: Tensor, p: float, seed: int | None = None) -> Tensor:
+        return F.dropout(x, p)
+
+    with (
+        patch("regard.nn.dropout.dropout", dropout),
+        patch("regard.nn.head.smoothed_loss", plain_smoothed_loss),
+        patch.object(Shards, "fitting", lambda threads, tokens, device: Shards(1, threads)),
+    ):
+        yield
+
+
+@contextmanager
+def quickly() -> Iterator[None]:
+    """As it comes."""
+    yield
+
+
+def main() -> None:
+    found: dict[str, list[float]] = {}
+    minutes: dict[str, float] = {}
+    for seed in SEEDS:
+        for name, way in (("fast", quickly), ("plain", plainly)):
+            out = Path("runs/quality") / f"{name}-{seed}"
+            with way():
+                regard.train(RECIPE, out=out, set=SHORT | {"train.seed": seed})
+            done = next(e for e in reversed(read_log(out / "log.jsonl")) if e["event"] == "done")
+            found.setdefault(name, []).append(round(done["scores"]["bleu_tokens"], 2))
+            minutes[name] = minutes.get(name, 0.0) + done["seconds"] / 60
+            print(name, seed, found[name][-1], file=sys.stderr)
+    difference = statistics.mean(found["fast"]) - statistics.mean(found["plain"])
+    spread = max(statistics.stdev(found[name]) for name in found)
+    figures = {
+        **{f"BLEU of each seed, {name}": values for name, values in found.items()},
+        **{f"minutes of all seeds, {name}": round(value, 1) for name, value in minutes.items()},
+        "difference of the means": round(difference, 2),
+        "standard deviation over seeds": round(spread, 2),
+    }
+    print(write("quality", title=f"Fast paths against their plain twins, Multi30k, {EPOCHS} passes, validation BLEU",
+                command="python -m bench.quality", figures=figures))  # fmt: skip
+    print(figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Llama-shaped models from GGUF files: metadata to a spec, weights by their names there, and the tokenizer within.
+
+llama.cpp turns neighbouring numbers of a query or key into one another, we turn halves: the rows of Q and K come in another
+order, which is undone here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.convert.gguf_file import GgufFile
+from regard.convert.gguf_tokens import tokenizer
+from regard.errors import CheckpointError, DataError, SpecError
+from regard.families import llama
+from regard.model.spec import ModelSpec
+from regard.text.tokenizer import Tokenizer
+from regard.training.export import shapes_of
+
+NAMES = (
+    # ours, theirs; {} is the layer
+    ("embed", "token_embd"),
+    ("decoder.blocks.{}.mix_norm", "blk.{}.attn_norm"),
+    ("decoder.blocks.{}.mix.q", "blk.{}.attn_q"),
+    ("decoder.blocks.{}.mix.k", "blk.{}.attn_k"),
+    ("decoder.blocks.{}.mix.v", "blk.{}.attn_v"),
+    ("decoder.blocks.{}.mix.out", "blk.{}.attn_output"),
+    ("decoder.blocks.{}.mix.q_norm", "blk.{}.attn_q_norm"),
+    ("decoder.blocks.{}.mix.k_norm", "blk.{}.attn_k_norm"),
+    ("decoder.blocks.{}.feed_norm", "blk.{}.ffn_norm"),
+    ("decoder.blocks.{}.feed.gate", "blk.{}.ffn_gate"),
+    ("decoder.blocks.{}.feed.up", "blk.{}.ffn_up"),
+    ("decoder.blocks.{}.feed.down", "blk.{}.ffn_down"),
+    ("decoder.norm", "output_norm"),
+    ("head", "output"),
+)
+_PAIRED = {"llama": True, "qwen3": False}
+"""The architectures that are read, and whether their queries and keys turn neighbours instead of halves."""
+
+
+def read(path: Path) -> tuple[ModelSpec, dict[str, Tensor], Tokenizer]:
+    """The model of a file: its spec, every weight by our name for it, and its tokenizer."""
+    file = GgufFile(path)
+    spec, heads = _spec(file)
+    named = _checked(file, spec)
+    weights = {}
+    for ours, theirs in named.items():
+        weight = torch.from_numpy(file.read(theirs))
+        count = next((n for end, n in heads.items() if ours.endswith(end)), None)
+        weights[ours] = weight if count is None else _halves(weight, count)
+    return spec, weights, tokenizer(file)
+
+
+def _spec(file: GgufFile) -> tuple[ModelSpec, dict[str, int]]:
+    """The spec, and how many heads the weights have whose rows must be put in order."""
+    said, kind = file.said, file.said.get("general.architecture")
+    if kind not in _PAIRED:
+        raise DataError(f"{file.path} holds a model of kind {kind!r}; {' and '.join(_PAIRED)} are read")
+    faults: list[str] = []
+
+    def number(key: str, default: float | None = None, whole: bool = True) -> Any:
+        value = said.get(f"{kind}.{key}", default)
+        if not isinstance(value, int if whole else int | float) or isinstance(value, bool) or not 0 < value < 2**40:
+            faults.append(f"{kind}.{key} should be a number above 0, got {value!r}")
+            return 1
+        return value
+
+    heads = number("attention.head_count")
+    width, kv_heads = number("embedding_length"), number("attention.head_count_kv", heads)
+    head_width = number("attention.key_length", width // heads)
+    depth, table = number("block_count"), file.tensors.get("token_embd.weight")
+    if table is None or len(table.shape) != 2:
+        faults.append("token_embd.weight is missing or no table")
+    turned, value = number("rope.dimension_count", head_width), number("attention.value_length", head_width)
+    if {turned, value} != {head_width}:
+        faults.append(
+            f"heads are {head_width} wide, with {turned} that turn and values {value} wide; we want one number"
+        )
+    scaling = said.get(f"{kind}.rope.scaling.type", "none")
+    if scaling != "none" or "rope_freqs.weight" in file.tensors:
+        faults.append(f"its positions are scaled ({scaling}), and ours are not")
+    if said.get(f"{kind}.expert_count"):
+        faults.append("it is a mixture of experts")
+    shape: dict[str, Any] = dict(
+        width=width, depth=depth, heads=heads, kv_heads=kv_heads, head_width=head_width,
+        hidden=number("feed_forward_length"), length=number("context_length"),
+        base=float(number("rope.freq_base", 10000.0, whole=False)),
+        eps=float(number("attention.layer_norm_rms_epsilon", whole=False)),
+        tied="output.weight" not in file.tensors, qk_norm="blk.0.attn_q_norm.weight" in file.tensors,
+    )  # fmt: skip
+    if faults or table is None:
+        raise CheckpointError(f"cannot make a model of {file.path}: {'; '.join(faults)}")
+    order = {".mix.q.weight": heads, ".mix.k.weight": kv_heads} if _PAIRED[kind] else {}
+    if head_width * heads == width:
+        shape["head_width"] = None
+    try:
+        return llama.spec(**shape, vocab=table.shape[0]), order
+    except SpecError as error:
+        raise CheckpointError(f"cannot make a model of {file.path}: {error}") from None
+
+
+def _checked(file: GgufFile, spec: ModelSpec) -> dict[str, str]:
+    """Their name for each of our weights, if every weight is there, none is left over, and all have their shapes."""
+    try:
+        wanted = shapes_of(spec, layers=len(file.tensors))
+    except SpecError as error:
+        raise CheckpointError(f"cannot make a model of {file.path}: {error}") from None
+    named = {ours: _theirs(ours) for ours in wanted}
+    faults = [f"{theirs} is missing" for theirs in named.values() if theirs not in file.tensors]
+    faults += [f"{theirs} is not of this model" for theirs in file.tensors if theirs not in named.values()]
+    for ours, theirs in named.items():
+        if theirs in file.tensors and (shape := file.tensors[theirs].shape) != wanted[ours]:
+            faults.append(f"{theirs} should be {wanted[ours]}, got {shape}")
+    if faults:
+        raise CheckpointError(f"the weights of {file.path} do not fit the model it speaks of: {'; '.join(faults)}")
+    return named
+
+
+def _theirs(name: str) -> str:
+    """`decoder.blocks.3.mix.q.weight` is `blk.3.attn_q.weight`."""
+    part, _, leaf = name.rpartition(".")
+    layer = "".join(re.findall(r"\d+", part))
+    return f"{_TABLE[re.sub(r'[0-9]+', '{}', part)]}.{leaf}".format(layer)
+
+
+_TABLE = dict(NAMES)
+
+
+def _halves(weight: Tensor, heads: int) -> Tensor:
+    """Rows in the order of halves: a head's even ones first."""
+    return weight.view(heads, -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)

@@ -1,0 +1,179 @@
+"""The GGUF container: what a file says of itself, and its tensors, quantised or not.
+
+    magic, version, counts │ key: value … │ tensor: name, shape, kind, place … │ the bytes of the tensors
+
+The header is read here, not by the `gguf` package, because it may lie: every length is held against what is left of the
+file before anything is made room for. Undoing the quantisation is the package's work.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import CheckpointError, SpecError
+from regard.storage import explained
+
+KINDS = ("F32", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K")
+"""The ways to store numbers that are read, by the names of the format."""
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_VERSIONS = (2, 3)
+_DIMS = 4
+_BLOCKS = 1 << 16  # to be undone at a time
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where a tensor lies and how it is written; its shape has the slowest dimension first, as torch has it."""
+
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+    size: int
+
+
+class GgufFile:
+    """A file whose header held true: `said` is its metadata, `tensors` what it stores."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with explained(f"read {path.name}", path.parent), path.open("rb") as file:
+            if not path.stat().st_size:
+                raise CheckpointError(f"{path} is damaged: it is empty")
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        cursor = _Cursor(self._data, path)
+        if cursor.take(4) != b"GGUF":
+            raise CheckpointError(f"{path} is not a GGUF file: it does not begin with 'GGUF'")
+        version = cursor.number("I")
+        if version not in _VERSIONS:
+            raise CheckpointError(
+                f"{path} has GGUF version {version}; only {_VERSIONS} in little-endian order are read"
+            )
+        tensors, pairs = cursor.count(least=24), cursor.count(least=13)
+        self.said: dict[str, Any] = {}
+        for _ in range(pairs):
+            key = cursor.text()
+            if key in self.said:
+                raise cursor.damaged(f"it says {key!r} twice")
+            self.said[key] = cursor.value(cursor.number("I"))
+        self.tensors = self._table(cursor, tensors)
+
+    def read(self, name: str) -> NDArray[np.float32]:
+        """The numbers of a tensor, whatever way they are stored."""
+        stored = self.tensors[name]
+        quants, constants = _library()
+        kind = constants.GGMLQuantizationType[stored.kind]
+        block, bytes_a_block = constants.GGML_QUANT_SIZES[kind]
+        raw = np.frombuffer(self._data, np.uint8, stored.size, stored.start).reshape(-1, bytes_a_block)
+        out = np.empty((len(raw), block), np.float32)
+        for i in range(0, len(raw), _BLOCKS):  # one long row at a time: the package is slow on many short ones
+            some = raw[i : i + _BLOCKS]
+            out[i : i + _BLOCKS] = quants.dequantize(some.reshape(1, -1), kind).reshape(len(some), block)
+        return out.reshape(stored.shape)
+
+    def _table(self, cursor: _Cursor, count: int) -> dict[str, Stored]:
+        found: dict[str, tuple[int, tuple[int, ...], int]] = {}
+        for _ in range(count):
+            name, dims = cursor.text(), cursor.number("I")
+            if name in found or not 1 <= dims <= _DIMS:
+                raise cursor.damaged(f"the tensor {name!r} comes twice or has {dims} dimensions")
+            shape = tuple(cursor.number("Q") for _ in range(dims))[::-1]
+            found[name] = cursor.number("I"), shape, cursor.number("Q")
+        step = self.said.get("general.alignment", 32)
+        if not isinstance(step, int) or not 1 <= step <= 1 << 20:
+            raise cursor.damaged(f"it aligns tensors to {step!r} bytes")
+        start = -(-cursor.at // step) * step
+        return _stored(found, start, len(self._data), self.path)
+
+
+def _stored(found: dict[str, tuple[int, tuple[int, ...], int]], start: int, end: int, path: Path) -> dict[str, Stored]:
+    """Where each tensor lies, if all of them fit; every fault is in one error."""
+    _, constants = _library()
+    kinds = {kind.value: kind for kind in constants.GGMLQuantizationType}
+    out, faults, total = dict[str, Stored](), [], 0
+    for name, (number, shape, offset) in found.items():
+        kind = kinds.get(number)
+        if kind is None or kind.name not in KINDS:
+            faults.append(f"{name} is stored as {kind.name if kind else number}")
+            continue
+        block, bytes_a_block = constants.GGML_QUANT_SIZES[kind]
+        size = math.prod(shape) // block * bytes_a_block
+        if 0 in shape or shape[-1] % block:
+            faults.append(f"{name} has the shape {shape}, which {kind.name} cannot store")
+        elif start + offset + size > end or offset % 4:
+            faults.append(f"{name} should lie at {start + offset} with {size} bytes; the file ends at {end}")
+        out[name] = Stored(kind.name, shape, start + offset, size)
+        total += size
+    if total > end:  # tensors that share bytes would take far more room than the file has
+        faults.append(f"its tensors need {total} bytes, the file has {end}")
+    if faults:
+        raise CheckpointError(f"{path} cannot be read ({', '.join(KINDS)} can): {'; '.join(faults)}")
+    return out
+
+
+class _Cursor:
+    """Reads a header from front to back and never beyond its end."""
+
+    def __init__(self, data: mmap.mmap, path: Path) -> None:
+        self.data, self.path, self.at = data, path, 0
+
+    def take(self, size: int) -> bytes:
+        if size > len(self.data) - self.at:
+            raise self.damaged(f"{size} bytes should come at {self.at}, and it ends at {len(self.data)}")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def number(self, form: str) -> Any:
+        return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))[0]
+
+    def count(self, least: int) -> int:
+        """How many things follow, each of at least so many bytes."""
+        n = int(self.number("Q"))
+        if n * least > len(self.data) - self.at:
+            raise self.damaged(f"{n} entries cannot follow at {self.at}, it ends at {len(self.data)}")
+        return n
+
+    def text(self) -> str:
+        data = self.take(self.count(least=1))
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.damaged(f"no text at {self.at - len(data)} ({error})") from None
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.text()
+        if kind == _ARRAY:
+            kind = self.number("I")
+            if kind == _STRING:
+                return [self.text() for _ in range(self.count(least=8))]
+            form = self._form(kind)
+            n = self.count(struct.calcsize(f"<{form}"))
+            return list(struct.unpack(f"<{n}{form}", self.take(n * struct.calcsize(f"<{form}"))))
+        return self.number(self._form(kind))
+
+    def _form(self, kind: int) -> str:
+        if kind not in _SCALARS:
+            raise self.damaged(f"no value is of kind {kind}, which stands at {self.at - 4}")
+        return _SCALARS[kind]
+
+    def damaged(self, why: str) -> CheckpointError:
+        return CheckpointError(f"{self.path} is damaged: {why}")
+
+
+def _library() -> tuple[Any, Any]:
+    """The `gguf` package: the inverses of the quantisations, and the sizes of their blocks."""
+    try:
+        from gguf import constants, quants
+    except ImportError:
+        raise SpecError("reading GGUF files needs more: pip install 'regard[convert]'") from None
+    return quants, constants

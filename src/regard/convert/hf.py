@@ -1,0 +1,169 @@
+"""Hugging Face folders: `config.json` and safetensors to a spec and weights of ours, and back.
+
+`model_type` and `architectures` choose from the families' own tables; nothing in a folder is imported or run. What the file
+holds is compared with what the model needs before any of it is read into memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard import families
+from regard.convert.stored import stored
+from regard.errors import CheckpointError, SpecError, UnknownName
+from regard.families.form import Form
+from regard.families.rows import expected, exported, faults, imported
+from regard.folder import parse_json
+from regard.model.spec import ModelSpec
+from regard.storage import explained
+from regard.text import Tokenizer
+from regard.training.export import shapes_of
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+LIMIT = 10_000_000
+"""Bytes of a configuration; some list a hundred thousand labels."""
+OLD = {"gamma": "weight", "beta": "bias"}
+"""What the norms of older files call their weights."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A model of others, in our terms."""
+
+    form: Form
+    use: str
+    config: Mapping[str, Any]
+    spec: ModelSpec
+    weights: dict[str, Tensor]
+
+
+def read(folder: Path, *, trust: bool = False) -> Found:
+    """The model of a folder; every missing, surplus or mis-shaped weight is in one error. `trust` opens pickles."""
+    config: Mapping[str, Any] = read_config(folder)
+    form, there = form_of(config, folder), stored(folder, trust=trust)
+    try:
+        names = {_modern(name): name for name in there}
+        config = form.whole(config, names)
+        use = form.use(config)
+        spec = form.build(config)
+        ours = shapes_of(spec, layers=len(there))
+    except UnknownName:
+        raise
+    except SpecError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from None
+    rows = form.rows(use)
+    wanted = set(expected(rows, ours))
+    names = _prefixed(names, form, wanted)
+    wrong = faults(rows, ours, {name: there[own].shape for name, own in names.items()})
+    wrong += [
+        f"{own} should hold real numbers, got {there[own].dtype}"
+        for name, own in names.items()
+        if name in wanted and not there[own].real
+    ]
+    weights: dict[str, Tensor] = {}
+    if not wrong:
+        weights, wrong = imported(rows, ours, there.read(names))
+    if wrong:
+        raise CheckpointError(f"the weights of {folder} do not fit a {form.kind} model: {'; '.join(wrong)}")
+    return Found(form, use, config, spec, weights)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """What a folder's config.json says."""
+    path = folder / CONFIG
+    if not path.exists():
+        raise SpecError(f"{folder} has no {CONFIG}: it is neither a model folder of ours nor of Hugging Face")
+    with explained(f"read {CONFIG}", folder), path.open("rb") as file:
+        data = file.read(LIMIT + 1)
+    if len(data) > LIMIT:
+        raise CheckpointError(f"{path} is refused: no configuration has over {LIMIT} bytes")
+    config = parse_json(data, path)
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path} should hold an object, got {type(config).__name__}")
+    return config
+
+
+def form_of(config: Mapping[str, Any], folder: Path) -> Form:
+    """How a config's family is published, from our own table."""
+    forms, kind = families.forms(), config.get("model_type")
+    if kind not in forms:
+        raise UnknownName(f"model_type in {folder / CONFIG}", str(kind), forms)
+    if config.get("quantization_config"):
+        raise CheckpointError(
+            f"{folder} holds quantised weights, which only its own library can read; take the whole ones"
+        )
+    return forms[kind]
+
+
+def form_for(spec: ModelSpec) -> tuple[Form, str, dict[str, Any]]:
+    """The published family that a model of ours is of, which of its classes, and its config.json."""
+    near: dict[str, list[str]] = {}
+    for form in families.forms().values():
+        for use in form.uses:
+            with suppress(SpecError):  # it is too far off to say how
+                config, wrong = form.config(spec, use)
+                if not wrong:
+                    return form, use, config
+                near[f"{form.kind} ({use})"] = wrong
+    if not near:
+        raise SpecError("Hugging Face has no such model")
+    name = min(near, key=lambda name: len(near[name]))
+    more = f"; and {len(near[name]) - 5} more" if len(near[name]) > 5 else ""
+    raise SpecError(f"Hugging Face has no such model; the nearest is {name}, but {'; '.join(near[name][:5])}{more}")
+
+
+def write(spec: ModelSpec, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files of a folder that `transformers` loads, the tokenizer's aside.
+
+    `facts` go into its config.json: which tokens have a role, what classes are called.
+    """
+    from safetensors.torch import save
+
+    form, use, config = form_for(spec)
+    tensors = exported(form.rows(use), dict(weights))
+    if form.uses[use].bare:
+        tensors = {name.removeprefix(form.prefix): tensor for name, tensor in tensors.items()}
+    kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
+    fixed = {name: value for name, value in config.items() if name not in ("id2label", "label2id")}
+    config = {**config, **facts, **fixed, "dtype": kinds.pop() if len(kinds) == 1 else "float32"}
+    files = {CONFIG: json.dumps(config, indent=2).encode()}
+    if spec.decoder is not None:
+        ids = {name: value for name, value in facts.items() if name.endswith("_token_id")}
+        files["generation_config.json"] = json.dumps(ids, indent=2).encode()
+    plain = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
+    return {**files, WEIGHTS: save(plain, {"format": "pt"})}
+
+
+def roles(spec: ModelSpec, tokenizer: Tokenizer) -> dict[str, int]:
+    """Which tokens have a role, as their generation wants to know."""
+    ids = {"pad_token_id": tokenizer.pad, "bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
+    both = spec.encoder is not None and spec.decoder is not None
+    return {**ids, "decoder_start_token_id": tokenizer.bos} if both else ids
+
+
+def _modern(name: str) -> str:
+    front, dot, last = name.rpartition(".")
+    return f"{front}{dot}{OLD.get(last, last)}"
+
+
+def _prefixed(names: Mapping[str, str], form: Form, wanted: set[str]) -> dict[str, str]:
+    """Names of a body that was saved alone, as they are in a whole model."""
+    if any(name.startswith(form.prefix) for name in names):
+        return dict(names)
+    spoken = {*wanted, *(row.theirs for row in form.names)}
+    return {form.prefix + name if _spoken(form.prefix + name, spoken) else name: own for name, own in names.items()}
+
+
+def _spoken(name: str, spoken: set[str]) -> bool:
+    layered = ".".join("{}" if part.isdigit() else part for part in name.split("."))
+    return name in spoken or layered in spoken

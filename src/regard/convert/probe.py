@@ -1,0 +1,91 @@
+"""The same input to both sides, theirs run by `transformers` where it is installed: how far apart are the numbers?"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.convert.hf import form_of, read_config
+from regard.model.model import Net
+from regard.nn.coords import Coords
+
+LENGTHS = (9, 6)
+"""Of two rows of tokens, one of them padded."""
+
+
+def installed() -> bool:
+    """Whether there is another side to ask."""
+    return importlib.util.find_spec("transformers") is not None
+
+
+def difference(folder: Path, net: Net) -> float:
+    """The largest difference between what `transformers` makes of a folder and what our model says, in float32."""
+    config = read_config(folder)
+    form = form_of(config, folder)
+    use = form.use(config)  # a name of our own table
+    library = importlib.import_module("transformers")
+    with _quiet(library), torch.no_grad():
+        other = getattr(library, use).from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+        given, ours = _probe(net, int(config.get("pad_token_id") or 0))
+        said = other(**given)
+    ours = {name: value for name, value in ours.items() if getattr(said, name, None) is not None}
+    return max(float((_kept(getattr(said, name), value) - value).abs().max()) for name, value in ours.items())
+
+
+def _probe(net: Net, pad: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What they are given, and what ours says of it by their names; of rows of tokens, the whole one."""
+    draw = torch.Generator().manual_seed(0)
+    if not net.spec.embed.vocab:
+        ids, at = net.embed.sample(0)
+        ids = torch.randn(ids.shape, generator=draw)
+        stream = net(ids, at)
+        out = net.logits(stream, at)
+        return {"pixel_values": ids}, {"logits": out, "pooler_output": out, "last_hidden_state": stream}
+    at = Coords.lengths(LENGTHS)
+    ids = _tokens(net.spec.embed.vocab, at, pad, draw)
+    given = {"input_ids": ids, "attention_mask": at.kept.long()}
+    source = None
+    if net.encoder is not None and net.decoder is not None:
+        read = _tokens((net.spec.source or net.spec.embed).vocab, at, pad, draw)
+        source = (read, at)
+        given = {"input_ids": read, "attention_mask": at.kept.long(), "decoder_input_ids": ids}
+    stream = net(ids, at, source)
+    out = net.logits(stream, at)
+    said = {"logits": out, "prediction_logits": out, "last_hidden_state": stream}
+    if out.dim() == 2 and out.shape[1] == stream.shape[2]:
+        said["pooler_output"] = out
+    if net.beside is not None:
+        said["seq_relationship_logits"] = net.logits_beside(stream, at)
+    return given, {name: value[:1] if value.dim() == 3 else value for name, value in said.items()}
+
+
+def _tokens(vocab: int, at: Coords, pad: int, draw: torch.Generator) -> Tensor:
+    ids = torch.randint(vocab, (len(LENGTHS), at.n), generator=draw)
+    ids[ids == pad] = (pad + 1) % vocab  # within a text it would count as padding
+    return ids.masked_fill(~at.kept, pad)
+
+
+def _kept(theirs: Tensor, ours: Tensor) -> Tensor:
+    return theirs[: ours.shape[0]]
+
+
+@contextlib.contextmanager
+def _quiet(library: Any) -> Iterator[None]:
+    """Its reports and bars are not for those who only compare."""
+    log = library.utils.logging
+    level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if bars:
+            log.enable_progress_bar()

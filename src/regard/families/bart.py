@@ -1,0 +1,144 @@
+"""BART (Lewis et al. 2019): the Transformer taught to mend damaged text. Post-norm, GELU, learned positions, a norm after the
+embedding; the sides share one table of tokens, but each has its own positions and norm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.families.form import ACTIVATIONS, Form, Key, Use
+from regard.families.rows import Again, Drop, Name, Rows
+from regard.families.size import sized
+from regard.model.spec import ModelSpec
+from regard.nn.block import Block
+from regard.nn.body import Stack
+from regard.nn.embed import Tokens
+from regard.nn.feedforward import FeedForward
+from regard.nn.head import Vocab
+from regard.nn.mixers import Full
+from regard.nn.norm import LayerNorm
+from regard.nn.position import Learned
+from regard.nn.wiring import PostNorm
+
+SIZES: dict[str, dict[str, Any]] = {
+    "bart-base": dict(width=768, depth=6, heads=12, hidden=3072),
+    "bart-large": dict(width=1024, depth=12, heads=16, hidden=4096),
+}
+PAPER: dict[str, float] = {}
+"""It says only: some tenth more than BERT's of that size."""
+
+
+def spec(
+    size: str = "bart-base",
+    *,
+    width: int | None = None,
+    depth: int | None = None,
+    heads: int | None = None,
+    hidden: int | None = None,
+    decoder_depth: int | None = None,
+    decoder_heads: int | None = None,
+    decoder_hidden: int | None = None,
+    vocab: int = 50265,
+    length: int = 1024,
+    activation: str = "gelu",
+    scaled: bool = False,
+    tied: bool = True,
+    dropout: float = 0.1,
+    attention_dropout: float = 0.0,
+    hidden_dropout: float = 0.0,
+) -> ModelSpec:
+    """An encoder-decoder; the decoder is as deep and wide as the encoder unless told otherwise."""
+    shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden)
+    wiring = PostNorm(LayerNorm(), dropout)
+
+    def look(heads: int) -> Full:
+        return Full(heads, dropout=attention_dropout)
+
+    def feed(hidden: int) -> FeedForward:
+        return FeedForward(hidden, activation, dropout=hidden_dropout)
+
+    def table(tied: bool) -> Tokens:  # two rows stand before the first position, for no reason that still holds
+        return Tokens(vocab, position=Learned(2), scaled=scaled, norm=LayerNorm(), dropout=dropout, tied=tied)
+
+    across = look(decoder_heads or shape["heads"])
+    return ModelSpec(
+        width=shape["width"],
+        length=length,
+        embed=table(tied=False),
+        source=table(tied=True),
+        encoder=Stack(Block(mix=look(shape["heads"]), feed=feed(shape["hidden"])), depth=shape["depth"], wiring=wiring),
+        decoder=Stack(
+            Block(mix=across, cross=across, feed=feed(decoder_hidden or shape["hidden"])),
+            depth=decoder_depth or shape["depth"],
+            causal=True,
+            wiring=wiring,
+        ),
+        head=Vocab(tied=tied),
+        init="normal",
+    )
+
+
+# ------------------------------------------------------------------------------------------------- as others have it
+
+KEYS = (
+    Key("width", "width", "d_model", 1024),
+    Key("depth", "encoder.depth", "encoder_layers", 12),
+    Key("heads", "encoder.block.mix.heads", "encoder_attention_heads", 16),
+    Key("hidden", "encoder.block.feed.width", "encoder_ffn_dim", 4096),
+    Key("decoder_depth", "decoder.depth", "decoder_layers", 12),
+    Key("decoder_heads", "decoder.block.mix.heads", "decoder_attention_heads", 16),
+    Key("decoder_hidden", "decoder.block.feed.width", "decoder_ffn_dim", 4096),
+    Key("length", "length", "max_position_embeddings", 1024),
+    Key("activation", "encoder.block.feed.activation", "activation_function", "gelu", ACTIVATIONS),
+    Key("scaled", "embed.scaled", "scale_embedding", False),
+    Key("tied", "head.tied", "tie_word_embeddings", True),
+    Key("dropout", "encoder.wiring.dropout", "dropout", 0.1),
+    Key("attention_dropout", "encoder.block.mix.dropout", "attention_dropout", 0.0),
+    Key("hidden_dropout", "encoder.block.feed.dropout", "activation_dropout", 0.0),
+)
+"""Marian's too."""
+
+
+def layers(side: str, *roles: str) -> Rows:
+    """The names of a side's layers; Marian's too."""
+    ours, theirs = f"{side}.blocks.{{}}", f"model.{side}.layers.{{}}"
+    parts = (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("out", "out_proj"))
+    return (
+        *(Name(f"{ours}.{role}.{a}", f"{theirs}.{_LOOK[role]}.{b}") for role in roles for a, b in parts),
+        *(Name(f"{ours}.{role}_norm", f"{theirs}.{_LOOK[role]}_layer_norm") for role in roles),
+        Name(f"{ours}.feed.up", f"{theirs}.fc1"),
+        Name(f"{ours}.feed.down", f"{theirs}.fc2"),
+        Name(f"{ours}.feed_norm", f"{theirs}.final_layer_norm"),
+    )
+
+
+_LOOK = {"mix": "self_attn", "cross": "encoder_attn"}
+
+FORMS = (
+    Form(
+        "bart",
+        spec,
+        keys=(*KEYS, Key("vocab", "embed.vocab", "vocab_size", 50265)),
+        names=(
+            Name("embed", "model.shared"),
+            Again("model.encoder.embed_tokens.weight", of="model.shared.weight", beside="head"),
+            Again("model.decoder.embed_tokens.weight", of="model.shared.weight", beside="head"),
+            Name("source.position", "model.encoder.embed_positions"),
+            Name("source.norm", "model.encoder.layernorm_embedding"),
+            *layers("encoder", "mix"),
+            Name("embed.position", "model.decoder.embed_positions"),
+            Name("embed.norm", "model.decoder.layernorm_embedding"),
+            *layers("decoder", "mix", "cross"),
+            Name("head", "lm_head"),
+            Again("lm_head.weight", of="model.shared.weight"),
+            Drop("final_logits_bias", zero=True),
+        ),
+        uses={"BartForConditionalGeneration": Use("translate"), "BartModel": Use("translate")},
+        prefix="model.",
+        only=dict(
+            normalize_before=(False,), normalize_embedding=(True,), add_final_layer_norm=(False,),
+            static_position_embeddings=(False,),
+        ),
+        facts=dict(is_encoder_decoder=True, forced_eos_token_id=None),
+    ),
+)  # fmt: skip

@@ -1,0 +1,134 @@
+"""Marian (Junczys-Dowmunt et al. 2018), as OPUS-MT publishes its models: the Transformer of Vaswani et al. with SiLU, all
+sines before all cosines, and a bias a token at the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from regard.families.bart import KEYS, layers
+from regard.families.form import Config, Form, Key, Use
+from regard.families.rows import Again, Drop, Name
+from regard.families.size import sized
+from regard.model.spec import ModelSpec
+from regard.nn.block import Block
+from regard.nn.body import Stack
+from regard.nn.embed import Tokens
+from regard.nn.feedforward import FeedForward
+from regard.nn.head import Vocab
+from regard.nn.mixers import Full
+from regard.nn.norm import LayerNorm
+from regard.nn.position import Sinusoidal
+from regard.nn.wiring import PostNorm
+
+SIZES: dict[str, dict[str, Any]] = {
+    "marian-base": dict(width=512, depth=6, heads=8, hidden=2048),
+    "marian-big": dict(width=1024, depth=6, heads=16, hidden=4096),
+}
+"""Of OPUS-MT and of its larger models; with the vocabulary of English and German."""
+PAPER: dict[str, float] = {}
+
+
+def spec(
+    size: str = "marian-base",
+    *,
+    width: int | None = None,
+    depth: int | None = None,
+    heads: int | None = None,
+    hidden: int | None = None,
+    decoder_depth: int | None = None,
+    decoder_heads: int | None = None,
+    decoder_hidden: int | None = None,
+    vocab: int = 58101,
+    source_vocab: int | None = None,
+    length: int = 512,
+    activation: str = "silu",
+    scaled: bool = True,
+    tied: bool = True,
+    dropout: float = 0.1,
+    attention_dropout: float = 0.0,
+    hidden_dropout: float = 0.0,
+) -> ModelSpec:
+    """An encoder-decoder with one table of tokens, or with `source_vocab` two. `length` binds nothing here."""
+    shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden)
+    wiring = PostNorm(LayerNorm(), dropout)
+
+    def look(heads: int) -> Full:
+        return Full(heads, dropout=attention_dropout)
+
+    def feed(hidden: int) -> FeedForward:
+        return FeedForward(hidden, activation, dropout=hidden_dropout)
+
+    def table(vocab: int) -> Tokens:
+        return Tokens(vocab, position=Sinusoidal("halves"), scaled=scaled, dropout=dropout)
+
+    across = look(decoder_heads or shape["heads"])
+    return ModelSpec(
+        width=shape["width"],
+        length=length,
+        embed=table(vocab),
+        source=None if source_vocab is None else table(source_vocab),
+        encoder=Stack(Block(mix=look(shape["heads"]), feed=feed(shape["hidden"])), depth=shape["depth"], wiring=wiring),
+        decoder=Stack(
+            Block(mix=across, cross=across, feed=feed(decoder_hidden or shape["hidden"])),
+            depth=decoder_depth or shape["depth"],
+            causal=True,
+            wiring=wiring,
+        ),
+        head=Vocab(tied=tied, bias=True),
+        init="xavier",
+    )
+
+
+# ------------------------------------------------------------------------------------------------- as others have it
+
+
+def _vocabularies(config: Config) -> tuple[int, int | None]:
+    """Of the target, and of the source where it has its own."""
+    size = config.get("vocab_size", 58101)
+    if config.get("share_encoder_decoder_embeddings", True):
+        return size, None
+    return config.get("decoder_vocab_size") or size, size
+
+
+def _sizes(sizes: tuple[int, int | None]) -> dict[str, Any]:
+    target, source = sizes
+    return {
+        "vocab_size": target if source is None else source,
+        "decoder_vocab_size": target,
+        "share_encoder_decoder_embeddings": source is None,
+    }
+
+
+FORMS = (
+    Form(
+        "marian",
+        spec,
+        keys=(
+            *KEYS,
+            Key(("vocab", "source_vocab"), ("embed.vocab", "source.vocab"), "vocab_size", read=_vocabularies, write=_sizes),
+        ),
+        names=(
+            Name("source", "model.encoder.embed_tokens"),
+            Name("embed", "model.decoder.embed_tokens", beside="source"),
+            Name("embed", "model.shared"),
+            Again("model.encoder.embed_tokens.weight", of="model.shared.weight", beside="head"),
+            Again("model.decoder.embed_tokens.weight", of="model.shared.weight", beside="head"),
+            *layers("encoder", "mix"),
+            *layers("decoder", "mix", "cross"),
+            Name("head.bias", "final_logits_bias", lead=1),
+            Name("head", "lm_head"),
+            Again("lm_head.weight", of="model.decoder.embed_tokens.weight"),
+            Again("lm_head.weight", of="model.shared.weight"),
+            Drop("model.encoder.embed_positions"),
+            Drop("model.decoder.embed_positions"),
+        ),
+        uses={"MarianMTModel": Use("translate")},
+        prefix="model.",
+        only=dict(
+            normalize_before=(False,), normalize_embedding=(False,), add_final_layer_norm=(False,),
+            static_position_embeddings=(True,),
+        ),
+        facts=dict(is_encoder_decoder=True, forced_eos_token_id=None),
+    ),
+)  # fmt: skip

@@ -1,0 +1,163 @@
+"""`regard convert`: a model of others becomes a model folder of ours, or one of ours a Hugging Face folder, and both are asked
+the same question afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.convert import carry, hf, probe
+from regard.convert.tokens import to_hf
+from regard.errors import SpecError
+from regard.folder import MANIFEST, write_folder
+from regard.model.model import Net
+from regard.model.spec import ModelSpec
+from regard.storage import explained
+from regard.tasks.image import Image
+from regard.tasks.task import Task
+from regard.text import Tokenizer
+from regard.training.begin import RECIPE
+from regard.training.export import export, restore
+from regard.training.run import model_folder
+
+
+def convert(src: str, dst: str, *, to: str | None = None, trust: bool = False) -> dict[str, Any]:
+    """Convert a folder or GGUF file; what was made of it, as plain data."""
+    source, place = Path(src), Path(dst)
+    if not source.exists():
+        raise SpecError(f"there is no file or folder {src}")
+    if source.is_file() and source.suffix != ".gguf":
+        raise SpecError(
+            f"{src} is one file; convert takes a folder with a config.json beside the weights, or a .gguf file"
+        )
+    own = source.is_dir() and _ours(source)
+    wanted = to or ("hf" if own else "regard")
+    if wanted not in ("hf", "regard"):
+        raise SpecError(f"--to should be hf or regard, got {wanted!r}")
+    if wanted == "regard" and own:
+        raise SpecError(f"{src} is a model folder of ours already; --to hf makes one for Hugging Face of it")
+    if source.is_file():
+        return _from_gguf(source, place, wanted)
+    return _to_hf(source, place) if own else _from_hf(source, place, wanted, trust)
+
+
+def _ours(folder: Path) -> bool:
+    """Whether a folder is a model folder or a run of ours."""
+    if (folder / RECIPE).exists() or any((folder / name / MANIFEST).exists() for name in ("final", "best")):
+        return True
+    return (folder / MANIFEST).exists() and "model_type" not in hf.read_config(folder)
+
+
+def _from_hf(source: Path, place: Path, wanted: str, trust: bool) -> dict[str, Any]:
+    found = hf.read(source, trust=trust)
+    if wanted == "hf":
+        raise SpecError(f"{source} is a Hugging Face folder already; leave out --to")
+    name, task, search = carry.carried(found, source)
+    net = _net(found.spec, found.weights)
+    what = f"{found.form.kind} ({found.use})"
+    _export(place, name, task, search, found.spec, found.weights, what)
+    pickled = not any(source.glob("*.safetensors"))
+    return _report(place, what, name, net, *(_again(net, task) if pickled else _asked(source, net)))
+
+
+def _from_gguf(source: Path, place: Path, wanted: str) -> dict[str, Any]:
+    from regard.convert.gguf import read
+
+    spec, weights, tokenizer = read(source)
+    name, task, search = carry.lm(spec, tokenizer)
+    net = _net(spec, weights)
+    if wanted == "hf":
+        write_folder(place, _hf_files(spec, weights, task))
+    else:
+        _export(place, name, task, search, spec, weights, source.name)
+    return _report(place, source.name, name, net, *_again(net, task))
+
+
+def _to_hf(source: Path, place: Path) -> dict[str, Any]:
+    folder = model_folder(source)
+    net, task, _ = restore(folder)
+    write_folder(place, _hf_files(net.spec, net.state_dict(), task))
+    config = hf.read_config(place)
+    name = f"{config['model_type']} ({config['architectures'][0]})"
+    return _report(place, str(folder.path), name, net, *_asked(place, net))
+
+
+def _export(
+    place: Path, name: str, task: Task, search: Any, spec: ModelSpec, weights: Mapping[str, Tensor], what: str
+) -> None:
+    """Write a model folder of ours."""
+    with torch.device("meta"):
+        net = spec.build()
+    card = f"# {place.name}\n\nConverted with Regard from {what}; its task is {name}.\n"
+    export(place, task=task, name=name, net=net, search=search, weights=weights, card=card)
+
+
+def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Any) -> dict[str, bytes]:
+    """All files of a Hugging Face folder."""
+    facts: dict[str, Any] = {} if task.target is None else dict(hf.roles(spec, task.target))
+    if classes := getattr(task, "classes", ()):
+        facts |= {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
+    source: Tokenizer | None = getattr(task, "source", task.target)
+    if source is not task.target:
+        raise SpecError("this model has a tokenizer for each side, and a Hugging Face folder can have only one")
+    files = hf.write(spec, weights, facts)
+    if isinstance(task, Image):
+        files["preprocessor_config.json"] = json.dumps(_pixels(task), indent=2).encode()
+    if task.target is not None:
+        with tempfile.TemporaryDirectory() as made, explained("write the tokenizer", Path(made)):
+            to_hf(task.target, Path(made))
+            files |= {path.name: path.read_bytes() for path in Path(made).iterdir()}
+    return files
+
+
+def _pixels(task: Image) -> dict[str, Any]:
+    """How pictures become numbers, in their words."""
+    return {
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": True,
+        "size": {"height": task.side, "width": task.side},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(task.mean),
+        "image_std": list(task.deviation),
+    }
+
+
+def _net(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
+    net = spec.build()
+    net.put(weights)
+    return net.eval()
+
+
+def _again(net: Net, task: Task) -> tuple[float | None, str]:
+    """The difference to the same weights in a folder for Hugging Face, where the file itself cannot be asked."""
+    with tempfile.TemporaryDirectory() as made:
+        for name, data in _hf_files(net.spec, net.state_dict(), task).items():
+            (Path(made) / name).write_bytes(data)
+        return _asked(Path(made), net)
+
+
+def _asked(folder: Path, net: Net) -> tuple[float | None, str]:
+    """The largest difference between both sides, or why there is none."""
+    if not probe.installed():
+        return None, "not compared: transformers is not installed (pip install transformers)"
+    return probe.difference(folder, net), ""
+
+
+def _report(place: Path, what: str, now: str, net: Net, far: float | None, why: str) -> dict[str, Any]:
+    count = sum(p.numel() for p in net.parameters())
+    return {"model": str(place), "from": what, "as": now, "parameters": count, "difference": far, "why": why}
+
+
+def told(done: Mapping[str, Any]) -> str:
+    """The same for people."""
+    far = done["why"] if done["difference"] is None else f"largest difference to transformers: {done['difference']:.2g}"
+    return f"{done['model']}\n{done['from']} as {done['as']}, {done['parameters']:,} parameters\n{far}"

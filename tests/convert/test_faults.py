@@ -1,0 +1,279 @@
+"""What is wrong with a folder of others, all of it, in words; and what looks wrong and is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from regard.convert import hf
+from regard.errors import CheckpointError, RegardError, SpecError, UnknownName
+from regard.families import bert, transformer, vit
+from tests.convert.tiny import compared, make, put, saved
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(make("gpt2"), tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture
+def folder(gpt2: Path, tmp_path: Path) -> Path:
+    """A folder of a tiny GPT-2, to be spoilt."""
+    for file in gpt2.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    return tmp_path
+
+
+def configure(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def reweigh(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:
+    path = folder / "model.safetensors"
+    weights = {name: tensor.clone() for name, tensor in load_file(path).items()}
+    path.unlink()
+    save_file({name: t.contiguous() for name, t in change(weights).items()}, path)
+
+
+def said(folder: Path, kind: type[RegardError] = CheckpointError) -> str:
+    with pytest.raises(kind) as caught:
+        hf.read(folder)
+    return str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------- configurations
+
+
+def test_an_unknown_family(folder: Path) -> None:
+    configure(folder, model_type="gtp2")
+    assert said(folder, UnknownName) == f"no model_type in {folder}/config.json 'gtp2'; did you mean 'gpt2'?"
+
+
+def test_an_unknown_class(folder: Path) -> None:
+    configure(folder, architectures=["GPT2LMHeadModl"])
+    assert said(folder, UnknownName) == "no gpt2 model 'GPT2LMHeadModl'; did you mean 'GPT2LMHeadModel'?"
+    configure(folder, architectures="GPT2LMHeadModel")
+    assert said(folder) == "architectures should be a list of names, got 'GPT2LMHeadModel'"
+
+
+def test_all_that_cannot_be_followed(folder: Path) -> None:
+    configure(folder, scale_attn_by_inverse_layer_idx=True, activation_function="mish")
+    assert said(folder) == (
+        f"{folder}/config.json: a gpt2 model of ours cannot have scale_attn_by_inverse_layer_idx=True (only False), "
+        "activation_function='mish' (there is gelu, gelu_new, gelu_pytorch_tanh, relu, silu, swish)"
+    )
+
+
+@pytest.mark.parametrize("value", ["many", -3, 0, [768], {"a": 1}, 1.5])
+def test_sizes_that_are_none(folder: Path, value: Any) -> None:
+    configure(folder, n_head=value)
+    assert said(folder).startswith(f"{folder}/config.json: ")
+
+
+def test_more_layers_than_weights_are_not_built(folder: Path) -> None:
+    configure(folder, n_layer=10**12)
+    assert "decoder.depth is 1000000000000, but there are only" in said(folder)
+
+
+def test_a_vocabulary_of_any_size_is_not_made(folder: Path) -> None:
+    configure(folder, vocab_size=10**12)
+    assert "transformer.wte.weight should be (1000000000000, 16), got (23, 16)" in said(folder)
+
+
+def test_stretched_rotary_positions(tmp_path: Path) -> None:
+    saved(make("llama"), tmp_path)
+    configure(tmp_path, rope_parameters={"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0})
+    assert "rotary positions of the kind 'llama3' are not among ours" in said(tmp_path)
+    configure(tmp_path, rope_parameters=None, rope_scaling={"type": "linear", "factor": 2.0})
+    assert "rotary positions of the kind 'linear' are not among ours" in said(tmp_path)
+    configure(tmp_path, rope_scaling=None, rope_theta=500.0)
+    assert hf.read(tmp_path).spec.decoder.position.base == 500.0  # type: ignore[union-attr]
+
+
+def test_no_config(tmp_path: Path) -> None:
+    assert said(tmp_path, SpecError) == (
+        f"{tmp_path} has no config.json: it is neither a model folder of ours nor of Hugging Face"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "is damaged: it is not JSON"),
+        ("[]", "should hold an object, got list"),
+        (" " * 10_000_001, "is refused: no configuration has over 10000000 bytes"),
+    ],
+)
+def test_a_config_that_is_none(folder: Path, text: str, why: str) -> None:
+    (folder / "config.json").write_text(text)
+    assert f"config.json {why}" in said(folder)
+
+
+def test_quantised_weights(folder: Path) -> None:
+    configure(folder, quantization_config={"bits": 4})
+    assert said(folder) == f"{folder} holds quantised weights, which only its own library can read; take the whole ones"
+
+
+# ------------------------------------------------------------------------------------------------- weights
+
+
+def test_all_faults_of_the_weights_at_once(folder: Path) -> None:
+    def spoil(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        del weights["transformer.ln_f.bias"]
+        weights["transformer.h.1.attn.c_attn.weight"] = torch.zeros(16, 47)
+        weights["transformer.extra.weight"] = torch.zeros(2)
+        weights["transformer.h.0.ln_1.weight"] = torch.ones(16, dtype=torch.int32)
+        return weights
+
+    reweigh(folder, spoil)
+    assert said(folder) == (
+        f"the weights of {folder} do not fit a gpt2 model: transformer.ln_f.bias is missing; "
+        "transformer.extra.weight is not of this model; "
+        "transformer.h.1.attn.c_attn.weight should be (16, 48), got (16, 47); "
+        "transformer.h.0.ln_1.weight should hold real numbers, got I32"
+    )
+
+
+def test_no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    assert said(folder) == f"{folder} has no model.safetensors; without weights there is nothing to convert"
+
+
+def test_damaged_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"\xff" * 64)
+    assert "model.safetensors is damaged: it is not a safetensors file we can read" in said(folder)
+
+
+def test_a_tied_copy_that_differs(folder: Path) -> None:
+    reweigh(folder, lambda w: w | {"lm_head.weight": w["transformer.wte.weight"] + 1})
+    assert "lm_head.weight should be the same as transformer.wte.weight" in said(folder)
+
+
+def test_a_tied_copy_may_be_there_or_stand_in(folder: Path) -> None:
+    before = hf.read(folder).weights["embed.weight"]
+    reweigh(folder, lambda w: w | {"lm_head.weight": w["transformer.wte.weight"].clone()})
+    assert torch.equal(hf.read(folder).weights["embed.weight"], before)
+    reweigh(folder, lambda w: {name: t for name, t in w.items() if name != "transformer.wte.weight"})
+    assert torch.equal(hf.read(folder).weights["embed.weight"], before)
+
+
+def test_a_bias_for_which_there_is_no_place(tmp_path: Path) -> None:
+    model = make("bart")
+    model.final_logits_bias += 1
+    saved(model, tmp_path)
+    assert "final_logits_bias should be zero: ours has no place for it" in said(tmp_path)
+
+
+def test_a_body_saved_alone(folder: Path) -> None:
+    """Without the prefix, and with the masks that older files have."""
+    model = make("gpt2")
+    reweigh(folder, lambda w: {name.removeprefix("transformer."): t for name, t in w.items()})
+    reweigh(folder, lambda w: w | {"h.0.attn.bias": torch.ones(1, 1, 16, 16, dtype=torch.bool)})
+    found = hf.read(folder)
+    assert compared("gpt2", model, put(found.spec.build(), found.weights)) <= 1e-5
+
+
+def test_norms_by_their_old_names_and_heads_of_pretraining(tmp_path: Path) -> None:
+    """As the first BERT was published: as a masked model, with its other head."""
+    model = make("bert, both heads")
+    saved(model, tmp_path)
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+
+    def renamed(name: str) -> str:
+        return next((name.removesuffix(new) + was for new, was in old.items() if name.endswith(new)), name)
+
+    reweigh(tmp_path, lambda w: {renamed(name): t for name, t in w.items()})
+    configure(tmp_path, architectures=["BertForMaskedLM"])
+    found = hf.read(tmp_path)
+    assert found.use == "BertForPreTraining"
+    assert compared("bert, both heads", model, put(found.spec.build(), found.weights)) <= 1e-5
+
+
+# ------------------------------------------------------------------------------------------------- several files
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    make("gpt2").save_pretrained(tmp_path, max_shard_size="8KB")
+    return tmp_path
+
+
+def index(folder: Path, change: Callable[[dict[str, str]], dict[str, str]]) -> None:
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": change(json.loads(path.read_text())["weight_map"])}))
+
+
+def test_several_files_are_one(sharded: Path) -> None:
+    assert len(list(sharded.glob("*.safetensors"))) > 2
+    found = hf.read(sharded)
+    assert compared("gpt2", make("gpt2"), put(found.spec.build(), found.weights)) <= 1e-5
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "", "..", "a\\b", "a\0b"])
+def test_an_index_names_only_files_beside_it(sharded: Path, name: str) -> None:
+    index(sharded, lambda w: w | {"transformer.wte.weight": name})
+    assert said(sharded) == (
+        f"{sharded}/model.safetensors.index.json is refused: it names {name!r}, not plain files beside it"
+    )
+
+
+def test_a_file_of_several_that_is_missing(sharded: Path) -> None:
+    first = min(sharded.glob("*.safetensors"))
+    first.unlink()
+    assert said(sharded) == f"{sharded} is incomplete: {first.name} is missing"
+
+
+def test_an_index_that_lists_what_is_not_there(sharded: Path) -> None:
+    index(sharded, lambda w: w | {"ghost": next(iter(w.values()))})
+    assert said(sharded) == (
+        f"{sharded} is damaged: model.safetensors.index.json lists ghost, which its files do not hold"
+    )
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"weight_map": {"a": 1}}'])
+def test_an_index_that_is_none(sharded: Path, text: str) -> None:
+    (sharded / "model.safetensors.index.json").write_text(text)
+    assert said(sharded).endswith("is damaged: it should have a weight_map from names to files")
+
+
+# ------------------------------------------------------------------------------------------------- pickles
+
+
+def test_pickles_are_refused_and_opened_by_those_who_trust_them(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    assert "is a pickle, and opening one can run any code it names" in said(folder)
+    found = hf.read(folder, trust=True)
+    assert compared("gpt2", make("gpt2"), put(found.spec.build(), found.weights)) <= 1e-5
+
+
+# ------------------------------------------------------------------------------------------------- out
+
+
+def test_a_model_that_others_do_not_have() -> None:
+    small: dict[str, Any] = dict(width=16, depth=1, heads=2, vocab=9)
+    with pytest.raises(SpecError) as caught:
+        hf.form_for(transformer.spec(**small))
+    assert str(caught.value) == (
+        "Hugging Face has no such model; the nearest is marian (MarianMTModel), but "
+        "embed.position.layout should be 'halves', is 'pairs'; head.bias should be True, is False"
+    )
+    with pytest.raises(
+        SpecError, match=r"the nearest is vit \(ViTForImageClassification\), but .*embed.first should be True"
+    ):
+        hf.form_for(vit.spec(width=16, depth=1, heads=2, patch=4, image=8, classes=3, pool="mean"))
+
+
+def test_training_alone_makes_no_other_model() -> None:
+    """Dropout, where weights began and what is computed twice are left behind."""
+    spec = bert.spec(width=16, depth=1, heads=2, vocab=9, dropout=0.3)
+    changed = spec.replace("embed.dropout", 0.0).replace("init", "xavier").replace("encoder.recompute", True)
+    assert hf.form_for(changed)[2] == hf.form_for(spec)[2]
