@@ -241,7 +241,11 @@ def show(
     net, said = net_of(what, dict(_setting(s) for s in sets))
     for line in said:
         print(f"regard: {line}", file=sys.stderr)
-    print(json.dumps(summary(net, length), ensure_ascii=False) if as_json else tree(net, length, "" if sets else paper_of(what)))
+    print(
+        json.dumps(summary(net, length), ensure_ascii=False)
+        if as_json
+        else tree(net, length, "" if sets else paper_of(what))
+    )
 
 
 studies = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

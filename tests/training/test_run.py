@@ -16,7 +16,7 @@ from regard.data.sources import Corpus, read
 from regard.errors import CheckpointError, Interrupted, RegardError, SpecError, UnknownName
 from regard.folder import pack, read_folder, write_folder
 from regard.tasks.advice import advise
-from regard.training.begin import agree
+from regard.training.begin import FIXED, agree
 from regard.training.checkpoint import Checkpoints
 from regard.training.lock import RunLock
 from regard.training.log import read_log
@@ -326,7 +326,7 @@ def test_a_file_where_the_run_should_be(tmp_path: Path) -> None:
 
 def test_recipes_alike_in_all_but_their_writing_agree(tmp_path: Path) -> None:
     """Characters that YAML changes on the way are no difference."""
-    facts: dict[str, Any] = {"fingerprint": "0", **dict.fromkeys(("threads", "device", "precision", "torch", "start"))}
+    facts: dict[str, Any] = {"fingerprint": "0", **dict.fromkeys(FIXED)}
     recipe = Recipe.parse({"task": "translate", "train": {"steps": 1}, "about": "a\x85b\u2028c", "data": {"x": "1e3"}})
     agree(tmp_path, recipe, facts, fresh=False)
     (tmp_path / "best").mkdir()

@@ -48,7 +48,9 @@ def test_the_tree_for_people() -> None:
 
 def test_the_papers_figure_stands_beside() -> None:
     assert call("show", "gpt2").out.startswith("124.4 M parameters (124,439,808; the paper says 117 M)   width 768")
-    assert call("show", "t5-11b").out.startswith("11.31 G parameters (11,307,321,344; the paper says 11 G)   width 1024")
+    assert call("show", "t5-11b").out.startswith(
+        "11.31 G parameters (11,307,321,344; the paper says 11 G)   width 1024"
+    )
     assert call("show", "bart-base").out.startswith("139.4 M parameters (139,420,416)   width 768")
     changed = call("show", "gpt2", "--set", "model.depth=2")
     assert "the paper" not in changed.out

@@ -52,9 +52,10 @@ def spec(
     clamp: int | None = None,
     squeeze: SqueezeSpec | None = None,
     bias: bool = False,
+    activation: str = "relu",
     norm: str = "post",
 ) -> ModelSpec:
-    """A decoder-only model; `past` tokens before the segment are remembered by every layer. `bias` is that of attention's maps."""
+    """A decoder-only model; `past` tokens before the segment are remembered by every layer. `bias` is on attention's maps."""
     shape = sized(
         SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, past=past, length=length, dropout=dropout,
         attention_dropout=attention_dropout,
@@ -67,7 +68,7 @@ def spec(
         length=shape["length"],
         embed=Tokens(vocab, scaled=True, dropout=shape["dropout"]),
         decoder=Stack(
-            Block(mix=mix, feed=FeedForward(shape["hidden"], dropout=shape["dropout"])),
+            Block(mix=mix, feed=FeedForward(shape["hidden"], activation, dropout=shape["dropout"])),
             depth=shape["depth"],
             causal=True,
             wiring=WIRINGS[norm](LayerNorm(), shape["dropout"]),

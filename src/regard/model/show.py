@@ -26,7 +26,8 @@ def tree(net: Net, n: int = 32, beside: str = "") -> str:
     n = _tokens(net, n)
     spec, whole = net.spec, cost(net, n)
     lines = [
-        f"{_count(whole.parameters)} parameters ({whole.parameters:,}{beside})   width {spec.width}   length {spec.length}   init {spec.init}",
+        f"{_count(whole.parameters)} parameters ({whole.parameters:,}{beside})   width {spec.width}   "
+        f"length {spec.length}   init {spec.init}",
         f"{_count(whole.flops)}FLOP forward a token at length {n}, three times that in training; "
         f"{_count(4 * whole.state)}B of float32 state a token",
         "",

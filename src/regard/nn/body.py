@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.errors import SpecError
 from regard.nn.block import Block, BlockLayer
-from regard.nn.chance import Place, rewound
+from regard.nn.chance import Place
 from regard.nn.context import Context, Memory
 from regard.nn.coords import Coords, Tags
 from regard.nn.mixer import MixerSpec, Site, check_positions
@@ -180,7 +180,7 @@ def _run_twice(block: BlockLayer, stream: Any, ctx: Context, states: States) -> 
 
     place = Place(stream)
     return checkpoint(  # type: ignore[no-any-return]
-        run, stream, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), rewound(place))
+        run, stream, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), place)
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -40,21 +40,21 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 class Place:
-    """Where the stream stands, and where those of the devices of some tensors do."""
+    """Where the stream stands, and where those of the devices of some tensors do.
+
+    `with place:` draws again what was drawn from there on, as often as one likes; afterwards all goes on from where it was.
+    """
 
     def __init__(self, *tensors: Any) -> None:
         self.stream, self.devices = generator().get_state(), get_device_states(*tensors)
+        self._undo = ExitStack()
 
-
-@contextmanager
-def rewound(place: Place) -> Iterator[None]:
-    """Draw again what was drawn from `place` on; afterwards the streams go on from where they were."""
-    source, (devices, states) = generator(), place.devices
-    later = source.get_state()
-    with torch.random.fork_rng(devices, enabled=bool(devices)):
+    def __enter__(self) -> None:
+        source, (devices, states) = generator(), self.devices
+        self._undo.enter_context(torch.random.fork_rng(devices, enabled=bool(devices)))
+        self._undo.callback(source.set_state, source.get_state())
         set_device_states(devices, states)
-        source.set_state(place.stream)
-        try:
-            yield
-        finally:
-            source.set_state(later)
+        source.set_state(self.stream)
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()

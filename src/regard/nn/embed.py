@@ -75,9 +75,13 @@ class Tokens(EmbedSpec):
         if not self.tied:
             return []
         if not table:
-            return [f"{path}.tied shares the table of an embedding of tokens, and there is no other; set it for `source`"]
+            return [
+                f"{path}.tied shares the table of an embedding of tokens, and there is no other; set it for `source`"
+            ]
         if table != self.vocab:
-            return [f"{path} shares a table of {table} tokens and asks for {self.vocab}; set {path}.vocab or leave out tied"]
+            return [
+                f"{path} shares a table of {table} tokens and asks for {self.vocab}; set {path}.vocab or leave out tied"
+            ]
         return []
 
 

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.nn.attend import grouped
-from regard.nn.coords import Coords
 from regard.nn.chance import new_seed
+from regard.nn.coords import Coords
 from regard.nn.dropout import dropout
 from regard.nn.mask import Rule, visible
 from regard.nn.position import Position

@@ -166,7 +166,9 @@ class Classes(HeadSpec):
 class PoolHead(Head):
     """A head that reads whole rows: the stream pooled, and through a hidden layer."""
 
-    def __init__(self, site: Site, pool: Literal["first", "mean"] | None, hidden: bool, activation: str = "tanh") -> None:
+    def __init__(
+        self, site: Site, pool: Literal["first", "mean"] | None, hidden: bool, activation: str = "tanh"
+    ) -> None:
         super().__init__()
         self.path, self.pool = site.path, pool
         self.dense = nn.Linear(site.width, site.width) if hidden else None

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from regard.nn.chance import Place, rewound
+from regard.nn.chance import Place
 from regard.nn.context import Context, Scratch
 from regard.nn.mixer import Can
 from regard.nn.norm import LayerNorm, NormSpec
@@ -161,5 +161,5 @@ class _Run:
             return self.block.dropout(y)  # type: ignore[no-any-return]
 
     def again(self, x: Tensor, ctx: Context) -> Tensor:
-        with rewound(self.place):
+        with self.place:
             return self(x, ctx)

@@ -80,7 +80,10 @@ def restore(folder: Folder, changes: Mapping[str, Any] | None = None) -> tuple[N
     try:
         kind = find(config["task"])
         task = kind.load(kind.Settings.parse(config["settings"]).overlay(changes.get("data", {})), folder.files)
-        search, spec = Search.parse(config["decode"]), ModelSpec.parse(config["model"]).overlay(changes.get("model", {}))
+        search, spec = (
+            Search.parse(config["decode"]),
+            ModelSpec.parse(config["model"]).overlay(changes.get("model", {})),
+        )
         _demand_vocabulary(spec, task)
         shapes = shapes_of(spec, layers=len(tensors))
         if faults := weight_faults(shapes, tensors):

@@ -167,7 +167,9 @@ class Trainer:
         """One step over a group of batches: tokens, summed likelihood loss, gradient norm, rate."""
         self.net.train()
         self.carried.begin(self.now.step + 1, first=self.now.position == 0)
-        turns = [[indices] for indices in group] if self.task.carry else [group]  # rows that go on wait for those before
+        turns = (
+            [[indices] for indices in group] if self.task.carry else [group]
+        )  # rows that go on wait for those before
         batches = [self._batches(turn) for turn in turns]
         tokens = self.ranks.called(sum(batch.tokens for turn in batches for (_, batch), _ in turn))
         if tokens is None:

@@ -38,7 +38,9 @@ class Shards:
         """As many as there are threads, if batches of `tokens` give each enough to do."""
         return Shards(max(min(threads, tokens // ROOM), 1) if device == "cpu" else 1, threads)
 
-    def run(self, net: nn.Module, work: Callable[[T], tuple[Tensor, float]], parts: Sequence[tuple[T, int | None]]) -> float:
+    def run(
+        self, net: nn.Module, work: Callable[[T], tuple[Tensor, float]], parts: Sequence[tuple[T, int | None]]
+    ) -> float:
         """Add the gradients of what `work` gives for each part (a loss, and a number) to the weights; the numbers' sum.
 
         With each part goes the seed of its chance; without one, it draws from the common stream.
