@@ -1,6 +1,6 @@
 """Does pre-training pay? A BERT-shaped encoder of residues tells secondary structure from 1,000 labelled chains:
 
-    tuned     first taught to fill in masked residues of 23,060 chains, then the labels
+    tuned     first taught to fill in masked residues of 10,000 chains, then the labels
     scratch   the same model, the same labels for as many steps, and nothing before
 
 `python -m bench.pretrain DATA`, where DATA is the folder protein_ss. Three seeds, each with chains and a model of its own; both
@@ -41,10 +41,10 @@ def main() -> None:
     arguments.add_argument("data", type=Path)
     arguments.add_argument("--out", type=Path, default=Path("runs/pretrain"))
     arguments.add_argument("--seeds", type=int, default=3)
-    arguments.add_argument("--sequences", type=int, help="to pre-train on; all of them unless given")
+    arguments.add_argument("--sequences", type=int, default=10_000, help="to pre-train on")
     arguments.add_argument("--chains", type=int, default=1000, help="with labels")
     arguments.add_argument("--passes", type=int, default=1, help="over the sequences in pre-training")
-    arguments.add_argument("--epochs", type=int, default=12, help="over the labelled chains")
+    arguments.add_argument("--epochs", type=int, default=8, help="over the labelled chains")
     said = arguments.parse_args()
     usual = all(
         getattr(said, name) == arguments.get_default(name) for name in vars(said) if name not in ("data", "out")

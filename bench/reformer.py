@@ -131,7 +131,7 @@ def main() -> None:
     figures |= {"steps": steps, "minutes": round(minutes, 1), "parameters": sum(p.numel() for p in net.parameters())}
     print(figures)
     if not said.dry:
-        command = f"python -m bench.reformer --batch {said.batch} --rate {said.rate} --seed {said.seed}"
+        command = f"python -m bench.reformer --minutes {said.minutes:g} --batch {said.batch} --rate {said.rate} --seed {said.seed}"
         print(
             write("reformer", title="Reformer, copy of 31 symbols", command=command, figures=figures), file=sys.stderr
         )

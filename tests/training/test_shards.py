@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from regard import tasks
 from regard.families import gpt
 from regard.nn import chance
 from regard.nn.coords import Coords
@@ -116,3 +117,9 @@ def test_threads_of_the_caller_stay() -> None:
     before = torch.get_num_threads()
     gradients(net(), Shards(2, 2))
     assert torch.get_num_threads() == before
+
+
+def test_rows_that_are_judged_by_one_another_stay_together() -> None:
+    """Texts of a batch compete in a contrastive loss; other tasks' rows do not know of each other."""
+    together = {name for name in tasks.names() if vars(tasks.find(name)).get("together")}
+    assert together == {"embed"}

@@ -107,6 +107,10 @@ class Embed(Usual):
     def metrics(self) -> tuple[str, ...]:
         return self.settings.metrics
 
+    @property
+    def together(self) -> bool:
+        return True
+
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod

@@ -157,6 +157,10 @@ class Task(Protocol):
         """How examples are cut into batches of so many padded tokens; to `judge` by them, all come once."""
 
     @property
+    def together(self) -> bool:
+        """Whether the rows of a batch are judged by one another, so that none may be taken out of it."""
+
+    @property
     def carry(self) -> bool:
         """Whether each row of a batch goes on where that of the batch before stopped: its loss is then that of `follow`."""
 
@@ -213,6 +217,10 @@ class Usual:
     def order(self, examples: Any, *, tokens: int | None, seed: int, judge: bool = False) -> Order:
         groups, shares = (None, None) if judge else (examples.groups, examples.shares)
         return Buckets(examples.lengths, tokens=tokens or TOKENS, seed=seed, groups=groups, shares=shares)
+
+    @property
+    def together(self) -> bool:
+        return False
 
     @property
     def carry(self) -> bool:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.decode import Search
-from regard.errors import CheckpointError, Diverged
+from regard.errors import CheckpointError, Diverged, SpecError
 from regard.model.model import Net
 from regard.nn.chance import new_seed
 from regard.tasks.likelihood import likelihood
@@ -96,7 +96,10 @@ class Trainer:
         self.buckets = task.order(data.train, tokens=self.tokens, seed=train.seed)
         self.ranks = ranks or Ranks()
         self.carried = Carried(net, task, processes=self.ranks.size)
-        self.shards = Shards.fitting(torch.get_num_threads(), self.tokens // self.ranks.size, net.device.type)
+        if task.together and self.ranks.size > 1:
+            raise SpecError("rows of this task are judged by one another; several processes cannot divide them")
+        threads = 1 if task.together else torch.get_num_threads()
+        self.shards = Shards.fitting(threads, self.tokens // self.ranks.size, net.device.type)
         self.snapshots = Snapshots(checkpoints.folder.parent / "snapshots", checkpoints.storage)
         self.now = Moment()
         self.outputs: list[str] = []
@@ -167,9 +170,8 @@ class Trainer:
         """One step over a group of batches: tokens, summed likelihood loss, gradient norm, rate."""
         self.net.train()
         self.carried.begin(self.now.step + 1, first=self.now.position == 0)
-        turns = (
-            [[indices] for indices in group] if self.task.carry else [group]
-        )  # rows that go on wait for those before
+        # rows that go on wait for those before
+        turns = [[indices] for indices in group] if self.task.carry else [group]
         batches = [self._batches(turn) for turn in turns]
         tokens = self.ranks.called(sum(batch.tokens for turn in batches for (_, batch), _ in turn))
         if tokens is None:
