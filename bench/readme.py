@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "regard"
@@ -33,9 +35,17 @@ def results() -> str:
     rows = ["| what | figures | command |", "|---|---|---|"]
     for path in sorted((ROOT / "results").glob("*.json")):
         result = json.loads(path.read_text(encoding="utf-8"))
-        figures = ", ".join(f"{k} {_short(v)}" for k, v in result["figures"].items() if not isinstance(v, (dict, list)))
+        figures = ", ".join(f"{name} {_short(value)}" for name, value in _heads(result["figures"]))
         rows.append(f"| {result['title']} | {figures} | `{result['command']}` |")
     return "\n".join(rows)
+
+
+def _heads(figures: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Single figures; and of a contender's several, the first. Lists and tables stay in the file."""
+    for name, value in figures.items():
+        first = next(iter(value.values()), None) if isinstance(value, dict) else value
+        if not isinstance(first, (dict, list)):
+            yield name, first
 
 
 def tree() -> str:

@@ -1,8 +1,8 @@
 """The Reformer's copy task, scaled: 0w0w, where the second w is to be foretold (Kitaev et al. 2020, §5; papers.md, target 11).
 
 Every symbol of the second half stood in the first, `length / 2` places before; attention that hashes must put both places
-near one another to find it. As in the recipe's source, all who share a chunk may look, bucket or not: with 1024 buckets for
-64 tokens hardly anybody would meet anybody at first, and there would be little to learn from.
+near one another to find it. All who share a chunk may look, bucket or not (`loose`): with 1024 buckets for 64 tokens hardly
+anybody would meet anybody at first, and there would be little to learn from.
 
 `python -m bench.reformer` trains until nothing is wrong any more, or for so many minutes, and then counts what is right with
 1, 2, 4 and 8 rounds; the same command again goes on.
@@ -131,7 +131,7 @@ def main() -> None:
     figures |= {"steps": steps, "minutes": round(minutes, 1), "parameters": sum(p.numel() for p in net.parameters())}
     print(figures)
     if not said.dry:
-        command = f"python -m bench.reformer --minutes {said.minutes:g} --batch {said.batch} --rate {said.rate} --seed {said.seed}"
+        command = f"python -m bench.reformer --minutes {said.minutes:g} --batch {said.batch} --rate {said.rate}"
         print(
             write("reformer", title="Reformer, copy of 31 symbols", command=command, figures=figures), file=sys.stderr
         )
