@@ -39,7 +39,7 @@ SIDES = {"decode": "decoder", "encode": "encoder"}
 TRAIN: dict[str, Any] = {
     "seed": 1,
     "tokens": 4 * LENGTH,
-    "optimizer": {"kind": "adamw"},
+    "optimizer": {"kind": "muon"},
     "smoothing": 0.0,
     "precision": "float32",
 }
@@ -74,7 +74,7 @@ def matched(work: str) -> dict[str, int]:
 
 
 def recipe(kind: str, work: str, hidden: int, steps: int) -> dict[str, Any]:
-    schedule = {"kind": "cosine", "peak": 2.0e-3, "warmup": min(20, max(steps // 4, 1)), "floor": 0.1}
+    schedule = {"kind": "cosine", "peak": 4.0e-3, "warmup": min(20, max(steps // 4, 1)), "floor": 0.1}
     train = TRAIN | {"steps": steps, "validate_every": steps, "schedule": schedule}
     if work == "decode":
         return {"task": "lm", "data": {"context": LENGTH}, "model": model(kind, work, hidden), "train": train}
@@ -133,7 +133,7 @@ def measured(kind: str, work: str, hidden: int, steps: int, files: list[str], ou
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("files", nargs=2, help="a text, and chains with their structure (.tsv.gz)")
-    arguments.add_argument("--steps", type=int, default=150)
+    arguments.add_argument("--steps", type=int, default=250)
     arguments.add_argument("--only", action="append", help="a mixer; may be repeated, and writes no result")
     arguments.add_argument("--out", type=Path, default=Path("runs/mixers"))
     arguments.add_argument("--worker")
