@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from regard.model.model import Net
+from regard.tasks.task import Examples, Task
+from regard.training.recipe import Train
 
 SHARE = 0.6
 """How much of the free memory training may fill."""
@@ -18,6 +23,20 @@ STATES = 4
 """A weight, its gradient and two numbers of the optimiser."""
 LEAST, MOST, PASSES = 256, 1 << 16, 50
 """Tokens of a batch at least and at most; and updates a pass over the data should have."""
+
+
+def measured_tokens(net: Net, task: Task, examples: Examples, train: Train, free: int) -> int:
+    """The tokens of a batch that fits into `free` bytes, by passes over batches that hold the longest example."""
+    longest = np.asarray(examples.lengths).reshape(len(examples), -1).max(axis=1)
+    seen = task.fresh(examples, train.seed, 0)
+
+    def probe(size: int) -> Tensor:
+        batches = task.order(examples, tokens=size, seed=train.seed).epoch(0)
+        rows = next(batch for batch in batches if int(longest.argmax()) in batch)
+        return task.loss(net, task.batch(seen, rows).to(net.device), train.smoothing).total
+
+    with torch.random.fork_rng(devices=[]):
+        return fitting_tokens(net, probe, free, corpus=int(longest.sum()))
 
 
 def fitting_tokens(net: nn.Module, probe: Callable[[int], Tensor], free: int, *, corpus: int) -> int:

@@ -13,9 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from regard.errors import CheckpointError, Interrupted, SpecError, UnknownName
 from regard.folder import Folder, read_folder, write_folder
@@ -36,7 +34,7 @@ from regard.training.loop import Data, Trainer
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
 from regard.training.recipe import Recipe, Train, merged, read_recipe, set_path
-from regard.training.room import fitting_tokens
+from regard.training.room import measured_tokens
 from regard.training.start import Taken, inherited, take
 from regard.training.stop import Stop
 from regard.training.text import write_text
@@ -193,24 +191,12 @@ class _Run:
         train = self.recipe.train
         if train.tokens != "auto":
             return train
-        found = recalled(self.folder, "tokens")
+        found, free = recalled(self.folder, "tokens"), free_memory()
         if found is None:
-            examples, lengths = (
-                task.fresh(data.train, train.seed, 0),
-                np.asarray(data.train.lengths).reshape(len(data.train), -1),
-            )
-
-            def probe(size: int) -> Tensor:
-                longest = int(lengths.max(axis=1).argmax())
-                batches = task.order(data.train, tokens=size, seed=train.seed).epoch(0)
-                rows = next(batch for batch in batches if longest in batch)
-                return task.loss(net, task.batch(examples, rows).to(net.device), train.smoothing).total
-
-            with torch.random.fork_rng(devices=[]):
-                found = fitting_tokens(net, probe, free_memory(), corpus=int(lengths.max(axis=1).sum()))
+            found = measured_tokens(net, task, data.train, train, free)
             note(self.folder, tokens=found)
             self.progress.say(
-                f"chosen: batches of {found:,} tokens, which fit into {free_memory() / 2**30:.1f} GiB of free memory"
+                f"chosen: batches of {found:,} tokens, which fit into {free / 2**30:.1f} GiB of free memory"
             )
         return dataclasses.replace(train, tokens=found)
 
