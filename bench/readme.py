@@ -23,6 +23,7 @@ ORDER = [
     "report",
     "training",
     "recipes",
+    "convert",
     "study",
     "verbs",
 ]
