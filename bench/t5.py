@@ -18,7 +18,7 @@ from typing import Any
 
 import regard
 from bench.results import write
-from regard.data.sources import read_lines
+from regard.data.files import read_lines
 from regard.report.table import Table
 from regard.tasks.metrics import METRICS
 
@@ -28,7 +28,7 @@ TASKS = {"summarize": ("chrf", "exact"), "say": ("exact", "wer")}
 WEIGHT = 8.0
 """Words are short and a batch holds many: so often do they come that both tasks have half of the steps."""
 MODEL = dict(family="t5", size="t5-v1.1-small", width=128, depth=3, heads=4, head_width=32, hidden=256)
-STEPS = dict(pretrain=500, one=250, both=500)
+STEPS = dict(pretrain=800, one=500, both=1000)
 TINY = dict(pretrain=6, one=3, both=6)
 Pair = tuple[str, str]
 
@@ -71,10 +71,10 @@ def settings(steps: int, peak: float, tokens: int) -> dict[str, Any]:
     return {
         "steps": steps,
         "tokens": tokens,
-        "optimizer": {"kind": "adamw"},
-        "schedule": {"kind": "wsd", "peak": peak, "warmup": steps // 10, "decay": 0.3},
+        "optimizer": {"kind": "muon"},
+        "schedule": {"kind": "wsd", "peak": peak, "warmup": steps // 20, "decay": 0.5},
         "smoothing": 0.0,
-        "validate_every": max(steps // 2, 1),
+        "validate_every": max(steps // 4, 1),
     }
 
 
