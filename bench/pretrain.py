@@ -1,11 +1,11 @@
-"""Does pre-training pay? A BERT-shaped encoder of residues tells secondary structure from 1,000 labelled chains:
+"""Does pre-training pay? A BERT-shaped encoder of residues tells secondary structure from a few labelled chains:
 
     tuned     first taught to fill in masked residues of 10,000 chains, then the labels
     scratch   the same model, the same labels for as many steps, and nothing before
 
 `python -m bench.pretrain DATA`, where DATA is the folder protein_ss. Three seeds, each with chains and a model of its own; both
-keep the checkpoint that is best on a tenth of the labelled chains and are scored on the validation file, which is new to both.
-The same command again goes on where it was stopped.
+learn from 1,000 labelled chains, and again from 200, keep the checkpoint that is best on a tenth of these, and are scored on the
+validation file, which is new to both. The same command again goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 import hashlib
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ LOOK = {"kind": "local", "reach": NEAR, "position": {"kind": "relative", "reach"
 MODEL: dict[str, Any] = dict(family="bert", width=128, depth=4, heads=4, hidden=256, dropout=0.1, init="xavier")
 MODEL |= {"encoder": {"block": {"mix": LOOK}}}
 LONGEST = 128
+LABELLED = {1000: 8, 200: 24}
+"""How many chains have labels, and the passes over them."""
 STUDENT = 4.303
 """Of two degrees of freedom, 95 %: three seeds."""
 THREE = dict(zip("HGIEBTSL", "HHHEECCC", strict=True))
@@ -46,49 +48,52 @@ def main() -> None:
     arguments.add_argument("--out", type=Path, default=Path("runs/pretrain"))
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--sequences", type=int, default=10_000, help="to pre-train on")
-    arguments.add_argument("--chains", type=int, default=1000, help="with labels")
     arguments.add_argument("--passes", type=int, default=2, help="over the sequences in pre-training")
-    arguments.add_argument("--epochs", type=int, default=8, help="over the labelled chains")
     said = arguments.parse_args()
     usual = all(
         getattr(said, name) == arguments.get_default(name) for name in vars(said) if name not in ("data", "out")
     )
     everything = read_tagged(str(said.data / "casp12_training30.tsv.gz"), "letters", columns=(2, 3))
     held = read_tagged(str(said.data / "casp12_validation.tsv.gz"), "letters", columns=(2, 3))
-    outputs: dict[str, list[list[str]]] = {"scratch": [], "tuned": []}
+    outputs: dict[int, dict[str, list[list[str]]]] = {chains: {"scratch": [], "tuned": []} for chains in LABELLED}
     for seed in range(1, said.seeds + 1):
-        for name, model in trained(said, everything, seed).items():
-            outputs[name].append(model.run(held.source))
-    figures = judged(outputs, held.target)
-    rows = tuple((name, *(figures[score][name] for score in SCORES)) for name in outputs)
-    print(Table(("model", *SCORES), rows).markdown())
-    for score in SCORES:
-        gain = figures[score]["gain"]
-        print(
-            f"{score}: tuned − scratch = {gain['mean']:+.2f}, over seeds {gain['seeds']}, over chains {gain['chains']}"
-        )
+        for (chains, name), model in trained(said, everything, seed).items():
+            outputs[chains][name].append(model.run(held.source))
+    figures = {f"{chains} labelled chains": judged(each, held.target) for chains, each in outputs.items()}
+    print(Table(("labels", "model", *SCORES), tuple(rows(figures))).markdown())
     if usual:
         path = write(
             "pretrain-protein", title="Pre-training then fine-tuning against from scratch: secondary structure of proteins",
-            command="python -m bench.pretrain ../shared/data/protein_ss", figures=figures, seeds=said.seeds, chains=said.chains,
+            command="python -m bench.pretrain ../shared/data/protein_ss", figures=figures, seeds=said.seeds,
         )  # fmt: skip
         print(path, file=sys.stderr)
 
 
-def trained(said: argparse.Namespace, everything: Pairs, seed: int) -> dict[str, regard.Model]:
-    """Both models of a seed."""
+def rows(figures: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """Both models and the gain, with its interval over seeds and over chains."""
+    for labels, found in figures.items():
+        for name in ("scratch", "tuned"):
+            yield labels, name, *(found[score][name] for score in SCORES)
+        gains = [found[score]["gain"] for score in SCORES]
+        yield labels, "gain", *(f"{g['mean']:+.2f}, seeds {g['seeds']}, chains {g['chains']}" for g in gains)
+
+
+def trained(said: argparse.Namespace, everything: Pairs, seed: int) -> dict[tuple[int, str], regard.Model]:
+    """Both models of a seed, for each number of labelled chains."""
     folder = said.out / f"seed-{seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    texts, labels = folder / "sequences.txt", folder / "labelled.tsv"
-    order = chosen(everything.source, seed)
+    order, texts = chosen(everything.source, seed), folder / "sequences.txt"
     _put(texts, [everything.source[i] for i in order[: said.sequences]])
-    _put(labels, [f"{everything.source[i]}\t{everything.target[i]}" for i in order[: said.chains]])
     first = regard.train(learning("mlm", seed, epochs=said.passes, peak=2e-3), [str(texts)], out=folder / "mlm")
-    recipe = learning("tag", seed, epochs=said.epochs, peak=2e-3)
-    return {
-        "scratch": regard.train(recipe, [str(labels)], out=folder / "scratch"),
-        "tuned": regard.train(recipe, [str(labels)], out=folder / "tuned", start=first.path),
-    }
+    found: dict[tuple[int, str], regard.Model] = {}
+    for chains, epochs in LABELLED.items():
+        labels = folder / f"labelled-{chains}.tsv"
+        _put(labels, [f"{everything.source[i]}\t{everything.target[i]}" for i in order[:chains]])
+        recipe = learning("tag", seed, epochs=epochs, peak=2e-3)
+        for name, start in (("scratch", None), ("tuned", first.path)):
+            out = folder / f"{name}-{chains}"
+            found[chains, name] = regard.train(recipe, [str(labels)], out=out, start=start)
+    return found
 
 
 def learning(task: str, seed: int, *, epochs: int, peak: float) -> dict[str, Any]:
