@@ -1,0 +1,169 @@
+"""The ways a word can be cut into the pieces of a vocabulary, one step after another, and how likely each step is.
+
+    BPE       t h e d   ->   th e d   ->   the d      at each step every merge that is possible is left out with probability
+                                                     `share`, and the best of the others is made; none left: the end
+    unigram   . . . .   ->   th . .   ->   th e .     from left to right the next piece is drawn, such that a whole cut comes
+                                                     as often as its probability, flattened by a power, says
+
+BPE dropout: Provilkov et al. 2020; subword sampling: Kudo 2018. Nothing is drawn here: whoever draws (`data/resegment`) need
+only know that a step puts one piece in the place of some parts of the word, and what remains after all steps is to stop.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
+from typing import Any, Protocol
+
+from regard.errors import SpecError
+from regard.text.tokenizer import Tokenizer
+
+State = tuple[int, ...]
+"""A word on its way: ids of tokens, and ~letter for what no piece has taken yet."""
+ONE_WAY = (
+    "data.recut cuts words in other ways than usual, and this vocabulary has but one way to cut a word; use tokenizer bpe, "
+    "byte_bpe or unigram; for text that was cut already, {kind: subword_nmt, codes: the merges it was cut with, undo: true}"
+)
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_USUAL = 0.2 * 0.1 / 0.9
+"""So that one share fits both: 0.1, the usual one of BPE dropout, is a power of 0.2, the usual one of subword sampling."""
+_CLOSE = 1e-6  # scores of two ways to cut a word, both of them the best
+_MOST = 1 << 20
+"""Ends of words that are remembered."""
+
+Step = tuple[float, int, int, int]
+"""(chance, at, parts, piece): so likely it is that a token takes the place of so many parts of a word, from place `at` on."""
+
+
+class Cuts(Protocol):
+    """How words are cut by chance."""
+
+    bonds: frozenset[tuple[int, int]]
+    """Letters that stand beside each other in some piece. Where two others meet, nothing ever spans them: what happens on
+    one side does not matter on the other, so a text may be taken apart there."""
+    ends: list[tuple[int, int]]
+    """Of every token its first and its last letter; (-1, -1) where it cannot be cut."""
+
+    def start(self, ids: Sequence[int]) -> State | None:
+        """The letters of a word that the tokenizer cuts like this; None where it is not for these steps to cut it so."""
+
+    def steps(self, state: State) -> list[Step]:
+        """What may happen next, the chances adding up to at most one."""
+
+
+def cuts(tokenizer: Tokenizer, share: float) -> Cuts:
+    """How this tokenizer's words are cut by chance: rarely if `share` is near 0, and the more the nearer it is to 1."""
+    model = json.loads(tokenizer.core.model.__getstate__())
+    if model["type"] == "BPE" and model["merges"] and not model["continuing_subword_prefix"]:
+        return Merges(tokenizer, model, share)
+    if model["type"] == "Unigram":
+        return Lattice(tokenizer, model, share)
+    raise SpecError(ONE_WAY)
+
+
+class Merges:
+    """BPE: letters that are joined, pair by pair."""
+
+    def __init__(self, tokenizer: Tokenizer, model: dict[str, Any], share: float) -> None:
+        vocab, suffix = model["vocab"], model["end_of_word_suffix"] or ""
+        fixed = _fixed(tokenizer, vocab if model["byte_fallback"] else ())
+        self.share = share
+        self._chances = list[float]()  # that the best merge is made, the second best, ...
+        self._letters: list[State | None] = [None] * tokenizer.size
+        for token, i in vocab.items():
+            body = token.removesuffix(suffix) if suffix else token
+            spelled = [*body[:-1], body[-1:] + token[len(body) :]]
+            if i not in fixed and all(letter in vocab for letter in spelled):
+                self._letters[i] = tuple(vocab[letter] for letter in spelled)
+        self._joins: dict[tuple[int, int], tuple[int, int]] = {}
+        for rank, (a, b) in enumerate(model["merges"]):
+            self._joins.setdefault((vocab[a], vocab[b]), (rank, vocab[a + b]))
+        self.ends = [(-1, -1) if letters is None else (letters[0], letters[-1]) for letters in self._letters]
+        spans = ((self.ends[a][1], self.ends[b][0]) for a, b in self._joins)
+        self.bonds = frozenset(pair for pair in spans if -1 not in pair)
+
+    def start(self, ids: Sequence[int]) -> State | None:
+        known = [letters for i in ids if (letters := self._letters[i]) is not None]
+        if len(known) < len(ids):
+            return None
+        begin = state = tuple(chain.from_iterable(known))
+        while found := self._found(state):
+            _, at, piece = min(found)
+            state = (*state[:at], piece, *state[at + 2 :])
+        return begin if state == tuple(ids) else None
+
+    def steps(self, state: State) -> list[Step]:
+        found, chances = sorted(self._found(state)), self._chances
+        while len(chances) < len(found):
+            chances.append((1 - self.share) * self.share ** len(chances))
+        return [(chance, at, 2, piece) for (_, at, piece), chance in zip(found, chances, strict=False)]
+
+    def _found(self, state: State) -> list[tuple[int, int, int]]:
+        """Every merge that is possible: its rank, its place, and what it makes."""
+        joins = self._joins
+        return [(join[0], at, join[1]) for at, pair in enumerate(pairwise(state)) if (join := joins.get(pair))]
+
+
+class Lattice:
+    """A unigram model: every piece that fits has its chance, in the light of all that may follow."""
+
+    def __init__(self, tokenizer: Tokenizer, model: dict[str, Any], share: float) -> None:
+        vocab = [token for token, _ in model["vocab"]]
+        fixed = _fixed(tokenizer, vocab if model["byte_fallback"] else ())
+        self.power = _USUAL * (1 - share) / share
+        alphabet = {letter: n for n, letter in enumerate(sorted(set().union(*vocab)))}
+        self._letters: list[State | None]
+        self._letters = [None if i in fixed else tuple(~alphabet[c] for c in token) for i, token in enumerate(vocab)]
+        self._letters += [None] * (tokenizer.size - len(vocab))
+        self._scores = [score for _, score in model["vocab"]]
+        self._pieces = {letters: i for i, letters in enumerate(self._letters) if letters}
+        self._longest = max(map(len, self._pieces), default=0)
+        self._ahead: dict[State, tuple[float, list[tuple[float, int, int]]]] = {(): (0.0, [])}
+        self.ends = [(~letters[0], ~letters[-1]) if letters else (-1, -1) for letters in self._letters]
+        self.bonds = frozenset((~a, ~b) for letters in self._pieces for a, b in pairwise(letters))
+
+    def start(self, ids: Sequence[int]) -> State | None:
+        known = [letters for i in ids if (letters := self._letters[i])]
+        if len(known) < len(ids):
+            return None
+        begin = tuple(chain.from_iterable(known))
+        best = [0.0] + [-math.inf] * len(begin)
+        for at in range(len(begin)):
+            for piece, parts in self._fits(begin[at:]):
+                best[at + parts] = max(best[at + parts], best[at] + self._scores[piece])
+        return begin if sum(self._scores[i] for i in ids) > best[-1] - _CLOSE else None
+
+    def steps(self, state: State) -> list[Step]:
+        at = next((k for k, part in enumerate(state) if part < 0), len(state))
+        _, ahead = self._weigh(state[at:])
+        return [(chance, at, parts, piece) for chance, parts, piece in ahead]
+
+    def _weigh(self, rest: State) -> tuple[float, list[tuple[float, int, int]]]:
+        """The logarithm of what all cuts of the rest of a word weigh, and the share of each first piece in it."""
+        if rest in self._ahead:
+            return self._ahead[rest]
+        if len(self._ahead) > _MOST:
+            self._ahead = {(): (0.0, [])}
+        for at in range(len(rest) - 1, -1, -1):  # from the end, so that what follows is always there
+            if (tail := rest[at:]) not in self._ahead:
+                fits = [(self._ahead[tail[n:]][0] + self.power * self._scores[i], n, i) for i, n in self._fits(tail)]
+                found = [fit for fit in fits if fit[0] > -math.inf]  # the others lead nowhere
+                top = max((weight for weight, _, _ in found), default=0.0)
+                total = sum(math.exp(weight - top) for weight, _, _ in found)
+                chances = [(math.exp(weight - top) / total, n, i) for weight, n, i in found]
+                self._ahead[tail] = (top + math.log(total) if found else -math.inf), chances
+        return self._ahead[rest]
+
+    def _fits(self, rest: State) -> list[tuple[int, int]]:
+        """The pieces that the rest of a word may begin with, and how many letters each has."""
+        most = min(self._longest, len(rest))
+        return [(i, n) for n in range(1, most + 1) if (i := self._pieces.get(rest[:n])) is not None]
+
+
+def _fixed(tokenizer: Tokenizer, vocab: Iterable[str]) -> set[int]:
+    """Tokens that are never cut: marks, and those that stand for one byte of an unknown letter."""
+    spelled = (tokenizer.core.token_to_id(token) for token in vocab if _BYTE.fullmatch(token))
+    return {*tokenizer.marks, *(i for i in spelled if i is not None)}
