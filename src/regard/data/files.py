@@ -1,0 +1,121 @@
+"""A text file as lines, each of them checked: what cannot be text is a `Fault` with file, line and byte, in its place.
+
+Only `\\n` and `\\r\\n` end a line; Unicode's other separators are characters like any, so line n here is line n in all
+other tools. No more than one line is ever held, and of a line without end no more than its beginning.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from regard.errors import DataError
+
+LONGEST = 100_000
+"""Bytes in a line of a corpus of pairs: what is longer is no sentence, but a file that lost its line ends."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a line: the kind of fault, the whole message, and what can be saved of the text."""
+
+    kind: str
+    said: str
+    text: str | None = None
+
+
+def read_lines(path: str | Path) -> Iterator[str]:
+    """The lines of a text file, one at a time, without their ends; the first fault is an error."""
+    return map(unended, strict(lines(path)))
+
+
+def read_text(path: str | Path) -> str:
+    """A whole text file as it is, line ends included."""
+    return "".join(strict(lines(path)))
+
+
+def unended(line: str) -> str:
+    """A line without its end."""
+    return line[: -2 if line.endswith("\r\n") else -1] if line.endswith("\n") else line
+
+
+def strict(found: Iterator[str | Fault]) -> Iterator[str]:
+    """The lines, if none has a fault."""
+    for line in found:
+        if isinstance(line, Fault):
+            raise DataError(f"{line.said}; mend the line")
+        yield line
+
+
+def lines(path: str | Path, longest: int | None = None) -> Iterator[str | Fault]:
+    """The lines of a text file with their ends, decoded; in place of a line that is no text, or too long, its fault."""
+    path = Path(path)
+    number = position = 0
+    with _opened(path) as file:
+        try:
+            while raw := file.readline(-1 if longest is None else longest + 1):
+                number += 1
+                where = f"{path}, line {number}"
+                if longest is not None and len(raw) > longest and not raw.endswith(b"\n"):
+                    yield Fault("too long a line", f"{where}: more than {longest:,} bytes in a line")
+                    position += len(raw) + _skip(file)
+                    continue
+                if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+                    raise DataError(f"{where}: not UTF-8 at byte 0: this looks like UTF-16; convert the file (iconv)")
+                text = _text(raw, where, position)
+                yield text.removeprefix("\ufeff") if number == 1 and isinstance(text, str) else text
+                position += len(raw)
+        except (EOFError, OSError, zlib.error) as error:
+            raise DataError(f"{path} cannot be read past line {number}: {error}; copy it or pack it again") from None
+    if not number:
+        raise DataError(f"{path} is empty")
+
+
+def _text(raw: bytes, where: str, position: int) -> str | Fault:
+    """A line decoded, or what is wrong with it; `position` is where it begins."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        got = raw[error.start : error.start + 4].hex(" ")
+        said = f"{where}: not UTF-8 at byte {position + error.start}: got {got}; convert the file (iconv)"
+        return Fault("not UTF-8", said, raw.decode(errors="replace"))
+    if "\0" in text:
+        return Fault("a NUL", f"{where}: a NUL at byte {position + raw.index(0)}: this is not text", text)
+    return text
+
+
+def _skip(file: BinaryIO) -> int:
+    """Pass over the rest of a line; how many bytes that was."""
+    passed = 0
+    while part := file.readline(1 << 16):
+        passed += len(part)
+        if part.endswith(b"\n"):
+            break
+    return passed
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A regular file as bytes, unpacked when it starts like gzip, whatever it is called."""
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise DataError(f"{path} is a directory; name a file in it")
+        if not stat.S_ISREG(mode):
+            raise DataError(f"{path} is a pipe or device; save what it gives to a file, which can be read again")
+        file = path.open("rb")
+    except (OSError, ValueError) as error:
+        raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+    with file:
+        if file.peek(2)[:2] != b"\x1f\x8b":
+            yield file
+        else:
+            with gzip.GzipFile(fileobj=file) as packed:
+                yield io.BufferedReader(packed)

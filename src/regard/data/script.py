@@ -1,0 +1,94 @@
+"""Which script a text is written in, by the names Unicode gives its letters: LATIN SMALL LETTER A, CYRILLIC CAPITAL LETTER BE.
+
+Han, kana and bopomofo are one script here, `cjk`, for Japanese mixes them in every sentence.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Annotated
+
+from pydantic import Field
+
+from regard.data.filters import FILTERS, FilterSpec, Judge, Pair
+from regard.errors import UnknownName
+from regard.spec import spec
+
+TOGETHER = dict.fromkeys(("cjk", "hiragana", "katakana", "bopomofo", "ideographic"), "cjk")
+
+
+class _Scripts(dict[str, str]):
+    """The script of every character met so far."""
+
+    def __missing__(self, character: str) -> str:
+        return self.setdefault(character, script_of(character))
+
+
+SCRIPTS = _Scripts()
+
+
+def script_of(character: str) -> str:
+    """The script of a letter; nothing for what is none."""
+    if not character.isalpha():
+        return ""
+    plain = unicodedata.normalize("NFKC", character)[0]  # FULLWIDTH LATIN SMALL LETTER A is Latin
+    word = re.split(r"[ -]", unicodedata.name(plain, "unknown"))[0].lower()
+    return TOGETHER.get(word, word)
+
+
+def scripts(text: str) -> Counter[str]:
+    """How many letters of each script a text has."""
+    counts = Counter(map(SCRIPTS.__getitem__, text))
+    del counts[""]
+    return counts
+
+
+@spec
+class Script(FilterSpec):
+    """At least half of each text's letters are of the script its side is written in: stated, or that of most texts.
+
+    A text without letters stays. A side may have several scripts if they are stated: Serbian is `[latin, cyrillic]`.
+    """
+
+    source: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    least: Annotated[float, Field(ge=0.5, le=1)] = 0.5
+    learns = True
+
+    def __post_init__(self) -> None:
+        for name in (*self.source, *self.target):
+            if name not in _known():
+                raise UnknownName("script", name, sorted(_known()))
+
+    def judge(self, sample: Sequence[Pair]) -> Judge:
+        sources = frozenset(self.source or _usual([source for source, _ in sample]))
+        targets = frozenset(self.target or _usual([target for _, target in sample]))
+
+        def written(text: str, wanted: frozenset[str]) -> bool:
+            counts = scripts(text)
+            return not wanted or sum(counts[name] for name in wanted) >= self.least * counts.total()
+
+        remark = " and ".join(
+            f"{side} {' or '.join(sorted(found)) or 'any'}"
+            for side, found in (("source", sources), ("target", targets))
+        )
+        return Judge(lambda source, target: written(source, sources) and written(target, targets), remark)
+
+
+def _usual(texts: Sequence[str]) -> list[str]:
+    """The script most texts have most letters of; none where no text has letters."""
+    votes = Counter(max(counts, key=lambda name: counts[name]) for text in texts if (counts := scripts(text)))
+    return [name for name, _ in votes.most_common(1)]
+
+
+@cache
+def _known() -> frozenset[str]:
+    """The scripts Unicode has letters of; what lies above the second plane is cjk."""
+    return frozenset(filter(None, map(script_of, map(chr, range(0x20000)))))
+
+
+FILTERS.add(Script)
