@@ -1,0 +1,46 @@
+"""How far long work on data has come, said now and then to whoever listens; what is soon done is done in silence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+EVERY = 10.0
+"""Seconds from one line to the next."""
+STRIDE = 1 << 10
+"""Items from one look at the clock to the next, where they are many."""
+
+T = TypeVar("T")
+_LISTENS: ContextVar[Callable[[str], None] | None] = ContextVar("listens", default=None)
+
+
+@contextmanager
+def listening(say: Callable[[str], None]) -> Iterator[None]:
+    """Within, `say` is told how far work has come."""
+    token = _LISTENS.set(say)
+    try:
+        yield
+    finally:
+        _LISTENS.reset(token)
+
+
+def counted(items: Iterable[T], what: str, *, done: int = 0, total: int | None = None) -> Iterator[T]:
+    """The same items; says how many there were, and of how many and how long it will take where the total is known."""
+    say, start, began = _LISTENS.get(), done, time.monotonic()
+    said = began
+    for done, item in enumerate(items, start + 1):
+        yield item
+        if say is None or (total is None and done % STRIDE):
+            continue
+        now = time.monotonic()
+        if now - said >= EVERY:
+            said = now
+            pace = (now - began) / (done - start)
+            say(f"{what}: {done:,}" + ("" if total is None else f" of {total:,}, {_time(pace * (total - done))} left"))
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
