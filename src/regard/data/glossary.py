@@ -1,0 +1,90 @@
+"""A glossary: terms of one language and what each must be called in the other, a pair a line with a tab between them.
+
+A term is found where its words stand in a text one after another, whatever the spaces between them; in small or capital
+letters alike, unless the glossary writes it with a capital. Of terms that overlap, the longest is taken.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+from regard.data.files import read_lines
+from regard.errors import DataError
+
+Words = tuple[str, ...]
+
+
+class Glossary:
+    """What terms are called; `find` says which of these names the translation of a text must have."""
+
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self._names: dict[Words, str] = {}
+        for term, name in pairs:
+            self._names[_key(term)] = name
+        self._longest = max(map(len, self._names), default=0)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Glossary:
+        """From a file; blank lines are passed over."""
+        seen: dict[Words, tuple[int, str]] = {}
+        pairs = []
+        for number, line in enumerate(read_lines(path), 1):
+            if not line.strip():
+                continue
+            cells = [cell.strip() for cell in line.split("\t")]
+            if len(cells) != 2 or not all(cells):
+                raise DataError(f"{path}, line {number}: wanted a term, a tab and what it is called, got {line[:80]!r}")
+            before, name = seen.setdefault(_key(cells[0]), (number, cells[1]))
+            if name != cells[1]:
+                raise DataError(
+                    f"{path}, line {number}: {cells[0]!r} is called {cells[1]!r}, and in line {before} {name!r}; keep one"
+                )
+            pairs.append((cells[0], cells[1]))
+        if not pairs:
+            raise DataError(f"{path} has no terms; write a term, a tab and what it is called on each line")
+        return cls(pairs)
+
+    def find(self, text: str) -> list[str]:
+        """What the translation of a text must have, each once, in the order of the text."""
+        exact = _words(text)
+        folded = [word.casefold() for word in exact]
+        found = []
+        for start in range(len(exact)):
+            for end in range(start + 1, min(start + self._longest, len(exact)) + 1):
+                name = self._names.get(tuple(exact[start:end])) or self._names.get(tuple(folded[start:end]))
+                if name is not None:
+                    found.append((end - start, start, name))
+        free, chosen = [True] * len(exact), []
+        for length, start, name in sorted(found, key=lambda each: (-each[0], each[1])):
+            if all(free[start : start + length]):
+                free[start : start + length] = [False] * length
+                chosen.append((start, name))
+        return list(dict.fromkeys(name for _, name in sorted(chosen)))
+
+
+def _key(term: str) -> Words:
+    """How a term is looked for: as it is if it has a capital, else without regard to them."""
+    words = _words(term)
+    return tuple(words if any(c.isupper() for c in term) else (word.casefold() for word in words))
+
+
+def _words(text: str) -> list[str]:
+    """Letters, digits and their marks in a row are a word, any other character but a space is one by itself."""
+    return list(_split(unicodedata.normalize("NFC", text)))
+
+
+def _split(text: str) -> Iterator[str]:
+    for kind, run in groupby(text, _kind):
+        if kind == "word":
+            yield "".join(run)
+        elif kind == "mark":
+            yield from run
+
+
+def _kind(letter: str) -> str:
+    if unicodedata.category(letter)[0] in "LMN":
+        return "word"
+    return "space" if letter.isspace() else "mark"
