@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from regard.errors import ShapeError, SpecError
 from regard.nn.coords import Coords
 from regard.nn.mixer import Act, Site
+from regard.nn.stretch import StretchSpec
 from regard.registry import Table
 from regard.spec import Count, Spec, spec
 
@@ -162,12 +163,20 @@ class LearnedPosition(Position):
 
 @spec
 class Rotary(PositionSpec):
-    """Queries and keys turned by angles that grow with position (Su et al. 2021); `share` of each head turns."""
+    """Queries and keys turned by angles that grow with position (Su et al. 2021); `share` of each head turns.
+
+    `stretch` makes the angles grow more slowly, for longer texts than those of training.
+    """
 
     base: Annotated[float, Field(gt=0)] = 10000.0
     layout: Literal["halves", "pairs"] = "halves"
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    stretch: StretchSpec | None = None
     acts = frozenset[Act]({"turn"})
+
+    def __post_init__(self) -> None:
+        if self.stretch is not None and self.base <= 1:
+            raise SpecError(f"base should be above 1 for angles that are stretched, got {self.base}")
 
     def build(self, site: Site) -> Position:
         return RotaryPosition(self, site)
@@ -178,13 +187,17 @@ class RotaryPosition(Position):
 
     def __init__(self, spec: Rotary, site: Site) -> None:
         super().__init__()
-        self.base, self.layout = spec.base, spec.layout
+        self.base, self.layout, self.stretch = spec.base, spec.layout, spec.stretch
+        self.gain = 1.0 if spec.stretch is None else spec.stretch.gain
         self.turned = int(site.head_width * spec.share) // 2 * 2
 
     def table(self, at: Coords) -> tuple[Tensor, Tensor]:
         i = torch.arange(0, self.turned, 2, device=at.pos.device, dtype=torch.float64)
-        angle = at.pos.to(torch.float64).unsqueeze(-1) * self.base ** (-i / self.turned)
-        return angle.cos().unsqueeze(1), angle.sin().unsqueeze(1)  # (b | 1, 1, n, turned / 2)
+        rates = self.base ** (-i / self.turned)
+        if self.stretch is not None:
+            rates = self.stretch.slowed(rates, self.base)
+        angle = (at.pos.to(torch.float64).unsqueeze(-1) * rates).unsqueeze(1)
+        return angle.cos() * self.gain, angle.sin() * self.gain  # (b | 1, 1, n, turned / 2)
 
     def turn(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
         cos, sin = (t.to(x.dtype) for t in table)
