@@ -136,3 +136,16 @@ def test_threads_are_as_before_also_after_a_fault() -> None:
     with pytest.raises(ValueError, match="as asked"):
         side_by_side(fail, [[0], [1]], 2)
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_after_training_the_twin_is_laid_out_anew(fused: bool) -> None:
+    """Also by an optimiser that leaves no trace in the versions of the weights, as a fused one does."""
+    net = DECODERS["gpt"]().eval()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, fused=fused)
+    first = flat(net)
+    assert first is flat(net)
+    net.train()
+    net(torch.zeros(1, 3, dtype=torch.long), Coords.span(3)).sum().backward()
+    optimizer.step()
+    assert flat(net.eval()) is not first

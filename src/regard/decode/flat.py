@@ -187,7 +187,7 @@ def flat(net: object) -> Flat | None:
     body = net.decoder
     if not isinstance(body, StackBody) or not _plain(body) or type(net.head) is not VocabHead:
         return None
-    stamp = tuple((p.data_ptr(), p._version, p.dtype) for p in net.parameters())
+    stamp = (net.edition, *((p.data_ptr(), p._version, p.dtype) for p in net.parameters()))
     if net not in _KNOWN or _KNOWN[net][0] != stamp:
         _KNOWN[net] = (stamp, Flat(net, body))
     return _KNOWN[net][1]
