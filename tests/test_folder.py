@@ -14,8 +14,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from regard import storage
 from regard.errors import CheckpointError, DiskFull, RegardError, SpecError
-from regard.folder import MANIFEST, MANIFEST_LIMIT, pack, read_folder, read_tensors, write_folder
+from regard.folder import (
+    JSON_LIMIT,
+    MANIFEST,
+    MANIFEST_LIMIT,
+    file_in,
+    pack,
+    read_file,
+    read_folder,
+    read_tensors,
+    write_folder,
+)
 from tests.faulty import Memory, PowerCut
 
 OLD = {"config.json": b'{"a": 1}', "model.safetensors": pack({"w": torch.ones(2)}), "README.md": b"old"}
@@ -317,3 +328,84 @@ def test_torch_is_imported_only_for_tensors() -> None:
     code = "import sys, regard.folder, regard.training.checkpoint, regard.training.schedule; assert 'torch' not in sys.modules"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+
+
+# Folders of others.
+
+
+def test_a_link_may_lead_within_a_folder_or_into_the_store_of_a_download(tmp_path: Path) -> None:
+    blobs, folder = tmp_path / "models--a--b" / "blobs", tmp_path / "models--a--b" / "snapshots" / "0a1b"
+    blobs.mkdir(parents=True)
+    folder.mkdir(parents=True)
+    (blobs / "77").write_bytes(b"stored")
+    (folder / "config.json").symlink_to("../../blobs/77")
+    (folder / "again.json").symlink_to("config.json")
+    assert read_file(folder, "config.json") == read_file(folder, "again.json", 6) == b"stored"
+    assert file_in(folder, "config.json") == blobs / "77"
+    (tmp_path / "link").symlink_to(folder)  # which the user named
+    assert read_file(tmp_path / "link", "config.json") == b"stored"
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "config.json").symlink_to(blobs / "77")
+    with pytest.raises(CheckpointError, match=r"config.json is refused: it is a link that leads out of the folder"):
+        read_file(plain, "config.json")
+    (tmp_path / "secret").write_bytes(b"mine")
+    (blobs / "78").symlink_to(tmp_path / "secret")
+    (folder / "vocab.txt").symlink_to("../../blobs/78")
+    with pytest.raises(CheckpointError, match=r"vocab.txt is refused: it is a link that leads out of the folder"):
+        read_file(folder, "vocab.txt")
+
+
+def test_a_file_of_others_is_a_file_and_not_too_large(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CheckpointError, match="pipe is refused: it is no regular file"):
+        read_file(tmp_path, "pipe")
+    (tmp_path / "large").write_bytes(b"1234567")
+    assert read_file(tmp_path, "large", 7) == b"1234567"
+    with pytest.raises(CheckpointError, match="large is refused: no such file has over 6 bytes"):
+        read_file(tmp_path, "large", 6)
+    with pytest.raises(CheckpointError, match=r"cannot read gone in .* \(No such file or directory\)"):
+        read_file(tmp_path, "gone")
+
+
+def test_a_header_is_looked_at_before_the_file_is_read(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (model / "model.safetensors").write_bytes(b"PK\x03\x04" + bytes(1000))
+    read: list[int] = []
+    whole = storage.Disk.read
+
+    def counted(disk: storage.Disk, path: Path, limit: int) -> bytes:
+        read.append(limit)
+        return whole(disk, path, limit)
+
+    monkeypatch.setattr(storage.Disk, "read", counted)
+    with pytest.raises(
+        CheckpointError,
+        match=r"model\.safetensors is not a safetensors file we can read \(its header should have 67324752",
+    ):
+        read_folder(model)
+    assert 8 in read
+    assert 1005 not in read
+
+
+def test_a_file_beyond_memory_is_not_begun_with(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "LARGE", 4)
+    monkeypatch.setattr(storage, "free_memory", lambda: 5)
+    with pytest.raises(CheckpointError, match=r"cannot be read \(\d+ bytes, more than the memory that is free\)"):
+        read_folder(model)
+    monkeypatch.setattr(storage, "free_memory", lambda: 0)  # nobody knows
+    assert read_folder(model)
+
+
+def test_a_folder_we_name_ourselves_is_no_link(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".best.previous").symlink_to(model)
+    with pytest.raises(
+        CheckpointError, match=r"\.best\.previous is a link, and links are not followed; name the folder"
+    ):
+        read_folder(tmp_path / "run" / "best")
+
+
+def test_a_configuration_has_a_size(model: Path) -> None:
+    write_folder(model, {**OLD, "config.json": b" " * (JSON_LIMIT + 1)})
+    with pytest.raises(CheckpointError, match=f"config.json is refused: no configuration has over {JSON_LIMIT} bytes"):
+        read_folder(model).json("config.json")

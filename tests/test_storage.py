@@ -155,6 +155,8 @@ def test_the_model_stops_and_fails_where_told() -> None:
         (errno.EROFS, "nothing can be written there"),
         (errno.EIO, "the disk reports a fault"),
         (errno.ENOTDIR, "a file stands where a folder should be"),
+        (errno.ENOLCK, "this file system keeps no locks: choose a folder on a disk of this machine"),
+        (errno.ENOTSUP, "this file system cannot do that: choose a folder on a disk of this machine"),
         (errno.ENAMETOOLONG, "File name too long"),
     ],
 )
@@ -173,6 +175,14 @@ def test_a_full_disk_says_how_much_is_needed_and_free(number: int) -> None:
         raise OSError(number, os.strerror(number))
     assert "no room to save in runs/x" in str(caught.value)
     assert "2.0 MB needed, 10 bytes free; make room and run the same command again" in str(caught.value)
+
+
+def test_where_nobody_knows_how_much_is_needed_only_the_rest_is_told() -> None:
+    with (
+        pytest.raises(DiskFull, match=r"\(full\): 10 bytes free; make"),
+        explained("x", Path(), storage=Memory(room=10)),
+    ):
+        raise OSError(errno.ENOSPC, "full")
 
 
 def test_a_real_full_device_is_a_full_disk() -> None:

@@ -15,6 +15,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 MANIFEST_LIMIT = 1_000_000
+JSON_LIMIT = 10_000_000
+"""Bytes of a configuration; some list a hundred thousand labels."""
+HEADER_LIMIT = 5_000_000
+"""Bytes of the header of a safetensors file: room for fifty thousand tensors."""
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 
 
@@ -67,6 +72,8 @@ class Folder:
         return self.files[name]
 
     def json(self, name: str) -> Any:
+        if len(self[name]) > JSON_LIMIT:
+            raise CheckpointError(f"{self.path / name} is refused: no configuration has over {JSON_LIMIT} bytes")
         return parse_json(self[name], self.path / name)
 
     def tensors(self, name: str = "model.safetensors") -> dict[str, Tensor]:
@@ -136,9 +143,13 @@ def read_folder(path: Path | str, *, storage: Storage = DISK) -> Folder:
 
 def contents(path: Path, storage: Storage = DISK) -> dict[str, bytes]:
     """The files of a folder as its manifest vouches for them; every fault is in one error."""
+    _demand_no_link(path)
     files, faults = {}, []
     for name, entry in _listed(path, storage).items():
         try:
+            if name.endswith(".safetensors") and (fault := _disguise(path / name, entry.size, storage)):
+                faults.append(f"{name} is {fault}")
+                continue
             data = storage.read(path / name, entry.size + 1)
         except OSError as error:
             faults.append(_unreadable(name, error))
@@ -152,6 +163,39 @@ def contents(path: Path, storage: Storage = DISK) -> dict[str, bytes]:
     if faults:
         raise CheckpointError(f"{path} is damaged: {'; '.join(faults)}")
     return files
+
+
+def read_file(folder: Path, name: str, limit: int = sys.maxsize) -> bytes:
+    """The bytes of a file in a folder of others, of which it may have `limit`."""
+    with explained(f"read {name}", folder):
+        data = DISK.read(file_in(folder, name), limit if limit == sys.maxsize else limit + 1)
+    if len(data) > limit:
+        raise CheckpointError(f"{folder / name} is refused: no such file has over {limit} bytes")
+    return data
+
+
+def file_in(folder: Path, name: str) -> Path:
+    """Where a file of a folder really lies. A link may lead within the folder, or into the store of a download.
+
+    The Hugging Face library keeps files in `blobs/` and makes `snapshots/REVISION/` of links to them; nothing else lies
+    outside a folder that is of it.
+    """
+    home, path = Path(os.path.realpath(folder)), folder / name
+    place = Path(os.path.realpath(path))
+    stores = [home, home.parents[1] / "blobs"] if home.parent.name == "snapshots" else [home]
+    if not any(place.is_relative_to(store) for store in stores):
+        raise CheckpointError(f"{path} is refused: it is a link that leads out of the folder")
+    with explained(f"read {name}", folder):
+        if not stat.S_ISREG(place.stat().st_mode):
+            raise CheckpointError(f"{path} is refused: it is no regular file")
+    return place
+
+
+def demand_header(path: Path) -> None:
+    """Refuse a safetensors file by its first bytes, before a library makes room for the header that they promise."""
+    with explained(f"read {path.name}", path.parent):
+        if fault := _disguise(path, path.stat().st_size, DISK):
+            raise CheckpointError(f"{path} is damaged: it is {fault}")
 
 
 def parse_json(data: bytes, path: Path) -> Any:
@@ -220,10 +264,11 @@ _PICKLE = "opening a pickle can run any code it names; save the weights as safet
 def _read_model(path: Path, storage: Storage) -> Folder:
     _, previous = _beside(Path(os.path.abspath(path)))  # noqa: PTH100
     try:
-        names, place = storage.list(path), path
+        names, place = storage.list(path), path.resolve() if path.is_symlink() else path  # a link that the user named
     except NotADirectoryError:
         raise SpecError(f"{path} is a file; a model is a folder with a {MANIFEST}") from None
     except FileNotFoundError:
+        _demand_no_link(previous)
         try:
             names, place = storage.list(previous), previous
         except FileNotFoundError:
@@ -234,6 +279,12 @@ def _read_model(path: Path, storage: Storage) -> Folder:
     if MANIFEST not in names:
         raise CheckpointError(f"{path} has no {MANIFEST}: it is not a model folder of ours, or was never finished")
     return Folder(path, contents(place, storage))
+
+
+def _demand_no_link(path: Path) -> None:
+    """A folder that we name ourselves is where it says."""
+    if path.is_symlink():
+        raise CheckpointError(f"{path} is a link, and links are not followed; name the folder that it leads to")
 
 
 def _beside(path: Path) -> tuple[Path, Path]:
@@ -267,13 +318,22 @@ def _listed(path: Path, storage: Storage) -> dict[str, Entry]:
     return files
 
 
+def _disguise(path: Path, size: int, storage: Storage) -> str | None:
+    """Why weights are none, as far as their first bytes tell: those are the length of a header that fits in."""
+    start = storage.read(path, 8)
+    length = int.from_bytes(start, "little")
+    if len(start) == 8 and (length > HEADER_LIMIT or not 0 < length <= size - 8):
+        return f"not a safetensors file we can read (its header should have {length} bytes, of {size})"
+    return None
+
+
 def _unreadable(name: str, error: OSError) -> str:
     """Why a file counts as damaged; an error that says nothing about the file itself is raised again."""
     if error.errno == errno.ENOENT:
         return f"{name} is missing"
     if error.errno == errno.ELOOP:
         return f"{name} is a link, and links are not followed"
-    if error.errno in (errno.EINVAL, errno.EIO, errno.ENAMETOOLONG):
+    if error.errno in (errno.EINVAL, errno.EIO, errno.ENAMETOOLONG, errno.ENOMEM):
         return f"{name} cannot be read ({error.strerror})"
     raise error
 

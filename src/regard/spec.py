@@ -169,7 +169,7 @@ def _shared_fields(old: Spec, part: type, new: Mapping[str, Any]) -> dict[str, A
 def _faults(cls: type, error: pydantic.ValidationError) -> list[str]:
     """All faults of a spec, each with its place and the nearest valid key."""
     lines = []
-    for fault in error.errors():
+    for fault in error.errors(include_url=False)[:_FAULTS]:
         place = _place(cls, fault["loc"])
         key = str(fault["loc"][-1]) if fault["loc"] else ""
         cause = fault.get("ctx", {}).get("error")
@@ -185,7 +185,11 @@ def _faults(cls: type, error: pydantic.ValidationError) -> list[str]:
             got = "" if isinstance(fault["input"], (Mapping, Spec)) else f", got {fault['input']!r}"
             text = f"{said[0].lower()}{said[1:]}{got}"
             lines.append(f"{place}: {text}" if place else text)
-    return lines
+    more = error.error_count() - _FAULTS
+    return [*lines, f"and {more} faults more"] if more > 0 else lines
+
+
+_FAULTS = 50  # that are told; a file that somebody sent may have a million
 
 
 def _place(cls: type, loc: tuple[int | str, ...]) -> str:

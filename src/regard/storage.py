@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from regard.errors import CheckpointError, DiskFull
+from regard.machine import free_memory
+
+LARGE = 1_000_000_000
+"""Bytes of a file above which it is worth a look how much memory is free."""
 
 
 class Storage(Protocol):
@@ -61,7 +65,10 @@ class Disk:
             if not stat.S_ISREG(found.st_mode):
                 raise OSError(errno.EINVAL, "Not a regular file", str(path))
             with open(handle, "rb", closefd=False) as file:
-                return file.read(min(limit, found.st_size + 1))  # room for what is there, not for what was asked
+                size = min(limit, found.st_size + 1)  # room for what is there, not for what was asked
+                if size > LARGE and size > (free_memory() or size):
+                    raise OSError(errno.ENOMEM, f"{amount(size)}, more than the memory that is free", str(path))
+                return file.read(size)
         finally:
             os.close(handle)
 
@@ -118,6 +125,8 @@ ADVICE = {
     errno.EPERM: "you lack the permission: change the folder's owner or mode, or choose another folder",
     errno.EROFS: "nothing can be written there: choose another folder",
     errno.EIO: "the disk reports a fault: check it before going on",
+    errno.ENOLCK: "this file system keeps no locks: choose a folder on a disk of this machine",
+    errno.ENOTSUP: "this file system cannot do that: choose a folder on a disk of this machine",
     errno.ENOTDIR: "a file stands where a folder should be: move it, or choose another folder",
 }
 
@@ -130,8 +139,9 @@ def explained(doing: str, folder: Path, *, needed: int = 0, storage: Storage = D
     except OSError as error:
         said = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            wanted = f"{amount(needed)} needed, " if needed else ""
             raise DiskFull(
-                f"no room to {doing} in {folder} ({said}): {amount(needed)} needed, {amount(storage.free(folder))} free; "
+                f"no room to {doing} in {folder} ({said}): {wanted}{amount(storage.free(folder))} free; "
                 "make room and run the same command again: what was saved before is intact"
             ) from error
         advice = f"; {ADVICE[error.errno]}" if error.errno in ADVICE else ""

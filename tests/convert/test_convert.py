@@ -60,6 +60,7 @@ TASKS = {
     "roberta, masked": "mlm",
     "distilbert, classes": "classify",
     "t5, 1.0": "translate",
+    "t5 body, 1.1": "embed",
     "bart": "translate",
     "marian": "translate",
     "vit": "image",
@@ -240,6 +241,51 @@ def test_pooling_is_as_sentence_transformers_was_told(tmp_path: Path) -> None:
     (place / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 9}))
     _, task, _ = carry.carried(hf.read(place), place)
     assert (task.settings.pool, task.settings.unit, task.settings.longest) == ("first", False, 9)
+
+
+def test_t5_begins_to_write_with_padding(tmp_path: Path) -> None:
+    """It has no token to begin with: ours writes as theirs does, and a folder of ours tells theirs what to begin with."""
+    model = make("t5, 1.0", 3, std=0.6, table=0.15).double()
+    place = saved(model, tmp_path / "theirs")
+    core = Core(models.BPE(unk_token="<unk>"))
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<pad>", "</s>", "<unk>"]
+    core.train_from_iterator(LINES, trainers.BpeTrainer(special_tokens=special, vocab_size=VOCAB, show_progress=False))
+    core.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    kind = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+    kind.save_pretrained(place)
+    convert(str(place), str(tmp_path / "ours"))
+    convert(str(tmp_path / "ours"), str(tmp_path / "back"))
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((tmp_path / "back" / name).read_text())["decoder_start_token_id"] == 0
+    ours = regard.load(tmp_path / "ours")
+    ours.net.double()
+    assert ours.tokenizer.bos == ours.tokenizer.pad == 0
+    for side in ("theirs", "back"):
+        other = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / side, dtype=torch.double).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / side)
+        assert "bos_token" not in tokenizer.special_tokens_map
+        wanted = []
+        for text in LINES:
+            given = tokenizer(text, return_tensors="pt")
+            found = other.generate(**given, num_beams=1, do_sample=False, max_new_tokens=6, suppress_tokens=[0])
+            assert found[0, 0] == 0
+            wanted.append(tokenizer.decode(found[0], skip_special_tokens=True))
+        said = ours.run(LINES, beam=1, longest=6, guard=False)
+        assert said == wanted
+    assert len(set(wanted)) > 1
+
+
+def test_parts_behind_the_model_that_we_do_not_have(tmp_path: Path) -> None:
+    place = folder("t5 body, 1.0", tmp_path / "theirs")
+    parts = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Dense")]
+    (place / "modules.json").write_text(json.dumps(parts))
+    with pytest.raises(
+        SpecError, match=r"puts Dense behind the model, and ours has Transformer, Pooling, Normalize only$"
+    ):
+        carry.carried(hf.read(place), place)
 
 
 def test_a_damaged_file_beside_the_weights(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from torch import Tensor
 from regard.convert import hf
 from regard.errors import CheckpointError, RegardError, SpecError, UnknownName
 from regard.families import bert, transformer, vit
+from regard.nn.position import Rotary
+from regard.nn.stretch import Linear
 from tests.convert.tiny import compared, make, put, saved
 
 
@@ -90,12 +92,20 @@ def test_a_vocabulary_of_any_size_is_not_made(folder: Path) -> None:
 
 def test_stretched_rotary_positions(tmp_path: Path) -> None:
     saved(make("llama"), tmp_path)
-    configure(tmp_path, rope_parameters={"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0})
-    assert "rotary positions of the kind 'llama3' are not among ours" in said(tmp_path)
-    configure(tmp_path, rope_parameters=None, rope_scaling={"type": "linear", "factor": 2.0})
-    assert "rotary positions of the kind 'linear' are not among ours" in said(tmp_path)
-    configure(tmp_path, rope_scaling=None, rope_theta=500.0)
-    assert hf.read(tmp_path).spec.decoder.position.base == 500.0  # type: ignore[union-attr]
+    configure(tmp_path, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 8.0})
+    assert "rotary positions of the kind 'dynamic' are not among ours; there is default, linear, llama3, yarn" in said(
+        tmp_path
+    )
+    configure(tmp_path, rope_parameters={"rope_type": "llama3", "rope_theta": 1e4})
+    assert "factor is missing" in said(tmp_path)
+    configure(tmp_path, rope_parameters=None, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
+    assert hf.read(tmp_path).spec.decoder.position == Rotary(500.0, stretch=Linear(2.0))  # type: ignore[union-attr]
+
+
+def test_a_window_in_some_layers(tmp_path: Path) -> None:
+    saved(make("qwen2, window"), tmp_path)
+    configure(tmp_path, layer_types=None, max_window_layers=1)
+    assert "some layers see everything and others do not; ours are alike" in said(tmp_path)
 
 
 def test_no_config(tmp_path: Path) -> None:
@@ -109,7 +119,7 @@ def test_no_config(tmp_path: Path) -> None:
     [
         ("{", "is damaged: it is not JSON"),
         ("[]", "should hold an object, got list"),
-        (" " * 10_000_001, "is refused: no configuration has over 10000000 bytes"),
+        (" " * 10_000_001, "is refused: no such file has over 10000000 bytes"),
     ],
 )
 def test_a_config_that_is_none(folder: Path, text: str, why: str) -> None:

@@ -25,6 +25,8 @@ from regard.convert.gguf_file import KINDS, GgufFile
 from regard.convert.gguf_tokens import _CUTS
 from regard.errors import CheckpointError, DataError, RegardError
 from regard.nn.coords import Coords
+from regard.nn.position import Rotary
+from regard.nn.stretch import Linear
 from regard.text import Tokenizer
 from tests.convert.test_tokens import CORPUS, TEXTS
 from tests.text.test_imports import LINES, OTHERS, write_model
@@ -246,6 +248,12 @@ def test_every_weight_that_does_not_fit_is_listed(bpe: tokenizers.Tokenizer, tmp
         assert fault in str(caught.value)
 
 
+def test_stretched_positions(bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:
+    told = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
+    spec, *_ = gguf.read(tiny(tmp_path / "x.gguf", bpe, facts_=told))
+    assert spec.decoder.position == Rotary(500.0, stretch=Linear(4.0))  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -255,7 +263,9 @@ def test_every_weight_that_does_not_fit_is_listed(bpe: tokenizers.Tokenizer, tmp
         ({"llama.context_length": None}, r"llama.context_length should be a number above 0, got None"),
         ({"llama.attention.head_count": 5}, r"cannot make a model of .*x.gguf: .*5"),
         ({"llama.rope.dimension_count": 4}, r"heads are 8 wide, with 4 that turn and values 8 wide"),
-        ({"llama.rope.scaling.type": "yarn"}, r"its positions are scaled \(yarn\), and ours are not"),
+        ({"llama.rope.scaling.type": "yarn"}, r"its positions are stretched \(yarn\), and here only linear"),
+        ({"llama.rope.scaling.type": "linear"}, r"llama.rope.scaling.factor should be a number above 0, got None"),
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.5}, r"factor: input should be greater than"),
         ({"llama.expert_count": 8}, r"it is a mixture of experts"),
         ({"llama.feed_forward_length": 2**31}, r"blk.0.ffn_gate.weight should be \(2147483648, 32\), got \(48, 32\)"),
         ({"tokenizer.ggml.tokens": ["a"] * 3}, r"it should have 400 tokens, as many as its table has rows, .* got 3"),

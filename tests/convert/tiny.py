@@ -46,8 +46,8 @@ _VIT: dict[str, Any] = dict(
 )  # fmt: skip
 
 
-def _rope(base: float) -> dict[str, Any]:
-    return {"rope_parameters": {"rope_type": "default", "rope_theta": base}}
+def _rope(base: float, kind: str = "default", **more: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": base, **more}}
 
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -63,6 +63,32 @@ MODELS: dict[str, Callable[[], Any]] = {
         hf.LlamaConfig(
             **_LLAMA, tie_word_embeddings=True, attention_bias=True, head_dim=6, rms_norm_eps=1e-3, **_rope(1e4)
         )
+    ),
+    "llama, linear": lambda: _llama(_rope(50.0, "linear", factor=3.0)),
+    "llama, llama3": lambda: _llama(
+        _rope(
+            50.0, "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=3.0, original_max_position_embeddings=20
+        )
+    ),
+    "llama, yarn": lambda: _llama(
+        _rope(50.0, "yarn", factor=4.0, beta_fast=2.0, beta_slow=0.5, original_max_position_embeddings=16)
+    ),
+    "llama, yarn's strength": lambda: _llama(
+        _rope(
+            50.0,
+            "yarn",
+            factor=4.0,
+            beta_fast=3.0,
+            mscale=1.5,
+            mscale_all_dim=0.5,
+            original_max_position_embeddings=16,
+            truncate=False,
+        )
+    ),
+    "mistral": lambda: hf.MistralForCausalLM(hf.MistralConfig(**_LLAMA, sliding_window=3, **_rope(1e3))),
+    "mistral, far": lambda: hf.MistralForCausalLM(hf.MistralConfig(**_LLAMA, sliding_window=None, **_rope(1e3))),
+    "qwen2, window": lambda: hf.Qwen2ForCausalLM(
+        hf.Qwen2Config(**_LLAMA, use_sliding_window=True, sliding_window=4, max_window_layers=0, **_rope(1e3))
     ),
     "qwen2": lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**_LLAMA, tie_word_embeddings=True, **_rope(1e6))),
     "qwen3": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**_LLAMA, tie_word_embeddings=False, head_dim=6, **_rope(1e4))),
@@ -85,6 +111,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "t5, 1.0": lambda: hf.T5ForConditionalGeneration(hf.T5Config(**_T5, tie_word_embeddings=True)),
     "t5, 1.1": lambda: _two_tables(hf.T5ForConditionalGeneration(_t5v11())),
     "t5, 1.1 tied": lambda: hf.T5ForConditionalGeneration(_t5v11()),
+    "t5 body, 1.0": lambda: hf.T5EncoderModel(hf.T5Config(**_T5)),
+    "t5 body, 1.1": lambda: hf.T5EncoderModel(_t5v11()),
     "bart": lambda: hf.BartForConditionalGeneration(hf.BartConfig(**_BART)),
     "bart, untied": lambda: _one_table(
         hf.BartForConditionalGeneration(
@@ -102,10 +130,16 @@ MODELS: dict[str, Callable[[], Any]] = {
     "vit, body": lambda: hf.ViTModel(hf.ViTConfig(**_VIT, layer_norm_eps=1e-6)),
     "vit, body without pooler": lambda: hf.ViTModel(hf.ViTConfig(**_VIT), add_pooling_layer=False),
 }
-DECODERS = [name for name in MODELS if name.split(",")[0] in ("gpt2", "openai-gpt", "llama", "qwen2", "qwen3")]
+_WRITERS = ("gpt2", "openai-gpt", "llama", "qwen2", "qwen3", "mistral")
+DECODERS = [name for name in MODELS if name.split(",")[0] in _WRITERS]
 BOTH = [name for name in MODELS if name.split(",")[0] in ("t5", "bart", "marian")]
-ENCODERS = [name for name in MODELS if "bert" in name.split(",")[0]]
+ENCODERS = [name for name in MODELS if "bert" in name.split(",")[0] or "body" in name.split(",")[0]]
 IMAGES = [name for name in MODELS if name.startswith("vit")]
+
+
+def _llama(rope: dict[str, Any]) -> Any:
+    shape = _LLAMA | dict(head_dim=8, max_position_embeddings=64)
+    return hf.LlamaForCausalLM(hf.LlamaConfig(**shape, tie_word_embeddings=False, **rope))
 
 
 def _t5v11() -> Any:

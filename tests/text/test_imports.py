@@ -146,7 +146,9 @@ def test_a_damaged_sentencepiece_model_is_named(tmp_path: Path) -> None:
     model.ParseFromString(path.read_bytes())
     model.normalizer_spec.precompiled_charsmap = b"\xff" * 12
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(CheckpointError, match=r"their\.model is a damaged SentencePiece model: "):
+    with pytest.raises(
+        CheckpointError, match=r"their\.model is a damaged SentencePiece model: its table of characters"
+    ):
         from_sentencepiece(path)
 
 
@@ -186,6 +188,20 @@ def test_a_recipe_brings_its_own_vocabulary(codes: Path, tmp_path: Path) -> None
     assert made.to_bytes() == from_sentencepiece(path).to_bytes()
     path.unlink()
     assert Tokenizer.from_bytes(made.to_bytes(), "x").encode("low") == made.encode("low")
+
+
+def test_text_that_was_cut_with_the_codes_is_joined_first(codes: Path) -> None:
+    packed = codes.with_suffix(".gz")
+    packed.write_bytes(gzip.compress(codes.read_bytes()))
+    spec = TokenizerSpec.parse({"kind": "subword_nmt", "codes": str(packed), "undo": True})
+    tokenizer = Tokenizer.train(["s@@ low , lower"], spec)
+    for text in ("low s@@ low , lo@@ w@@ er", "low slow , lower"):
+        ids = tokenizer.encode(text)
+        assert " ".join(tokenizer.tokens(ids)) == "low s@@ low , low@@ er"
+        assert tokenizer.decode(ids) == spec.whole(text) == "low slow , lower"
+    packed.write_bytes(packed.read_bytes()[:-9])
+    with pytest.raises(CheckpointError, match=r"cannot read the merge file .*codes\.gz: Compressed file ended"):
+        Tokenizer.train([], spec)
 
 
 def test_subword_nmt_text_spells_no_special_token(codes: Path) -> None:

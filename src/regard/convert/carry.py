@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from regard.convert.hf import Found
 from regard.convert.tokens import from_hf
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
+from regard.folder import JSON_LIMIT, parse_json, read_file
 from regard.model.spec import ModelSpec
 from regard.nn.head import Classes
 from regard.tasks.classify import Classify, ClassifyData
@@ -67,13 +67,20 @@ def _tag(found: Found, folder: Path) -> Carried:
 def _embed(found: Found, folder: Path) -> Carried:
     """As `sentence-transformers` was told to pool, where it was; otherwise the mean of all tokens, of length one."""
     modules, pooling = _said(folder, "modules.json"), _said(folder, "1_Pooling/config.json")
+    kinds = [str(part.get("type")).rpartition(".")[2] for part in modules.values()]
+    if strange := [kind for kind in kinds if kind not in _PARTS]:
+        raise SpecError(f"{folder} puts {', '.join(strange)} behind the model, and ours has {', '.join(_PARTS)} only")
     longest = _said(folder, "sentence_bert_config.json").get("max_seq_length") or found.spec.length
     settings = EmbedData(
         longest=min(longest, found.spec.length),
         pool="first" if pooling.get("pooling_mode_cls_token") else "mean",
-        unit=not modules or any(str(part.get("type")).endswith("Normalize") for part in modules.values()),
+        unit=not modules or "Normalize" in kinds,
     )
     return "embed", Embed(settings, _tokenizer(folder)), Search()
+
+
+_PARTS = ("Transformer", "Pooling", "Normalize")
+"""Of `sentence-transformers`, those that we know."""
 
 
 def _image(found: Found, folder: Path) -> Carried:
@@ -118,10 +125,11 @@ def _classes(found: Found) -> tuple[str, ...]:
 def _said(folder: Path, name: str) -> dict[str, Any]:
     """What a file of the folder says, if there is one; a list by its numbers."""
     path = folder / name
-    if not path.is_file():
+    if not path.exists():
         return {}
-    try:
-        found = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: it is not JSON ({error})") from None
-    return dict(enumerate(found)) if isinstance(found, list) else dict(found)  # type: ignore[arg-type]
+    found = parse_json(read_file(folder, name, JSON_LIMIT), path)
+    if isinstance(found, list) and all(isinstance(part, dict) for part in found):
+        return dict(enumerate(found))  # type: ignore[arg-type]
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} should hold an object or a list of them, got {type(found).__name__}")
+    return found

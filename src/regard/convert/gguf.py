@@ -18,6 +18,7 @@ from regard.convert.gguf_tokens import tokenizer
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import llama
 from regard.model.spec import ModelSpec
+from regard.nn.stretch import Linear
 from regard.text.tokenizer import Tokenizer
 from regard.training.export import shapes_of
 
@@ -81,8 +82,10 @@ def _spec(file: GgufFile) -> tuple[ModelSpec, dict[str, int]]:
             f"heads are {head_width} wide, with {turned} that turn and values {value} wide; we want one number"
         )
     scaling = said.get(f"{kind}.rope.scaling.type", "none")
-    if scaling != "none" or "rope_freqs.weight" in file.tensors:
-        faults.append(f"its positions are scaled ({scaling}), and ours are not")
+    scaling = "rope_freqs" if "rope_freqs.weight" in file.tensors else scaling
+    if scaling not in ("none", "linear"):
+        faults.append(f"its positions are stretched ({scaling}), and here only linear ones are read; take its folder")
+    factor = number("rope.scaling.factor", whole=False) if scaling == "linear" else None
     if said.get(f"{kind}.expert_count"):
         faults.append("it is a mixture of experts")
     shape: dict[str, Any] = dict(
@@ -98,7 +101,8 @@ def _spec(file: GgufFile) -> tuple[ModelSpec, dict[str, int]]:
     if head_width * heads == width:
         shape["head_width"] = None
     try:
-        return llama.spec(**shape, vocab=table.shape[0]), order
+        stretch = None if factor is None else Linear(factor)
+        return llama.spec(**shape, vocab=table.shape[0], stretch=stretch), order
     except SpecError as error:
         raise CheckpointError(f"cannot make a model of {file.path}: {error}") from None
 

@@ -21,15 +21,12 @@ from regard.convert.stored import stored
 from regard.errors import CheckpointError, SpecError, UnknownName
 from regard.families.form import Form
 from regard.families.rows import expected, exported, faults, imported
-from regard.folder import parse_json
+from regard.folder import JSON_LIMIT, parse_json, read_file
 from regard.model.spec import ModelSpec
-from regard.storage import explained
 from regard.text import Tokenizer
 from regard.training.export import shapes_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-LIMIT = 10_000_000
-"""Bytes of a configuration; some list a hundred thousand labels."""
 OLD = {"gamma": "weight", "beta": "bias"}
 """What the norms of older files call their weights."""
 
@@ -54,13 +51,12 @@ def read(folder: Path, *, trust: bool = False) -> Found:
         config = form.whole(config, names)
         use = form.use(config)
         spec = form.build(config)
-        ours = shapes_of(spec, layers=len(there))
+        ours, rows = shapes_of(spec, layers=len(there)), form.rows(use)
+        wanted = set(expected(rows, ours))
     except UnknownName:
         raise
     except SpecError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from None
-    rows = form.rows(use)
-    wanted = set(expected(rows, ours))
     names = _prefixed(names, form, wanted)
     wrong = faults(rows, ours, {name: there[own].shape for name, own in names.items()})
     wrong += [
@@ -81,11 +77,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.exists():
         raise SpecError(f"{folder} has no {CONFIG}: it is neither a model folder of ours nor of Hugging Face")
-    with explained(f"read {CONFIG}", folder), path.open("rb") as file:
-        data = file.read(LIMIT + 1)
-    if len(data) > LIMIT:
-        raise CheckpointError(f"{path} is refused: no configuration has over {LIMIT} bytes")
-    config = parse_json(data, path)
+    config = parse_json(read_file(folder, CONFIG, JSON_LIMIT), path)
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} should hold an object, got {type(config).__name__}")
     return config
@@ -94,7 +86,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def form_of(config: Mapping[str, Any], folder: Path) -> Form:
     """How a config's family is published, from our own table."""
     forms, kind = families.forms(), config.get("model_type")
-    if kind not in forms:
+    if not isinstance(kind, str) or kind not in forms:
         raise UnknownName(f"model_type in {folder / CONFIG}", str(kind), forms)
     if config.get("quantization_config"):
         raise CheckpointError(

@@ -19,6 +19,10 @@ from regard.nn.coords import Coords
 LENGTHS = (9, 6)
 """Of two rows of tokens, one of them padded."""
 
+_PLAINLY = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False,
+            "attn_implementation": "sdpa"}  # fmt: skip
+"""Whatever their config.json asks for: no pickles, no code of the folder's, and no kernels from elsewhere."""
+
 
 def installed() -> bool:
     """Whether there is another side to ask."""
@@ -32,7 +36,7 @@ def difference(folder: Path, net: Net) -> float:
     use = form.use(config)  # a name of our own table
     library = importlib.import_module("transformers")
     with _quiet(library), torch.no_grad():
-        other = getattr(library, use).from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+        other = getattr(library, use).from_pretrained(folder, **_PLAINLY).eval()
         given, ours = _probe(net, int(config.get("pad_token_id") or 0))
         said = other(**given)
     ours = {name: value for name, value in ours.items() if getattr(said, name, None) is not None}

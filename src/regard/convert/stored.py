@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import CheckpointError
-from regard.folder import parse_json
+from regard.folder import JSON_LIMIT, demand_header, file_in, parse_json, read_file
 from regard.storage import explained
 
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -95,14 +95,15 @@ def _files(index: Path) -> list[Path]:
         raise CheckpointError(
             f"{index} is refused: it names {', '.join(map(repr, outside))}, not plain files beside it"
         )
-    if missing := [name for name in names if not (index.parent / name).exists()]:
+    with explained(f"read what {index.name} lists", index.parent):
+        missing = [name for name in names if not (index.parent / name).exists()]
+    if missing:
         raise CheckpointError(f"{index.parent} is incomplete: {', '.join(missing)} is missing")
     return [index.parent / name for name in names]
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    with explained(f"read {index.name}", index.parent):
-        said = parse_json(index.read_bytes(), index)
+    said = parse_json(read_file(index.parent, index.name, JSON_LIMIT), index)
     found = said.get("weight_map") if isinstance(said, dict) else None
     if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
         raise CheckpointError(f"{index} is damaged: it should have a weight_map from names to files")
@@ -118,9 +119,11 @@ def _headers(file: Path) -> dict[str, Entry]:
 def _opened(file: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
+    place = file_in(file.parent, file.name)
+    demand_header(place)
     try:
-        return safe_open(file, framework="pt")
-    except (SafetensorError, OSError, ValueError) as error:
+        return safe_open(place, framework="pt")
+    except (SafetensorError, OSError, ValueError, MemoryError) as error:
         said = str(error).partition("\n")[0]
         raise CheckpointError(f"{file} is damaged: it is not a safetensors file we can read ({said})") from None
 
@@ -128,7 +131,8 @@ def _opened(file: Path) -> Any:
 def _unpickled(files: list[Path], trust: bool) -> Stored:
     from regard.convert.pickled import read
 
-    memory = {name: tensor for file in files for name, tensor in read(file, trust).items()}
+    places = [file_in(file.parent, file.name) for file in files]
+    memory = {name: tensor for place in places for name, tensor in read(place, trust).items()}
     words = {"torch.float64": "F64", "torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16"}
     file = files[0]
     entries = {

@@ -18,12 +18,13 @@ from tokenizers import Tokenizer as Core
 
 from regard.convert.marian_tokens import marian_core
 from regard.errors import CheckpointError, DataError, RegardError
-from regard.folder import parse_json
+from regard.folder import file_in, parse_json, read_file
 from regard.storage import explained
 from regard.text.imports import pieces_core, read_pieces
 from regard.text.kinds import BOS, EOS, PAD, UNK, faults_as
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
+from regard.text.trial import LIMIT, tried
 
 MASK = "<mask>"
 """Our name for the token that stands in for a hidden one."""
@@ -107,11 +108,13 @@ def _core(folder: Path, said: _Said, side: Side) -> Core | None:
     """The library's tokenizer from whichever files there are; what the configuration leaves out becomes the usual."""
     if said.whole:
         with faults_as(CheckpointError, f"{_FILE} is not a tokenizer"):
-            return _lowered(Core.from_str(_text(folder / _FILE)), said)
+            text = _text(folder / _FILE)
+            tried(text.encode(), folder / _FILE)
+            return _lowered(Core.from_str(text), said)
     if (folder / "source.spm").exists():
         said.names = {"eos": EOS, "unk": UNK, "pad": PAD} | said.names
         ids = _json(folder / "vocab.json")
-        return marian_core(read_pieces(folder / f"{side}.spm"), {k: int(i) for k, i in ids.items()}, folder)
+        return marian_core(read_pieces(file_in(folder, f"{side}.spm")), {k: int(i) for k, i in ids.items()}, folder)
     if (folder / "vocab.txt").exists():
         return _wordpiece(folder, said)
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
@@ -161,7 +164,7 @@ def _merged(folder: Path, said: _Said) -> Core:
 
 def _pieces(path: Path, said: _Said) -> Core:
     """A SentencePiece model; T5's has so many tokens for spans after it, the first of them last."""
-    model = read_pieces(path)
+    model = read_pieces(file_in(path.parent, path.name))
     asked = model.trainer_spec
     pieces = {"pad": asked.pad_piece, "bos": asked.bos_piece, "eos": asked.eos_piece, "unk": asked.unk_piece}
     ours = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
@@ -255,19 +258,17 @@ def _content(token: Any) -> str:
 def _json(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    with explained(f"read {path.name}", path.parent):
-        said = parse_json(path.read_bytes(), path)
+    said = parse_json(read_file(path.parent, path.name, LIMIT), path)
     if not isinstance(said, dict):
         raise CheckpointError(f"{path} should hold an object, got {type(said).__name__}")
     return said
 
 
 def _text(path: Path) -> str:
-    with explained(f"read {path.name}", path.parent):
-        try:
-            return path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise CheckpointError(f"cannot read {path}: {error}") from None
+    try:
+        return read_file(path.parent, path.name, LIMIT).decode().replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from None
 
 
 @contextmanager

@@ -134,7 +134,10 @@ def exported(rows: Rows, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def expected(rows: Rows, ours: Shapes) -> dict[str, tuple[int, ...]]:
     """The shapes of theirs for weights of ours with these shapes, copies left out."""
-    made = _packed(rows, {name: torch.empty(shape, device="meta") for name, shape in ours.items()})
+    try:
+        made = _packed(rows, {name: torch.empty(shape, device="meta") for name, shape in ours.items()})
+    except RuntimeError as error:  # sizes that no tensor can have
+        raise SpecError(f"this model cannot be built: {str(error).partition(chr(10))[0]}") from None
     return {name: tuple(value.shape) for name, value in made.items()}
 
 

@@ -5,7 +5,9 @@ What is read becomes a tokenizer of the `tokenizers` library, so nothing of the 
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from regard.text.kinds import BOS, EOS, PAD, ROLES, TOKENIZERS, UNK, TokenizerSp
 from regard.text.tokenizer import TAG, Tokenizer, check_tags
 
 _END = "</w>"  # subword-nmt marks the last piece of a word
+_JOINT = "@@"  # and what it writes after all the others
 _SPACE = "▁"  # SentencePiece marks the first
 _UNIGRAM, _BPE = 1, 2  # these numbers, and the next, are those in SentencePiece's files
 NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
@@ -35,6 +38,7 @@ class SentencePiece(TokenizerSpec):
 
     path: str
     kind = "sentencepiece"
+    several = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         return from_sentencepiece(self.path, _tags(reserved)).core
@@ -45,9 +49,15 @@ class SubwordNmt(TokenizerSpec):
     """subword-nmt codes of your own: `tokenizer: {kind: subword_nmt, codes: codes.txt}`."""
 
     codes: str
+    undo: bool = False
+    """The text was cut already (`wor@@ ld`): it is joined first, and then cut by these codes."""
+    several = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        return from_subword_nmt(self.codes, lines, _tags(reserved)).core
+        return from_subword_nmt(self.codes, lines, _tags(reserved), undo=self.undo).core
+
+    def whole(self, text: str) -> str:
+        return re.sub(rf"{_JOINT}( |\Z)", "", text) if self.undo else text
 
 
 TOKENIZERS.add(SentencePiece, SubwordNmt)
@@ -57,7 +67,9 @@ def _tags(reserved: Sequence[str]) -> list[str]:
     return [name for name in reserved if name not in ROLES]
 
 
-def from_subword_nmt(codes: str | Path, lines: Iterable[str], tags: Sequence[str] = ()) -> Tokenizer:
+def from_subword_nmt(
+    codes: str | Path, lines: Iterable[str], tags: Sequence[str] = (), *, undo: bool = False
+) -> Tokenizer:
     """The tokenizer of a subword-nmt merge file, which is silent about characters it never joins: `lines` show them.
 
     Text should come as subword-nmt wants it, words and punctuation apart; runs of spaces count as one.
@@ -74,7 +86,8 @@ def from_subword_nmt(codes: str | Path, lines: Iterable[str], tags: Sequence[str
     ids = {piece: i for i, piece in enumerate(dict.fromkeys([*reserved, *pieces]))}
     with faults_as(CheckpointError, f"{codes} is not a merge file"):
         core = Core(models.BPE(vocab=ids, merges=merges, unk_token=UNK, end_of_word_suffix=_END))
-    core.normalizer = normalizers.Sequence(_single_spaces(ends=r"[ \r\n]+"))
+    joined = [normalizers.Replace(Regex(rf"{_JOINT}( |\z)"), "")] if undo else []
+    core.normalizer = normalizers.Sequence([*_single_spaces(ends=r"[ \r\n]+"), *joined])
     core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
     core.decoder = decoders.BPEDecoder(suffix=_END)
     core.add_special_tokens(reserved)
@@ -117,8 +130,10 @@ def pieces_core(model: Any, path: str | Path, added: Sequence[str] = ()) -> Core
 def _merges(path: Path) -> list[tuple[str, str]]:
     """The pairs of a merge file, the first to be joined first, each once."""
     try:
-        head, *rows = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+        head, *rows = data.decode("utf-8").rstrip("\n").split("\n")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise CheckpointError(f"cannot read the merge file {path}: {error}") from None
     if head.strip() != "#version: 0.2":
         raise CheckpointError(f"{path} should begin with '#version: 0.2', as subword-nmt writes it, got {head[:40]!r}")
@@ -145,6 +160,9 @@ def read_pieces(path: Path) -> Any:
         raise CheckpointError(f"cannot read the SentencePiece model {path}: {error}") from None
     if not model.pieces:
         raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
+    table = model.normalizer_spec.precompiled_charsmap
+    if int.from_bytes(table[:4], "little") > len(table):  # the library would make room for what is promised
+        raise CheckpointError(f"{path} is a damaged SentencePiece model: its table of characters is cut short")
     return model
 
 

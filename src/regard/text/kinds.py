@@ -21,7 +21,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Core
@@ -49,6 +49,8 @@ class TokenizerSpec(Spec):
     """How text becomes tokens. `learn` makes the library's tokenizer, with the `reserved` tokens first."""
 
     table = TOKENIZERS
+    several: ClassVar[bool] = False
+    """Whether there are several ways to cut a word into tokens."""
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         raise NotImplementedError
@@ -127,6 +129,7 @@ class Bpe(TokenizerSpec):
 
     vocab: Count = 8000
     normalize: Normalize = Normalize()
+    several = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         core = _spaced(models.BPE(unk_token=UNK), self.normalize, _RUNS)
@@ -140,6 +143,7 @@ class ByteBpe(TokenizerSpec):
 
     vocab: Count = 8000
     normalize: Normalize = Normalize()
+    several = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         core = _spaced(models.BPE(), self.normalize, _RUNS)
@@ -157,6 +161,7 @@ class Unigram(TokenizerSpec):
 
     vocab: Count = 8000
     normalize: Normalize = Normalize()
+    several = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         core = _spaced(models.Unigram(), self.normalize, _RUNS)

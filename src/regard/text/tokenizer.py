@@ -20,10 +20,10 @@ from tokenizers import Tokenizer as Core
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName
 from regard.text.kinds import BOS, EOS, ROLES, TokenizerSpec, byte_letters, faults_as, fit
 from regard.text.template import Template, names_of
+from regard.text.trial import tried
 
 TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
 _CHUNK = 10_000  # lines that the library holds as objects of its own at one time
-_PROBE = "A probe: \u00e9 \u4e2d \U0010fffd"
 
 
 class Tokenizer:
@@ -57,14 +57,14 @@ class Tokenizer:
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str | Path) -> Self:
-        """A tokenizer from the bytes of its file; `path` is what errors call it."""
+        """A tokenizer from the bytes of its file, tried in a child first; `path` is what errors call it."""
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise CheckpointError(f"cannot read the tokenizer {path}: {error}") from None
+        tried(data, path)
         with faults_as(CheckpointError, f"{path} is not a tokenizer"):
             core = Core.from_str(text)
-            core.encode(_PROBE)
         if faults := _faults(core):
             raise CheckpointError(f"{path} is not a tokenizer we can use: {'; '.join(faults)}")
         return cls(core)
@@ -92,6 +92,11 @@ class Tokenizer:
         if name not in self._tags:
             raise UnknownName("tag", name, self._tags)
         return self._tags[name]
+
+    @property
+    def marks(self) -> frozenset[int]:
+        """The tokens that are no part of a text: those with a role, `<unk>` too, and tags."""
+        return frozenset([self.pad, self.bos, self.eos, self.unk, *self._tags.values()])
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, nothing added; never a special token but `<unk>`."""

@@ -58,7 +58,7 @@ def config_of(folder: Folder) -> dict[str, Any]:
     """What a model folder says of its model, in a format that we read."""
     config: dict[str, Any] = folder.json(CONFIG)
     wanted = {"format", "task", "settings", "model", "decode"}
-    if not isinstance(config, dict) or wanted - set(config) or not isinstance(config["settings"], dict):
+    if not isinstance(config, dict) or set(config) - {"regard"} != wanted or not isinstance(config["settings"], dict):
         raise CheckpointError(f"{folder.path / CONFIG} is not the configuration of a model")
     if config["format"] != FORMAT:
         raise CheckpointError(
@@ -110,8 +110,9 @@ def _demand_vocabulary(spec: ModelSpec, task: Task) -> None:
 def shapes_of(spec: ModelSpec, layers: int) -> dict[str, tuple[int, ...]]:
     """The shape of every weight, before anything is allocated. More layers than the file has weights are not built."""
     for path, part in spec.walk():
-        if (getattr(part, "depth", None) or 0) > layers:
-            raise SpecError(f"{path}.depth is {part.depth}, but there are only {layers} weights")  # type: ignore[attr-defined]
+        for name, count in (("depth", getattr(part, "depth", None)), ("blocks", len(getattr(part, "blocks", ())))):
+            if (count or 0) > layers:
+                raise SpecError(f"{path}.{name} is {count}, but there are only {layers} weights")
     try:
         with torch.device("meta"):
             return spec.build().shapes()

@@ -1,0 +1,111 @@
+"""Configurations that ask for too much, for what cannot be, or for code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.hostile.place import CONFIG, add, both
+
+HUGE, NAN, INF = 10**9, float("nan"), float("inf")
+MASK: Any = "causal"
+for _ in range(300):
+    MASK = {"kind": "and", "masks": [MASK, "causal"]}
+DEEP: Any = {}
+for _ in range(900):
+    DEEP = {"block": DEEP}
+SETTINGS: dict[str, tuple[str, Any]] = {
+    "a width of 10^9": ("model.width", HUGE),
+    "a width of 10^18": ("model.width", 10**18),
+    "no width": ("model.width", 0),
+    "a negative width": ("model.width", -8),
+    "a width of NaN": ("model.width", NAN),
+    "a width of infinity": ("model.width", INF),
+    "a width in words": ("model.width", "8; rm -rf"),
+    "a width that is a list": ("model.width", [8]),
+    "a width that is true": ("model.width", True),
+    "a length of 10^9": ("model.length", HUGE),
+    "a length of 10^18": ("model.length", 10**18),
+    "a depth of 10^9": ("model.decoder.depth", HUGE),
+    "a depth of 2": ("model.decoder.depth", 2),
+    "a depth of 10^30": ("model.decoder.depth", 10**30),
+    "10^9 tokens": ("model.embed.vocab", HUGE),
+    "one token": ("model.embed.vocab", 1),
+    "10^9 heads": ("model.decoder.block.mix.heads", HUGE),
+    "no head": ("model.decoder.block.mix.heads", 0),
+    "a hidden width of 10^12": ("model.decoder.block.feed.hidden", 10**12),
+    "ten thousand blocks": (
+        "model.decoder",
+        lambda d: {**{k: v for k, v in d.items() if k not in ("block", "depth")}, "blocks": [d["block"]] * 10_000},
+    ),
+    "a kind that is an import": ("model.decoder.kind", "os.system"),
+    "a kind that is a path": ("model.decoder.block.mix.kind", "../../outside/secret"),
+    "a kind that is an object": ("model.decoder.block.mix.kind", {"kind": "full"}),
+    "a kind that is unknown": ("model.decoder.block.mix.kind", "plugin:evil"),
+    "a target to call": ("model._target_", "os.system"),
+    "code to import": ("auto_map", {"AutoModel": "evil.Model"}),
+    "a target within": ("model.decoder.block.mix._target_", "subprocess.Popen"),
+    "arguments": ("model.decoder.block.mix.__reduce__", ["os.system"]),
+    "a plugin": ("settings.plugin", "evil.py"),
+    "an init that is an import": ("model.init", "os.system"),
+    "a task that is an import": ("task", "os.system"),
+    "a task that is a path": ("task", "../../outside/evil"),
+    "a task that is private": ("task", "__init__"),
+    "a task that is no task": ("task", "metrics"),
+    "a task that is a list": ("task", ["lm"]),
+    "a task of other files": ("task", "translate"),
+    "a format of tomorrow": ("format", 99),
+    "a format that is none": ("format", None),
+    "settings that are none": ("settings", ["rm"]),
+    "a tokenizer elsewhere": ("settings.tokenizer", {"kind": "sentencepiece", "path": "/etc/passwd", "trust": True}),
+    "a beam of 10^9 words": ("decode.beam", "x" * 1_000_000),
+    "a search that is none": ("decode", "sample"),
+    "a dropout of NaN": ("model.decoder.block.drop", NAN),
+    "masks within masks": ("model.decoder.block.mix.mask", MASK),
+    "blocks within blocks": ("model.decoder.block", DEEP),
+    "a model that is none": ("model", None),
+    "a model in words": ("model", "gpt2"),
+    "no embedding": ("model.embed", None),
+    "an encoder too many": ("model.encoder", lambda _: {"kind": "stack", "blocks": []}),
+    "a hundred thousand keys": ("model", lambda m: m | {f"k{i}": i for i in range(100_000)}),
+    "an escape": ("task", "\x1b]0;pwned\x07\x1b[2J"),
+    "half a character": ("task", "\ud800"),
+    "a name of a megabyte": ("task", "n" * 1_000_000),
+}
+for said, (where, value) in SETTINGS.items():
+    add("ours", f"a configuration with {said}", lambda p, where=where, value=value: p.change(CONFIG, where, value))
+THEIRS: dict[str, tuple[str, Any]] = {
+    "a width of 10^9": ("n_embd", HUGE),
+    "a width of NaN": ("n_embd", NAN),
+    "a negative depth": ("n_layer", -1),
+    "a depth of 10^12": ("n_layer", 10**12),
+    "a depth of 2": ("n_layer", 2),
+    "10^12 tokens": ("vocab_size", 10**12),
+    "a length of 10^15": ("n_positions", 10**15),
+    "no heads": ("n_head", 0),
+    "another family": ("model_type", "bert"),
+    "a family that is an import": ("model_type", "os.system"),
+    "a family that is a list": ("model_type", ["gpt2"]),
+    "a class that is an import": ("architectures", ["os.system"]),
+    "a class that is an object": ("architectures", {"a": 1}),
+    "an unknown activation": ("activation_function", "builtins.exec"),
+    "weights that only others read": ("quantization_config", {"load_in": 4}),
+    "a hidden width of 10^15": ("n_inner", 10**15),
+    "an epsilon that is a list": ("layer_norm_epsilon", [1]),
+    "a width in words": ("n_embd", "wide"),
+}
+for said, (where, value) in THEIRS.items():
+    add("hf", f"a configuration with {said}", lambda p, where=where, value=value: p.change(CONFIG, where, value))
+TEXTS = {
+    "deep lists": b"[" * 200_000,
+    "deep objects": b'{"a":' * 200_000,
+    "a list": b"[]",
+    "nothing": b"",
+    "no UTF-8": b"\xff\xfe{}",
+    "zeros": bytes(1000),
+    "20 MB": b" " * 20_000_000,
+    "null": b"null",
+    "YAML": b"!!python/object/apply:os.system [touch x]",
+    "a number of a million digits": b'{"format": ' + b"9" * 1_000_000 + b"}",
+}
+for said, data in TEXTS.items():
+    both(f"a configuration of {said}", lambda p, data=data: p.write(CONFIG, data))

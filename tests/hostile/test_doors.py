@@ -1,0 +1,95 @@
+"""Every verb that opens a folder opens it through the same door: what one of them refuses, all refuse."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regard.cli import app
+from tests.hostile import whole
+from tests.hostile.folders import ATTACKS, Place
+from tests.verbs.calling import call
+
+VERBS: dict[str, Callable[[Path, Path, Path], tuple[object, ...]]] = {
+    # by verb, and how: the folder that means harm, a model that is honest, and a file of data
+    "run": lambda folder, _, data: ("run", folder, "the cat"),
+    "run with": lambda folder, model, data: ("run", model, "the cat", "--with", folder),
+    "eval": lambda folder, _, data: ("eval", folder, data),
+    "eval two": lambda folder, model, data: ("eval", model, folder, data),
+    "show": lambda folder, _, data: ("show", folder),
+    "convert": lambda folder, _, data: ("convert", folder, data.parent / "out", "--to", "hf"),
+    "train from": lambda folder, _, data: ("train", "lm", data, "--from", folder, "--out", data.parent / "run", "--quiet"),
+}  # fmt: skip
+NO_FOLDER = {"recipes", "doctor", "study"}
+"""Verbs that open none."""
+HARMS = (
+    "ours: weights are what torch.save wrote",
+    "ours: weights are a header of 2^63 bytes",
+    "ours: config.json is a link that leads out",
+    "ours: config.json is a pipe",
+    "ours: the manifest lists '../outside/secret.safetensors'",
+    "ours: a configuration with a kind that is an import",
+    "ours: a tokenizer with a table of characters that points outside",
+)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("doors")
+    whole.make(root / "ours", root / "hf")
+    (root / "outside").mkdir()
+    shutil.copy(root / "ours" / "model.safetensors", root / "outside" / "secret.safetensors")
+    (root / "data").mkdir()
+    (root / "data" / "text.txt").write_text("the cat sat\n" * 4)
+    for i, name in enumerate(HARMS):
+        shutil.copytree(root / "ours", root / str(i))
+        _, spoil, seal = ATTACKS[name]
+        place = Place(root / str(i), root / "outside", root / "canary")
+        spoil(place)
+        if seal:
+            place.seal()
+    return root
+
+
+def test_every_verb_is_listed() -> None:
+    verbs = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    verbs |= {group.name for group in app.registered_groups if group.name}
+    assert verbs == {name.split()[0] for name in VERBS} | NO_FOLDER
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_refuses_what_means_harm(verb: str, root: Path) -> None:
+    for i, name in enumerate(HARMS):
+        said = call(*VERBS[verb](root / str(i), root / "ours", root / "data" / "text.txt"))
+        assert said.code == 3, (name, said)
+        assert said.out == "", (name, said)
+        assert said.err.startswith("regard: "), (name, said)
+        assert said.err.count("\n") == 1, (name, said)
+    assert not (root / "canary").exists()
+
+
+@pytest.mark.parametrize("verb", ["run", "show"])
+def test_an_honest_folder_is_opened(verb: str, root: Path) -> None:
+    said = call(*VERBS[verb](root / "ours", root / "ours", root / "data" / "text.txt"))
+    assert (said.code, said.err) == (0, ""), said
+
+
+def test_what_a_folder_says_does_not_move_the_cursor(root: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "escapes"
+    for name in ("ours: a configuration with an escape", "ours: weights are a name with an escape",
+                 "ours: weights are a name of a megabyte"):  # fmt: skip
+        shutil.copytree(root / "ours", folder)
+        place = Place(folder, root / "outside", root / "canary")
+        ATTACKS[name][1](place)
+        place.seal()
+        said = call("run", folder, "the cat")
+        assert said.code == 3
+        assert "\x1b" not in said.err
+        assert "\x07" not in said.err
+        assert len(said.err) < 5000
+        assert ("\\x1b[2J" in said.err) == ("escape" in name)
+        assert ("characters more" in said.err) == ("megabyte" in name)
+        shutil.rmtree(folder)
