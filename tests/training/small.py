@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ HARD: dict[str, Any] = {
     "train.tokens": 64,
 }
 """Everything that moves, at once."""
+ROWS = [f"{'abcdefgh'[i % 8] * (1 + i % 3)}{i}\t{i}{'abcdefgh'[i % 8]}\n" for i in range(40)]
+"""Lines of a small table of pairs."""
 CLOCK = ("seconds", "tokens_per_s", "command")
 """What no two runs have in common."""
 
@@ -57,6 +60,12 @@ def tiny(out: Path, recipe: str | dict[str, Any] = "copy", data: tuple[str, ...]
 
 def hard(out: Path, **changes: Any) -> Order:
     return tiny(out, **{path.replace(".", "__"): value for path, value in HARD.items()} | changes)
+
+
+def on_files(out: Path, *paths: Path, **changes: Any) -> Order:
+    """An order for a tiny run of the recipe `translate` on files."""
+    order = tiny(out, recipe="translate", **{"data__tokenizer": "chars", "data__metrics": ["exact"], **changes})
+    return dataclasses.replace(order, data=tuple(map(str, paths)))
 
 
 @contextmanager
@@ -86,6 +95,13 @@ def interrupted(order: Order, *steps: int) -> Path:
         with stopping_after(step), pytest.raises(Interrupted, match=f"stopped at step {step} of"):
             execute(order)
     return execute(order)
+
+
+def stopped(order: Order, step: int = 5) -> Order:
+    """The order, after its run was stopped."""
+    with stopping_after(step), pytest.raises(Interrupted):
+        execute(order)
+    return order
 
 
 def traces(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,37 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from regard.errors import CheckpointError, DiskFull, SpecError
-from regard.folder import contents, pack, unpack, write_folder
+from regard.errors import CheckpointError, SpecError
+from regard.folder import pack, unpack, write_folder
 from regard.training.checkpoint import Checkpoints
-from tests.faulty import Bytes, Memory, Names, PowerCut
-
-HERE = Path("/run/checkpoints")
-
-
-def groups(step: int) -> dict[str, dict[str, Tensor]]:
-    return {"weights": {"w": torch.full((3,), float(step))}, "optimizer": {"m": torch.tensor([step, -step])}}
-
-
-def save(storage: Memory, *steps: int, keep: int = 2) -> Memory:
-    for step in steps:
-        Checkpoints(HERE, keep=keep, storage=storage).save(step, groups(step), {"epoch": step})
-    return storage
-
-
-def loaded_step(storage: Memory) -> int | None:
-    """The step a run would go on from, after making sure that all of it is what was saved."""
-    loaded = Checkpoints(HERE, storage=storage).load_newest()
-    if loaded is None:
-        return None
-    assert loaded.facts == {"epoch": loaded.step}
-    for name, tensors in groups(loaded.step).items():
-        for key, tensor in tensors.items():
-            assert torch.equal(loaded.groups[name][key], tensor)
-    return loaded.step
-
+from tests.faulty import Bytes, Memory, Names
+from tests.training.saves import HERE, groups, loaded_step, save
 
 # What is saved comes back.
 
@@ -146,148 +120,6 @@ def test_the_same_step_can_be_saved_again() -> None:
     assert loaded is not None
     assert loaded.facts == {"again": True}
     assert storage.list(HERE) == ["step-00000003"]
-
-
-# The power may be cut before any operation, and whatever was not synced may be gone.
-
-
-def disks(
-    before: Memory, act: Callable[[Memory], object], make: type[Memory] = Memory
-) -> Iterator[tuple[bool, Memory]]:
-    """Every disk that a power cut during or right after `act` may leave, and whether `act` had returned."""
-    done, cut = False, 0
-    while not done:
-        storage = make(cut=cut)
-        storage.root = before.copy().root
-        try:
-            act(storage)
-            done = True
-        except PowerCut:
-            cut += 1
-        for disk in storage.after_power_cut():
-            yield done, disk
-
-
-@pytest.mark.parametrize(("before", "after", "keep"), [([1], 2, 1), ([1, 2], 3, 2), ([1], 1, 1), ([], 1, 1)])
-def test_a_power_cut_leaves_the_old_or_the_new_one(before: list[int], after: int, keep: int) -> None:
-    seen = set()
-    for done, disk in disks(save(Memory(), *before), lambda storage: save(storage, after, keep=keep)):
-        step = loaded_step(disk)
-        seen.add(step)
-        assert step == after or (not done and step == max(before, default=None))
-        assert not any(mark in name for name in disk.files() for mark in (".partial", ".previous", ".corrupt"))
-    assert seen == {max(before, default=None), after}
-
-
-def test_after_a_power_cut_the_run_goes_on() -> None:
-    for _, disk in disks(save(Memory(), 1), lambda storage: save(storage, 2, keep=1)):
-        assert loaded_step(disk) in (1, 2)
-        assert all(name.startswith("step-") for name in disk.list(HERE))
-        assert loaded_step(save(disk, 3, keep=1)) == 3
-        assert disk.list(HERE)[0].startswith("step-")
-
-
-def test_a_killed_process_leaves_no_half_removed_checkpoint() -> None:
-    before = save(Memory(), 1, 2)
-    for cut in range(len(save(before.copy(), 3, keep=1).calls)):
-        storage = before.copy()
-        storage.cut = cut
-        with pytest.raises(PowerCut):
-            save(storage, 3, keep=1)
-        left = storage.copy()  # all that was done, synced or not
-        for step in Checkpoints(HERE, storage=left).steps():
-            assert contents(HERE / f"step-{step:08d}", left)
-
-
-def test_a_power_cut_while_loading_loses_nothing() -> None:
-    for _, disk in disks(save(Memory(), 1), lambda storage: save(storage, 1, keep=1)):
-        for _, again in disks(disk, loaded_step):
-            assert loaded_step(again) == 1
-
-
-@pytest.mark.parametrize("forgotten", ["files", "folder", "parent"])
-def test_each_sync_is_needed(forgotten: str) -> None:
-    """The tests above can fail: leave out one kind of sync, and some power cut loses everything."""
-
-    class Careless(Memory):
-        def sync(self, path: Path) -> None:
-            what = "files" if path.suffix in (".safetensors", ".json") else "folder" if path != HERE else "parent"
-            if what != forgotten:
-                super().sync(path)
-
-    def lost(disk: Memory) -> bool:
-        try:
-            return loaded_step(disk) is None
-        except CheckpointError:
-            return True
-
-    act = lambda storage: save(storage, 2, keep=1)  # noqa: E731
-    assert any(lost(disk) for _, disk in disks(save(Memory(), 1), act, Careless))
-
-
-# Any call may fail.
-
-
-def faults(number: int, lasting: bool) -> Iterator[Memory]:
-    """A storage for every call of a save, on which that call fails, and with `lasting` all later ones that write."""
-    calls = save(save(Memory(), 1).copy(), 2, keep=1).calls
-    for at in range(len(calls)):
-        storage = save(Memory(), 1).copy()
-        spared = ("remove", "list", "read") if number == errno.ENOSPC else ()
-        storage.fault = lambda n, call: number if n == at or (lasting and n > at and call not in spared) else None  # noqa: B023
-        yield storage
-
-
-@pytest.mark.parametrize("lasting", [False, True])
-@pytest.mark.parametrize(
-    ("number", "error", "words"),
-    [
-        (errno.ENOSPC, DiskFull, r"no room to .* in /run/checkpoints .*: .* needed, 1.2 kB free"),
-        (errno.EIO, CheckpointError, r"the disk reports a fault|cannot be read \(Input/output error\)"),
-        (errno.EACCES, CheckpointError, "you lack the permission"),
-    ],
-)
-def test_a_failing_call_is_reported_and_costs_nothing(
-    number: int, error: type[Exception], words: str, lasting: bool
-) -> None:
-    for storage in faults(number, lasting):
-        with pytest.raises(error, match=words):
-            save(storage, 2, keep=1)
-        assert loaded_step(storage.copy()) in (1, 2)
-        for disk in storage.after_power_cut():
-            assert loaded_step(disk) in (1, 2)
-
-
-def test_a_full_disk_is_cleaned_up_and_says_what_is_needed() -> None:
-    storage = save(Memory(), 1)
-    storage.fault = lambda number, call: errno.ENOSPC if call == "write" else None
-    with pytest.raises(DiskFull) as caught:
-        save(storage, 2)
-    assert storage.files() == save(Memory(), 1).files()
-    whole = save(Memory(), 2).files()
-    needed = sum(len(data) for data in whole.values())
-    assert (
-        f"no room to write step-00000002 in /run/checkpoints (No space left on device): {needed} bytes needed, 1.2 kB free"
-        in str(caught.value)
-    )
-
-
-def test_a_checkpoint_we_may_not_read_is_not_taken_for_damaged() -> None:
-    storage = save(Memory(), 1, 2)
-    storage.fault = lambda number, call: errno.EACCES if call == "read" else None
-    with pytest.raises(
-        CheckpointError, match=r"cannot read checkpoints in /run/checkpoints .*; you lack the permission"
-    ):
-        Checkpoints(HERE, storage=storage).load_newest()
-    assert loaded_step(storage.copy()) == 2
-
-
-def test_a_bad_sector_is_damage() -> None:
-    storage = save(Memory(), 1, 2)
-    first = len(storage.calls) + 3  # two lists, then the manifest, then the first file
-    storage.fault = lambda number, call: errno.EIO if number == first else None
-    assert loaded_step(storage) == 1
-    assert "step-00000002.corrupt" in storage.list(HERE)
 
 
 # Any bit may flip.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import socket
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import CheckpointError, RegardError
+from regard.storage import ADVICE
 from regard.training.lock import LOCK, RunLock
 
 HOLD = """
@@ -50,6 +53,22 @@ def test_a_holder_that_has_not_signed_yet_is_another_process(tmp_path: Path) -> 
 def test_a_file_where_the_run_should_be(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"")
     with pytest.raises(CheckpointError, match="a file stands where a folder should be"), RunLock(tmp_path / "x"):
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_cannot_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """As some network file systems: it is said, and nobody trains without a lock."""
+
+    def flock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(CheckpointError) as caught, RunLock(tmp_path):
+        pytest.fail("it went on")
+    assert str(caught.value) == f"cannot lock the run in {tmp_path} ({os.strerror(number)}); {ADVICE[number]}"
+    monkeypatch.undo()
+    with RunLock(tmp_path):
         pass
 
 

@@ -75,6 +75,15 @@ def test_a_line_that_is_no_event_is_passed_over(tmp_path: Path) -> None:
     assert read_log(path) == [{"event": "x", "step": 1}]
 
 
+def test_what_is_not_finite_is_null(tmp_path: Path) -> None:
+    """JSON has no word for it, and many readers take none."""
+    path = tmp_path / "log.jsonl"
+    Log(path).write("valid", 1, loss=float("nan"), scores={"bleu": float("inf"), "wer": 2.0}, rows=["nan"])
+    assert json.loads(path.read_text(), parse_constant=pytest.fail) == {
+        "event": "valid", "step": 1, "loss": None, "scores": {"bleu": None, "wer": 2.0}, "rows": ["nan"],
+    }  # fmt: skip
+
+
 def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

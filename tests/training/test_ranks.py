@@ -32,11 +32,11 @@ def port() -> int:
         return int(free.getsockname()[1])
 
 
-def started(folder: Path, **more: object) -> list[subprocess.Popen[str]]:
+def started(folder: Path, *options: str, **more: object) -> list[subprocess.Popen[str]]:
     """Two processes with one thread each."""
     words = [f"{key}={value}" for key, value in (SET | {"train.threads": 1} | more).items()]
     command = [sys.executable, "-m", "regard", "train", "copy", "--out", str(folder), "--device", "cpu"]
-    command += [w for word in words for w in ("--set", word)]
+    command += [*options, *(w for word in words for w in ("--set", word))]
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port())}
     return [
         subprocess.Popen(command, env={**os.environ, **place, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)
@@ -90,6 +90,35 @@ def test_asked_to_stop_they_stop_together_and_go_on_where_they_were(tmp_path: Pa
     running[0].send_signal(signal.SIGINT)
     (code, told), (other, _) = ended(running)
     assert (code, other) == (130, 0) and f"resuming at step {step} of 4000" in told
+
+
+BAD = """
+from regard.tasks import translate
+good, calls = translate.pair_loss, 0
+
+def bad(net, batch, smoothing):
+    global calls
+    loss = good(net, batch, smoothing)
+    calls += net.training
+    return type(loss)(loss.total * float("nan"), loss.plain, loss.tokens) if calls > 3 else loss
+
+translate.pair_loss = bad
+"""
+"""After three steps, no loss is finite."""
+
+
+def test_when_the_loss_is_not_finite_all_stop_with_the_same_exit_code(tmp_path: Path) -> None:
+    """The leader keeps the last good weights and says which examples; nobody waits for anybody."""
+    plugin = tmp_path / "bad.py"
+    plugin.write_text(BAD)
+    running = started(tmp_path / "run", "--plugin", str(plugin), **{"train.validate_every": 12})
+    (code, told), (other, also) = ended(running)
+    assert (code, other) == (4, 4), told + also
+    assert "regard: step 8 was not finite (loss " in told and "gradient norm nan): example " in told
+    assert "as were the 4 before it. The last good weights, of step 3, are saved" in told
+    assert "the leading process says more" in also
+    assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [8]
+    assert [e["step"] for e in read_log(tmp_path / "run" / "log.jsonl") if e["event"] == "skip"] == [4, 5, 6, 7, 8]
 
 
 def test_only_on_processors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,14 @@
 
 run.json       facts that must not change: the corpus, threads, device, precision, what it started from
 recipe.yaml    the whole recipe
-log.jsonl, report.html, vocabulary/, checkpoints/, snapshots/, best/, final/
+log.jsonl, report.html, vocabulary/, tokens/, checkpoints/, snapshots/, best/, final/
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +20,31 @@ from regard.training.recipe import Recipe, parse_yaml
 from regard.training.text import write_text
 
 RECIPE, LOG, FACTS, REPORT = "recipe.yaml", "log.jsonl", "run.json", "report.html"
-FOLDERS = ("checkpoints", "snapshots", "best", "final", "vocabulary", "tensorboard")
+VOCABULARY, TOKENS = "vocabulary", "tokens"
+FOLDERS = ("checkpoints", "snapshots", "best", "final", VOCABULARY, TOKENS, "tensorboard")
 FIXED = ("threads", "processes", "device", "precision", "torch", "start")
 """Facts on which the numbers depend."""
+BOUND = ("task", "data.tokenizer", "data.joint", "train.optimizer.kind", "train.tune")
+"""Settings that a checkpoint cannot do without: to change one is to start over."""
 
 
-def agree(folder: Path, recipe: Recipe, facts: Mapping[str, Any], *, fresh: bool) -> None:
-    """Refuse to go on with another recipe or corpus than the run began with. One that saved nothing begins anew."""
+def agree(
+    folder: Path, recipe: Recipe, facts: Mapping[str, Any], *, fresh: bool = False, anyway: bool = False
+) -> list[str]:
+    """Refuse to go on with another recipe or corpus than the run began with, or list what is other and go on `anyway`.
+
+    A run that saved nothing begins anew, but for what it had prepared.
+    """
     path, before = folder / RECIPE, folder / FACTS
     begun = _begun(folder)
     if fresh or not begun:
         if begun or before.exists():
-            _clear(folder)
+            _clear(folder, () if fresh else _prepared(folder, recipe, facts))
         if path.exists():
             raise SpecError(f"{path} is not of a run of ours, and would be written over; choose another --out")
-        write_text(before, json.dumps(facts, indent=2))
-        write_text(path, recipe.yaml())
-        return
+        for place, text in _opening(folder, recipe, facts):
+            write_text(place, text)
+        return []
     if not path.exists() or not before.exists():
         raise CheckpointError(f"{folder} has no {RECIPE} or {FACTS} any more; start over with --fresh")
     was = parse_json(before.read_bytes(), before)
@@ -44,11 +52,23 @@ def agree(folder: Path, recipe: Recipe, facts: Mapping[str, Any], *, fresh: bool
     if was["fingerprint"] != facts["fingerprint"]:
         changed.append("the corpus is not the one this run began with")
     changed += [f"{name}: {was.get(name)} -> {facts[name]}" for name in FIXED if was.get(name) != facts[name]]
-    if changed:
+    if bound := [line for line in changed if line.startswith(BOUND)]:
         raise SpecError(
-            f"{folder} was begun with another recipe or corpus: {'; '.join(changed)}. "
+            f"{folder} was begun with another recipe: {'; '.join(bound)}, which no checkpoint of it can follow. "
             "Take that back, choose another --out, or start over with --fresh"
         )
+    if changed and not anyway:
+        raise SpecError(
+            f"{folder} was begun with another recipe or corpus: {'; '.join(changed)}. Take that back, choose another "
+            "--out, go on all the same with --anyway, or start over with --fresh"
+        )
+    return changed
+
+
+def amend(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
+    """From now on this is the run's recipe, and these are its facts."""
+    note(folder, **facts)
+    write_text(folder / RECIPE, recipe.yaml())
 
 
 def recalled(folder: Path, name: str) -> Any:
@@ -68,10 +88,21 @@ def _begun(folder: Path) -> bool:
     return any(True for name in ("checkpoints/step-*", "best", ".best.previous") for _ in folder.glob(name))
 
 
-def _clear(folder: Path) -> None:
+def _opening(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> list[tuple[Path, str]]:
+    """The files a run begins with."""
+    return [(folder / FACTS, json.dumps(facts, indent=2)), (folder / RECIPE, recipe.yaml())]
+
+
+def _prepared(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What an interrupted run had ready for this one: tokens say what they were made of, a vocabulary does not."""
+    same = all(place.exists() and place.read_bytes() == t.encode() for place, t in _opening(folder, recipe, facts))
+    return (TOKENS, VOCABULARY) if same else (TOKENS,)
+
+
+def _clear(folder: Path, kept: Collection[str] = ()) -> None:
     """Delete what an earlier run left, and nothing else; its facts last, for they say that it is ours."""
     with explained("start over", folder):
-        for name in FOLDERS:
+        for name in (name for name in FOLDERS if name not in kept):
             for left in (name, f".{name}.partial", f".{name}.previous"):
                 if (folder / left).exists():
                     shutil.rmtree(folder / left)

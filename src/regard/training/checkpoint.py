@@ -14,7 +14,6 @@ import itertools
 import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,12 +86,11 @@ class Checkpoints:
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
     def facts(self) -> list[dict[str, Any]]:
-        """The facts of every checkpoint that can be read, newest first."""
-        out = []
-        for step in self.steps():
-            with suppress(CheckpointError):
-                out.append(self._read_facts(step))
-        return out
+        """The facts of every checkpoint, newest first."""
+        with explained("read checkpoints", self.folder, storage=self.storage):
+            return [
+                self._checked_facts(step, self.storage.read(self._path(step) / FACTS, 1 << 24)) for step in self.steps()
+            ]
 
     def _names(self) -> list[str]:
         try:
@@ -108,11 +106,6 @@ class Checkpoints:
         files = contents(path, self.storage)
         facts = self._checked_facts(step, files.pop(FACTS, b"null"))
         return {name.removesuffix(TENSORS): unpack(data, path / name) for name, data in files.items()}, facts
-
-    def _read_facts(self, step: int) -> dict[str, Any]:
-        """The facts alone, without reading the tensors."""
-        with explained("read checkpoints", self.folder, storage=self.storage):
-            return self._checked_facts(step, self.storage.read(self._path(step) / FACTS, 1 << 24))
 
     def _checked_facts(self, step: int, data: bytes) -> dict[str, Any]:
         path = self._path(step)

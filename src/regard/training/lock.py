@@ -26,7 +26,8 @@ class RunLock:
         self._held = ExitStack()
 
     def __enter__(self) -> RunLock:
-        with explained("lock the run", self.folder), ExitStack() as opened:
+        own = f"process {os.getpid()} on {socket.gethostname()}\n"
+        with explained("lock the run", self.folder, needed=len(own)), ExitStack() as opened:
             make_folder(DISK, self.folder)
             file = opened.enter_context((self.folder / LOCK).open("a+", encoding="utf-8", errors="replace"))
             try:
@@ -38,7 +39,7 @@ class RunLock:
                     f"{self.folder} is being written by {holder}; wait until it ends, stop it, or choose another folder"
                 ) from None
             file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.write(own)
             file.flush()
             self._held = opened.pop_all()
         return self

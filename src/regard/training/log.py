@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,10 @@ class Log:
         self._purge: int | None = None
 
     def write(self, event: str, step: int, **values: Any) -> None:
-        line = json.dumps({"event": event, "step": step, **values}, ensure_ascii=False)
-        with (
-            explained("write the log", self.path.parent, needed=len(line)),
-            self.path.open("a", encoding="utf-8") as out,
-        ):
-            out.write(line + "\n")
+        line = json.dumps({"event": event, "step": step, **_finite(values)}, ensure_ascii=False, allow_nan=False)
+        data = f"{line}\n".encode()
+        with explained("write the log", self.path.parent, needed=len(data)), self.path.open("ab") as out:
+            out.write(data)
         if self._writer is not None:
             self._board = self._board or self._writer(str(self._folder), purge_step=self._purge)
             for name, value in _numbers(values):
@@ -42,7 +42,7 @@ class Log:
     def sync(self) -> None:
         """Return when all that was written would survive a power cut."""
         if self.path.exists():
-            with explained("write the log", self.path.parent):
+            with explained("write the log", self.path.parent, needed=self.path.stat().st_size):
                 DISK.sync(self.path)
 
     def close(self) -> None:
@@ -72,6 +72,13 @@ def _summary_writer() -> Any:
     except ImportError:
         raise SpecError("TensorBoard is not installed; pip install 'regard[tensorboard]'") from None
     return SummaryWriter
+
+
+def _finite(value: Any) -> Any:
+    """The same with null for numbers that JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _numbers(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from regard.tasks.task import Examples, Task
 from regard.training.carry import Carried
 from regard.training.checkpoint import Checkpoints
 from regard.training.export import weight_faults
+from regard.training.finite import AFTER, demand_finite, unsound
 from regard.training.log import Log
 from regard.training.optim import Average, moving, optimizer_tensors, restore_optimizer, set_factors, set_rate
 from regard.training.progress import Progress
@@ -39,10 +40,8 @@ from regard.training.stop import Stop
 
 BAD_STEPS = 5
 """So many non-finite steps in a row mean that training has diverged."""
-AFTER = (
-    "what was saved before is good, but the same command would come to the same end: lower train.schedule.peak and start "
-    "over with --fresh, or go on from this run's best model with --from and another --out"
-)
+NAMED = 8
+"""Of a bad step, so many examples are named."""
 
 
 class Dismissed(Exception):
@@ -93,7 +92,6 @@ class Trainer:
             set_factors(net, self.optimizer, train.tune.factors(name for name, _ in net.named_parameters()))
         self.ema = None if train.ema is None else Average(net, train.ema)
         self.tokens = int(train.tokens)  # `auto` is settled before
-        self.buckets = task.order(data.train, tokens=self.tokens, seed=train.seed)
         self.ranks = ranks or Ranks()
         self.carried = Carried(net, task, processes=self.ranks.size)
         if task.together and self.ranks.size > 1:
@@ -104,6 +102,7 @@ class Trainer:
         self.now = Moment()
         self.outputs: list[str] = []
         """What the last evaluation decoded."""
+        self._fault = ""
         self._order: tuple[int, list[list[NDArray[np.int64]]]] = (-1, [])
         self._fresh: Any = data.train
         passes = math.inf if train.epochs is None else train.epochs * len(self._updates(0))
@@ -128,8 +127,10 @@ class Trainer:
             now.tokens += tokens
             now.seconds = time.perf_counter() - began
             speed = tokens / (time.perf_counter() - started)
+            if now.bad >= BAD_STEPS:
+                self._give_up(on_better)
             progress.step(now.step, loss / tokens, speed)
-            if now.step % self.train.log_every == 0:
+            if now.step % self.train.log_every == 0 and now.window_tokens:  # all of them may have been skipped
                 self._log_window(rate, norm, speed)
             last = now.step >= self.total
             if last or now.step % self.validate_every == 0:
@@ -157,12 +158,15 @@ class Trainer:
                 return
             now.position += 1
             now.step += 1
+            if now.bad >= BAD_STEPS:
+                raise Diverged(f"{self._fault}; the leading process says more")
 
     def _updates(self, epoch: int) -> list[list[NDArray[np.int64]]]:
         """The updates of an epoch, each a list of batches."""
         if self._order[0] != epoch:
-            batches, k = self.buckets.epoch(epoch), self.train.accumulate
             self._fresh = self.task.fresh(self.data.train, self.train.seed, epoch)
+            order = self.task.order(self._fresh, tokens=self.tokens, seed=self.train.seed)  # lengths may be new, too
+            batches, k = order.epoch(epoch), self.train.accumulate
             self._order = (epoch, [batches[i : i + k] for i in range(0, len(batches), k)])
         return self._order[1]
 
@@ -187,7 +191,7 @@ class Trainer:
         limit = math.inf if self.train.clip is None else self.train.clip
         norm = float(torch.nn.utils.clip_grad_norm_(self.net.parameters(), limit))
         rate = self.train.schedule.rate(self.now.step + 1, total=self.total, width=self.net.spec.width)
-        if math.isfinite(norm) and math.isfinite(plain):
+        if math.isfinite(norm) and math.isfinite(plain) and not unsound({"carried": self.carried.tensors()}):
             set_rate(self.optimizer, rate)
             self.optimizer.step()
             if self.ema is not None:
@@ -210,26 +214,33 @@ class Trainer:
         return [((i, batch), seed) for i, (batch, seed) in enumerate(made)]
 
     def _skip(self, group: list[NDArray[np.int64]], norm: float, loss: float) -> None:
-        """A non-finite step never reaches the weights; several in a row end the run."""
-        self.now.bad += 1
+        """A step that is not finite never reaches the weights; which examples it was about is told and logged."""
+        step, self.now.bad = self.now.step + 1, self.now.bad + 1
         self.carried.forget()
-        examples = [int(i) for indices in group for i in indices.flat][:8]
-        self.log.write("skip", self.now.step + 1, norm=str(norm), loss=str(loss), examples=examples)
-        if self.now.bad >= BAD_STEPS:
-            raise Diverged(
-                f"{BAD_STEPS} steps in a row were not finite (step {self.now.step + 1}, loss {loss}, gradient norm {norm}, "
-                f"examples {examples} …); {AFTER}"
-            )
+        if self.ranks.leads:
+            examples = self.task.named(self._fresh, np.concatenate(group)[:NAMED])
+            more = "" if sum(map(len, group)) <= NAMED else " …"
+            self._fault = f"step {step} was not finite (loss {loss}, gradient norm {norm}): {'; '.join(examples)}{more}"
+            self.log.write("skip", step, norm=str(norm), loss=str(loss), examples=examples)
 
-    def _demand_finite(self) -> None:
-        """Weights that overflowed are never judged, exported or saved."""
-        bad = [name for name, p in self.net.named_parameters() if not torch.isfinite(p).all()]
-        if bad:
-            raise Diverged(f"step {self.now.step} left weights that are not finite ({', '.join(bad[:3])} …); {AFTER}")
+    def _give_up(self, on_better: Callable[[], None]) -> NoReturn:
+        """Several bad steps in a row: the weights are those of before, and are kept if they themselves are good."""
+        said, now = f"{self._fault}, as were the {BAD_STEPS - 1} before it", self.now
+        if unsound(self._groups()):
+            raise Diverged(f"{said}; so are the weights by now; {AFTER}")
+        if now.best is None:  # nobody has judged yet: without this there would be no model to go on from
+            with self.judged_weights():
+                on_better()
+        self.save()
+        raise Diverged(
+            f"{said}. The last good weights, of step {now.step - now.bad}, are saved. If these examples are at fault, mend "
+            "them; the same command goes on behind them. If the model is, lower train.schedule.peak and start over with "
+            "--fresh, or go on from this run's best model with --from and another --out"
+        )
 
     def _log_window(self, rate: float, norm: float, speed: float) -> None:
         now = self.now
-        loss = now.window_loss / max(now.window_tokens, 1)
+        loss = now.window_loss / now.window_tokens
         now.window_loss, now.window_tokens = 0.0, 0
         self.log.write(
             "train", now.step, epoch=now.epoch, loss=loss, rate=rate, grad_norm=norm, tokens=now.tokens,
@@ -246,10 +257,12 @@ class Trainer:
 
     def _judge(self, progress: Progress, on_better: Callable[[], None]) -> None:
         """Validate, note whether it is the best so far, and set weights aside for averaging."""
-        self._demand_finite()
         now = self.now
+        demand_finite(now.step, self._groups())
         with self.judged_weights():
             scores = self.evaluate()
+            if not math.isfinite(scores["loss"]):
+                raise Diverged(f"the validation loss after step {now.step} is {scores['loss']}; {AFTER}")
             metric = METRICS[self.task.metrics[0]]
             score = scores[metric.kind]
             equal = score == now.best and scores["loss"] < now.best_loss  # of equals, the surer one
@@ -324,7 +337,24 @@ class Trainer:
 
     def save(self) -> None:
         """A checkpoint of everything that moves."""
-        self._demand_finite()
+        groups = self._groups()
+        demand_finite(self.now.step, groups)
+        self.log.sync()
+        self.checkpoints.save(self.now.step, groups, dataclasses.asdict(self.now))
+        self.snapshots.prune(self.checkpoints)
+
+    def _adapt(self, changed: Sequence[str]) -> None:
+        """What a run that changed on the way does anew: its end, its best score on other data, its memory of a stream."""
+        now, patience = self.now, self.train.patience
+        worn = patience is not None and now.worse >= patience
+        now.finished = now.best is not None and (now.step >= self.total or worn)
+        if any(line.startswith(("data.", "the corpus")) for line in changed):
+            now.best, now.worse = None, 0
+        if self.train.average is None:
+            now.snapshots = []
+
+    def _groups(self) -> dict[str, Mapping[str, Tensor]]:
+        """Every tensor that moves."""
         groups: dict[str, Mapping[str, Tensor]] = {
             "weights": moving(self.net),
             "optimizer": optimizer_tensors(self.net, self.optimizer),
@@ -334,12 +364,10 @@ class Trainer:
             groups["average"] = self.ema.weights
         if self.carried.states:
             groups["carried"] = self.carried.tensors()
-        self.log.sync()
-        self.checkpoints.save(self.now.step, groups, dataclasses.asdict(self.now))
-        self.snapshots.prune({step for facts in self.checkpoints.facts() for step, _ in facts["snapshots"]})
+        return groups
 
-    def resume(self) -> list[str]:
-        """Go on from the newest checkpoint that proves whole; what there is to say about it."""
+    def resume(self, changed: Sequence[str] = ()) -> list[str]:
+        """Go on from the newest checkpoint that proves whole, of a run of which this `changed`; what there is to say."""
         loaded = self.checkpoints.load_newest()
         if loaded is None:
             self.log.rewind(-1)
@@ -352,8 +380,16 @@ class Trainer:
         self.net.put(loaded.groups["weights"])
         restore_optimizer(self.net, self.optimizer, loaded.groups["optimizer"])
         if self.ema is not None:
-            self.ema.weights = {k: v.to(self.net.device) for k, v in loaded.groups["average"].items()}
-        self.carried.restore(loaded.groups.get("carried", {}))
+            average = loaded.groups.get("average", {})  # one that is new begins with the weights
+            self.ema.weights = {
+                name: average.get(name, p.detach().clone()).to(p.device)
+                for name, p in self.net.named_parameters()
+                if p.requires_grad
+            }
+        if changed:
+            self._adapt(changed)
+        else:
+            self.carried.restore(loaded.groups.get("carried", {}))
         torch.set_rng_state(loaded.groups["random"]["torch"])
         self.log.rewind(self.now.step)
         where = f"step {self.now.step} of {self.total}"

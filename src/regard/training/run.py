@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from regard.data.pace import listening
 from regard.errors import CheckpointError, Interrupted, SpecError, UnknownName
 from regard.folder import Folder, read_folder, write_folder
 from regard.machine import free_memory, keep_large_blocks, machine, precision
@@ -25,9 +26,10 @@ from regard.nn import lora
 from regard.report.run import RunFacts, run_report
 from regard.tasks import find
 from regard.tasks.task import Raw, Task
-from regard.training.begin import LOG, RECIPE, REPORT, agree, note, recalled
+from regard.training.begin import LOG, RECIPE, REPORT, TOKENS, agree, amend, note, recalled
 from regard.training.checkpoint import Checkpoints
 from regard.training.export import card, config_of, export, metric_signatures, restore, versions
+from regard.training.finite import demand_finite
 from regard.training.lock import RunLock
 from regard.training.log import Log, read_log
 from regard.training.loop import Data, Trainer
@@ -52,6 +54,8 @@ class Order:
     """A model folder whose weights to start from."""
     out: str | None = None
     fresh: bool = False
+    anyway: bool = False
+    """Go on with a run although its recipe, corpus, threads or torch changed."""
     device: str = "auto"
     quiet: bool = False
     tensorboard: bool = False
@@ -86,7 +90,7 @@ def execute(order: Order) -> Path:
         restore(start)  # what is wrong with it is said now
     asked = _asked(order, start)
     run = _Run(order, asked, start)
-    with RunLock(order.folder) if run.ranks.leads else nullcontext():
+    with RunLock(order.folder) if run.ranks.leads else nullcontext(), listening(run.progress.say):
         return run.execute()
 
 
@@ -115,6 +119,7 @@ class _Run:
         self.quiet = order.quiet or not self.ranks.leads
         self.progress = Progress(1, quiet=self.quiet)
         self.taken: Taken | None = None
+        self.changed: list[str] = []
 
     def execute(self) -> Path:
         Recipe.parse(_without_advice(self.asked) if self.advise else self.asked)
@@ -136,7 +141,7 @@ class _Run:
         with _threads(self.facts["threads"]), torch.random.fork_rng(devices=[]):
             if not self.ranks.leads:
                 return self._follow(kind, raw)
-            agree(self.folder, self.recipe, self.facts, fresh=self.order.fresh)
+            self.changed = agree(self.folder, self.recipe, self.facts, fresh=self.order.fresh, anyway=self.order.anyway)
             task = self._task(kind, raw)
             trainer = self._trainer(task, raw)
             return self._train(trainer, task, raw)
@@ -177,7 +182,9 @@ class _Run:
     def _trainer(self, task: Task, raw: Raw, logs: Path | None = None) -> Trainer:
         net = self._net(task)
         torch.manual_seed(self.recipe.train.seed)
-        data = Data(task.encode(raw.train), task.encode(raw.valid), task.trials(raw.valid))
+        parts = {"train": raw.train, "valid": raw.valid}
+        kept = {name: task.store(part, self.folder / TOKENS / name, raw.fingerprint) for name, part in parts.items()}
+        data = Data(**kept, trials=task.trials(raw.valid))
         train = self._sized(net, task, data)
         log = Log(
             (logs or self.folder) / LOG, tensorboard=self.folder / "tensorboard" if self.order.tensorboard else None
@@ -203,7 +210,7 @@ class _Run:
     def _net(self, task: Task) -> Net:
         net = task.fit(self.recipe.model_spec(task.facts())).build(self.recipe.train.seed)
         if self.start is not None:
-            self.taken = take(net, self.start, str(self.order.start))
+            self.taken = take(net, self.start, str(self.order.start), task.files())
         if self.recipe.train.tune is not None:
             new = () if self.taken is None else self.taken.new
             self.recipe.train.tune.apply(net, new, self.recipe.train.seed)
@@ -212,7 +219,7 @@ class _Run:
     # ------------------------------------------------------------------------------------------------ training
 
     def _train(self, trainer: Trainer, task: Task, raw: Raw) -> Path:
-        said = trainer.resume()
+        said = trainer.resume(self.changed)
         progress = self.progress = Progress(trainer.total, trainer.now.step, quiet=self.quiet)
         with closing(trainer.log), progress:
             for line in said or self._opening(trainer):
@@ -220,7 +227,12 @@ class _Run:
             if not said:
                 began = {"parameters": self._parameters(trainer.net), "total": trainer.total, **self.facts}
                 began |= {} if self.taken is None else {"weights": dataclasses.asdict(self.taken)}
+                began |= {"dropped": raw.dropped} if raw.dropped else {}
                 trainer.log.write("start", 0, **began)
+            if self.changed:
+                progress.say(f"going on all the same: {'; '.join(self.changed)}")
+                trainer.log.write("changed", trainer.now.step, changes=self.changed)
+                amend(self.folder, self.recipe, self.facts)
             for _ in range(2):  # the others come when the folder is made, and have read it when they come again
                 self.ranks.wait()
             with Stop() as stop, self.ranks:
@@ -235,8 +247,10 @@ class _Run:
         return final
 
     def _done(self) -> dict[str, Any] | None:
-        """The last line of a finished run's log."""
-        return next((event for event in reversed(read_log(self.folder / LOG)) if event["event"] == "done"), None)
+        """The last line of a finished run's log, unless something changed since."""
+        ends = (event for event in reversed(read_log(self.folder / LOG)) if event["event"] in ("done", "changed"))
+        last = next(ends, {"event": None})
+        return last if last["event"] == "done" else None
 
     def _opening(self, trainer: Trainer) -> list[str]:
         count, examples = self._parameters(trainer.net), trainer.data.train
@@ -273,9 +287,11 @@ class _Run:
         }
         title = f"{self.folder.name}: a {self.recipe.task} model"
         text = card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
+        weights = lora.merged(trainer.net)
+        demand_finite(trainer.now.step, {name: weights})
         export(
             self.folder / name, task=task, name=self.recipe.task, net=trainer.net, search=self.recipe.decode,
-            weights=lora.merged(trainer.net), card=text,
+            weights=weights, card=text,
         )  # fmt: skip
 
     def _report(self, trainer: Trainer, raw: Raw, examples: list[Any]) -> None:
@@ -286,7 +302,9 @@ class _Run:
             "parameters": self._parameters(trainer.net),
             "device": self.device,
         }
-        run = RunFacts(self.folder.name, log, self.recipe.yaml(), tree(trainer.net), examples, raw.facts, facts)
+        run = RunFacts(
+            self.folder.name, log, self.recipe.yaml(), tree(trainer.net), examples, raw.facts, facts, raw.dropped
+        )
         write_text(self.folder / REPORT, run_report(run))
 
     def _parameters(self, net: Net) -> int:
@@ -297,6 +315,8 @@ def model_folder(path: str | Path) -> Folder:
     """A model folder, or the best one of a run folder: final, else best."""
     path = Path(path)
     for name in ("final", "best"):
+        if (path / name).is_symlink():
+            raise CheckpointError(f"{path / name} is a link, and links in a run are not followed; name where it leads")
         with suppress(SpecError):  # there is none
             return read_folder(path / name)
     if (path / RECIPE).exists():
@@ -342,6 +362,8 @@ def _digest(folder: Folder) -> str:
 
 
 def _examples(trainer: Trainer, count: int = 12) -> list[dict[str, Any]]:
+    if not trainer.outputs:  # no score asked for any
+        return []
     outputs = iter(trainer.outputs)
     rows: list[dict[str, Any]] = []
     for trial in trainer.data.trials:

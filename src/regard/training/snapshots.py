@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from torch import Tensor
 
+from regard.errors import CheckpointError
 from regard.folder import contents, discard, pack, unpack, write_folder
-from regard.storage import Storage
+from regard.storage import Storage, explained
+from regard.training.checkpoint import Checkpoints
 from regard.training.optim import mean
 
 FILE = "weights.safetensors"
@@ -25,18 +28,22 @@ class Snapshots:
 
     def mean(self, steps: Collection[int]) -> dict[str, Tensor]:
         """The average of the snapshots of these steps."""
-        return mean(unpack(contents(path, self.storage)[FILE], path / FILE) for path in map(self._path, sorted(steps)))
+        with explained("read snapshots", self.folder, storage=self.storage):
+            paths = [self._path(step) for step in sorted(steps)]
+            return mean(unpack(contents(path, self.storage)[FILE], path / FILE) for path in paths)
 
-    def prune(self, wanted: Collection[int]) -> None:
-        """Delete those nobody wants any more."""
-        if not self.folder.exists():
+    def prune(self, checkpoints: Checkpoints) -> None:
+        """Delete those that no checkpoint speaks of; none, as long as one of these cannot be read."""
+        try:
+            names = {self._path(step).name for facts in checkpoints.facts() for step, _ in facts["snapshots"]}
+        except CheckpointError:
             return
-        names = {self._path(step).name for step in wanted}
-        for name in self.storage.list(self.folder):
-            if name.startswith(".step-"):  # left half done by a crash
-                self.storage.remove(self.folder / name)
-            elif name.startswith("step-") and name not in names:
-                discard(self.folder / name, self.storage)
+        with explained("remove older snapshots", self.folder, storage=self.storage), suppress(FileNotFoundError):
+            for name in self.storage.list(self.folder):
+                if name.startswith(".step-"):  # left half done by a crash
+                    self.storage.remove(self.folder / name)
+                elif name.startswith("step-") and name not in names:
+                    discard(self.folder / name, self.storage)
 
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"

@@ -10,7 +10,8 @@ from regard.storage import DISK, explained
 def write_text(path: Path, text: str) -> None:
     """Replace a file: whoever reads it, also after a crash, finds the old text or the new one."""
     aside = path.with_name(f".{path.name}.partial")
-    with explained(f"write {path.name}", path.parent, needed=len(text)):
-        aside.write_text(text, encoding="utf-8")
+    data = text.encode()
+    with explained(f"write {path.name}", path.parent, needed=len(data)):
+        aside.write_bytes(data)
         DISK.sync(aside)
         aside.replace(path)

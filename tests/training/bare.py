@@ -1,0 +1,53 @@
+"""A trainer without a run around it: the recipe `copy` in float64, to be looked at step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from regard.tasks.translate import Translate, TranslateData
+from regard.training.checkpoint import Checkpoints
+from regard.training.log import Log
+from regard.training.loop import Data, Trainer
+from regard.training.progress import Progress
+from regard.training.recipe import Recipe, merged, read_recipe, set_path
+from regard.training.stop import Stop
+from tests.training.small import COPY, TINY
+
+
+def trainer(folder: Path, **changes: Any) -> Trainer:
+    """A trainer of the recipe `copy` in float64, with settings as in `tiny`."""
+    settings = {**COPY, **TINY, **{path.replace("__", "."): value for path, value in changes.items()}}
+    recipe = Recipe.parse(merged(read_recipe("copy"), *(set_path(path, value) for path, value in settings.items())))
+    data = TranslateData.parse(recipe.data)
+    raw = Translate.read(data, 1)
+    task = Translate.prepare(data, raw)
+    net = recipe.model_spec(task.facts()).build(1).double()
+    examples = Data(task.encode(raw.train), task.encode(raw.valid), task.trials(raw.valid))
+    log, checkpoints = Log(folder / "log.jsonl"), Checkpoints(folder / "checkpoints")
+    return Trainer(net, task, examples, recipe.train, checkpoints=checkpoints, log=log)
+
+
+def fit(made: Trainer, on_better: Callable[[], None] = lambda: None) -> bool:
+    return made.fit(Stop(), Progress(1, quiet=True), on_better)
+
+
+def weights(made: Trainer) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in made.net.named_parameters()}
+
+
+def spy_on_steps(made: Trainer) -> list[tuple[float, dict[str, Tensor]]]:
+    """The rate and the gradients of every step that is taken from now on."""
+    seen: list[tuple[float, dict[str, Tensor]]] = []
+    real = made.optimizer.step
+
+    def step() -> None:  # type: ignore[misc]
+        grads = {name: p.grad.clone() for name, p in made.net.named_parameters() if p.grad is not None}
+        seen.append((made.optimizer.param_groups[0]["lr"], grads))
+        real()
+
+    made.optimizer.step = step  # type: ignore[method-assign, assignment]
+    return seen

@@ -1,0 +1,116 @@
+"""A corpus, recipe, thread count or torch that changed on the way: shown, and gone on with only where that is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.errors import CheckpointError, SpecError
+from regard.folder import read_folder
+from regard.training.begin import BOUND
+from regard.training.checkpoint import Checkpoints
+from regard.training.recipe import parse_yaml
+from regard.training.run import Order, execute
+from tests.training.small import ROWS, events, on_files, stopped, tiny
+
+
+def anyway(order: Order) -> Order:
+    return dataclasses.replace(order, anyway=True)
+
+
+def change(what: str, order: Order, corpus: Path) -> tuple[Order, str]:
+    """The order after something changed, and how the difference reads."""
+    if what == "corpus":
+        corpus.write_text("".join(ROWS[1:]))
+        return order, "the corpus is not the one this run began with"
+    if what == "recipe":
+        return dataclasses.replace(order, set={**order.set, "model.dropout": 0.25}), "model.dropout: 0.4 -> 0.25"
+    facts = order.folder / "run.json"
+    if what == "threads":
+        facts.write_text(json.dumps(json.loads(facts.read_text()) | {"threads": 7}))
+        return order, "threads: 7 -> 1"
+    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"torch": "1.0"}))
+    return order, f"torch: 1.0 -> {torch.__version__}"
+
+
+@pytest.mark.parametrize("what", ["corpus", "recipe", "threads", "torch"])
+def test_refused_with_the_difference_unless_told_otherwise(what: str, tmp_path: Path, corpus: Path) -> None:
+    order, difference = change(what, stopped(on_files(tmp_path / "run", corpus, decode__beam=1)), corpus)
+    with pytest.raises(SpecError) as caught:
+        execute(order)
+    assert f"was begun with another recipe or corpus: {difference}. Take that back" in str(caught.value)
+    assert "go on all the same with --anyway" in str(caught.value)
+    assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [5]
+    execute(anyway(order))
+    (event,) = events(tmp_path / "run", "changed")
+    assert event == {"event": "changed", "step": 5, "changes": [difference]}
+    assert [e["step"] for e in events(tmp_path / "run", "train")] == list(range(1, 13)), "it went on from step 5"
+    execute(order)  # from now on, this is the run
+
+
+def test_what_changed_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stopped(tiny(tmp_path))
+    execute(dataclasses.replace(anyway(tiny(tmp_path, train__smoothing=0.3)), quiet=False))
+    assert "going on all the same: train.smoothing: 0.0 -> 0.3" in capsys.readouterr().err
+    assert parse_yaml((tmp_path / "recipe.yaml").read_text(), "x")["train"]["smoothing"] == 0.3
+    assert "changed" in (tmp_path / "report.html").read_text()
+
+
+def test_a_finished_run_is_given_more_steps(tmp_path: Path) -> None:
+    execute(tiny(tmp_path))
+    before = read_folder(tmp_path / "final")["model.safetensors"]
+    execute(anyway(tiny(tmp_path, train__steps=40)))
+    assert [event["step"] for event in events(tmp_path, "done")] == [12, 40]
+    assert read_folder(tmp_path / "final")["model.safetensors"] != before
+    assert events(tmp_path, "changed")[0]["changes"] == ["train.steps: 12 -> 40"]
+
+
+def test_other_data_means_another_best(tmp_path: Path) -> None:
+    """The best score so far is of data that nobody is judged by any more."""
+    execute(tiny(tmp_path, train__validate_every=2))
+    execute(anyway(tiny(tmp_path, train__steps=14, train__validate_every=2, data__metrics=["wer", "exact"])))
+    loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
+    assert loaded is not None
+    last = events(tmp_path, "valid")[-1]
+    assert (loaded.facts["best_step"], loaded.facts["best"]) == (14, last["scores"]["wer"])
+
+
+@pytest.mark.parametrize("ema", [(None, 0.5), (0.5, None)])
+def test_a_moving_average_may_come_or_go(tmp_path: Path, ema: tuple[Any, Any]) -> None:
+    stopped(tiny(tmp_path, train__ema=ema[0]))
+    execute(anyway(tiny(tmp_path, train__ema=ema[1])))
+    loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
+    assert loaded is not None and ("average" in loaded.groups) == (ema[1] is not None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"data__tokenizer": "words"}, "data.tokenizer.kind: 'chars' -> 'words'"),
+        ({"train__optimizer": {"kind": "muon"}}, "train.optimizer.kind: 'adamw' -> 'muon'"),
+    ],
+)
+def test_what_no_checkpoint_can_follow(tmp_path: Path, changes: dict[str, Any], difference: str) -> None:
+    stopped(tiny(tmp_path))
+    with pytest.raises(SpecError) as caught:
+        execute(anyway(tiny(tmp_path, **changes)))
+    assert "was begun with another recipe: " in str(caught.value) and difference in str(caught.value)
+    assert "which no checkpoint of it can follow. Take that back, choose another --out" in str(caught.value)
+    assert any(difference.startswith(name) for name in BOUND)
+
+
+def test_another_shape_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    order = stopped(tiny(tmp_path))
+    with pytest.raises(CheckpointError, match="is of another model: "):
+        execute(anyway(tiny(tmp_path, model__hidden=64)))
+    execute(order)
+
+
+def test_without_a_change_it_says_nothing(tmp_path: Path) -> None:
+    execute(anyway(stopped(tiny(tmp_path))))
+    assert not events(tmp_path, "changed")

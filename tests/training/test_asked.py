@@ -1,0 +1,121 @@
+"""What is asked for: recipe, settings, advice, files and device, and what cannot be."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.data.sources import Corpus, read
+from regard.errors import SpecError, UnknownName
+from regard.tasks.advice import advise
+from regard.training.recipe import Train, parse_yaml
+from regard.training.run import Order, device_of, execute
+from tests.training.small import events, on_files, tiny
+
+
+def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path) -> None:
+    """Each layer only where the ones over it are silent."""
+    text = "task: translate\nadvise: true\ndata: {metrics: [exact], tokenizer: chars}\n"
+    text += "model: {width: 16, depth: 1, heads: 2}\ntrain: {epochs: 1, optimizer: {decay: 0.25}, log_every: 7}\n"
+    recipe = tmp_path / "my.yaml"
+    recipe.write_text(text)
+    out = tmp_path / "run"
+    changes = {"train.log_every": "3", "train.schedule.peak": "3e-3", "train.threads": 1, "model.hidden": 8}
+    execute(Order(str(recipe), (str(corpus),), set=changes, out=str(out), quiet=True))
+    kept = parse_yaml((out / "recipe.yaml").read_text(), "x")
+    assert kept["train"]["keep"] == 2, "a default"
+    advice = advise([read(Corpus(paths=(str(corpus),)))], {"epochs": 1}).recipe
+    assert kept["train"]["tokens"] == advice["train"]["tokens"] != Train(steps=1).tokens, "advice"
+    assert kept["model"]["dropout"] == advice["model"]["dropout"], "advice"
+    assert kept["train"]["schedule"]["kind"] == advice["train"]["schedule"]["kind"], "advice, for the kind"
+    assert kept["train"]["schedule"]["peak"] == 0.003 != advice["train"]["schedule"]["peak"], "--set, within it"
+    assert kept["model"]["width"] == 16, "the recipe, over advice"
+    assert kept["data"]["tokenizer"]["kind"] == "chars", "the recipe, over advice of another kind"
+    assert kept["train"]["epochs"] == 1, "the recipe, over advice"
+    assert kept["train"]["optimizer"]["kind"] == advice["train"]["optimizer"]["kind"] == "adamw"
+    assert kept["train"]["optimizer"]["decay"] == 0.25, "the recipe, within the part that was advised"
+    assert kept["train"]["log_every"] == 3, "--set, over the recipe"
+    assert kept["model"]["hidden"] == 8, "--set, over advice"
+
+
+def test_advice_can_be_declined(tmp_path: Path, corpus: Path) -> None:
+    execute(dataclasses.replace(on_files(tmp_path / "run", corpus, advise="false"), quiet=True))
+    assert parse_yaml((tmp_path / "run" / "recipe.yaml").read_text(), "x")["train"]["optimizer"]["kind"] == "adam"
+    with pytest.raises(SpecError, match="advise should be true or false, got 'no'"):
+        execute(on_files(tmp_path / "run", corpus, advise="no"))
+
+
+def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
+    """What no advice can mend is told before the corpus is read."""
+    order = on_files(tmp_path / "run", tmp_path / "nowhere.tsv", train__schedule={"peak": 1}, train__stepz=1)
+    with pytest.raises(SpecError, match=r"^no key 'train\.stepz'; did you mean 'steps'\?$"):
+        execute(order)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train__stepz": 1}, "no key 'train.stepz'; did you mean 'steps'"),
+        ({"train__schedule": {"peak": 1}, "train__schedule__kind": None}, "no schedule None"),
+        ({"data__generate__cuont": 1}, "no key 'cuont'; did you mean 'count'"),
+        ({"data__tokenizer": "char"}, "no tokenizer 'char'; did you mean 'chars'"),
+        ({"data__metric": "bleu"}, "no key 'metric'; did you mean 'metrics'"),
+        ({"data__metrics": []}, "`metrics` should name at least one score"),
+        ({"model__widht": 3}, "no key 'model.widht' in 'transformer'; did you mean 'width'"),
+        ({"model__width": "wide"}, "model.width: "),
+        ({"model__heads": 3}, "3"),
+        ({"task": "translat"}, "no task 'translat'; did you mean 'translate'"),
+        ({"task": None}, "task: input should be a valid string, got None"),
+        ({"decode__n_best": 5}, "n_best=5 needs a beam of at least as many"),
+        ({"modl": {}}, "no key 'modl'; did you mean 'model'"),
+    ],
+)
+def test_what_cannot_be_is_told_at_once(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        execute(tiny(tmp_path, **changes))
+    assert message in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_recipe_without_a_task(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="task is missing"):
+        execute(Order({"train": {"steps": 1}}, out=str(tmp_path)))
+
+
+def test_files_and_a_generator_do_not_go_together(tmp_path: Path, corpus: Path) -> None:
+    for given in ({"data": (str(corpus),)}, {"valid": (str(corpus),)}):
+        with pytest.raises(SpecError, match="from `train` and `valid` corpora or from `generate`, not from both"):
+            execute(dataclasses.replace(tiny(tmp_path / "run"), **given))  # type: ignore[arg-type]
+
+
+def test_validation_files(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "v.src").write_text("aaa\nb1\n")
+    (tmp_path / "v.trg").write_text("1a\n1b\n")
+    order = on_files(tmp_path / "run", corpus)
+    execute(dataclasses.replace(order, valid=(str(tmp_path / "v.src"), str(tmp_path / "v.trg"))))
+    (done,) = events(tmp_path / "run", "done")
+    assert [row["source"] for row in done["examples"]] == ["aaa", "b1"]
+    capsys.readouterr()
+    again = dataclasses.replace(order, valid=(str(corpus),), fresh=True, quiet=False)
+    execute(again)
+    assert "corpus.tsv: 40 of 40 pairs are also trained on: scores on them flatter" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "cpu:1", "", "CUDA"])
+def test_unknown_devices(name: str) -> None:
+    with pytest.raises(UnknownName, match=f"no device '{name}'"):
+        device_of(name)
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert device_of("auto") == device_of("cpu") == "cpu"
+    with pytest.raises(SpecError, match="torch finds no device 'cuda:1' on this machine; use --device auto"):
+        device_of("cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert (device_of("auto"), device_of("cuda:1"), device_of("cpu")) == ("cuda", "cuda:1", "cpu")

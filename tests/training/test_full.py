@@ -1,0 +1,62 @@
+"""A disk that is really full costs no checkpoint, is told as such with exit code 5, and given room the run goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.full import MOMENTS, mounting
+
+ROOT = Path(__file__).parents[2]
+EVERY = os.environ.get("REGARD_PAGES", "45")
+TRAIN = (
+    "regard train copy --out disk/run --set train.steps=4 --set train.schedule.warmup=1 --set data.generate.count=40"
+)
+
+
+@pytest.fixture(scope="module")
+def way() -> list[str]:
+    found = mounting()
+    if found is None:
+        pytest.skip("no file system can be mounted here: neither user namespaces nor the rights of root")
+    return found
+
+
+def inside(way: list[str], folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command where it may mount, and where what it mounts is gone when it ends."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "TMPDIR": str(folder)}
+    return subprocess.run([*way, *words], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk_loses_nothing(way: list[str], tmp_path: Path) -> None:
+    found = inside(way, tmp_path, sys.executable, "-m", "tests.training.full", EVERY, "--inside")
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith(f"{len(MOMENTS)} moments and ")
+
+
+def test_the_command_line_tells_a_full_disk(way: list[str], tmp_path: Path) -> None:
+    """One line, how many bytes are needed, and exit code 5."""
+    script = f"mkdir disk && mount -t tmpfs -o size=64k tmpfs disk && exec {sys.executable} -m {TRAIN}"
+    found = inside(way, tmp_path, "sh", "-c", script)
+    assert (found.returncode, found.stdout) == (5, ""), found.stderr
+    last = found.stderr.splitlines()[-1]
+    assert re.match(r"regard: no room to .+ in disk/run\S* \(No space left on device\): [\d.]+ kB needed, ", last), last
+    assert last.endswith("make room and run the same command again: what was saved before is intact")
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize("stream", ["1", "2"])
+def test_output_that_goes_nowhere(tmp_path: Path, stream: str) -> None:
+    """What is said about training, or where the model is, goes to a full disk: no traceback, exit code 5."""
+    script = f"exec {sys.executable} -m {TRAIN} {stream}> /dev/full"
+    found = inside([], tmp_path, "sh", "-c", script)
+    assert found.returncode == 5, found.stderr
+    told = "regard: the output cannot be written: No space left on device\n"
+    assert (found.stdout, found.stderr.endswith(told)) == ("", stream == "1")
+    assert "Traceback" not in found.stderr

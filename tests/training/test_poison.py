@@ -1,0 +1,31 @@
+"""NaN or infinity anywhere in a run, at any step, never reaches the disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard.training import loop, run
+from tests.training.poison import poison_often
+
+DOSES = int(os.environ.get("REGARD_DOSES", "40"))
+
+
+@pytest.mark.slow
+def test_nothing_poisonous_is_ever_on_disk(tmp_path: Path) -> None:
+    assert "doses, none on disk" in poison_often(DOSES, tmp_path)
+
+
+def test_the_poisoner_finds_what_nobody_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail: without the last look before writing, some file soon holds a number that is none."""
+
+    def careless(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(loop, "demand_finite", careless)
+    monkeypatch.setattr(run, "demand_finite", careless)
+    with pytest.raises(AssertionError, match="holds a bad"):
+        poison_often(60, tmp_path)

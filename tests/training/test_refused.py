@@ -1,0 +1,161 @@
+"""A run folder holds one run: what it refuses, and what it begins anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.errors import CheckpointError, RegardError, SpecError
+from regard.training.begin import FIXED, agree
+from regard.training.checkpoint import Checkpoints
+from regard.training.lock import RunLock
+from regard.training.recipe import Recipe, parse_yaml
+from regard.training.run import execute
+from tests.training.small import ROWS, on_files, stopped, tiny, traces
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train__steps": 13}, "train.steps: 12 -> 13"),
+        ({"model__dropout": 0.5}, "model.dropout: 0.0 -> 0.5"),
+        ({"train__seed": 2}, "train.seed: 1 -> 2"),
+        ({"decode__beam": 2}, "decode.beam: 1 -> 2"),
+        ({"train__schedule": {"kind": "constant"}}, "train.schedule.kind: 'cosine' -> 'constant'; "),
+        ({"data__generate__count": 61}, "data.generate.count: 60 -> 61; the corpus is not the one this run began with"),
+        ({"train__threads": 2}, "train.threads: 1 -> 2; threads: 1 -> 2"),
+        ({"train__precision": "bfloat16"}, "precision: float32 -> bfloat16"),
+    ],
+)
+def test_a_changed_recipe_is_refused_with_the_difference(finished: Path, changes: dict[str, Any], message: str) -> None:
+    before = traces(finished)
+    with pytest.raises(SpecError) as caught:
+        execute(tiny(finished, **changes))
+    assert str(caught.value).startswith(f"{finished} was begun with another recipe or corpus: ")
+    assert message in str(caught.value)
+    assert str(caught.value).endswith(
+        "Take that back, choose another --out, go on all the same with --anyway, or start over with --fresh"
+    )
+    assert traces(finished) == before
+
+
+def test_another_number_of_threads_on_the_machine_is_refused(tmp_path: Path) -> None:
+    order = stopped(tiny(tmp_path, train__threads=None))
+    torch.set_num_threads(2)
+    with pytest.raises(SpecError, match=r"corpus: threads: 1 -> 2\. Take"):
+        execute(order)
+    torch.set_num_threads(1)
+    execute(order)
+
+
+def test_another_torch_is_refused(tmp_path: Path) -> None:
+    order = stopped(tiny(tmp_path))
+    facts = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(facts | {"torch": "1.0"}))
+    with pytest.raises(SpecError, match=r"torch: 1\.0 -> "):
+        execute(order)
+
+
+def test_a_changed_corpus_is_refused_but_a_moved_one_is_not(tmp_path: Path, corpus: Path) -> None:
+    order = stopped(on_files(tmp_path / "run", corpus))
+    corpus.write_text("".join(ROWS[1:]))
+    with pytest.raises(SpecError, match=r"another recipe or corpus: the corpus is not the one this run began with\. "):
+        execute(order)
+    corpus.write_text("".join(ROWS))
+    execute(order)
+
+
+def test_fresh_starts_over(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    stopped(tiny(folder, train__seed=5, train__average={"which": "last", "count": 2}, train__validate_every=1))
+    (folder / "mine.txt").write_text("kept")
+    (folder / ".best.previous").mkdir()
+    execute(dataclasses.replace(tiny(folder), fresh=True))
+    assert traces(folder) == traces(finished)
+    assert {p.name for p in folder.iterdir()} - {p.name for p in finished.iterdir()} == {"mine.txt"}
+
+
+def test_fresh_with_a_wrong_recipe_deletes_nothing(tmp_path: Path) -> None:
+    order = stopped(tiny(tmp_path))
+    wrong = tiny(tmp_path, data__metrics=["exakt"])
+    with pytest.raises(SpecError, match="no metric 'exakt'; did you mean 'exact'"):
+        execute(dataclasses.replace(wrong, fresh=True))
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [5]
+    execute(order)
+
+
+def test_a_run_that_saved_nothing_begins_anew_with_another_recipe(tmp_path: Path) -> None:
+    """A mistake in a recipe that shows only when training starts can be mended without --fresh."""
+    with pytest.raises(SpecError, match="schedule 'cosine' warms up for 50 steps, but there are only 12"):
+        execute(tiny(tmp_path, train__schedule__warmup=50))
+    assert (tmp_path / "run.json").exists()
+    execute(tiny(tmp_path))
+    assert parse_yaml((tmp_path / "recipe.yaml").read_text(), "x")["train"]["schedule"]["warmup"] == 3
+
+
+@pytest.mark.parametrize("left", [b"", b'{"fingerprint": "0', None])
+def test_killed_while_the_folder_was_begun(tmp_path: Path, left: bytes | None) -> None:
+    """Facts come first, the recipe second; whatever is there of them, nothing else is."""
+    if left is None:
+        (tmp_path / ".run.json.partial").write_bytes(b"{")
+    else:
+        (tmp_path / "run.json").write_bytes(left)
+    execute(tiny(tmp_path, train__steps=4))
+    assert (tmp_path / "final").exists()
+
+
+def test_a_recipe_of_the_users_own_is_not_written_over(tmp_path: Path) -> None:
+    mine = tmp_path / "recipe.yaml"
+    mine.write_text("# my comments\ntask: translate\n")
+    with pytest.raises(SpecError, match="is not of a run of ours, and would be written over; choose another --out"):
+        execute(tiny(tmp_path))
+    with pytest.raises(SpecError, match="is not of a run of ours"):
+        execute(dataclasses.replace(tiny(tmp_path), fresh=True))
+    assert mine.read_text().startswith("# my comments")
+
+
+def test_a_run_without_its_recipe(tmp_path: Path) -> None:
+    order = stopped(tiny(tmp_path))
+    (tmp_path / "recipe.yaml").unlink()
+    with pytest.raises(CheckpointError, match=r"has no recipe\.yaml or run\.json any more; start over with --fresh"):
+        execute(order)
+    execute(dataclasses.replace(order, fresh=True))
+
+
+def test_damaged_facts_are_told(tmp_path: Path) -> None:
+    order = stopped(tiny(tmp_path))
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"run\.json is damaged: it is not JSON"):
+        execute(order)
+
+
+def test_a_second_trainer_is_refused(tmp_path: Path) -> None:
+    order = stopped(tiny(tmp_path))
+    with RunLock(tmp_path), pytest.raises(RegardError, match=r"is being written by process .*; wait until it ends"):
+        execute(order)
+    with RunLock(tmp_path), pytest.raises(RegardError, match="is being written by"):
+        execute(dataclasses.replace(order, fresh=True))
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [5]
+    execute(order)
+
+
+def test_a_file_where_the_run_should_be(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    with pytest.raises(CheckpointError, match="a file stands where a folder should be"):
+        execute(tiny(tmp_path / "x"))
+
+
+def test_recipes_alike_in_all_but_their_writing_agree(tmp_path: Path) -> None:
+    """Characters that YAML changes on the way are no difference."""
+    facts: dict[str, Any] = {"fingerprint": "0", **dict.fromkeys(FIXED)}
+    recipe = Recipe.parse({"task": "translate", "train": {"steps": 1}, "about": "a\x85b\u2028c", "data": {"x": "1e3"}})
+    agree(tmp_path, recipe, facts, fresh=False)
+    (tmp_path / "best").mkdir()
+    agree(tmp_path, recipe, facts, fresh=False)
+    with pytest.raises(SpecError, match=r"data\.x: '1e3' -> 1000\.0"):
+        agree(tmp_path, dataclasses.replace(recipe, data={"x": 1000.0}), facts, fresh=False)
