@@ -1,0 +1,113 @@
+"""SCAN (Lake & Baroni 2018): commands to actions, in splits that ask for more than was seen. `python -m bench.scan`.
+
+simple      commands at random                                    what anyone can learn
+length      longer actions than any in training                   is it understood how to go on?
+add-jump    `jump` was seen alone; now it is used like any verb   is it understood what a verb is?
+
+Two Transformers of one size, one told where tokens stand (sinusoids), one how far apart they are (T5's buckets), beside the
+published LSTM. About five minutes a model and split on two cores; run again after a stop, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import regard
+from bench.results import write
+from regard.data.files import read_lines
+from regard.errors import DataError
+from regard.report.table import Table
+from regard.tasks.metrics import METRICS
+from regard.training.log import read_log
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "scan"
+SPLITS = {"simple": "simple", "length": "length", "add-jump": "addprim_jump"}
+LSTM = {"simple": 99.8, "length": 13.8, "add-jump": 0.1}
+"""Per cent right, 2 layers of 200 with dropout 0.5: the best of Lake & Baroni on all splits together."""
+SHAPE: dict[str, Any] = dict(width=128, depth=2, heads=4, hidden=256, dropout=0.1)
+MODELS: dict[str, dict[str, Any]] = {
+    "sinusoids": dict(family="transformer", norm="pre", **SHAPE),
+    "distances": dict(family="t5", head_width=32, activation="relu", gated=False, tied=True, **SHAPE),
+}
+STEPS, TOKENS, ASIDE = 2500, 4096, 40
+"""Every so-manieth pair of training is kept for validation, so that the test says nothing about when to stop."""
+_ROW = re.compile(r"IN: (.+) OUT: (.+)")
+
+
+def read(part: str, split: str) -> list[tuple[str, str]]:
+    """The commands of a file and their actions."""
+    path = DATA / f"tasks_{part}_{SPLITS[split]}.txt.gz"
+    rows = [(number, _ROW.fullmatch(line.strip())) for number, line in enumerate(read_lines(path), 1)]
+    if wrong := [number for number, row in rows if row is None]:
+        raise DataError(f"{path}, line {wrong[0]}: `IN: … OUT: …` should stand there")
+    return [(row[1], row[2].strip()) for _, row in rows if row is not None]
+
+
+def table(path: Path, pairs: list[tuple[str, str]]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")
+    return str(path)
+
+
+def train(folder: Path, name: str, split: str, tiny: bool) -> tuple[regard.Model, float]:
+    """A model of a split, and the minutes it took."""
+    pairs, steps = read("train", split), 4 if tiny else STEPS
+    pairs = pairs[::50] if tiny else pairs
+    learned = [pair for i, pair in enumerate(pairs) if i % ASIDE]
+    corpora = {
+        part: [{"paths": [table(folder / f"{split}.{part}.tsv", some)]}]
+        for part, some in (("train", learned), ("valid", pairs[::ASIDE]))
+    }
+    # Actions of the test are up to 48 long; of the split by length, those of training up to 22.
+    data = {**corpora, "tokenizer": {"kind": "pieces"}, "longest": 64, "metrics": ["exact"]}
+    model = MODELS[name] | (dict(width=32, hidden=32) if tiny else {})
+    recipe = {
+        "task": "translate",
+        "data": data,
+        "model": model,
+        "train": {
+            "steps": steps, "tokens": TOKENS, "optimizer": {"kind": "muon", "decay": 0.1}, "smoothing": 0.0,
+            "schedule": {"kind": "wsd", "peak": 2e-3, "warmup": steps // 20, "decay": 0.5},
+            "validate_every": max(steps // 5, 1),
+        },
+        "decode": {"beam": 1, "extra": 60, "guard": False},
+    }  # fmt: skip
+    made = regard.train(recipe, out=folder / f"{split}-{name}")
+    done = next(e for e in reversed(read_log(folder / f"{split}-{name}" / "log.jsonl")) if e["event"] == "done")
+    return made, done["seconds"] / 60
+
+
+def right(model: regard.Model, pairs: list[tuple[str, str]]) -> float:
+    """Per cent of commands whose actions are all right."""
+    outputs = model.run([source for source, _ in pairs], beam=1)
+    return METRICS["exact"].of(outputs, [target for _, target in pairs])
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--out", default="runs/scan")
+    arguments.add_argument("--only", action="append", choices=SPLITS, help="a split; may be repeated")
+    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
+    said = arguments.parse_args()
+    out = Path(tempfile.mkdtemp() if said.tiny else said.out)
+    figures: dict[str, Any] = {}
+    for split in said.only or SPLITS:
+        test = read("test", split)[: 20 if said.tiny else None]
+        row: dict[str, Any] = {"LSTM, published": LSTM[split], "test commands": len(test)}
+        for name in MODELS:
+            model, minutes = train(out, name, split, said.tiny)
+            row |= {f"Transformer, {name}": round(right(model, test), 2), f"minutes, {name}": round(minutes, 1)}
+        figures[split] = row
+    head = ("LSTM, published", *(f"Transformer, {name}" for name in MODELS))
+    print(Table(("split", *head), tuple((split, *(row[k] for k in head)) for split, row in figures.items())).markdown())
+    if not said.tiny and not said.only:
+        title = "SCAN: per cent of commands whose actions are all right, beside the published LSTM"
+        print(write("scan", title=title, command="python -m bench.scan", figures=figures, steps=STEPS))
+
+
+if __name__ == "__main__":
+    main()
