@@ -4,8 +4,8 @@
     scratch   the same model, the same labels for as many steps, and nothing before
 
 `python -m bench.pretrain DATA`, where DATA is the folder protein_ss. Three seeds, each with chains and a model of its own; both
-learn from 1,000 labelled chains, and again from 200, keep the checkpoint that is best on a tenth of these, and are scored on the
-validation file, which is new to both. The same command again goes on where it was stopped.
+learn from 1,000 labelled chains, and again from 200, keep the checkpoint that is best on a tenth of these, and are scored on
+the validation file, which is new to both. The same command again goes on where it was stopped.
 """
 
 from __future__ import annotations

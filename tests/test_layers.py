@@ -21,10 +21,10 @@ ROWS: dict[str, tuple[str, str]] = {
     "files": ("folder storage", "base"),
     "report": ("report", "base"),
     "text": ("text", "base"),
-    "data": ("data", "text"),
+    "data": ("data", "text files"),
     "nn": (
         "nn.shape nn.coords nn.mask nn.position nn.plan nn.attend nn.norm nn.feedforward nn.state nn.context nn.mixer "
-        "nn.chance nn.dropout nn.lora nn.loss nn.apart nn.flash nn.distance nn.squeeze nn.tiles",
+        "nn.chance nn.dropout nn.lora nn.loss nn.apart nn.flash nn.distance nn.squeeze nn.stretch nn.tiles",
         "base",
     ),
     "mixers": ("nn.mixers", "nn"),

@@ -88,7 +88,7 @@ def test_the_commands_on_data_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
     for name, lines in (("en", english), ("de", german)):
         for part in ("train", "test"):
             Path(f"{part}.{name}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    (commands,) = [block for block in blocks("sh") if "train.en" in block]
+    commands = next(block for block in blocks("sh") if "train.en" in block)
     ran = []
     for line in commands.splitlines():
         words = shlex.split(line, comments=True)

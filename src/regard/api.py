@@ -16,6 +16,7 @@ from regard.errors import SpecError, UnknownName
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.tasks.task import Output, Task
+from regard.tasks.wordwise import Confidence
 from regard.text import Tokenizer
 from regard.training.export import restore
 from regard.training.recipe import merged, set_path
@@ -58,6 +59,11 @@ class Model:
             raise SpecError(f"{self.path} reads and writes no text, so it has no tokeniser")
         return self.task.target
 
+    @property
+    def options(self) -> list[str]:
+        """What `run` can be told by name: the settings of `Search`, and what the task adds."""
+        return sorted({f.name for f in dataclasses.fields(Search)} | _keywords(self.task.run))
+
     def run(self, inputs: Sequence[str], **options: Any) -> list[str]:
         """The best output for each input. Options are those of `Search` (`beam=5`, `sample=True`, …) and of the task."""
         return [each[0].text if each else "" for each in self.run_all(inputs, **options)]
@@ -91,6 +97,19 @@ class Model:
     def score(self, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[float]:
         """log P(output | input) of each pair."""
         return self.task.score(self.net, inputs, outputs, **options)
+
+    def confidence(self, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[Confidence]:
+        """How probable each word of each output is, after those before it: `.words`, `.probs`, and `.end` after them."""
+        return self.task.confidence(self.net, inputs, outputs, **options)
+
+    def align(
+        self, inputs: Sequence[str], outputs: Sequence[str], *, layer: int | None = None, **options: Any
+    ) -> list[list[tuple[int, int]]]:
+        """For each word of each output the word of its input that was looked at most: (input word, output word), from 0.
+
+        `layer` of the decoder, counted from 0 or from the end, says by which attention; else the last but one of three or more.
+        """
+        return self.task.align(self.net, inputs, outputs, layer=layer, **options)
 
     def attention(self, text: str, output: str | None = None, **options: Any) -> Attention:
         """Attention weights for one text and its output (the model's own unless given), by place, with token labels."""
@@ -126,13 +145,15 @@ def train(
     out: str | Path | None = None,
     start: str | Path | None = None,
     fresh: bool = False,
+    anyway: bool = False,
     device: str = "auto",
     quiet: bool = False,
 ) -> Model:
-    """Train as a recipe says and load the result. The same call again resumes; `fresh` starts over."""
+    """Train as a recipe says and load the result. The same call again resumes, if nothing changed or `anyway`; `fresh`
+    starts over."""
     order = Order(
         recipe, tuple(map(str, data)), tuple(map(str, valid)), dict(set or {}), start=None if start is None else str(start),
-        out=None if out is None else str(out), fresh=fresh, device=device, quiet=quiet,
+        out=None if out is None else str(out), fresh=fresh, anyway=anyway, device=device, quiet=quiet,
     )  # fmt: skip
     return load(execute(order))
 

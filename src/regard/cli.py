@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand
@@ -29,13 +29,16 @@ class Verb(TyperCommand):
         except typer.Exit:
             raise
         except BrokenPipeError:  # the reader of our output has had enough
-            _drop_output()
+            _drop(sys.stdout)
             raise typer.Exit(0) from None
         except (Exception, KeyboardInterrupt) as error:
             if "--debug" in sys.argv:
                 traceback.print_exc()
             said, code = _told(error)
-            print(f"regard: {said}", file=sys.stderr)
+            try:
+                print(f"regard: {_printable(said)}", file=sys.stderr, flush=True)
+            except OSError:  # nor is there room for words: the exit code says it
+                _drop(sys.stderr)
             raise typer.Exit(code) from None
         return done
 
@@ -47,14 +50,24 @@ def _told(error: BaseException) -> tuple[str, int]:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        _drop_output()
+        _drop(sys.stdout)
         return f"the output cannot be written: {error.strerror}", DiskFull.exit_code
     return f"unexpected {type(error).__name__}: {error}\nRun again with --debug to see where.", 1
 
 
-def _drop_output() -> None:
+def _printable(said: str) -> str:
+    """A message that may quote a file which somebody sent: nothing in it moves the cursor, and it fits on a screen."""
+    more = f" … and {len(said) - _LONG} characters more" if len(said) > _LONG else ""
+    shown = (c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in said[:_LONG])
+    return "".join(shown) + more
+
+
+_LONG = 4000
+
+
+def _drop(stream: TextIO) -> None:
     """Let what is still to be written go nowhere: it would fail once more when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 app = typer.Typer(
@@ -104,12 +117,22 @@ def train(
     valid: Annotated[
         list[str], typer.Option(metavar="FILE", help="Validation data in the same form; two files, --valid twice")
     ] = [],  # noqa: B006
+    on_bad: Annotated[
+        str | None,
+        typer.Option(
+            metavar="error|drop",
+            help="A bad pair (not UTF-8, an empty side, …) stops it all, or is left out and counted",
+        ),
+    ] = None,
     sets: Set = [],  # noqa: B006
     start: Annotated[
         str | None, typer.Option("--from", metavar="MODEL", help="Start from this model's weights")
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="RUN", show_default="runs/RECIPE", help="The run folder")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming")] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Resume although the recipe, corpus, threads or torch changed")
+    ] = False,
     device: Device = "auto",
     plugin: Plugin = [],  # noqa: B006
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard")] = False,
@@ -120,9 +143,10 @@ def train(
     _plug_in(plugin)
     from regard.training.run import Order, execute
 
+    changes = ({} if on_bad is None else {"data.on_bad": on_bad}) | dict(_setting(s) for s in sets)
     order = Order(
-        recipe, tuple(data or ()), tuple(valid), dict(_setting(s) for s in sets), start=start, out=out, fresh=fresh,
-        device=device, quiet=quiet, tensorboard=tensorboard, plugins=tuple(map(str, plugin)),
+        recipe, tuple(data or ()), tuple(valid), changes, start=start, out=out, fresh=fresh,
+        anyway=anyway, device=device, quiet=quiet, tensorboard=tensorboard, plugins=tuple(map(str, plugin)),
     )  # fmt: skip
     folder = execute(order)
     if os.environ.get("RANK", "0") == "0":  # of several processes, one answers
@@ -155,6 +179,14 @@ def run(
     seed: Annotated[int | None, typer.Option(metavar="N", help="Of the draw")] = None,
     to: To = None,
     prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Every output begins with this")] = None,
+    glossary: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What terms must be called: on each line a term, a tab, its name"),
+    ] = None,
+    long: Annotated[
+        str,
+        typer.Option(metavar="HOW", help="A line longer than the model reads: split it, and join outputs, or cut it"),
+    ] = "split",
     ensemble: Annotated[
         list[str], typer.Option("--with", metavar="MODEL", help="Another model to average with; repeatable")
     ] = [],  # noqa: B006
@@ -170,6 +202,7 @@ def run(
     """Run a model: N lines in, exactly N lines out, in order. An empty line gives an empty line."""
     _plug_in(plugin)
     import regard
+    from regard.data.glossary import Glossary
     from regard.verbs.run import run_lines, search_options, stdin_lines, text_lines
 
     given = dict(beam=beam, alpha=alpha, n_best=n_best)
@@ -183,6 +216,8 @@ def run(
         others=[regard.load(path, device=device) for path in ensemble],
         to=to,
         prefix=prefix,
+        glossary=None if glossary is None else Glossary.load(glossary),
+        long=long,
         as_json=as_json,
         batch=batch or (1 if texts is None and sys.stdin.isatty() else 1024),
     )

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.check import check
+from regard.data.drops import Dropped
 from regard.data.sources import Pairs
 
 WORDS = "one two three four five six seven eight nine ten".split()  # noqa: SIM905
@@ -49,7 +50,9 @@ def test_a_sound_corpus_gives_no_facts() -> None:
 
 
 def test_a_report_is_plain_data_and_lines() -> None:
-    report = check(Pairs(["a", "bbb"], ["same", "same"], name="toy", dropped=2))
+    report = check(
+        Pairs(["a", "bbb"], ["same", "same"], name="toy", dropped=(Dropped("a NUL", 2, ["x, line 3: a NUL"]),))
+    )
     assert json.loads(json.dumps(report.plain()))["source"]["longest_texts"][0] == {
         "pair": 2,
         "characters": 3,
@@ -59,7 +62,7 @@ def test_a_report_is_plain_data_and_lines() -> None:
         "toy: 2 pairs",
         "  source: 2 characters on average, half up to 1, 95 % up to 3, the longest 3 (pair 2)",
         "  target: 4 characters on average, half up to 4, 95 % up to 4, the longest 4 (pair 1)",
-        "  note: 2 pairs could not be used and were dropped",
+        "  2 dropped: a NUL, such as x, line 3: a NUL",
         "  note: every target is the same text",
     ]
 

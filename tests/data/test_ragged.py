@@ -84,3 +84,9 @@ def test_ends_that_do_not_fit_the_ids_are_refused(ends: list[int]) -> None:
 def test_an_id_beyond_32_bits_is_refused_not_wrapped() -> None:
     with pytest.raises(OverflowError):
         Ragged.of([[2**31]])
+
+
+def test_lists_of_another_where_one_does_not_keep_its_own() -> None:
+    one, other = Ragged.of([[1, 2], [], [3]]), Ragged.of([[4], [5, 6], [7]])
+    assert one.where(np.array([True, False, False]), other) == Ragged.of([[1, 2], [5, 6], [7]])
+    assert one.where(np.array([True, True, True]), other) is one

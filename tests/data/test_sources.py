@@ -7,14 +7,17 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from regard.data.sources import Corpus, Pairs, fingerprint, read, read_lines, split
+from regard.data.drops import Dropped
+from regard.data.files import read_lines
+from regard.data.lines import Pile
+from regard.data.sources import Corpus, Pairs, fingerprint, read, sample, split
 from regard.errors import DataError, SpecError
 
 SOURCE, TARGET = ["a cat", "two dogs", "ein \u2028 \x85 \x0b \x0c line"], ["eine Katze", 'zwei "Hunde"', "ô, là"]
@@ -70,7 +73,7 @@ def test_every_format_gives_the_same_pairs(put: Put, form: str, packed: bool) ->
     pack = gzip.compress if packed else bytes
     pairs = read(put({name + packed * ".gz": pack(content.encode()) for name, content in files.items()}))
     assert (pairs.source, pairs.target) == (SOURCE, TARGET)
-    assert (pairs.tag, pairs.weight, pairs.dropped) == (None, 1.0, 0)
+    assert (pairs.tag, pairs.weight, pairs.dropped) == (None, 1.0, ())
 
 
 @given(pairs=PAIRS)
@@ -98,10 +101,12 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, pairs
 def test_any_bytes_are_pairs_or_our_error(tmp_path_factory: pytest.TempPathFactory, content: bytes, name: str) -> None:
     path = tmp_path_factory.mktemp("bytes") / name
     for packed in (content, gzip.compress(content), gzip.compress(content)[: len(content)]):
-        path.write_bytes(packed)
+        for file in (path, path.with_suffix(".y")):
+            file.write_bytes(packed)
         for on_bad in ("error", "drop"):
             try:
-                pairs = read(Corpus.parse({"paths": [str(path)] * (2 if name == "x" else 1), "on_bad": on_bad}))
+                paths = [str(path), str(path.with_suffix(".y"))][: 2 if name == "x" else 1]
+                pairs = read(Corpus.parse({"paths": paths, "on_bad": on_bad}))
             except DataError as error:
                 assert str(path) in str(error) or name in str(error)
             else:
@@ -178,13 +183,19 @@ def test_quotation_marks_in_tsv_are_text(put: Put) -> None:
             "line 2: a text holds a NUL or half a surrogate pair",
         ),
         ({"x.jsonl": as_jsonl([("a", "A"), ("\0", "B"), ("c", "C")])}, "line 2: a text holds a NUL"),
+        ({"x.en": "a\nb\0d\nc\n", "x.de": "A\nB\nC\n"}, r"x\.en, line 2: a NUL at byte 3: this is not text"),
+        (
+            {"x.en": "a\nb\nc", "x.de": b"A\nB\xffc\nC"},
+            r"x\.de, line 2: not UTF-8 at byte 3: got ff 63 0a; convert the file",
+        ),
+        ({"x.en": b"a\n\xed\xa0\x80\nc", "x.de": "A\nB\nC"}, r"line 2: not UTF-8 at byte 2: got ed a0 80"),
     ],
 )
-def test_a_bad_pair_is_an_error_or_dropped_whole(put: Put, files: dict[str, str], message: str) -> None:
+def test_a_bad_pair_is_an_error_or_dropped_whole(put: Put, files: dict[str, str | bytes], message: str) -> None:
     with pytest.raises(DataError, match=message):
         read(put(files))
     pairs = read(put(files, on_bad="drop"))
-    assert (pairs.source, pairs.target, pairs.dropped) == (["a", "c"], ["A", "C"], 1)
+    assert (pairs.source, pairs.target, [each.count for each in pairs.dropped]) == (["a", "c"], ["A", "C"], [1])
 
 
 @pytest.mark.parametrize(
@@ -193,12 +204,6 @@ def test_a_bad_pair_is_an_error_or_dropped_whole(put: Put, files: dict[str, str]
         ({"x.en": "a\nb\n", "x.de": "A\n"}, r"x\.en has 2 lines and \S*x\.de has 1; line n of one belongs to line n"),
         ({"x.en": "", "x.de": "A\n"}, r"x\.en is empty"),
         ({"x.en": gzip.compress(b""), "x.de": "A\n"}, r"x\.en is empty"),
-        ({"x.en": "a\nb\nc\0d\n", "x.de": "A\nB\nC\n"}, r"x\.en, line 3: a NUL at byte 5: this is not text"),
-        (
-            {"x.en": b"a\nb\xffc\n", "x.de": "A\nB\n"},
-            r"x\.en, line 2: not UTF-8 at byte 3: got ff 63 0a; convert the file",
-        ),
-        ({"x.en": b"a\n\xed\xa0\x80", "x.de": "A\nB\n"}, r"line 2: not UTF-8 at byte 2: got ed a0 80"),
         (
             {"x.en": "ab\n".encode("utf-16"), "x.de": "A\n"},
             "line 1: not UTF-8 at byte 0: this looks like UTF-16; convert",
@@ -238,7 +243,9 @@ def test_columns_that_are_not_there(put: Put) -> None:
 
 
 def test_when_all_are_dropped_the_first_reason_is_told(put: Put) -> None:
-    with pytest.raises(DataError, match=r"holds no pairs, all 2 were dropped: \S*x.jsonl, line 1: should be an object"):
+    with pytest.raises(
+        DataError, match=r"holds no pairs: 2 dropped: other JSON, such as \S*x.jsonl, line 1: should be"
+    ):
         read(put({"x.jsonl": '{"en": "a"}\n{"en": "b"}\n'}, on_bad="drop"))
 
 
@@ -295,7 +302,7 @@ def test_pairs_go_in_step() -> None:
 
 def numbers(n: int, copies: int = 1) -> Pairs:
     texts = [str(i) for i in range(n)] * copies
-    return Pairs(texts, [t + "!" for t in texts], tag="2de", weight=2.0, dropped=3)
+    return Pairs(texts, [t + "!" for t in texts], tag="2de", weight=2.0, dropped=(Dropped("a NUL", 3),))
 
 
 @pytest.mark.parametrize(("n", "size"), [(2, 1), (39, 1), (400, 20), (30000, 1000)])
@@ -305,8 +312,8 @@ def test_split_sets_a_twentieth_aside_but_not_too_much(n: int, size: int) -> Non
     assert sorted(train.source + valid.source) == sorted(numbers(n).source)
     assert train.source == sorted(train.source, key=int)  # in the order they came
     assert all(t == s + "!" for s, t in zip(valid.source, valid.target, strict=True))
-    assert (train.tag, train.weight, train.dropped) == (valid.tag, valid.weight, 3) == ("2de", 2.0, 3)
-    assert (valid.name, valid.dropped) == ("pairs, set aside", 0)
+    assert (train.tag, train.weight) == (valid.tag, valid.weight) == ("2de", 2.0)
+    assert (valid.name, valid.dropped, train.dropped) == ("pairs, set aside", (), (Dropped("a NUL", 3),))
 
 
 @given(PAIRS, st.integers(0, 9), st.data())
@@ -352,5 +359,43 @@ def test_a_fingerprint_tells_every_change_and_no_renaming() -> None:
     ]
     prints = {fingerprint(pairs) for pairs in [base, *changed]} | {fingerprint(base, base), fingerprint()}
     assert len(prints) == len(changed) + 3
-    assert fingerprint(base) == fingerprint(Pairs(["a", "bc"], ["A", "B"], weight=1, name="moved", dropped=2))
+    assert fingerprint(base) == fingerprint(
+        Pairs(["a", "bc"], ["A", "B"], weight=1, name="moved", dropped=(Dropped("x", 2),))
+    )
     assert fingerprint(base) == "b1349ca45de19641a5c9a5d0b77a854ae0ed20678e638ec8a90bd6f2cee11954"
+
+
+def test_a_sample_takes_of_every_corpus_its_share_in_order() -> None:
+    corpora = [numbers(100), numbers(900)]
+    some = sample(corpora, 50)
+    assert [len(pairs) for pairs in some] == [5, 45]
+    assert some == sample(corpora, 50)
+    for pairs in some:
+        assert list(pairs.source) == sorted(pairs.source, key=int)
+        assert all(t == s + "!" for s, t in zip(pairs.source, pairs.target, strict=True))
+    assert sample(corpora, 1000) is corpora
+    assert [len(pairs) for pairs in sample([numbers(1), numbers(999)], 10)] == [1, 9]
+
+
+@given(PAIRS, st.integers(0, 9))
+def test_texts_in_a_scratch_file_are_split_and_known_as_those_in_memory(rows: list[tuple[str, str]], seed: int) -> None:
+    def kept(texts: list[str], room: int) -> Sequence[str]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("regard.data.lines.ROOM", room)
+            pile = Pile()
+        for text in texts:
+            pile.add(text)
+        return pile.lines()
+
+    rows = [*rows, ("other", "pair")]
+    assume(len(set(rows)) > 1)
+    here, there = (Pairs(*(kept([row[side] for row in rows], room) for side in (0, 1))) for room in (1 << 20, 0))
+    assert isinstance(here.source, list) and not isinstance(there.source, list)
+    for one, other in zip((here, *split(here, seed=seed)), (there, *split(there, seed=seed)), strict=True):
+        assert fingerprint(one) == fingerprint(other)
+        assert (list(one.source), list(one.target)) == (list(other.source), list(other.target))
+
+
+def test_lines_out_of_step_are_told_before_a_bad_pair(put: Put) -> None:
+    with pytest.raises(DataError, match=r"x\.en has 4 lines and \S*x\.de has 3"):
+        read(put({"x.en": "a\n\nb\nc\n", "x.de": "A\nB\nC\n"}))

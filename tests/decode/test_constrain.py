@@ -149,3 +149,19 @@ def test_the_guard_forbids_what_its_definition_says(
     guard.apply(log_probs)
     wanted = [[loops(tuple(rows[i]), token, patience) for token in range(3)] for i in order]
     assert (log_probs == -torch.inf).tolist() == wanted
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_untrained_models_do_not_go_round_and_round(beam: int) -> None:
+    """They would: without the guard some do to the very end."""
+    looped = 0
+    for seed in range(4):
+        net, sources = tiny(seed), some_sources(seed, 4)
+        for guard in (True, False):
+            for source, (h, *_) in zip(
+                sources, generate([net], sources, Search(beam=beam, guard=guard), **MARKS), strict=True
+            ):
+                turns = [i for i, token in enumerate(h.tokens) if loops(h.tokens[:i], token, len(source))]
+                assert not (guard and turns)
+                looped += bool(turns)
+    assert looped > 2

@@ -12,11 +12,16 @@ from typing import Any
 
 import torch
 
-from regard.families import bart, bert, gpt, llama, marian, t5, transformer, xl
+from regard.data.filters import FILTERS, FilterSpec, Identity, Length, Ratio
+from regard.data.language import Language
+from regard.data.near import Duplicates, Near
+from regard.data.script import Script
+from regard.families import bart, bert, gpt, llama, marian, t5, transformer, vit, xl
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
 from regard.nn.body import BODIES, BodySpec, Stack
+from regard.nn.coords import Coords
 from regard.nn.distance import Distance
 from regard.nn.embed import EMBEDS, Tokens
 from regard.nn.feedforward import FEEDS, FeedForward, FeedSpec
@@ -30,6 +35,7 @@ from regard.nn.patches import Patches
 from regard.nn.position import POSITIONS, ALiBi, Bucketed, Learned, PositionSpec, Relative, Rotary, Sinusoidal
 from regard.nn.reversible import Reversible
 from regard.nn.squeeze import SQUEEZES, Convolved, MostUsed, Pooled
+from regard.nn.stretch import STRETCHES, Linear, Llama3, Yarn
 from regard.nn.wiring import WIRINGS, Bare, Parallel, PostNorm, PreNorm, WiringSpec
 from regard.registry import Table
 from regard.spec import Spec
@@ -67,7 +73,7 @@ MIX: dict[str, tuple[MixerSpec, ...]] = {
 POSITION: dict[str, tuple[PositionSpec, ...]] = {
     "sinusoidal": (Sinusoidal(), Sinusoidal("halves")),
     "learned": (Learned(), Learned(2)),
-    "rotary": (Rotary(), Rotary(100.0, "pairs", 0.5)),
+    "rotary": (Rotary(), Rotary(100.0, "pairs", 0.5), Rotary(50.0, stretch=Yarn(4.0, 8, 2.0))),
     "alibi": (ALiBi(),),
     "bucketed": (Bucketed(8, 6),),
     "relative": (Relative(3), Relative(2, values=False)),
@@ -94,7 +100,17 @@ BODY: dict[str, tuple[BodySpec, ...]] = {
         Stack(blocks=(Block(mix=Full(2)), Block(feed=FeedForward(4)))),
     ),
 }
+FILTER: dict[str, tuple[FilterSpec, ...]] = {
+    "length": (Length(3), Length(9, 2, "characters")),
+    "ratio": (Ratio(), Ratio(1.5, typical=2.0, free=0)),
+    "identity": (Identity(),),
+    "duplicates": (Duplicates(), Duplicates("target")),
+    "near": (Near(), Near("source")),
+    "script": (Script(), Script(("latin", "cyrillic"), least=0.8)),
+    "language": (Language(), Language(2.0)),
+}
 EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
+    "filter": (FILTERS, FILTER),  # type: ignore[dict-item]
     "mixer": (MIXERS, MIX),  # type: ignore[dict-item]
     "position": (POSITIONS, POSITION),  # type: ignore[dict-item]
     "wiring": (WIRINGS, WIRING),  # type: ignore[dict-item]
@@ -111,6 +127,14 @@ EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
                 Tokens(VOCAB, Learned(2), tied=True),
             ),
             "patches": (Patches(8, 2), Patches(6, 3, channels=1, first=False, dropout=0.1)),
+        },
+    ),
+    "stretch": (
+        STRETCHES,
+        {
+            "linear": (Linear(2.0),),
+            "llama3": (Llama3(8.0, 16), Llama3(2.0, 8, low=0.5, high=1.5)),
+            "yarn": (Yarn(4.0, 16), Yarn(4.0, 16, 3.0, 0.5, strength=1.1, whole=False)),
         },
     ),
     "squeeze": (
@@ -249,11 +273,14 @@ def cases(shape: str) -> Iterator[Case]:
 
 
 SMALL: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, vocab=VOCAB, dropout=0.0)
+PICTURES: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, patch=2, image=6, classes=3, dropout=0.0)
 FAMILY: dict[str, dict[str, ModelSpec]] = {
     "decoder": {
         "gpt": gpt.spec(**SMALL, length=LENGTH),
         "openai-gpt": gpt.spec("openai-gpt", **SMALL, length=LENGTH),
         "llama": llama.spec(**SMALL, kv_heads=1, length=LENGTH),
+        "llama3": llama.spec(**SMALL, kv_heads=1, length=LENGTH, base=50.0, stretch=Llama3(8.0, 16)),
+        "mistral": llama.spec(**SMALL, kv_heads=1, length=LENGTH, window=3),
         "qwen2": llama.spec("qwen2.5-0.5b", **SMALL, kv_heads=1, length=LENGTH),
         "qwen3": llama.spec("qwen3-0.6b", **SMALL, kv_heads=1, head_width=6, length=LENGTH),
         "xl": xl.spec(**SMALL, past=LENGTH, length=LENGTH),
@@ -262,6 +289,7 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
         "bert": bert.spec(**SMALL, length=LENGTH),
         "roberta": bert.spec("roberta-base", **SMALL, length=LENGTH),
         "distilbert": bert.spec("distilbert-base", **SMALL, length=LENGTH),
+        "t5 reader": t5.spec(**SMALL, head_width=3, length=LENGTH, buckets=8, reach=6, writes=False),
     },
     "both": {
         "transformer": transformer.spec(**SMALL, length=LENGTH),
@@ -270,8 +298,12 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
         "marian": marian.spec(**SMALL, length=LENGTH),
         "bart": bart.spec(**SMALL, length=LENGTH),
     },
+    "pictures": {
+        "vit": vit.spec(**PICTURES, pool="first"),
+        "vit of means": vit.spec(**PICTURES, pool="mean", channels=1),
+    },
 }
-"""Families that read tokens, small, by shape."""
+"""Families, small, by shape; those of pictures read with an encoder, but no tokens."""
 
 
 def family_cases(shape: str) -> Iterator[Case]:
@@ -282,11 +314,22 @@ def family_cases(shape: str) -> Iterator[Case]:
 
 
 DECODERS, ENCODERS, BOTH = ([*cases(shape), *family_cases(shape)] for shape in ("decoder", "encoder", "both"))
+IMAGES = [*family_cases("pictures")]
+FAMILIES = [case for shape in FAMILY for case in family_cases(shape)]
 STREAMING = [c for c in DECODERS if c.mixer.can.stream]
 
 
 def ids(rows: int, n: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(VOCAB, (rows, n), generator=torch.Generator().manual_seed(seed))
+
+
+def given(net: Net, rows: int, seed: int = 0) -> tuple[torch.Tensor, Coords]:
+    """An input of what the model reads, be it tokens or pictures, with nothing missing."""
+    if net.spec.embed.vocab:
+        return ids(rows, LENGTH, seed), Coords.span(LENGTH)
+    like, at = net.embed.sample(LENGTH)
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, *like.shape[1:], generator=draw, dtype=torch.double), at
 
 
 def name_of(case: Case) -> str:

@@ -34,6 +34,17 @@ def _mixture(folder: Path) -> Recipe:
     return {"train": corpora, "tokenizer": "chars", "longest": 32, "metrics": ["chrf"], "temperature": 2.0}
 
 
+def _dictionary(folder: Path) -> Recipe:
+    path = folder / "words.dict"
+    words = sorted(
+        {word for i in range(6) for word in PLAY.replace(".", "").replace(",", "").replace("a", "ab"[:i]).split()}
+    )
+    path.write_text(
+        "".join(f"{word} {' '.join(word.upper())}\n{word}(2) {' '.join(word.upper()[::-1])}\n" for word in words)
+    )
+    return {"task": "pronounce", "data": {"train": [str(path)], "valid": 0.2, "longest": 16}}
+
+
 def _over_text(task: str, model: Recipe, **data: Any) -> Callable[[Path], Recipe]:
     return lambda folder: {"task": task, "data": {"train": _text(folder), **data}, "model": model}
 
@@ -49,7 +60,12 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
             },
         },
         "mixture": lambda folder: {"task": "translate", "data": _mixture(folder), "model": T5},
+        "regularised": lambda folder: {
+            "task": "translate",
+            "data": {**_mixture(folder), "tokenizer": {"kind": "bpe", "vocab": 60}, "recut": 0.2, "hide": 0.1},
+        },
     },
+    "pronounce": {"dictionary": _dictionary},
     "lm": {
         "file": _over_text("lm", {"family": "gpt", "dropout": 0.2}, context=12),
         "documents": _over_text("lm", {"family": "gpt", "dropout": 0.2}, context=40, documents="line"),

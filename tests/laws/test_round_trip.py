@@ -17,7 +17,7 @@ from regard.nn.norm import RMSNorm
 from regard.nn.wiring import Bare, PostNorm, PreNorm, WiringSpec
 from regard.registry import kind_of
 from regard.spec import Spec
-from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, Case, name_of, short
+from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, IMAGES, Case, name_of, short
 
 PARTS = [part for _, examples in EXAMPLES.values() for row in examples.values() for part in row]
 FAMILIES = [families.find(family)(size) for size, family in families.sizes().items()]
@@ -37,17 +37,17 @@ def test_a_part_through_json(part: Spec) -> None:
 
 
 def test_models_through_json() -> None:
-    for spec in [c.spec for c in ENCODERS + DECODERS + BOTH] + FAMILIES:
+    for spec in [c.spec for c in ENCODERS + DECODERS + BOTH + IMAGES] + FAMILIES:
         assert back(spec) == spec
         assert hash(back(spec)) == hash(spec)
 
 
 def test_specs_are_equal_only_if_they_are_the_same_model() -> None:
-    specs = [c.spec for c in ENCODERS + DECODERS + BOTH] + FAMILIES
+    specs = [c.spec for c in ENCODERS + DECODERS + BOTH + IMAGES] + FAMILIES
     assert len({spec.json() for spec in specs}) == len(set(specs))
 
 
-@pytest.mark.parametrize("case", DECODERS[::7] + BOTH[::7], ids=name_of)
+@pytest.mark.parametrize("case", DECODERS[::7] + BOTH[::7] + IMAGES, ids=name_of)
 def test_the_spec_read_back_builds_the_same_model(case: Case) -> None:
     mine, other = (spec.build(3) for spec in (case.spec, ModelSpec.parse(json.loads(case.spec.json()))))
     theirs = dict(other.named_parameters())
@@ -55,7 +55,7 @@ def test_the_spec_read_back_builds_the_same_model(case: Case) -> None:
     assert all(torch.equal(p, theirs[n]) for n, p in mine.named_parameters())
 
 
-@pytest.mark.parametrize("case", DECODERS[::9] + BOTH[::9], ids=name_of)
+@pytest.mark.parametrize("case", DECODERS[::9] + BOTH[::9] + IMAGES, ids=name_of)
 def test_replacing_any_part_by_itself_changes_nothing(case: Case) -> None:
     for path, part in case.spec.walk():
         if path:

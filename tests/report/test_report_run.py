@@ -171,3 +171,30 @@ def test_any_plain_data_makes_a_page(text, log, examples, data, facts):
     run = RunFacts(name=text, log=log, recipe=text, tree=text, examples=examples, data=data, facts=facts)
     document = run_report(run)
     assert Reader(document).said("script") == [] and document.encode()
+
+
+def test_what_was_left_out_of_the_data():
+    dropped = [
+        {
+            "corpus": "x",
+            "reason": "ratio",
+            "count": 1200,
+            "remark": "1.1 to one",
+            "examples": [EVIL, "line 9: a ||| b"],
+        },
+        {"corpus": "x", "reason": "near", "count": 0, "remark": "", "examples": []},
+    ]
+    read = Reader(run_report(RunFacts(dropped=dropped)))
+    assert read.said("h2") == ["Left out"]
+    cells = read.said("td")
+    assert [cell for cell in cells if cell] == [
+        "x",
+        "ratio",
+        "1.1 to one",
+        "1,200",
+        EVIL,
+        "line 9: a ||| b",
+        "x",
+        "near",
+        "0",
+    ]

@@ -48,8 +48,9 @@ def test_scores_are_always_numbers(pairs: list[tuple[str, str]]) -> None:
         assert score >= 0
 
 
-def test_of_scores_of_outputs_only_wer_is_better_when_lower() -> None:
-    assert [name for name, metric in METRICS.items() if metric.score and not metric.higher] == ["wer"]
+def test_of_scores_of_outputs_only_errors_are_better_when_lower() -> None:
+    lower = [name for name, metric in METRICS.items() if metric.score and not metric.higher]
+    assert lower == ["wer", "word_error", "phone_error"]
 
 
 def test_unknown_and_own_metrics() -> None:

@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 
 import regard
+from regard.data.glossary import Glossary
 from regard.decode import Search
 from regard.errors import SpecError
 from regard.tasks.task import Output, Usual
@@ -86,14 +87,14 @@ def test_a_replacement_character_that_was_there_is_fine(model: Path) -> None:
     assert call("run", model, stdin="a\ufffdb\n".encode()).err == ""
 
 
-def test_a_line_too_long_to_read_is_cut_and_that_is_said_once(model: Path) -> None:
+def test_a_line_too_long_to_read_can_be_cut_and_that_is_said_once(model: Path) -> None:
     long = b"abcdefghij" * 10_000
-    said = call("run", model, stdin=b"\nabc\n" + long + b"\nabc\n" + long + b"\n")
+    said = call("run", model, "--long", "cut", stdin=b"\nabc\n" + long + b"\nabc\n" + long + b"\n")
     assert (said.code, len(said.lines)) == (0, 5)
     assert said.err == (
         "regard: line 3 is longer than the model can read; the end is left out, here and in later lines\n"
     )
-    assert said.lines[2] == said.lines[4] == call("run", model, "abcdefghij" * 7).out[:-1]
+    assert said.lines[2] == said.lines[4] == call("run", model, "--long", "cut", "abcdefghij" * 7).out[:-1]
 
 
 def test_what_is_cut_is_what_the_task_cuts(model: Path) -> None:
@@ -127,7 +128,7 @@ def test_bytes_in_an_argument_that_are_not_utf8(model: Path) -> None:
 class Parrot:
     """Stands in for a model: answers with what it is told to."""
 
-    task, search, path = Usual(), Search(), Path("parrot")
+    task, search, path, options = Usual(), Search(), Path("parrot"), ["seed"]
 
     def __init__(self, *answers: str) -> None:
         self.answers, self.seeds = answers, list[int]()
@@ -366,3 +367,38 @@ def test_a_run_that_has_no_model_yet(tmp_path: Path) -> None:
 
 def test_a_model_folder_and_its_run_folder_are_the_same_model(model: Path) -> None:
     assert call("run", model / "final", "abc") == call("run", model, "abc")
+
+
+# ---------------------------------------------------------------------------------------------------------- glossary
+
+
+def test_a_glossary(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "terms.tsv"
+    file.write_text("abc\tgag\njih\thid\n", encoding="utf-8")
+    said = call("run", model, "--glossary", file, "--beam", 2, stdin=b"abc\nj\n\nABC jih\nabcd\n")
+    free = call("run", model, "--beam", 2, stdin=b"abc\nj\n\nABC jih\nabcd\n")
+    assert (said.code, said.err) == (0, "")
+    assert "gag" in said.lines[0]
+    assert "gag" in said.lines[3] and "hid" in said.lines[3]
+    assert [said.lines[i] for i in (1, 2, 4)] == [free.lines[i] for i in (1, 2, 4)]
+    greedy = call("run", model, "--glossary", file, "abc")
+    assert greedy.err == (
+        "regard: terms need more than the likeliest token: lines with terms are searched with a beam\n"
+    )
+    assert "gag" in greedy.out
+
+
+def test_a_glossary_that_cannot_be(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "terms.tsv"
+    file.write_text("abc\tgag\nabc\n", encoding="utf-8")
+    said = call("run", model, "--glossary", file, "abc")
+    assert (said.code, said.out) == (2, "")
+    assert f"{file}, line 2: wanted a term, a tab and what it is called, got 'abc'" in said.err
+    file.write_text("abc\tgag\n", encoding="utf-8")
+    drawn = call("run", model, "--glossary", file, "--sample", "abc")
+    assert drawn.code == 2
+    assert "terms are written by beam search, not while drawing at random" in drawn.err
+    with pytest.raises(SpecError, match="parrot cannot be told what to write; leave out --glossary"):
+        ran(Parrot("y"), "x", glossary=Glossary([("a", "b")]))
+    with pytest.raises(SpecError, match="parrot cannot be told what to write; leave out --prefix"):
+        ran(Parrot("y"), "x", prefix="b")

@@ -30,6 +30,7 @@ def test_another_recipe_is_refused_with_the_difference(tmp_path: Path) -> None:
     assert (said.code, said.out) == (2, "")
     assert "train.seed: 1 -> 2" in said.err
     assert "--fresh" in said.err
+    assert call("train", "copy", "--out", tmp_path / "run", *SHORT, "--set", "train.seed=2", "--anyway").code == 0
     fresh = call("train", "copy", "--out", tmp_path / "run", *SHORT, "--set", "train.seed=2", "--fresh", "--quiet")
     assert (fresh.code, fresh.err) == (0, "")
 

@@ -122,11 +122,11 @@ def _shuffled(bits: np.random.Philox, n: int) -> Indices:
     return np.argsort(bits.random_raw(n), kind="stable")
 
 
-def _checked(lengths: ArrayLike) -> Indices:
+def _checked(lengths: ArrayLike) -> NDArray[Any]:
     table = np.asarray(lengths)
     if table.ndim not in (1, 2) or 0 in table.shape or not np.issubdtype(table.dtype, np.integer):
         raise DataError(f"lengths should be whole numbers of shape (N,) or (N, k), got {table.dtype} {table.shape}")
-    table = table.reshape(len(table), -1).astype(np.int64)
+    table = table.reshape(len(table), -1).astype(np.int32 if table.dtype == np.int32 else np.int64, copy=False)
     if table.min() < 0:
         raise DataError(f"a length cannot be negative, example {int(table.min(axis=1).argmin())} has {table.min()}")
     return table

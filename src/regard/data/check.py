@@ -6,14 +6,17 @@ part that training sees, sides the wrong way round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from operator import eq
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from regard.data.drops import Dropped
+from regard.data.sieve import would_drop
 from regard.data.sources import Pairs
 
 LONGEST = 3
@@ -22,6 +25,8 @@ FEW = 200
 """Below this many pairs a correlation of lengths means nothing."""
 SAMPLE = 2000
 """So many texts of a side are enough to tell its words."""
+CERTAIN = 20
+"""From so many words on that both sides share with the other side of what is trained on, they are certainly swapped."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Report:
 
     name: str
     pairs: int
-    dropped: int
+    dropped: tuple[Dropped, ...]
     source: Side
     target: Side
     identical: float
@@ -62,6 +67,8 @@ class Report:
     """Pairs that repeat an earlier pair."""
     seen: int
     """Pairs that are in the training part as well (0 if that is not known)."""
+    swapped: bool
+    """Whether source and target are certainly the other way round in the training part."""
     facts: tuple[str, ...]
 
     def plain(self) -> dict[str, Any]:
@@ -76,19 +83,25 @@ class Report:
                 f"  {name}: {side.mean:.0f} characters on average, half up to {side.median:,}, "
                 f"95 % up to {side.p95:,}, the longest {side.longest:,} (pair {side.longest_texts[0].pair:,})"
             )
+        yield from (f"  {each}" for each in self.dropped)
         for fact in self.facts:
             yield f"  note: {fact}"
 
 
-def check(pairs: Pairs, *, train: Pairs | None = None) -> Report:
-    """A report on pairs; for a validation part also how it stands to the pairs to `train` on."""
-    rows = set(zip(pairs.source, pairs.target, strict=True))
+def check(pairs: Pairs, *, train: Pairs | None = None, offer: bool = False) -> Report:
+    """A report on pairs; for a validation part also how it stands to the pairs to `train` on.
+
+    offer    also say what the usual filters would drop
+    """
+    hashes = np.fromiter(_hashes(pairs), np.int64, len(pairs))
     identical = sum(map(eq, pairs.source, pairs.target)) / len(pairs)
-    duplicates = len(pairs) - len(rows)
+    duplicates = len(pairs) - len(np.unique(hashes))
     seen = 0
     if train is not None:
-        shared = rows.intersection(zip(train.source, train.target, strict=True))
-        seen = sum(row in shared for row in zip(pairs.source, pairs.target, strict=True))
+        shared = set(hashes.tolist()).intersection(_hashes(train))
+        seen = int(np.isin(hashes, list(shared)).sum())
+    swapped = 0 if train is None else _swapped(pairs, train)
+    facts = [*_facts(pairs, identical, duplicates), *_beside(pairs, train, seen, swapped)]
     return Report(
         name=pairs.name,
         pairs=len(pairs),
@@ -98,21 +111,20 @@ def check(pairs: Pairs, *, train: Pairs | None = None) -> Report:
         identical=identical,
         duplicates=duplicates,
         seen=seen,
-        facts=tuple(_facts(pairs, train, identical, duplicates, seen)),
+        swapped=swapped >= CERTAIN,
+        facts=(*facts, *(_offer(pairs) if offer else ())),
     )
 
 
-def _facts(pairs: Pairs, train: Pairs | None, identical: float, duplicates: int, seen: int) -> Iterator[str]:
+def _facts(pairs: Pairs, identical: float, duplicates: int) -> Iterator[str]:
     n = len(pairs)
-    if pairs.dropped:
-        yield f"{pairs.dropped:,} pairs could not be used and were dropped"
     if identical == 1:
         yield "source and target are the same in every pair: is one file given twice?"
     elif identical >= 0.1:
         yield f"source and target are the same in {identical:.0%} of the pairs"
     if duplicates >= 0.1 * n:
         yield f"{duplicates:,} of {n:,} pairs repeat an earlier one"
-    if n > 1 and len(set(pairs.target)) == 1:
+    if n > 1 and all(text == pairs.target[0] for text in islice(pairs.target, 1, None)):
         yield "every target is the same text"
     if (together := _correlation(pairs)) is not None and together < 0.1:
         yield (
@@ -121,14 +133,38 @@ def _facts(pairs: Pairs, train: Pairs | None, identical: float, duplicates: int,
         )
     if broken := sum("\ufffd" in s or "\ufffd" in t for s, t in zip(pairs.source, pairs.target, strict=True)):
         yield f"{broken:,} pairs hold U+FFFD, which a broken conversion leaves behind"
+
+
+def _beside(pairs: Pairs, train: Pairs | None, seen: int, swapped: int) -> Iterator[str]:
+    """What there is to say of a validation part beside the training part."""
     if seen:
-        yield f"{seen:,} of {n:,} pairs are also trained on: scores on them flatter"
-    if train is not None and _swapped(pairs, train):
+        yield f"{seen:,} of {len(pairs):,} pairs are also trained on: scores on them flatter"
+    if train is not None and swapped:
         yield f"source and target look swapped: the sources use the words of {train.name}'s targets, and the reverse"
 
 
-def _side(texts: list[str]) -> Side:
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+def _offer(pairs: Pairs) -> Iterator[str]:
+    """What the usual filters would drop, if anything."""
+    looked, dropped = would_drop(pairs.source, pairs.target)
+    if found := [f"{each.count:,} {each.reason}" for each in dropped if each.count]:
+        count = sum(each.count for each in dropped)
+        yield (
+            f"the usual filters would drop {count:,} of the {looked:,} pairs looked at ({'; '.join(found)}); "
+            "they are switched on by --set data.filters=usual"
+        )
+
+
+def _hashes(pairs: Pairs) -> Iterator[int]:
+    """64 bits for each pair: the same for equal pairs, and for others only by a chance of 1 in 300,000 in ten million."""
+    return map(hash, zip(pairs.source, pairs.target, strict=True))
+
+
+def _lengths(texts: Sequence[str]) -> NDArray[np.int64]:
+    return np.fromiter(map(len, texts), np.int64, len(texts))
+
+
+def _side(texts: Sequence[str]) -> Side:
+    lengths = _lengths(texts)
     longest = np.argsort(-lengths, kind="stable")[:LONGEST]
     low, median, p95, p99, high = (int(q) for q in np.quantile(lengths, (0, 0.5, 0.95, 0.99, 1), method="inverted_cdf"))
     shown = tuple(Text(int(i) + 1, int(lengths[i]), texts[i][:80]) for i in longest)
@@ -137,20 +173,20 @@ def _side(texts: list[str]) -> Side:
 
 def _correlation(pairs: Pairs) -> float | None:
     """How well lengths go together, from -1 to 1; nothing where there are few or all are equal."""
-    lengths = np.array([list(map(len, pairs.source)), list(map(len, pairs.target))])
+    lengths = np.stack([_lengths(pairs.source), _lengths(pairs.target)])
     if len(pairs) < FEW or not lengths.std(axis=1).all():
         return None
-    return float(np.corrcoef(lengths)[0, 1])
+    return float(np.corrcoef(lengths[0], lengths[1])[0, 1])
 
 
-def _swapped(pairs: Pairs, train: Pairs) -> bool:
-    """Whether each side's words are found on the other side of `train` at least twice as often as on its own."""
+def _swapped(pairs: Pairs, train: Pairs) -> int:
+    """The words each side shares with the other side of `train`, if they are twice as many as those it shares with its own."""
     source, target = _words(pairs.source), _words(pairs.target)
     own, other = _words(train.source), _words(train.target)
     straight = len(source & own), len(target & other)
     across = len(source & other), len(target & own)
-    return all(a > 2 * b for a, b in zip(across, straight, strict=True))
+    return min(across) if all(a > 2 * b for a, b in zip(across, straight, strict=True)) else 0
 
 
-def _words(texts: list[str]) -> set[str]:
+def _words(texts: Sequence[str]) -> set[str]:
     return {word for text in islice(texts, SAMPLE) for word in text.split()}

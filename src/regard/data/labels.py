@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from regard.data.sources import Columns, Pairs, is_table, read_columns, read_lines
+from regard.data.files import Fault, read_lines
+from regard.data.sources import Pairs
+from regard.data.tables import Columns, is_table, read_columns
 from regard.errors import DataError
 
 Unit = Literal["words", "letters"]
@@ -97,5 +99,5 @@ def _check(columns: Columns | None, names: tuple[str, ...]) -> None:
         raise DataError(f"columns should be {len(names)}, for {', '.join(names)}, got {list(columns)}")
 
 
-def _stop(fault: str) -> None:
-    raise DataError(fault)
+def _stop(fault: Fault) -> None:
+    raise DataError(fault.said)

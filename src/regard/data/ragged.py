@@ -55,12 +55,21 @@ class Ragged:
         return np.diff(self.ends, prepend=0)
 
     def take(self, indices: ArrayLike) -> Ragged:
-        """The lists at `indices`, in that order, as a new object."""
+        """The lists at `indices`, in that order, as a new object; only they are read."""
         indices = np.asarray(indices, np.int64)
-        lengths = self.lengths[indices]
+        last = self.ends[indices]  # an index out of range ends here
+        indices = np.where(indices < 0, indices + len(self), indices)
+        lengths = last - np.where(indices > 0, self.ends[indices - 1], 0)
         ends = np.cumsum(lengths, dtype=np.int64)
-        shift = self.ends[indices] - ends  # how far each list moves to its new place
+        shift = last - ends  # how far each list moves to its new place
         return Ragged(self.ids[np.arange(lengths.sum()) + np.repeat(shift, lengths)], ends)
+
+    def where(self, keep: NDArray[np.bool_], other: Ragged) -> Ragged:
+        """The lists of `other` wherever those of this object are not to be kept."""
+        if keep.all():
+            return self
+        mine = np.arange(len(self))
+        return Ragged.concat([self, other]).take(np.where(keep, mine, mine + len(self)))
 
     def __len__(self) -> int:
         return len(self.ends)

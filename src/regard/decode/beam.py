@@ -11,7 +11,7 @@ came from; tokens are read off backwards, once, when its sentence leaves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,6 +21,22 @@ from regard.decode.search import Search
 from regard.decode.steps import Steps
 from regard.decode.top import top
 from regard.decode.walk import Hypothesis
+
+Continue = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+"""(scores (b, k), log-probabilities (b·k, v), how many) -> what `continuations` gives, in the order in which it is wanted."""
+
+
+def continuations(running: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The best `count` continuations of hypotheses with scores (b, k), given log-probabilities (b·k, v).
+
+    Their scores, best first, and (b, 2, count) moves: which hypothesis each comes from, and the token it writes.
+    """
+    b, v = running.shape[0], log_probs.shape[1]
+    each = min(count, v)  # no hypothesis has more among the best
+    values, tokens = top(log_probs, each)
+    total = (running.view(-1, 1) + values).view(b, -1)
+    best, where = total.topk(min(count, total.shape[1]))
+    return best, torch.stack([where // each, tokens.view(b, -1).gather(1, where)], 1)
 
 
 @torch.no_grad()
@@ -32,6 +48,7 @@ def beam_search(
     limits: Tensor,
     search: Search,
     constraints: Sequence[Constraint] = (),
+    choose: Continue = continuations,
 ) -> list[list[Hypothesis]]:
     """The `n_best` hypotheses of each sentence, best first. `steps` holds `search.beam` rows a sentence."""
     k, b, device = search.beam, limits.shape[0], first.device
@@ -47,14 +64,15 @@ def beam_search(
         log_probs = steps.advance(last.unsqueeze(1))
         for constraint in constraints:
             constraint.apply(log_probs)
-        best, moves = continuations(running, log_probs, 2 * k)
+        best, moves = choose(running, log_probs, 2 * k)
         ends = (moves[:, 1] == eos) | (step + 1 >= limits).unsqueeze(1)
         divisor = search.divisor(step + 1)
         done.add(best[:, :k], moves[:, :, :k], ends[:, :k], step + 1, divisor)
-        running, going = best.masked_fill(ends, -torch.inf).topk(k)
+        going = ends.long().argsort(dim=1, stable=True)[:, :k]
+        running = best.masked_fill(ends, -torch.inf).gather(1, going)
         moves = moves.gather(2, going.unsqueeze(1).expand(-1, 2, -1))
         trail[index, step] = moves
-        over = running[:, 0] / divisor <= done.scores[:, -1]  # −inf on the left: nothing can go on
+        over = running.amax(1) / divisor <= done.scores[:, -1]  # −inf on the left: nothing can go on
         stay = (~over).nonzero().squeeze(1)
         leaves = stay.shape[0] < index.shape[0]
         if leaves:
@@ -72,19 +90,6 @@ def beam_search(
             constraint.select(rows)
             constraint.wrote(last)
     return out
-
-
-def continuations(running: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The best `count` continuations of hypotheses with scores (b, k), given log-probabilities (b·k, v).
-
-    Their scores, best first, and (b, 2, count) moves: which hypothesis each comes from, and the token it writes.
-    """
-    b, v = running.shape[0], log_probs.shape[1]
-    each = min(count, v)  # no hypothesis has more among the best
-    values, tokens = top(log_probs, each)
-    total = (running.view(-1, 1) + values).view(b, -1)
-    best, where = total.topk(min(count, total.shape[1]))
-    return best, torch.stack([where // each, tokens.view(b, -1).gather(1, where)], 1)
 
 
 class Finished:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
-from regard.decode.beam import beam_search
+from regard.decode.beam import beam_search, continuations
 from regard.decode.constrain import Banned, Constraint, Guard, Prefix
 from regard.decode.sample import sampler
 from regard.decode.search import Search
-from regard.decode.steps import Steps, log_probs
+from regard.decode.steps import Steps
+from regard.decode.terms import Term, Terms, check, width
 from regard.decode.walk import Choose, Hypothesis, greedy, walk
-from regard.errors import DataError
+from regard.errors import DataError, SpecError
 from regard.model.model import Net
 from regard.nn.coords import Coords
 
@@ -33,27 +36,45 @@ def generate(
     pad: int,
     banned: Sequence[int] = (),
     prefixes: Sequence[Sequence[int]] | None = None,
+    must: Sequence[Sequence[Term]] | None = None,
     tokens: int = TOKENS,
 ) -> list[list[Hypothesis]]:
     """Decode every source (token ids, end mark included); the `n_best` hypotheses of each, in input order.
 
     A model without an encoder reads the sources itself and goes on from there, at most `search.extra` tokens.
     The start mark and padding are never written, nor is what is `banned`, unless a prefix says so; the end mark always may be.
+    `must` has the terms that each output must hold; where there are any, its beam is as wide as they need.
     """
-    if prefixes is not None and len(prefixes) != len(sources):
-        raise DataError(f"as many prefixes as sources are needed, got {len(prefixes)} for {len(sources)}")
+    for what, given in (("prefixes", prefixes), ("lists of terms", must)):
+        if given is not None and len(given) != len(sources):
+            raise DataError(f"as many {what} as sources are needed, got {len(given)} for {len(sources)}")
+    if search.sample and must is not None and any(must):
+        raise SpecError("terms are written by beam search, not while drawing at random; leave out sample or the terms")
     out: list[list[Hypothesis]] = [[] for _ in sources]
-    width = 1 if search.sample else search.beam
+    alike: dict[int, list[int]] = defaultdict(list)  # by the width of their beam; 0 without terms
+    for i in range(len(sources)):
+        alike[width(search.beam, must[i]) if must is not None and must[i] else 0].append(i)
 
     def decode(indices: list[int]) -> None:
         rows = [sources[i] for i in indices]
         forced = None if prefixes is None else [prefixes[i] for i in indices]
-        found = _batch(nets, rows, search, bos=bos, eos=eos, pad=pad, banned=banned, prefixes=forced, indices=indices)
+        terms = None if must is None or not must[indices[0]] else [must[i] for i in indices]
+        wide = search if terms is None else dataclasses.replace(search, beam=width(search.beam, terms[0]))
+        found = _batch(
+            nets, rows, wide, bos=bos, eos=eos, pad=pad, banned=banned, prefixes=forced, terms=terms, indices=indices
+        )
         for i, hypotheses in zip(indices, found, strict=True):
             out[i] = hypotheses
 
-    workers = _workers(nets[0].device, len(sources) * width)
-    batches = by_length([len(s) for s in sources], max(tokens // width, 1), -(-len(sources) // workers))
+    usual = 1 if search.sample else search.beam
+    workers = _workers(nets[0].device, len(sources) * usual)
+    batches = (
+        [group[i] for i in batch]
+        for wide, group in alike.items()
+        for batch in by_length(
+            [len(sources[i]) for i in group], max(tokens // (wide or usual), 1), -(-len(group) // workers)
+        )
+    )
     if workers == 1:
         for indices in batches:
             decode(indices)
@@ -106,6 +127,7 @@ def _batch(
     pad: int,
     banned: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None,
+    terms: Sequence[Sequence[Term]] | None,
     indices: Sequence[int],
 ) -> list[list[Hypothesis]]:
     device, encodes = nets[0].device, nets[0].encoder is not None
@@ -116,6 +138,12 @@ def _batch(
     constraints: list[Constraint] = [Banned({bos, pad, *banned} - {eos}, device)]
     if search.guard:
         constraints.append(Guard(torch.tensor(lengths, device=device).repeat_interleave(k)))
+    choose_next = continuations
+    if terms is not None:
+        check(terms, limits.tolist(), prefixes, never={bos, pad, eos, *banned}, names=indices)
+        each = [row for row in terms for _ in range(k)]
+        must = Terms(each, limits.repeat_interleave(k), eos=eos, rest=constraints)
+        constraints, choose_next = [must], must.continuations
     if prefixes is not None:
         constraints = [Prefix(pad_rows(prefixes, -1, device).repeat_interleave(k, 0), constraints)]
     with torch.no_grad():
@@ -127,7 +155,9 @@ def _batch(
             steps = Steps(nets, None, rows=b, beam=k, capacity=int(limits.max()) + max(lengths))
             first = _prompted(steps, sources, k, pad, device)
         if k > 1:
-            return beam_search(steps, first, eos=eos, limits=limits, search=search, constraints=constraints)
+            return beam_search(
+                steps, first, eos=eos, limits=limits, search=search, constraints=constraints, choose=choose_next
+            )
         choose: Choose = greedy
         if search.sample:
             order, draw = torch.tensor(list(indices), device=device), sampler(search)
@@ -151,31 +181,6 @@ def _prompted(steps: Steps, prompts: Sequence[Sequence[int]], beam: int, pad: in
         lengths = [len(row) for row in before for _ in range(beam)]
         steps.advance(ids, Coords.lengths(lengths, device))
     return torch.tensor([prompt[-1] for prompt in prompts], dtype=torch.long, device=device)
-
-
-def score(
-    net: Net,
-    sources: Sequence[Sequence[int]],
-    targets: Sequence[Sequence[int]],
-    *,
-    bos: int,
-    pad: int,
-    tokens: int = TOKENS,
-) -> list[float]:
-    """log P(target | source) of each pair; targets come with their end mark."""
-    out = [0.0] * len(sources)
-    for indices in by_length([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)], tokens):
-        rows, wanted = [sources[i] for i in indices], [targets[i] for i in indices]
-        with torch.no_grad():
-            source = (pad_rows(rows, pad, net.device), Coords.lengths([len(r) for r in rows], net.device))
-            given = pad_rows([[bos, *t][: len(t)] for t in wanted], pad, net.device)
-            at = Coords.lengths([len(t) for t in wanted], net.device)
-            stream = net(given, at, source)
-            for i, row, target in zip(indices, stream, wanted, strict=True):  # all logits at once would be large
-                want = torch.tensor(target, dtype=torch.long, device=net.device).unsqueeze(1)
-                picked = log_probs(net, row[: len(target)]).gather(1, want)
-                out[i] = float(picked.to(torch.float64).sum())
-    return out
 
 
 def pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device | str | None = None) -> Tensor:

@@ -4,6 +4,7 @@ embedding; the sides share one table of tokens, but each has its own positions a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from regard.families.form import ACTIVATIONS, Form, Key, Use
@@ -49,32 +50,44 @@ def spec(
 ) -> ModelSpec:
     """An encoder-decoder; the decoder is as deep and wide as the encoder unless told otherwise."""
     shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden)
-    wiring = PostNorm(LayerNorm(), dropout)
-
-    def look(heads: int) -> Full:
-        return Full(heads, dropout=attention_dropout)
-
-    def feed(hidden: int) -> FeedForward:
-        return FeedForward(hidden, activation, dropout=hidden_dropout)
+    writes = (decoder_depth, decoder_heads, decoder_hidden)
+    encoder, decoder = sides(shape, writes, activation, (dropout, attention_dropout, hidden_dropout))
 
     def table(tied: bool) -> Tokens:  # two rows stand before the first position, for no reason that still holds
         return Tokens(vocab, position=Learned(2), scaled=scaled, norm=LayerNorm(), dropout=dropout, tied=tied)
 
-    across = look(decoder_heads or shape["heads"])
     return ModelSpec(
         width=shape["width"],
         length=length,
         embed=table(tied=False),
         source=table(tied=True),
-        encoder=Stack(Block(mix=look(shape["heads"]), feed=feed(shape["hidden"])), depth=shape["depth"], wiring=wiring),
-        decoder=Stack(
-            Block(mix=across, cross=across, feed=feed(decoder_hidden or shape["hidden"])),
-            depth=decoder_depth or shape["depth"],
-            causal=True,
-            wiring=wiring,
-        ),
+        encoder=encoder,
+        decoder=decoder,
         head=Vocab(tied=tied),
         init="normal",
+    )
+
+
+def sides(
+    shape: Mapping[str, int],
+    writes: tuple[int | None, int | None, int | None],
+    activation: str,
+    dropouts: tuple[float, float, float],
+) -> tuple[Stack, Stack]:
+    """Encoder and decoder, post-norm, Marian's too. What `writes` does not say of depth, heads and hidden is the encoder's;
+    `dropouts` are of sublayers, attention and hidden.
+    """
+    own = tuple(shape[name] for name in ("depth", "heads", "hidden"))
+    wiring = PostNorm(LayerNorm(), dropouts[0])
+
+    def parts(heads: int, hidden: int) -> tuple[Full, FeedForward]:
+        return Full(heads, dropout=dropouts[1]), FeedForward(hidden, activation, dropout=dropouts[2])
+
+    depth, heads, hidden = (given or usual for given, usual in zip(writes, own, strict=True))
+    (look, feed), (across, feed_out) = parts(*own[1:]), parts(heads, hidden)
+    return (
+        Stack(Block(mix=look, feed=feed), depth=own[0], wiring=wiring),
+        Stack(Block(mix=across, cross=across, feed=feed_out), depth=depth, causal=True, wiring=wiring),
     )
 
 

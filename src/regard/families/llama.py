@@ -1,12 +1,14 @@
 """Llama (Touvron et al. 2023) and its kin: a causal decoder with RMS norms, rotary positions, gates and grouped heads.
 
-SmolLM2 and TinyLlama have this very shape; Qwen2 has biases on queries, keys and values; Qwen3 has none, but normalises queries
-and keys, and sets the width of a head apart.
+SmolLM2 and TinyLlama have this very shape; Mistral looks back only so far; Qwen2 has biases on queries, keys and values; Qwen3
+has none, but normalises queries and keys, and sets the width of a head apart. Llama 3 stretches its angles to longer texts.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 from regard.errors import SpecError
@@ -19,10 +21,13 @@ from regard.nn.body import Stack
 from regard.nn.embed import Tokens
 from regard.nn.feedforward import FeedForward
 from regard.nn.head import Vocab
+from regard.nn.mask import Window
 from regard.nn.mixers import Full
 from regard.nn.norm import RMSNorm
 from regard.nn.position import Rotary
+from regard.nn.stretch import Linear, Llama3, StretchSpec, Yarn
 from regard.nn.wiring import PreNorm
+from regard.registry import kind_of
 
 _SMOLLM2: dict[str, Any] = dict(vocab=49152, length=8192, base=1e5, eps=1e-5, tied=True)
 _QWEN2: dict[str, Any] = dict(vocab=151936, length=32768, base=1e6, eps=1e-6, tied=True, bias="qkv")
@@ -56,13 +61,18 @@ def spec(
     vocab: int | None = None,
     length: int | None = None,
     base: float | None = None,
+    stretch: StretchSpec | None = None,
+    window: int | None = None,
     eps: float | None = None,
     tied: bool | None = None,
     qk_norm: bool | None = None,
     bias: bool | Literal["qkv"] | None = None,
     dropout: float = 0.0,
 ) -> ModelSpec:
-    """A decoder-only model. Heads given by hand share no keys unless `kv_heads` says so; `bias` is on attention's maps."""
+    """A decoder-only model. Heads given by hand share no keys unless `kv_heads` says so; `bias` is on attention's maps.
+
+    `window` is how many tokens a token sees, itself included; `stretch` slows its angles down for longer texts.
+    """
     shape = sized(
         SIZES, size, width=width, depth=depth, heads=heads, kv_heads=kv_heads or heads, head_width=head_width, hidden=hidden,
         vocab=vocab, length=length, base=base, eps=eps, tied=tied, qk_norm=qk_norm, bias=bias,
@@ -74,6 +84,7 @@ def spec(
         head_width=shape.get("head_width"),
         bias=shape.get("bias", False),
         dropout=dropout,
+        mask=None if window is None else Window(window - 1),
         qk_norm=norm if shape.get("qk_norm") else None,
     )
     return ModelSpec(
@@ -85,7 +96,7 @@ def spec(
             depth=shape["depth"],
             causal=True,
             wiring=PreNorm(norm, dropout),
-            position=Rotary(shape["base"]),
+            position=Rotary(shape["base"], stretch=stretch),
         ),
         head=Vocab(tied=shape["tied"]),
         init="normal",
@@ -95,13 +106,46 @@ def spec(
 # ------------------------------------------------------------------------------------------------- as others have it
 
 
-def _base(config: Config) -> float:
-    """The base of the rotary angles; angles that are stretched to longer texts are others than ours."""
-    found = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = found.get("rope_type", found.get("type", "default"))
-    if kind != "default":
-        raise SpecError(f"rotary positions of the kind {kind!r} are not among ours")
-    return float(found.get("rope_theta") or config.get("rope_theta") or 1e4)
+def _rope(config: Config) -> tuple[float, StretchSpec | None]:
+    """The base of the rotary angles, and how they are stretched; newer files say both in one place."""
+    said = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    base = float(said.get("rope_theta") or config.get("rope_theta") or 1e4)
+    kind = said.get("rope_type", said.get("type", "default"))
+    if kind not in _STRETCHES:
+        raise SpecError(f"rotary positions of the kind {kind!r} are not among ours; there is {', '.join(_STRETCHES)}")
+    make, keys = _STRETCHES[kind]
+    if make is None:
+        return base, None
+    said["original_max_position_embeddings"] = (
+        said.get("original_max_position_embeddings") or config["max_position_embeddings"]
+    )
+    given = {ours: said[theirs] for theirs, ours in keys.items() if said.get(theirs) is not None}
+    if said.get("mscale") and said.get("mscale_all_dim") and "strength" not in given:
+        gains = (1 + 0.1 * said[name] * math.log(said["factor"]) for name in ("mscale", "mscale_all_dim"))
+        given["strength"] = next(gains) / next(gains)
+    return base, make(**given)
+
+
+def _ropes(value: tuple[float, StretchSpec | None]) -> dict[str, Any]:
+    base, stretch = value
+    said: dict[str, Any] = {"rope_type": "default" if stretch is None else kind_of(type(stretch)), "rope_theta": base}
+    for theirs, ours in _STRETCHES[said["rope_type"]][1].items():
+        if (own := getattr(stretch, ours)) is not None:
+            said[theirs] = own
+    return {"rope_theta": base, "rope_parameters": said}
+
+
+_LONG = {"factor": "factor", "original_max_position_embeddings": "length"}
+_STRETCHES: dict[str, tuple[Callable[..., StretchSpec] | None, dict[str, str]]] = {
+    "default": (None, {}),
+    "linear": (Linear, {"factor": "factor"}),
+    "llama3": (Llama3, {**_LONG, "low_freq_factor": "low", "high_freq_factor": "high"}),
+    "yarn": (
+        Yarn,
+        {**_LONG, "beta_fast": "fast", "beta_slow": "slow", "attention_factor": "strength", "truncate": "whole"},
+    ),
+}
+"""Their words for ours, and what they call its fields."""
 
 
 def _keys(eps: float, length: int, vocab: int, *more: Key) -> tuple[Key, ...]:
@@ -119,8 +163,8 @@ def _keys(eps: float, length: int, vocab: int, *more: Key) -> tuple[Key, ...]:
         Key("eps", "decoder.wiring.norm.eps", "rms_norm_eps", eps),
         Key("tied", "head.tied", "tie_word_embeddings", False),
         Key(
-            "base", "decoder.position.base", "rope_theta", read=_base,
-            write=lambda v: {"rope_theta": v, "rope_parameters": {"rope_type": "default", "rope_theta": v}},
+            ("base", "stretch"), ("decoder.position.base", "decoder.position.stretch"), "rope_parameters", read=_rope,
+            write=_ropes,
         ),
         *more,
     )  # fmt: skip
@@ -136,10 +180,31 @@ _HEAD_WIDTH = Key(
     "head_width", "decoder.block.mix.head_width", "head_dim", read=_head_width,
     write=lambda v: {} if v is None else {"head_dim": v},
 )  # fmt: skip
-_BIAS = Key("bias", "decoder.block.mix.bias", "attention_bias", False, {True: True, False: False})
-_ONLY: dict[str, Any] = dict(
-    hidden_act=("silu",), mlp_bias=(False,), use_sliding_window=(False,), attention_dropout=(0,)
+
+
+def _window(config: Config) -> int | None:
+    """How many tokens one sees, where all layers agree; Qwen's lower layers see everything."""
+    if not config.get("use_sliding_window"):
+        return None
+    depth, whole = config.get("num_hidden_layers", 32), config.get("max_window_layers", 28)
+    kinds = config.get("layer_types") or [_FULL] * min(whole, depth) + [_SLIDING] * (depth - whole)
+    if len(set(kinds)) > 1:
+        raise SpecError("some layers see everything and others do not; ours are alike")
+    return None if kinds[0] == _FULL else config.get("sliding_window", 4096)
+
+
+_FULL, _SLIDING = "full_attention", "sliding_attention"
+_WINDOW = Key(
+    "window", "decoder.block.mix.mask.reach", "sliding_window", read=lambda c: c.get("sliding_window", 4096),
+    back=lambda reach: None if reach is None else reach + 1,
+)  # fmt: skip
+_QWEN_WINDOW = dataclasses.replace(
+    _WINDOW,
+    read=_window,
+    write=lambda v: {"sliding_window": v, "use_sliding_window": v is not None, "max_window_layers": 0},
 )
+_BIAS = Key("bias", "decoder.block.mix.bias", "attention_bias", False, {True: True, False: False})
+_ONLY: dict[str, Any] = dict(hidden_act=("silu",), mlp_bias=(False,), attention_dropout=(0,))
 
 NAMES = (
     Name("embed", "model.embed_tokens"),
@@ -176,7 +241,7 @@ FORMS = (
     Form(
         "qwen2",
         spec,
-        keys=_keys(1e-6, 32768, 151936),
+        keys=_keys(1e-6, 32768, 151936, _QWEN_WINDOW),
         names=NAMES,
         uses={"Qwen2ForCausalLM": Use("lm")},
         prefix="model.",
@@ -188,12 +253,22 @@ FORMS = (
         spec,
         keys=_keys(
             1e-6, 32768, 151936, dataclasses.replace(_HEAD_WIDTH, read=lambda c: c.get("head_dim", 128)),
-            _BIAS,
+            _BIAS, _QWEN_WINDOW,
         ),
         names=NAMES,
         uses={"Qwen3ForCausalLM": Use("lm")},
         prefix="model.",
         fixed=dict(qk_norm=True),
+        only=_ONLY,
+    ),
+    Form(
+        "mistral",
+        spec,
+        keys=_keys(1e-6, 131072, 32000, _HEAD_WIDTH, _WINDOW),
+        names=NAMES,
+        uses={"MistralForCausalLM": Use("lm")},
+        prefix="model.",
+        fixed=dict(qk_norm=False, bias=False),
         only=_ONLY,
     ),
 )  # fmt: skip

@@ -6,20 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from regard.families.bart import KEYS, layers
+from regard.families.bart import KEYS, layers, sides
 from regard.families.form import Config, Form, Key, Use
 from regard.families.rows import Again, Drop, Name
 from regard.families.size import sized
 from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
 from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
 from regard.nn.head import Vocab
-from regard.nn.mixers import Full
-from regard.nn.norm import LayerNorm
 from regard.nn.position import Sinusoidal
-from regard.nn.wiring import PostNorm
 
 SIZES: dict[str, dict[str, Any]] = {
     "marian-base": dict(width=512, depth=6, heads=8, hidden=2048),
@@ -51,30 +45,19 @@ def spec(
 ) -> ModelSpec:
     """An encoder-decoder with one table of tokens, or with `source_vocab` two. `length` binds nothing here."""
     shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden)
-    wiring = PostNorm(LayerNorm(), dropout)
-
-    def look(heads: int) -> Full:
-        return Full(heads, dropout=attention_dropout)
-
-    def feed(hidden: int) -> FeedForward:
-        return FeedForward(hidden, activation, dropout=hidden_dropout)
+    writes = (decoder_depth, decoder_heads, decoder_hidden)
+    encoder, decoder = sides(shape, writes, activation, (dropout, attention_dropout, hidden_dropout))
 
     def table(vocab: int) -> Tokens:
         return Tokens(vocab, position=Sinusoidal("halves"), scaled=scaled, dropout=dropout)
 
-    across = look(decoder_heads or shape["heads"])
     return ModelSpec(
         width=shape["width"],
         length=length,
         embed=table(vocab),
         source=None if source_vocab is None else table(source_vocab),
-        encoder=Stack(Block(mix=look(shape["heads"]), feed=feed(shape["hidden"])), depth=shape["depth"], wiring=wiring),
-        decoder=Stack(
-            Block(mix=across, cross=across, feed=feed(decoder_hidden or shape["hidden"])),
-            depth=decoder_depth or shape["depth"],
-            causal=True,
-            wiring=wiring,
-        ),
+        encoder=encoder,
+        decoder=decoder,
         head=Vocab(tied=tied, bias=True),
         init="xavier",
     )

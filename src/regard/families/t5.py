@@ -17,7 +17,7 @@ from regard.nn.block import Block
 from regard.nn.body import Stack
 from regard.nn.embed import Tokens
 from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
+from regard.nn.head import Vector, Vocab
 from regard.nn.mixers import Full
 from regard.nn.norm import RMSNorm
 from regard.nn.position import Bucketed
@@ -62,10 +62,12 @@ def spec(
     reach: int = 128,
     eps: float = 1e-6,
     scaled: bool | None = None,
+    writes: bool = True,
 ) -> ModelSpec:
     """An encoder-decoder. `length` binds nothing: distances beyond `reach` share the last bucket.
 
-    `scaled` multiplies what the head reads by d^−0.5, which a tied head does unless told otherwise.
+    `scaled` multiplies what the head reads by d^−0.5, which a tied head does unless told otherwise. One that never `writes` is
+    the encoder alone, and gives the mean of its tokens (Ni et al. 2021).
     """
     shape = sized(
         SIZES, size, width=width, depth=depth, heads=heads, head_width=head_width, hidden=hidden, activation=activation,
@@ -75,21 +77,21 @@ def spec(
     look = Full(shape["heads"], head_width=shape["head_width"], scale=1.0, bias=False, dropout=drop)
     feed = FeedForward(shape["hidden"], shape["activation"], gated=shape["gated"], bias=False, dropout=drop)
     wiring, position = PreNorm(RMSNorm(eps), drop), Bucketed(buckets, reach)
+    decoder = Stack(
+        Block(mix=look, cross=look, feed=feed),
+        depth=decoder_depth or shape["depth"],
+        causal=True,
+        wiring=wiring,
+        position=position,
+    )
+    scale = shape["width"] ** -0.5 if (shape["tied"] if scaled is None else scaled) else 1.0
     return ModelSpec(
         width=shape["width"],
         length=length,
         embed=Tokens(vocab, dropout=drop),
         encoder=Stack(Block(mix=look, feed=feed), depth=shape["depth"], wiring=wiring, position=position),
-        decoder=Stack(
-            Block(mix=look, cross=look, feed=feed),
-            depth=decoder_depth or shape["depth"],
-            causal=True,
-            wiring=wiring,
-            position=position,
-        ),
-        head=Vocab(
-            tied=shape["tied"], scale=shape["width"] ** -0.5 if (shape["tied"] if scaled is None else scaled) else 1.0
-        ),
+        decoder=decoder if writes else None,
+        head=Vocab(tied=shape["tied"], scale=scale) if writes else Vector("mean"),
         init="t5",
     )
 
@@ -136,6 +138,11 @@ _PROJECTIONS = {
     "gated-relu": ("relu", True),
 }  # fmt: skip
 
+_WRITING = (
+    Key("decoder_depth", "decoder.depth", "num_decoder_layers"),
+    Key("tied", "head.tied", "tie_word_embeddings", True),
+    Key("scaled", "head.scale", "scale_decoder_outputs", back=lambda scale: scale != 1.0),
+)
 
 FORMS = (
     Form(
@@ -144,7 +151,6 @@ FORMS = (
         keys=(
             Key("width", "width", "d_model", 512),
             Key("depth", "encoder.depth", "num_layers", 6),
-            Key("decoder_depth", "decoder.depth", "num_decoder_layers"),
             Key("heads", "encoder.block.mix.heads", "num_heads", 8),
             Key("head_width", "encoder.block.mix.head_width", "d_kv", 64),
             Key("hidden", "encoder.block.feed.width", "d_ff", 2048),
@@ -158,8 +164,6 @@ FORMS = (
             Key("reach", "encoder.position.reach", "relative_attention_max_distance", 128),
             Key("dropout", "encoder.wiring.dropout", "dropout_rate", 0.1),
             Key("eps", "encoder.wiring.norm.eps", "layer_norm_epsilon", 1e-6),
-            Key("tied", "head.tied", "tie_word_embeddings", True),
-            Key("scaled", "head.scale", "scale_decoder_outputs", back=lambda scale: scale != 1.0),
         ),
         names=(
             Name("embed", "shared"),
@@ -177,7 +181,10 @@ FORMS = (
             Again("lm_head.weight", of="shared.weight"),
             Drop("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias"),
         ),
-        uses={"T5ForConditionalGeneration": Use("translate")},
+        uses={
+            "T5ForConditionalGeneration": Use("translate", keys=_WRITING),
+            "T5EncoderModel": Use("embed", fixed=dict(writes=False)),
+        },
         facts=dict(is_encoder_decoder=True),
         seen=_ties,
     ),

@@ -39,6 +39,10 @@ class HeadSpec(Spec):
         """What it cannot do with a stream this wide and an embedding whose table is that wide (0: it has none)."""
         return []
 
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        """Its parts that mean the same in another head, so that they may start from there, whatever others are called."""
+        return ()
+
 
 class Head(nn.Module):
     """`(x, table, at) -> logits`, where `table` is the embedding's weight for a head that shares it.
@@ -81,6 +85,9 @@ class Vocab(HeadSpec):
 
     def refusals(self, width: int, table: int) -> list[str]:
         return _table_refusals(self.tied, width, table)
+
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        return ("weight", "bias") if isinstance(other, Vocab) else ()
 
 
 class VocabHead(Head):
@@ -129,6 +136,11 @@ class Masked(HeadSpec):
     def refusals(self, width: int, table: int) -> list[str]:
         return _table_refusals(self.tied, width, table)
 
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        """All or nothing: each part reads what the one before it makes."""
+        same = isinstance(other, Masked) and (self.activation, self.norm) == (other.activation, other.norm)
+        return ("weight", "bias", "dense", "norm") if same else ()
+
 
 class MaskedHead(VocabHead):
     def __init__(self, spec: Masked, site: Site, vocab: int) -> None:
@@ -161,6 +173,13 @@ class Classes(HeadSpec):
 
     def build(self, site: Site, vocab: int) -> ClassHead:
         return ClassHead(self, site)
+
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        """The pooler; and where it reads the same, the classes, if they are the same ones, which a spec does not know."""
+        if not isinstance(other, Classes):
+            return _shared_pooler(self, other)
+        reads = (self.pool, self.hidden, self.activation) == (other.pool, other.hidden, other.activation)
+        return (*_shared_pooler(self, other), *(("classes",) if reads and self.count == other.count else ()))
 
 
 class PoolHead(Head):
@@ -220,10 +239,23 @@ class Vector(HeadSpec):
     def build(self, site: Site, vocab: int) -> PoolHead:
         return VectorHead(site, self.pool, self.hidden)
 
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        return _shared_pooler(self, other)
+
 
 class VectorHead(PoolHead):
     def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
         return self.read(x, at)
+
+
+def _shared_pooler(one: Classes | Vector, other: HeadSpec | None) -> tuple[str, ...]:
+    """A hidden layer that reads the same tokens and ends in the same function is one, be it for classes or a vector."""
+
+    def told(head: Classes | Vector) -> tuple[object, ...]:
+        return head.hidden, head.pool, getattr(head, "activation", "tanh")
+
+    same = isinstance(other, Classes | Vector) and one.hidden and told(one) == told(other)
+    return ("dense",) if same else ()
 
 
 def pooled(x: Tensor, at: Coords, how: Literal["first", "mean"]) -> Tensor:

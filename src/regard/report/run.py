@@ -40,6 +40,8 @@ class RunFacts:
     """What the data check found; a mapping inside is a part of the corpus and gets a column of its own."""
     facts: Row = field(default_factory=dict)
     """`parameters`, `device`, `command`, `versions`, and more."""
+    dropped: Sequence[Row] = ()
+    """What was left out of the data: each with `corpus`, `reason`, `count`, `remark` and `examples`."""
 
 
 def run_report(run: RunFacts) -> str:
@@ -49,6 +51,7 @@ def run_report(run: RunFacts) -> str:
         ("Examples", _examples(run.examples)),
         ("Events", _events(run.log)),
         ("Data", _data(run.data)),
+        ("Left out", _dropped(run.dropped)),
         ("Architecture", [pre(run.tree)] if run.tree.strip() else []),
         ("Recipe", [pre(run.recipe)] if run.recipe.strip() else []),
         ("Environment", _environment(run.facts)),
@@ -159,6 +162,16 @@ def _data(data: Row) -> list[Html]:
         rows = tuple((_words(k), *(_cell(part.get(k)) for part in parts.values())) for k in keys)
         found.append(Table(("", *(_words(p) for p in parts)), rows).html())
     return [*found, _listing(rest)] if rest else found
+
+
+def _dropped(dropped: Sequence[Row]) -> list[Html]:
+    """Pairs that were not used, by reason, the first of them one by one."""
+    shown = []
+    for row in dropped:
+        examples = row.get("examples") or [""]
+        told = (_text(row.get("corpus")), _text(row.get("reason")), _text(row.get("remark")), _cell(row.get("count")))
+        shown += [(*(told if i == 0 else ("", "", "", "")), _text(e)) for i, e in enumerate(examples)]
+    return [Table(("corpus", "reason", "", "pairs", "such as"), tuple(shown)).html()] if shown else []
 
 
 def _environment(facts: Row) -> list[Html]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from regard.data.sources import Pairs
+from regard.data.sources import Pairs, sample
 from regard.tasks.task import Advice
 
 SHAPES: tuple[tuple[int, dict[str, Any], int, int], ...] = (
@@ -29,7 +29,7 @@ def advise(corpora: Sequence[Pairs], asked: Mapping[str, Any]) -> Advice:
     """Vocabulary, model, batch and schedule for these corpora, where `asked` (a recipe's `train`) leaves them open."""
     count = sum(map(len, corpora))
     characters = sum(len(text) for pairs in corpora for text in pairs.target)
-    letters = len({letter for pairs in corpora for text in chain(pairs.source, pairs.target) for letter in text})
+    letters = len({letter for p in sample(corpora) for text in chain(p.source, p.target) for letter in text})
     _, model, vocab, epochs = next(row for row in SHAPES if count <= row[0])
     vocab = max(vocab, 2 * letters)  # Chinese has more characters than a small vocabulary has pieces
     tokens = max(int(characters / 4.2) + count, 1)  # a piece of BPE is about four characters

@@ -51,7 +51,7 @@ class Classify(Labelled):
 
     @classmethod
     def labels(cls, settings: ClassifyData, pairs: Pairs) -> list[str]:
-        return pairs.target
+        return list(pairs.target)
 
     def facts(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.longest, "follows": False}

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from regard.data.sources import Corpus, Pairs, fingerprint, read, split
+from regard.data.sieve import Filters
+from regard.data.sources import Corpus, OnBad, Pairs, fingerprint, read, read_parts
 from regard.decode import Search
 from regard.errors import DataError, SpecError
 from regard.model.model import Net
@@ -25,6 +26,7 @@ from regard.model.spec import ModelSpec
 from regard.nn.head import Vector
 from regard.spec import Count, Spec, spec
 from regard.tasks.metrics import METRICS
+from regard.tasks.named import by_text
 from regard.tasks.reading import (
     FILE,
     Reading,
@@ -49,6 +51,10 @@ class EmbedData(Spec):
 
     train: tuple[Corpus, ...] = ()
     valid: tuple[Corpus, ...] = ()
+    on_bad: OnBad | None = None
+    """What to do about a bad pair, whatever the corpora say: `error` or `drop`."""
+    filters: Filters = ()
+    """What training pairs must pass, in this order; `usual` for those that translations mostly need."""
     tokenizer: TokenizerSpec = Bpe(4000)
     longest: Count = 128
     """Tokens the model reads of a text, those around it included."""
@@ -126,16 +132,13 @@ class Embed(Usual):
     def read(cls, settings: EmbedData, seed: int) -> Raw:
         if not settings.train:
             raise DataError("there is nothing to learn from; name two text files or one .tsv, .csv or .jsonl file")
-        train = [read(corpus) for corpus in settings.train]
-        if settings.valid:
-            valid = [read(corpus) for corpus in settings.valid]
-        else:
-            parts = [split(pairs, seed=seed) for pairs in train]
-            train, valid = [rest for rest, _ in parts], [aside for _, aside in parts]
+        train, valid = read_parts(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
         facts = {name: {"pairs": sum(map(len, part))} for name, part in (("train", train), ("valid", valid))}
         names = ", ".join(pairs.name for pairs in train)
         said = f"{names}: {facts['train']['pairs']:,} pairs to learn from, {facts['valid']['pairs']:,} to be judged by"
-        return Raw(train, valid, fingerprint(*train, *valid), facts, [said])
+        dropped = [f"  {each}" for pairs in (*train, *valid) for each in pairs.dropped]
+        lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
+        return Raw(train, valid, fingerprint(*train, *valid), facts, [said, *dropped], lost)
 
     @classmethod
     def advise(cls, settings: EmbedData, raw: Raw, asked: Mapping[str, Any]) -> Advice:
@@ -177,6 +180,9 @@ class Embed(Usual):
     def batch(self, examples: Twos, indices: NDArray[np.int64]) -> TwoReadings:
         first, second = (rows.batch(indices, self.target.pad) for rows in (examples.first, examples.second))
         return TwoReadings(first, second, torch.from_numpy(examples.same[indices]))
+
+    def named(self, examples: Twos, indices: NDArray[np.int64]) -> list[str]:
+        return by_text(indices, examples.first.ids.take(indices), self.target)
 
     def loss(self, net: Net, batch: TwoReadings, smoothing: float) -> Loss:
         """How surely each text finds its own among the others' (both ways); copies of a text do not compete with it."""

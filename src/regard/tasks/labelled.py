@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.sources import Pairs, fingerprint, split
@@ -13,7 +15,8 @@ from regard.errors import DataError, SpecError
 from regard.spec import Count, Spec, spec
 from regard.tasks.classes import class_names, packed, unpacked
 from regard.tasks.metrics import METRICS
-from regard.tasks.reading import FILE, own_tokenizer
+from regard.tasks.named import by_text
+from regard.tasks.reading import FILE, Rows, own_tokenizer
 from regard.tasks.task import Advice, Raw, Usual
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
@@ -125,6 +128,9 @@ class Labelled(Usual):
 
     def files(self) -> dict[str, bytes]:
         return {FILE: self.target.to_bytes(), **packed(self.classes)}
+
+    def named(self, examples: Rows, indices: NDArray[np.int64]) -> list[str]:
+        return by_text(indices, examples.ids.take(indices), self.target)
 
     @classmethod
     def _classes(cls, settings: Any, raw: Raw) -> tuple[str, ...]:

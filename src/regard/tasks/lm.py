@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,11 +25,10 @@ from regard.nn.coords import Coords
 from regard.nn.state import State
 from regard.spec import Count, spec
 from regard.tasks.metrics import METRICS
-from regard.tasks.task import TASKS, Loss, Order, Output, Raw, Trial
+from regard.tasks.named import by_text
+from regard.tasks.task import TASKS, Loss, Order, Output, Trial
 from regard.tasks.texts import FromTexts, TextData, Texts
 from regard.text import Chars, Normalize, Tokenizer, TokenizerSpec
-
-FILE = "tokenizer.json"
 
 
 @spec
@@ -59,6 +58,7 @@ class Lm(FromTexts):
     """
 
     Settings = LmData
+    settings: LmData
 
     def __init__(self, settings: LmData, target: Tokenizer) -> None:
         self.settings, self.target = settings, target
@@ -71,17 +71,6 @@ class Lm(FromTexts):
         return self.settings.metrics
 
     # ------------------------------------------------------------------------------------------------ from data
-
-    @classmethod
-    def prepare(cls, settings: LmData, raw: Raw) -> Self:
-        return cls(settings, Tokenizer.train(raw.train.documents, settings.tokenizer))
-
-    @classmethod
-    def load(cls, settings: LmData, files: Mapping[str, bytes]) -> Self:
-        return cls(settings, Tokenizer.from_bytes(files[FILE], FILE))
-
-    def files(self) -> dict[str, bytes]:
-        return {FILE: self.target.to_bytes()}
 
     def facts(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.context}
@@ -116,6 +105,10 @@ class Lm(FromTexts):
         return next_tokens(
             windows.ids, windows.starts[rows.ids], windows.lengths[rows.ids], self.target.pad, rows.lengths
         )
+
+    def named(self, examples: Packed | Stream, indices: NDArray[np.int64]) -> list[str]:
+        side = self.batch(examples, indices).given
+        return by_text(indices, (row[:n].numpy() for row, n in zip(side.ids, side.lengths, strict=True)), self.target)
 
     def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
         tape, side = Tape(), batch.given

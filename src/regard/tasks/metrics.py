@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from regard.data.pronouncing import OR
 from regard.registry import Table
 from regard.tasks.counts import accuracy, macro_f1, span_f1, whole, words
 
@@ -68,6 +69,22 @@ def wer(outputs: Sequence[str], references: Sequence[str]) -> float:
     return 100.0 * float(jiwer.wer(list(references), list(outputs)))
 
 
+def word_error(outputs: Sequence[str], references: Sequence[str]) -> float:
+    """Per cent of outputs that are none of the right answers."""
+    wrong = sum(out not in ways.split(OR) for out, ways in zip(outputs, references, strict=True))
+    return 100.0 * wrong / max(len(references), 1)
+
+
+def phone_error(outputs: Sequence[str], references: Sequence[str]) -> float:
+    """Per cent of phones that must be changed to make each output the nearest of its right answers."""
+    import jiwer
+
+    def nearest(out: str, ways: list[str]) -> str:
+        return out if out in ways else min(ways, key=lambda way: float(jiwer.wer(way, out)))
+
+    return wer(outputs, [nearest(out, ways.split(OR)) for out, ways in zip(outputs, references, strict=True)])
+
+
 def _signature(name: str, **options: str) -> str:
     """sacreBLEU's own name and signature of a score with one reference."""
     import sacrebleu
@@ -88,6 +105,8 @@ for metric in (
     Metric("chrf", chrf, signature=lambda: _signature("CHRF")),
     Metric("exact", exact),
     Metric("wer", wer, higher=False),
+    Metric("word_error", word_error, higher=False),
+    Metric("phone_error", phone_error, higher=False),
     Metric("accuracy", accuracy(), units=whole),
     Metric("macro_f1", macro_f1(), units=whole),
     Metric("word_accuracy", accuracy(words), units=words),

@@ -5,8 +5,8 @@ follows the first. RoBERTa (Liu et al. 2019) and DistilBERT do without the secon
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from regard.data.mask import Cloze
 from regard.data.noise import Bits, Chance
 from regard.data.ragged import Ragged
 from regard.decode import Search
-from regard.errors import CheckpointError, DataError, SpecError
+from regard.errors import DataError, SpecError
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.nn.context import Tape
@@ -30,12 +30,11 @@ from regard.nn.head import Classes, Masked, Vocab
 from regard.spec import Count, Share, spec
 from regard.tasks.fill import MASKS, chances, filled, marked
 from regard.tasks.metrics import METRICS
-from regard.tasks.task import TASKS, Loss, Output, Raw, Trial
+from regard.tasks.task import TASKS, Loss, Output, Trial
 from regard.tasks.texts import FromTexts, TextData, Texts
 from regard.text import Tokenizer, TokenizerSpec, WordPiece
 from regard.text.words import Joints
 
-FILE = "tokenizer.json"
 SHORTEST = 8
 """Tokens in a row of two segments that still says something."""
 
@@ -109,6 +108,7 @@ class Mlm(FromTexts):
     """An encoder that fills in what is hidden."""
 
     Settings = MlmData
+    settings: MlmData
     wants = "name a text file with a sentence a line and blank lines between documents, or say what data.documents are"
 
     def __init__(self, settings: MlmData, target: Tokenizer) -> None:
@@ -133,17 +133,8 @@ class Mlm(FromTexts):
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def prepare(cls, settings: MlmData, raw: Raw) -> Self:
-        return cls(settings, Tokenizer.train(raw.train.documents, settings.tokenizer, tags=[MASKS[0]]))
-
-    @classmethod
-    def load(cls, settings: MlmData, files: Mapping[str, bytes]) -> Self:
-        if FILE not in files:
-            raise CheckpointError(f"there is no {FILE} among {', '.join(files)}; a model is of no use without it")
-        return cls(settings, Tokenizer.from_bytes(files[FILE], FILE))
-
-    def files(self) -> dict[str, bytes]:
-        return {FILE: self.target.to_bytes()}
+    def marks(cls, settings: MlmData) -> Sequence[str]:
+        return [MASKS[0]]
 
     def facts(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.context, "follows": self.settings.follows}

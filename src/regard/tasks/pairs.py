@@ -19,13 +19,21 @@ from regard.text import Tokenizer
 
 
 def pair_batch(
-    source: Ragged, target: Ragged, indices: NDArray[np.int64], reads: Tokenizer, writes: Tokenizer
+    source: Ragged,
+    target: Ragged,
+    indices: NDArray[np.int64],
+    reads: Tokenizer,
+    writes: Tokenizer,
+    given: Ragged | None = None,
 ) -> Batch:
-    """Sources with their end mark; targets after a start mark as what is given, before an end mark as what is wanted."""
+    """Sources with their end mark; targets after a start mark as what is given, before an end mark as what is wanted.
+
+    `given` is what is read in the place of targets, if that is something else; what is wanted stays.
+    """
     read = padded(source, indices, reads.pad, after=reads.eos)
-    given = padded(target, indices, writes.pad, before=writes.bos)
+    told = padded(target if given is None else given, indices, writes.pad, before=writes.bos)
     wanted = padded(target, indices, IGNORE, after=writes.eos)
-    return Batch(given, wanted.ids, read, sum(wanted.lengths))
+    return Batch(told, wanted.ids, read, sum(wanted.lengths))
 
 
 def pair_loss(net: Net, batch: Batch, smoothing: float) -> Loss:

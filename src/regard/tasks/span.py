@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +17,16 @@ from regard.data.noise import Chance
 from regard.data.ragged import Ragged
 from regard.data.spans import Spans, corrupt, restore
 from regard.decode import Search, generate, score
-from regard.errors import CheckpointError, DataError, SpecError
+from regard.errors import DataError, SpecError
 from regard.model.model import Net
 from regard.spec import Count, spec
 from regard.tasks.fill import MARK, marked
 from regard.tasks.metrics import METRICS
 from regard.tasks.pairs import pair_batch, pair_loss, pair_weights
-from regard.tasks.task import TASKS, Loss, Output, Raw, Trial
+from regard.tasks.task import TASKS, Loss, Output, Trial
 from regard.tasks.texts import FromTexts, TextData, Texts
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
-FILE = "tokenizer.json"
 SENTINEL = "<extra_id_{}>"
 
 
@@ -73,6 +72,7 @@ class Span(FromTexts):
     """An encoder-decoder that writes what is missing."""
 
     Settings = SpanData
+    settings: SpanData
     wants = "name a text file with blank lines between documents, or say what data.documents are"
 
     def __init__(self, settings: SpanData, target: Tokenizer) -> None:
@@ -92,18 +92,8 @@ class Span(FromTexts):
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def prepare(cls, settings: SpanData, raw: Raw) -> Self:
-        tags = [SENTINEL.format(k) for k in range(settings.sentinels)]
-        return cls(settings, Tokenizer.train(raw.train.documents, settings.tokenizer, tags=tags))
-
-    @classmethod
-    def load(cls, settings: SpanData, files: Mapping[str, bytes]) -> Self:
-        if FILE not in files:
-            raise CheckpointError(f"there is no {FILE} among {', '.join(files)}; a model is of no use without it")
-        return cls(settings, Tokenizer.from_bytes(files[FILE], FILE))
-
-    def files(self) -> dict[str, bytes]:
-        return {FILE: self.target.to_bytes()}
+    def marks(cls, settings: SpanData) -> Sequence[str]:
+        return [SENTINEL.format(k) for k in range(settings.sentinels)]
 
     def facts(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.longest + 2}

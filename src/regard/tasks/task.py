@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
@@ -12,16 +13,19 @@ from torch import Tensor
 
 from regard.data.bucket import Buckets
 from regard.decode import Search
+from regard.errors import SpecError
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.nn.state import State
 from regard.registry import Table
 from regard.spec import Spec
+from regard.tasks.named import numbered
 from regard.tasks.reading import vectors
 from regard.text import Tokenizer
 
 TASKS: Table[type[Any]] = Table("task")
 """Classes that do what `Task` says."""
+WORDLESS = "only a model that reads one text and writes another (task translate) can say this of its words"
 TOKENS = 4096
 """Padded tokens a batch holds, where nobody says."""
 
@@ -48,6 +52,8 @@ class Raw:
     fingerprint: str
     facts: Mapping[str, Any]
     said: Sequence[str] = ()
+    dropped: Sequence[Mapping[str, Any]] = ()
+    """What was left out, as plain data: of each corpus and reason the `count` and some `examples`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +93,7 @@ class Trial:
 class Examples(Protocol):
     """Encoded examples: as many as `len`, of these lengths (N,) or (N, k), grouped into corpora; some were left out."""
 
-    lengths: NDArray[np.int64]
+    lengths: NDArray[np.integer[Any]]
     groups: NDArray[np.int64] | None
     shares: Sequence[float] | None
     left_out: int
@@ -153,6 +159,9 @@ class Task(Protocol):
     def encode(self, raw: Any) -> Examples:
         """Raw examples as token ids."""
 
+    def store(self, raw: Any, folder: Path, fingerprint: str) -> Examples:
+        """The same, kept in a folder by a task that can: they need not fit into memory, nor be made again."""
+
     def order(self, examples: Any, *, tokens: int | None, seed: int, judge: bool = False) -> Order:
         """How examples are cut into batches of so many padded tokens; to `judge` by them, all come once."""
 
@@ -170,6 +179,9 @@ class Task(Protocol):
     def batch(self, examples: Any, indices: NDArray[np.int64]) -> Any:
         """These examples as one thing that has `tokens`, how many targets count, and goes `to` a device."""
 
+    def named(self, examples: Any, indices: NDArray[np.int64]) -> list[str]:
+        """What to call each of these examples in a message, so that a user finds it in the data."""
+
     def loss(self, net: Net, batch: Any, smoothing: float) -> Loss: ...
 
     def follow(self, net: Net, batch: Any, smoothing: float, state: State | None) -> Loss:
@@ -183,6 +195,14 @@ class Task(Protocol):
 
     def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[float]:
         """log P(output | input) of each pair."""
+
+    def confidence(self, net: Net, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[Any]:
+        """How probable each word of each output is, by a model that writes after it has read."""
+
+    def align(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], *, layer: int | None = None, **options: Any
+    ) -> list[list[tuple[int, int]]]:
+        """Which word of the input each word of the output comes from, by the attention of such a model."""
 
     def attention(
         self, net: Net, text: str, output: str, **options: Any
@@ -199,6 +219,9 @@ class Task(Protocol):
     def too_long(self, inputs: Sequence[Any], *, tagged: bool = False) -> list[int]:
         """Which inputs are longer than the model reads, so that `run` cuts them."""
 
+    def pieces(self, text: str, *, tagged: bool = False) -> list[str]:
+        """A text as pieces that the model can read and whose outputs can be joined; whole, where they could not."""
+
     @property
     def metrics(self) -> tuple[str, ...]:
         """The scores of this task, the first of which decides."""
@@ -213,6 +236,9 @@ class Usual:
 
     def fit(self, spec: ModelSpec) -> ModelSpec:
         return spec
+
+    def store(self, raw: Any, folder: Path, fingerprint: str) -> Any:
+        return self.encode(raw)  # type: ignore[attr-defined]
 
     def order(self, examples: Any, *, tokens: int | None, seed: int, judge: bool = False) -> Order:
         groups, shares = (None, None) if judge else (examples.groups, examples.shares)
@@ -232,6 +258,9 @@ class Usual:
     def fresh(self, examples: Any, seed: int, epoch: int) -> Any:
         return examples
 
+    def named(self, examples: Any, indices: NDArray[np.int64]) -> list[str]:
+        return numbered(indices)
+
     def embed(
         self, net: Net, texts: Sequence[str], *, pool: Literal["first", "mean"] = "mean", unit: bool = True
     ) -> Tensor:
@@ -243,3 +272,16 @@ class Usual:
 
     def too_long(self, inputs: Sequence[Any], *, tagged: bool = False) -> list[int]:
         return []
+
+    def pieces(self, text: str, *, tagged: bool = False) -> list[str]:
+        return [text]
+
+    def confidence(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], *, tag: str | None = None
+    ) -> list[Any]:
+        raise SpecError(f"{WORDLESS}, got {type(self).__name__.lower()}")
+
+    def align(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], *, tag: str | None = None, layer: int | None = None
+    ) -> list[list[tuple[int, int]]]:  # fmt: skip
+        raise SpecError(f"{WORDLESS}, got {type(self).__name__.lower()}")

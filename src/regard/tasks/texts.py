@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.documents import Divide, read_documents, set_aside
 from regard.data.windows import text_fingerprint
 from regard.errors import DataError
 from regard.spec import Spec, spec
+from regard.tasks.named import by_text
+from regard.tasks.reading import FILE, own_tokenizer
 from regard.tasks.task import Advice, Raw, Usual
+from regard.text import Tokenizer
 
 
 @spec
@@ -41,6 +46,11 @@ class FromTexts(Usual):
 
     wants = "name a text file"
     """What the task needs, in words, when there is nothing."""
+    settings: Any
+    target: Tokenizer
+
+    def __init__(self, settings: Any, target: Tokenizer) -> None:
+        self.settings, self.target = settings, target
 
     @classmethod
     def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
@@ -75,5 +85,24 @@ class FromTexts(Usual):
         return Raw(Texts(tuple(texts), learn=True), Texts(tuple(held)), fingerprint, facts, said)
 
     @classmethod
+    def marks(cls, settings: Any) -> Sequence[str]:
+        """Tokens that the task needs in its vocabulary, beside those of the texts."""
+        return ()
+
+    @classmethod
+    def prepare(cls, settings: Any, raw: Raw) -> Self:
+        return cls(settings, Tokenizer.train(raw.train.documents, settings.tokenizer, tags=cls.marks(settings)))
+
+    @classmethod
+    def load(cls, settings: Any, files: Mapping[str, bytes]) -> Self:
+        return cls(settings, own_tokenizer(files))
+
+    def files(self) -> dict[str, bytes]:
+        return {FILE: self.target.to_bytes()}
+
+    @classmethod
     def advise(cls, settings: Any, raw: Raw, asked: Mapping[str, Any]) -> Advice:
         return Advice({"train": {}}, [])
+
+    def named(self, examples: Any, indices: NDArray[np.int64]) -> list[str]:
+        return by_text(indices, examples.ids.take(indices), self.target)

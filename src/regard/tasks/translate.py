@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -14,18 +17,29 @@ from torch import Tensor
 from regard.data.batch import Batch
 from regard.data.check import check
 from regard.data.generate import GeneratorSpec
-from regard.data.mixture import shares
+from regard.data.hide import hidden
+from regard.data.lines import Joined
+from regard.data.noise import Bits, Chance
 from regard.data.ragged import Ragged
-from regard.data.sources import Corpus, Pairs, fingerprint, like, read, split
+from regard.data.resegment import Recut
+from regard.data.sieve import Filters
+from regard.data.sources import LEARN, Corpus, OnBad, Pairs, fingerprint, like, places, read, read_parts, sample
+from regard.data.store import Memory, Store
 from regard.decode import Search, generate, score
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.model import Net
-from regard.spec import Count, Spec, spec
+from regard.spec import Count, Share, Spec, spec
 from regard.tasks.advice import advise
+from regard.tasks.encoded import Encoded, encode_pairs, in_folder, in_memory
 from regard.tasks.metrics import METRICS
+from regard.tasks.named import by_text
 from regard.tasks.pairs import pair_batch, pair_loss, pair_weights
 from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
+from regard.tasks.wordwise import Confidence, Links, Wordwise
 from regard.text import Bpe, Tokenizer, TokenizerSpec
+from regard.text.align import Worded, inside, rejoined, worded
+from regard.text.split import pieces
+from regard.text.subwords import ONE_WAY
 
 TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
 
@@ -36,6 +50,10 @@ class TranslateData(Spec):
 
     train: tuple[Corpus, ...] = ()
     valid: tuple[Corpus, ...] = ()
+    on_bad: OnBad | None = None
+    """What to do about a bad pair, whatever the corpora say: `error` or `drop`."""
+    filters: Filters = ()
+    """What training pairs must pass, in this order; `usual` for those that translations mostly need."""
     generate: GeneratorSpec | None = None
     tokenizer: TokenizerSpec = Bpe()
     joint: bool = True
@@ -45,30 +63,23 @@ class TranslateData(Spec):
     """Where there are several corpora: none counts for more pairs than this when an epoch is shared out among them,"""
     temperature: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     """and the higher this is, the more alike their shares are."""
+    recut: Share = 0.0
+    """In every epoch words are cut in other ways; BPE leaves out so many of its merges (0.1 is usual), unigram draws."""
+    hide: Share = 0.0
+    """In every epoch so many of the tokens that are read, on both sides, are unknown to the model (0.1 is usual)."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
     def __post_init__(self) -> None:
         if self.generate is not None and (self.train or self.valid):
             raise SpecError("pairs come from `train` and `valid` corpora or from `generate`, not from both")
+        if self.generate is not None and (self.filters or self.on_bad):
+            raise SpecError("pairs that `generate` makes are not filtered; leave out `filters` and `on_bad`")
         if not self.metrics:
             raise SpecError("`metrics` should name at least one score; the first decides which checkpoint is best")
         for name in self.metrics:
             METRICS[name]
-
-
-@dataclasses.dataclass(frozen=True)
-class Encoded:
-    """Pairs as token ids, without marks; sources carry their language tag."""
-
-    source: Ragged
-    target: Ragged
-    lengths: NDArray[np.int64]
-    groups: NDArray[np.int64] | None = None
-    shares: tuple[float, ...] | None = None
-    left_out: int = 0
-
-    def __len__(self) -> int:
-        return len(self.target)
+        if self.recut and not self.tokenizer.several:
+            raise SpecError(ONE_WAY)
 
 
 class Translate(Usual):
@@ -79,6 +90,7 @@ class Translate(Usual):
     def __init__(self, settings: TranslateData, target: Tokenizer, source: Tokenizer | None = None) -> None:
         self.settings, self.target, self.source = settings, target, source or target
         self.joint = source is None
+        self._words: tuple[Encoded, list[Recut]] | None = None
         template = self.source.template
         self._front = [] if template is None else template.opening  # BART's encoder reads a mark before the text, too
 
@@ -102,28 +114,33 @@ class Translate(Usual):
         paths = tuple(files)
         own = [corpus for corpus in (*settings.valid, *settings.train) if corpus.paths == paths]
         alike = {like(corpus, paths) for corpus in settings.train}
-        return [read(corpus) for corpus in dict.fromkeys(own or (alike if len(alike) == 1 else [Corpus(paths)]))]
+        found = dict.fromkeys(own or (alike if len(alike) == 1 else [Corpus(paths)]))
+        return [read(corpus, on_bad=settings.on_bad if own else None) for corpus in found]
 
     @classmethod
     def read(cls, settings: TranslateData, seed: int) -> Raw:
         if settings.generate is not None:
             train, valid = [settings.generate.pairs("train")], [settings.generate.pairs("valid")]
         elif settings.train:
-            train = [read(corpus) for corpus in settings.train]
-            if settings.valid:
-                valid = [read(corpus) for corpus in settings.valid]
-            else:
-                parts = [split(pairs, seed=seed) for pairs in train]
-                train, valid = [rest for rest, _ in parts], [aside for _, aside in parts]
+            train, valid = read_parts(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
         else:
             raise DataError("there is nothing to learn from; name two text files or one .tsv, .csv or .jsonl file")
-        seen = Pairs([s for p in train for s in p.source], [t for p in train for t in p.target], name="training")
-        reports = [check(pairs) for pairs in train]
+        seen = Pairs(Joined([p.source for p in train]), Joined([p.target for p in train]), name="training")
+        reports = [check(pairs, offer=not settings.filters and settings.generate is None) for pairs in train]
         judges = [check(pairs, train=seen) for pairs in valid]
+        for report in judges:
+            if report.swapped and not any(pairs.tag for pairs in train):  # with tags, a model may go both ways
+                raise DataError(
+                    f"{report.name}: source and target are swapped, each side has the words of the other in the training "
+                    "data; name the files in the other order"
+                )
         said = [line for report in reports for line in report.lines()]
         said += [f"{report.name}: {fact}" for report in judges for fact in report.facts]
+        if len(seen) > LEARN:
+            said.append(f"vocabulary: if one is learned, from {LEARN:,} of the {len(seen):,} pairs, drawn by chance")
         facts = {"train": [r.plain() for r in reports], "valid": [r.plain() for r in judges]}
-        return Raw(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said)
+        lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
+        return Raw(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said, lost)
 
     @classmethod
     def advise(cls, settings: TranslateData, raw: Raw, asked: Mapping[str, Any]) -> Advice:
@@ -132,10 +149,10 @@ class Translate(Usual):
     @classmethod
     def prepare(cls, settings: TranslateData, raw: Raw) -> Self:
         tags = sorted({_mark(p.tag) for p in [*raw.train, *raw.valid] if p.tag})
-        sources = [s for p in raw.train for s in p.source]
-        targets = [t for p in raw.train for t in p.target]
+        some = sample(raw.train)
+        sources, targets = Joined([p.source for p in some]), Joined([p.target for p in some])
         if settings.joint:
-            return cls(settings, Tokenizer.train([*sources, *targets], settings.tokenizer, tags=tags))
+            return cls(settings, Tokenizer.train(chain(sources, targets), settings.tokenizer, tags=tags))
         target = Tokenizer.train(targets, settings.tokenizer)
         return cls(settings, target, Tokenizer.train(sources, settings.tokenizer, tags=tags))
 
@@ -156,32 +173,52 @@ class Translate(Usual):
 
     def encode(self, raw: Sequence[Pairs]) -> Encoded:
         """Token ids of all pairs but those longer than `longest`."""
-        sources, targets, groups = [], [], []
-        for group, pairs in enumerate(raw):
-            tag = [] if pairs.tag is None else [self.source.tag(_mark(pairs.tag))]
-            sources += [[*self._front, *tag, *ids] for ids in self.source.encode_all(pairs.source)]
-            targets += self.target.encode_all(pairs.target)
-            groups += [group] * len(pairs)
-        source, target, corpus = Ragged.of(sources), Ragged.of(targets), np.asarray(groups)
-        lengths = np.stack([source.lengths, target.lengths], 1) + 1
-        short = np.flatnonzero((lengths <= self.settings.longest).all(1))
-        counts = np.bincount(corpus[short], minlength=len(raw))
-        for pairs, count in zip(raw, counts, strict=True):
-            if count == 0:
-                raise DataError(
-                    f"every pair of {pairs.name} has more than {self.settings.longest} tokens; raise data.longest"
-                )
-        kept, left_out = (source.take(short), target.take(short), lengths[short]), len(corpus) - len(short)
-        if len(raw) == 1:
-            return Encoded(*kept, left_out=left_out)
-        weights, limit, temperature = [pairs.weight for pairs in raw], self.settings.limit, self.settings.temperature
-        mixed = shares(counts.tolist(), weights, limit=limit, temperature=temperature)
-        return Encoded(*kept, corpus[short], mixed, left_out)
+        return self._encode(raw, in_memory())
+
+    def store(self, raw: Sequence[Pairs], folder: Path, fingerprint: str) -> Encoded:
+        words = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
+        made_of = {"corpus": fingerprint, "vocabulary": words, "longest": self.settings.longest}
+        return self._encode(raw, in_folder(folder, **made_of))
+
+    def _encode(self, raw: Sequence[Pairs], store: Store | Memory) -> Encoded:
+        s = self.settings
+        return encode_pairs(raw, self._cut, store, longest=s.longest, limit=s.limit, temperature=s.temperature)
+
+    def _cut(self, sources: Sequence[str], targets: Sequence[str], tag: str | None) -> tuple[Ragged, Ragged]:
+        front = self._front if tag is None else [*self._front, self.source.tag(_mark(tag))]
+        read = Ragged.of([[*front, *ids] for ids in self.source.encode_all(sources)])
+        return read, Ragged.of(self.target.encode_all(targets))
 
     # ------------------------------------------------------------------------------------------------ to the model
 
+    def fresh(self, examples: Encoded, seed: int, epoch: int) -> Encoded:
+        """Words cut anew, and some tokens hidden; a pair that would be too long stays as it is."""
+        if self.settings.recut:
+            if self._words is None or self._words[0] is not examples:
+                sides = (examples.source, self.source), (examples.target, self.target)
+                self._words = examples, [Recut(*side, self.settings.recut) for side in sides]
+            cut = [words.draw(Bits(seed, side, epoch)) for side, words in enumerate(self._words[1])]
+            short = np.stack([rows.lengths for rows in cut]).max(0) < self.settings.longest
+            source, target = cut[0].where(short, examples.source), cut[1].where(short, examples.target)
+            lengths = np.stack([source.lengths, target.lengths], 1) + 1
+            examples = dataclasses.replace(examples, source=source, target=target, lengths=lengths)
+        return dataclasses.replace(examples, chance=Chance(seed, epoch)) if self.settings.hide else examples
+
     def batch(self, examples: Encoded, indices: NDArray[np.int64]) -> Batch:
-        return pair_batch(examples.source, examples.target, indices, self.source, self.target)
+        if examples.chance is None:
+            return pair_batch(examples.source, examples.target, indices, self.source, self.target)
+        source, target = examples.source.take(indices), examples.target.take(indices)
+        bits, share = [examples.chance.of(i) for i in indices.tolist()], self.settings.hide
+        read, given = hidden(source, self.source, share, bits), hidden(target, self.target, share, bits)
+        return pair_batch(read, target, np.arange(len(indices)), self.source, self.target, given)
+
+    def named(self, examples: Encoded, indices: NDArray[np.int64]) -> list[str]:
+        names = by_text(indices, examples.source.take(indices), self.source)
+        sides = ((examples.source, self.source), (examples.target, self.target))
+        texts = [[tokenizer.decode(ids) for ids in side.take(indices)] for side, tokenizer in sides]
+        pairs = list(zip(*texts, strict=True))
+        where = places(self.settings.train, pairs)
+        return [f"{where[pair]}: {name}" if pair in where else name for name, pair in zip(names, pairs, strict=True)]
 
     def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
         return pair_loss(net, batch, smoothing)
@@ -196,16 +233,27 @@ class Translate(Usual):
         *,
         tag: str | None = None,
         prefixes: Sequence[str] | None = None,
+        must: Sequence[Sequence[str]] | None = None,
+        words: bool = False,
     ) -> list[list[Output]]:
-        """Outputs for each input text, best first; `prefixes` are beginnings the outputs must have."""
+        """Outputs for each input text, best first; `prefixes` are beginnings the outputs must have, `must` terms in them.
+
+        With `words` each output also says how sure the model is of each word, and which word of the input it is linked to.
+        """
         room = min(2 * self.settings.longest, *(net.spec.length for net in nets))
         search = dataclasses.replace(search, longest=min(search.longest or room, room))
         forced = None if prefixes is None else self.target.encode_all(prefixes)
         found = generate(
             nets, self._sources(inputs, tag), search, bos=self.target.bos, eos=self.target.eos, pad=self.target.pad,
-            banned=[self.target.unk], prefixes=forced,
+            banned=[self.target.unk], prefixes=forced, must=None if must is None else self._terms(must),
         )  # fmt: skip
-        return [[Output(self.target.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
+        out = [[Output(self.target.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
+        if not words:
+            return out
+        written = [rejoined(self.target, h.tokens) for each in found for h in each]
+        read = [text for text, each in zip(inputs, found, strict=True) for _ in each]
+        more = iter(self._worded(read, written, tag).plain(nets))
+        return [[dataclasses.replace(output, more=next(more)) for output in each] for each in out]
 
     def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str], *, tag: str | None = None) -> list[float]:
         """log P(output | input) of each pair."""
@@ -213,6 +261,16 @@ class Translate(Usual):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         targets = [[*ids, self.target.eos] for ids in self.target.encode_all(outputs)]
         return score(net, self._sources(inputs, tag), targets, bos=self.target.bos, pad=self.target.pad)
+
+    def confidence(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], *, tag: str | None = None
+    ) -> list[Confidence]:
+        return self._worded(inputs, worded(self.target, outputs), tag).confidence(net)
+
+    def align(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], *, tag: str | None = None, layer: int | None = None
+    ) -> list[Links]:  # fmt: skip
+        return self._worded(inputs, worded(self.target, outputs), tag).align(net, layer)
 
     def attention(
         self, net: Net, text: str, output: str, *, tag: str | None = None
@@ -234,9 +292,32 @@ class Translate(Usual):
         room = self.settings.longest - 1 - tagged - len(self._front)
         return [i for i, tokens in enumerate(self.source.encode_all(inputs)) if len(tokens) > room]
 
+    def pieces(self, text: str, *, tagged: bool = False) -> list[str]:
+        return list(pieces(self.source, text, max(self.settings.longest - 1 - tagged - len(self._front), 1)))
+
+    def _terms(self, must: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+        """Terms as they are cut within a text."""
+        if any(isinstance(row, str) for row in must):
+            raise SpecError("`must` should have a list of terms for each input, got a text; write [[term, ...], ...]")
+        known = {term: inside(self.target, term.strip()) for row in must for term in row}
+        for term, ids in known.items():
+            if not term.strip() or self.target.unk in ids:
+                raise DataError(f"the model cannot write the term {term!r}: not all of it is in its vocabulary")
+        return [[known[term] for term in row] for row in must]
+
+    def _worded(self, inputs: Sequence[str], written: Sequence[Worded], tag: str | None) -> Wordwise:
+        if len(inputs) != len(written):
+            raise DataError(f"as many outputs as inputs are needed, got {len(written)} for {len(inputs)}")
+        read, front = worded(self.source, inputs), len(self._opening(tag))
+        return Wordwise(self._sources(inputs, tag), read, written, front=front, tokenizer=self.target)
+
+    def _opening(self, tag: str | None) -> list[int]:
+        """What the encoder reads before a text."""
+        return [*self._front] if tag is None else [*self._front, self.source.tag(_mark(tag))]
+
     def _sources(self, inputs: Sequence[str], tag: str | None) -> list[list[int]]:
         """Inputs as the encoder reads them: at most `longest` tokens, with the end mark."""
-        front = self._front if tag is None else [*self._front, self.source.tag(_mark(tag))]
+        front = self._opening(tag)
         room = self.settings.longest - len(front) - 1
         return [[*front, *ids[:room], self.source.eos] for ids in self.source.encode_all(inputs)]
 

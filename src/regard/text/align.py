@@ -1,4 +1,5 @@
-"""Which token stands for which word or letter of a text, so that labels of the one can be learned on the other.
+"""Which token stands for which word or letter of a text: labels of the one are learned on the other, and links and
+probabilities of tokens become those of words.
 
 words     Mr   Unwin  came        a word's label goes to its first token; what follows in the word has none
 tokens    ▁Mr  ▁Un win  ▁came
@@ -7,7 +8,10 @@ first     0    1        3
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from regard.errors import DataError
@@ -48,3 +52,49 @@ def _aligned(
             out.append(ids[t])
             t += 1
     return out + ids[t:], first
+
+
+@dataclass(frozen=True)
+class Worded:
+    """A text as tokens, the words between its spaces, and which of them each token belongs to.
+
+    A space that is a token of its own belongs to the word after it, as it does where it is part of one.
+    """
+
+    ids: list[int]
+    words: list[str]
+    owner: list[int]
+
+
+def worded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Worded]:
+    """Texts as a model reads them."""
+    ids = tokenizer.encode_all(texts)
+    spans = [found.offsets for found in tokenizer.core.encode_batch(list(texts), add_special_tokens=False)]
+    return [_worded(*each) for each in zip(texts, ids, spans, strict=True)]
+
+
+def rejoined(tokenizer: Tokenizer, ids: Sequence[int]) -> Worded:
+    """Tokens as a model wrote them, which need not be those that the text they make would be cut into."""
+    text = tokenizer.decode(ids)
+    ends = [_alike(tokenizer.decode(ids[: i + 1]), text) for i in range(len(ids))]
+    return _worded(text, list(ids), list(pairwise([0, *ends])))
+
+
+def inside(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The tokens of a text as they are in the middle of another: those of its first word begin a word."""
+    ((ids, first),) = align(tokenizer, [f"a {text}"], [[(0, 1), (2, 2 + len(text))]])
+    alone = tokenizer.encode(text)
+    return alone if ids[-len(alone) :] == alone else ids[first[1] :]
+
+
+def _worded(text: str, ids: list[int], spans: Sequence[Place]) -> Worded:
+    found = list(re.finditer(r"\S+", text))
+    ends, last = [word.end() for word in found], max(len(found) - 1, 0)
+    owner = [min(bisect_right(ends, max(start, end - 1)), last) for start, end in spans]
+    return Worded(ids, [word[0] for word in found], owner)
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters two texts have in common at their beginning."""
+    n = min(len(one), len(other))
+    return n if one[:n] == other[:n] else next(i for i in range(n) if one[i] != other[i])

@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 from regard.errors import SpecError, UnknownName
 
 if TYPE_CHECKING:
     from regard.api import Model
+    from regard.data.glossary import Glossary
     from regard.decode import Search
+    from regard.tasks.task import Output
+
+BYTES = 1 << 20
+"""What is read of one line; no sentence is as long, and memory has an end."""
+LETTERS = 1 << 20
+"""From so many letters on, lines are not gathered further before they are run."""
+LONG = ("split", "cut")
 
 
 def stdin_lines() -> Iterator[str]:
     """Lines of standard input. Only \\n ends one; bytes that are not UTF-8 become U+FFFD, and that is said."""
-    said = False
-    for number, raw in enumerate(sys.stdin.buffer, start=1):
-        line = raw.removesuffix(b"\n").removesuffix(b"\r")
-        text = line.decode("utf-8", errors="replace")
-        if not said and text.encode() != line:
-            _note(f"line {number} is not UTF-8; what cannot be read is taken as U+FFFD, here and in later lines")
-            said = True
+    note, number, decoder = Notes(), 0, codecs.getincrementaldecoder("utf-8")
+    while raw := sys.stdin.buffer.readline(BYTES):
+        number += 1
+        whole = raw.endswith(b"\n") or len(raw) < BYTES or not _rest_of_line()
+        line = raw.removesuffix(b"\n").removesuffix(b"\r") if whole else raw
+        if not whole:
+            note("huge", f"line {number} has more than {BYTES:,} bytes; the rest of it is left out, as of later ones")
+        try:
+            text = decoder("strict").decode(line, final=whole)  # the last character of what was cut may be half
+        except UnicodeDecodeError:
+            text = decoder("replace").decode(line, final=whole)
+            note(
+                "bytes", f"line {number} is not UTF-8; what cannot be read is taken as U+FFFD, here and in later lines"
+            )
         yield text if number > 1 else text.removeprefix("\ufeff")
+
+
+def _rest_of_line() -> bool:
+    """Pass over what is left of a line that was not read to its end; whether there was anything but its end."""
+    more = False
+    while raw := sys.stdin.buffer.readline(BYTES):
+        more = more or bool(raw.rstrip(b"\r\n"))
+        if raw.endswith(b"\n"):
+            break
+    return more
 
 
 def text_lines(texts: Sequence[str]) -> Iterator[str]:
@@ -59,33 +84,78 @@ def run_lines(
     others: Sequence[Model] = (),
     to: str | None = None,
     prefix: str | None = None,
+    glossary: Glossary | None = None,
+    long: str = "split",
     as_json: bool = False,
     batch: int = 1024,
 ) -> None:
     """Run the model over lines, `batch` of them at a time; a line without text gives one without."""
-    seed = options.get("seed", model.search.seed)
-    given: dict[str, Any] = {} if to is None else {"tag": language_tag(model, to)}
-    rest, before, said = iter(lines), 0, False
-    while chunk := list(islice(rest, batch)):
-        full = [i for i, line in enumerate(chunk) if line.strip()]
-        texts = [chunk[i] for i in full]
-        if not said and (cut := model.task.too_long(texts, tagged=to is not None)):
-            number = before + full[cut[0]] + 1
-            _note(f"line {number} is longer than the model can read; the end is left out, here and in later lines")
-            said = True
-        given = {**given, **options, "seed": seed + before}  # the same line twice is drawn twice
-        if prefix is not None:
-            given["prefixes"] = [prefix] * len(texts)
-        found = iter(model.run_all(texts, others=others, **given) if texts else [])
-        for line in chunk:
-            hypotheses = next(found) if line.strip() else []
+    from regard.tasks.whole import whole
+
+    _check(model, prefix, glossary, long)
+    given = {**options} if to is None else {**options, "tag": language_tag(model, to)}
+    if as_json and "words" in model.options:
+        given["words"] = True
+    note, before, drawn = Notes(), 0, given.pop("seed", model.search.seed)
+    if glossary is not None and not given.get("sample") and given.get("beam", model.search.beam) == 1:
+        note("beam", "terms need more than the likeliest token: lines with terms are searched with a beam")
+    for chunk in _gathered(lines, batch):
+        parts = _parts(model, chunk, before, note, tagged=to is not None, long=long)
+        texts = [(piece, not i) for pieces in parts for i, piece in enumerate(pieces)]
+        found: list[list[Output]] = []
+        for start in range(0, len(texts), batch):
+            some = [text for text, _ in texts[start : start + batch]]
+            if prefix is not None:
+                given["prefixes"] = [prefix if first else "" for _, first in texts[start : start + batch]]
+            if glossary is not None:
+                given["must"] = [glossary.find(text) for text in some]
+            found += model.run_all(some, others=others, seed=drawn + start, **given)  # a line twice is drawn twice
+        rest = iter(found)
+        for line, pieces in zip(chunk, parts, strict=True):
+            hypotheses = whole(pieces, [next(rest) for _ in pieces]) if pieces else []
             if as_json:
                 rows = [h.plain() for h in hypotheses]
                 out.write(json.dumps({"source": line, "outputs": rows}, ensure_ascii=False) + "\n")
             else:
                 out.write(_one_line(hypotheses[0].text if hypotheses else "") + "\n")
         out.flush()
-        before += len(chunk)
+        before, drawn = before + len(chunk), drawn + max(len(chunk), len(texts))
+
+
+def _check(model: Model, prefix: str | None, glossary: Glossary | None, long: str) -> None:
+    """Whether the model can do what it is asked to."""
+    for name, wanted, value in (("--prefix", "prefixes", prefix), ("--glossary", "must", glossary)):
+        if value is not None and wanted not in model.options:
+            raise SpecError(f"{model.path} cannot be told what to write; leave out {name}")
+    if long not in LONG:
+        raise UnknownName("way with long lines", long, LONG)
+
+
+def _gathered(lines: Iterable[str], batch: int) -> Iterator[list[str]]:
+    """Lines in lists of `batch`, or of fewer if they are long."""
+    held, letters = list[str](), 0
+    for line in lines:
+        held.append(line)
+        letters += len(line)
+        if len(held) == batch or letters >= LETTERS:
+            yield held
+            held, letters = [], 0
+    if held:
+        yield held
+
+
+def _parts(model: Model, lines: Sequence[str], before: int, note: Notes, *, tagged: bool, long: str) -> list[list[str]]:
+    """What is read of each line: nothing if there is no text, pieces of it where it is longer than the model can read."""
+    parts = [[line] if line.strip() else [] for line in lines]
+    full = [i for i, line in enumerate(lines) if line.strip()]
+    for i in (full[j] for j in model.task.too_long([lines[i] for i in full], tagged=tagged)):
+        said = f"line {before + i + 1} is longer than the model can read"
+        parts[i] = (model.task.pieces(lines[i], tagged=tagged) if long == "split" else []) or parts[i]
+        if len(parts[i]) > 1:
+            note("split", f"{said}; it is read in pieces, as are later ones (--long cut leaves out the end instead)")
+        else:
+            note("cut", f"{said}; the end is left out, here and in later lines")
+    return parts
 
 
 def language_tag(model: Model, language: str) -> str:
@@ -98,8 +168,16 @@ def language_tag(model: Model, language: str) -> str:
     return f"2{language}"
 
 
-def _note(text: str) -> None:
-    print(f"regard: {text}", file=sys.stderr)
+class Notes:
+    """What is said on stderr, once of each kind."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def __call__(self, kind: str, text: str) -> None:
+        if kind not in self._said:
+            print(f"regard: {text}", file=sys.stderr)
+            self._said.add(kind)
 
 
 def _one_line(text: str) -> str:
