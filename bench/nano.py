@@ -87,8 +87,8 @@ def loss(net: NanoGPT, given: Tensor, wanted: Tensor) -> Tensor:
 def judged(net: NanoGPT, text: Tensor) -> float:
     """A token's mean loss, every token in the windows of one context after another."""
     count = (len(text) - 1) // CONTEXT * CONTEXT
-    rows = zip(text[:count].view(-1, CONTEXT).split(64), text[1 : count + 1].view(-1, CONTEXT).split(64), strict=True)
-    return sum(loss(net, given, wanted).item() * wanted.numel() for given, wanted in rows) / count
+    given, wanted = (torch.split(text[k : count + k].view(-1, CONTEXT), 64) for k in (0, 1))
+    return math.fsum(loss(net, *each).item() * each[1].numel() for each in zip(given, wanted, strict=True)) / count
 
 
 if __name__ == "__main__":
