@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from regard.convert.marian_tokens import marian_files
 from regard.convert.tokens import MASK, from_hf, to_hf
-from regard.errors import CheckpointError, DataError, RegardError
+from regard.errors import CheckpointError, DataError, RegardError, SpecError
 from regard.text import Bpe, Template, Tokenizer, Unigram, WordPiece
 from tests.text.test_imports import LINES, ODD, OTHERS, write_model
 
@@ -298,6 +299,33 @@ def test_marian_cuts_each_side_its_own_way(marian: Path) -> None:
     assert target.decode(source.encode("The men")) == "The men"
     assert (source.pad, source.bos, source.eos, source.unk) == (len(theirs) - 1, len(theirs) - 1, 0, 1)
     assert source.tag(">>de<<") == 2
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_marian_goes_out_again(marian: Path, tmp_path: Path) -> None:
+    from transformers import MarianTokenizer
+
+    source, target = from_hf(marian, "source"), from_hf(marian, "target")
+    assert source is not None and target is not None
+    (out := tmp_path / "out").mkdir()
+    for name, data in marian_files(source, target).items():
+        (out / name).write_bytes(data)
+    before, after = MarianTokenizer.from_pretrained(marian), MarianTokenizer.from_pretrained(out)
+    assert (before.pad_token_id, before.eos_token_id, before.unk_token_id) == (
+        after.pad_token_id, after.eos_token_id, after.unk_token_id,
+    )  # fmt: skip
+    for text in [*LINES, *OTHERS, "the ß house", "ﬁ  ①"]:
+        assert before(text)["input_ids"] == after(text)["input_ids"]
+        assert before(text_target=text)["input_ids"] == after(text_target=text)["input_ids"]
+    for side, was in (("source", source), ("target", target)):
+        again = from_hf(said(out, "MarianTokenizer", "marian"), side)  # type: ignore[arg-type]
+        assert again is not None and again.core.to_str() == was.core.to_str()
+
+
+def test_two_tokenizers_of_another_kind_cannot_go_out() -> None:
+    source, target = (Tokenizer.train(LINES, Bpe(vocab=80 + 20 * k)) for k in (0, 1))
+    with pytest.raises(SpecError, match="only as Marian's do: two SentencePiece models"):
+        marian_files(source, target)
 
 
 def test_the_decoder_starts_as_the_configuration_says(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ read whichever side it is from. (A row of unknown letters is one unknown token t
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,15 @@ from typing import Any
 from tokenizers import Tokenizer as Core
 from tokenizers import decoders, models, normalizers
 
-from regard.errors import DataError
-from regard.text.imports import NORMAL, steps_of
+from regard.errors import DataError, SpecError
+from regard.text.imports import NORMAL, pieces_file, steps_of
 from regard.text.kinds import EOS, PAD, UNK
+from regard.text.tokenizer import Tokenizer
 
 _OTHER = "\x00"  # never in a text: the normaliser takes it out
 _SPACE = "▁"
+UNKNOWN = 10
+"""So much worse than any piece is a letter that only the other side has: SentencePiece holds the unknown to be so."""
 
 
 def marian_core(model: Any, ids: Mapping[str, int], path: Path) -> Core:
@@ -33,7 +38,7 @@ def marian_core(model: Any, ids: Mapping[str, int], path: Path) -> Core:
         raise DataError(f"vocab.json lacks {', '.join(missing)}")
     reserved = {EOS, UNK, PAD, *(name for name in ids if name.startswith(">>") and name.endswith("<<"))}
     names = sorted(ids, key=lambda name: ids[name])
-    last = min(scores.values()) - 10  # as much worse than any piece as SentencePiece holds the unknown to be
+    last = min(scores.values()) - UNKNOWN
     mine = {**dict.fromkeys((name for name in names if len(name) == 1), last), **dict.fromkeys(reserved, 0.0), **scores}
     pieces = [(name, mine[name]) if name in mine else (_OTHER + name, 0.0) for name in names]
     core = Core(models.Unigram(pieces, ids[UNK]))
@@ -43,3 +48,43 @@ def marian_core(model: Any, ids: Mapping[str, int], path: Path) -> Core:
     )
     core.add_special_tokens(sorted(reserved, key=lambda name: ids[name]))
     return core
+
+
+def marian_files(source: Tokenizer, target: Tokenizer) -> dict[str, bytes]:
+    """What `marian_core` reads, and `transformers`: the common `vocab.json`, a SentencePiece model for each side."""
+    sides = {"source": json.loads(source.core.to_str()), "target": json.loads(target.core.to_str())}
+    names = [[name.removeprefix(_OTHER) for name, _ in _pieces(state)] for state in sides.values()]
+    if not names[0] or names[0] != names[1]:
+        raise SpecError(
+            "this model has a tokenizer for each side, and a Hugging Face folder can have that only as Marian's do: two "
+            "SentencePiece models (unigram) with one vocabulary"
+        )
+    spelled = target.core.id_to_token
+    roles = {"eos_token": spelled(target.eos), "unk_token": spelled(target.unk), "pad_token": spelled(target.pad)}
+    config = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False, **roles}
+    vocabulary = {name: i for i, name in enumerate(names[0])}
+    texts = {"vocab.json": vocabulary, "tokenizer_config.json": config}
+    files = {name: json.dumps(value, ensure_ascii=False, indent=1).encode() for name, value in texts.items()}
+    return files | {f"{side}.spm": _model(state) for side, state in sides.items()}
+
+
+def _pieces(state: Mapping[str, Any]) -> list[tuple[str, float]]:
+    return state["model"]["vocab"] if state["model"]["type"] == "Unigram" else []
+
+
+def _model(state: Mapping[str, Any]) -> bytes:
+    """A side's own pieces as a SentencePiece model, with the normaliser that its steps are."""
+    special = {token["content"] for token in state["added_tokens"]}
+    own = {name: score for name, score in _pieces(state) if name not in special and not name.startswith(_OTHER)}
+    lent = min(own.values())  # letters of the other side, if there are any
+    if min((score for score in own.values() if score != lent), default=lent) == lent + UNKNOWN:
+        own = {name: score for name, score in own.items() if score != lent}
+    steps = state["normalizer"]["normalizers"]
+    tables = [base64.b64decode(step["precompiled_charsmap"]) for step in steps if step["type"] == "Precompiled"]
+    return pieces_file(
+        own,
+        table=b"".join(tables),
+        composes=any(step["type"] == "NFC" for step in steps),
+        single_spaces=any(step.get("pattern") == {"Regex": " +"} for step in steps),
+        begins=any(step["type"] == "Prepend" for step in steps),
+    )

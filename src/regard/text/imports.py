@@ -9,7 +9,7 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +164,26 @@ def read_pieces(path: Path) -> Any:
     if int.from_bytes(table[:4], "little") > len(table):  # the library would make room for what is promised
         raise CheckpointError(f"{path} is a damaged SentencePiece model: its table of characters is cut short")
     return model
+
+
+def pieces_file(
+    scores: Mapping[str, float], *, table: bytes, composes: bool, single_spaces: bool, begins: bool
+) -> bytes:
+    """A SentencePiece model (unigram) of these pieces, which `read_pieces` reads; `steps_of` says what the rest means."""
+    try:
+        from sentencepiece import sentencepiece_model_pb2
+    except ImportError:
+        raise SpecError("writing SentencePiece models needs more: pip install 'regard[sentencepiece]'") from None
+    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    for name, kind in (("<unk>", _UNKNOWN), ("<s>", _CONTROL), ("</s>", _CONTROL)):
+        model.pieces.add(piece=name, score=0.0, type=kind)
+    for name, score in scores.items():
+        model.pieces.add(piece=name, score=score, type=NORMAL)
+    model.trainer_spec.model_type, model.trainer_spec.vocab_size = _UNIGRAM, len(model.pieces)
+    normal = model.normalizer_spec
+    normal.name, normal.precompiled_charsmap = "nmt_nfkc" if composes else "identity", table
+    normal.remove_extra_whitespaces, normal.add_dummy_prefix, normal.escape_whitespaces = single_spaces, begins, True
+    return bytes(model.SerializeToString())
 
 
 def _names(model: Any, path: str | Path) -> list[str]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regard.convert import carry, hf, probe
+from regard.convert.marian_tokens import marian_files
 from regard.convert.tokens import to_hf
 from regard.errors import SpecError
 from regard.folder import MANIFEST, write_folder
@@ -104,17 +105,21 @@ def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Any) -> dict
     facts: dict[str, Any] = {} if task.target is None else dict(hf.roles(spec, task.target))
     if classes := getattr(task, "classes", ()):
         facts |= {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
-    source: Tokenizer | None = getattr(task, "source", task.target)
-    if source is not task.target:
-        raise SpecError("this model has a tokenizer for each side, and a Hugging Face folder can have only one")
-    files = hf.write(spec, weights, facts)
+    files = _token_files(getattr(task, "source", task.target), task.target) | hf.write(spec, weights, facts)
     if isinstance(task, Image):
         files["preprocessor_config.json"] = json.dumps(_pixels(task), indent=2).encode()
-    if task.target is not None:
-        with tempfile.TemporaryDirectory() as made, explained("write the tokenizer", Path(made)):
-            to_hf(task.target, Path(made))
-            files |= {path.name: path.read_bytes() for path in Path(made).iterdir()}
     return files
+
+
+def _token_files(source: Tokenizer | None, target: Tokenizer | None) -> dict[str, bytes]:
+    """The files of the tokenizer, or of both."""
+    if source is None or target is None:
+        return {}
+    if source is not target:
+        return marian_files(source, target)
+    with tempfile.TemporaryDirectory() as made, explained("write the tokenizer", Path(made)):
+        to_hf(target, Path(made))
+        return {path.name: path.read_bytes() for path in Path(made).iterdir()}
 
 
 def _pixels(task: Image) -> dict[str, Any]:
