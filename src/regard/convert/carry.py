@@ -33,7 +33,16 @@ def lm(spec: ModelSpec, tokenizer: Tokenizer) -> Carried:
 
 def carried(found: Found, folder: Path) -> Carried:
     """The task of a model of others, with what their folder says beside."""
-    return _TASKS[found.form.uses[found.use].task](found, folder)
+    made = _TASKS[found.form.uses[found.use].task](found, folder)
+    target, tables = made[1].target, (found.spec.source or found.spec.embed, found.spec.embed)
+    for tokenizer, table in zip((getattr(made[1], "source", target), target), tables, strict=True):
+        if tokenizer is not None and tokenizer.size > table.vocab:
+            first = tokenizer.tokens([table.vocab])[0]
+            raise DataError(
+                f"the tokenizer in {folder} has {tokenizer.size} tokens, and the model knows {table.vocab}; the first it does "
+                f"not know is {first!r}"
+            )
+    return made
 
 
 def _lm(found: Found, folder: Path) -> Carried:
