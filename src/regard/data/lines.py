@@ -32,7 +32,22 @@ BLOCK = 4096
 """So many texts are read or written at a time, where they are short."""
 
 
-class Lines(Sequence[str]):
+class _Texts(Sequence[str]):
+    """Texts that are read when they are asked for."""
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[str]: ...
+    def __getitem__(self, i: int | slice) -> str | list[str]:
+        places = range(len(self))[i]
+        return self._read(range(places, places + 1))[0] if isinstance(places, int) else self._read(places)
+
+    def _read(self, places: range) -> list[str]:
+        raise NotImplementedError
+
+
+class Lines(_Texts):
     """Texts that lie in a mapped file: all of them, or those of the given rows."""
 
     def __init__(self, texts: mmap.mmap, offsets: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> None:
@@ -42,16 +57,6 @@ class Lines(Sequence[str]):
     def __len__(self) -> int:
         return len(self._offsets) - 1 if self._rows is None else len(self._rows)
 
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: int | slice) -> str | list[str]:
-        places = range(len(self))[i]
-        if isinstance(places, int):
-            return self._read(np.array([places]))[0]
-        return self._read(np.arange(places.start, places.stop, places.step))
-
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self[i : i + self._block] for i in range(0, len(self), self._block))
 
@@ -59,13 +64,14 @@ class Lines(Sequence[str]):
         """The texts of these rows, in this order; nothing is copied but the numbers."""
         return Lines(self._texts, self._offsets, rows if self._rows is None else self._rows[rows])
 
-    def _read(self, places: NDArray[np.int64]) -> list[str]:
-        rows, texts = places if self._rows is None else self._rows[places], self._texts
+    def _read(self, places: range) -> list[str]:
+        wanted = np.arange(places.start, places.stop, places.step)
+        rows, texts = wanted if self._rows is None else self._rows[wanted], self._texts
         starts, ends = self._offsets[rows].tolist(), self._offsets[rows + 1].tolist()
         return [texts[start:end].decode() for start, end in zip(starts, ends, strict=True)]
 
 
-class Joined(Sequence[str]):
+class Joined(_Texts):
     """The texts of several parts as if they were one."""
 
     def __init__(self, parts: Sequence[Sequence[str]]) -> None:
@@ -74,19 +80,12 @@ class Joined(Sequence[str]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: int | slice) -> str | list[str]:
-        places = range(len(self))[i]
-        if not isinstance(places, int):
-            return [self[place] for place in places]
-        part = bisect_right(self._ends, places)
-        return self._parts[part][places - self._ends[part]]  # counted from the part's end
-
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self._parts)
+
+    def _read(self, places: range) -> list[str]:
+        parts = ((place, bisect_right(self._ends, place)) for place in places)
+        return [self._parts[part][place - self._ends[part]] for place, part in parts]  # counted from the part's end
 
 
 class Pile:
