@@ -50,42 +50,42 @@ class _Fused(torch.autograd.Function):
             x, weight = (t.to(torch.get_autocast_dtype(device_kind(x))) for t in (x, weight))
         v, kind = weight.shape[0], torch.promote_types(x.dtype, torch.float32)
         wants = any(ctx.needs_input_grad[:3])
-        grad_x = torch.zeros_like(x) if wants else None
+        grad_x = torch.empty_like(x) if wants else None
         grad_w = torch.zeros_like(weight, dtype=kind) if ctx.needs_input_grad[1] else None  # a frozen table has none
         grad_b = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
         total, plain = x.new_zeros((), dtype=torch.float64), x.new_zeros((), dtype=torch.float64)
         middle = weight.mean(0, dtype=kind)  # the mean of all logits is one product with it
         lift = 0.0 if bias is None else bias.mean()
-        rows = max(CHUNK // v, 1)
+        counts, rows, share = target != IGNORE, max(CHUNK // v, 1), smoothing / v
+        all_count = bool(counts.all())
         for i in range(0, x.shape[0], rows):
-            part, want = x[i : i + rows], target[i : i + rows]
-            counts = want != IGNORE
-            index = want.masked_fill(~counts, 0).unsqueeze(1)
+            part, count = x[i : i + rows], counts[i : i + rows]
+            index = target[i : i + rows].masked_fill(~count, 0).unsqueeze(1)
             logits = F.linear(part, weight).to(kind)
             if bias is not None:
                 logits += bias
-            true, top = logits.gather(1, index).squeeze(1), logits.amax(1, keepdim=True)
-            odds = logits.sub_(top).exp_()  # in place of the logits
-            mass = odds.sum(1)
-            lse = top.squeeze(1) + mass.log()
-            nll, even = lse - true, lse - part.to(kind) @ middle - lift
-            plain += torch.where(counts, nll, 0).sum()
-            total += torch.where(counts, (1 - smoothing) * nll + smoothing * even, 0).sum()
+            true, logits = logits.gather(1, index).squeeze(1), logits.log_softmax(1)  # one pass, not four
+            nll = -logits.gather(1, index).squeeze(1)
+            even = true + nll - part.to(kind) @ middle - lift
+            plain += torch.where(count, nll, 0).sum()
+            total += torch.where(count, (1 - smoothing) * nll + smoothing * even, 0).sum()
             if grad_x is None:
                 continue
             # softmax − (1 − ε)·onehot here; −ε/v, the same for every token, joins below without a pass over the logits
-            weigh = counts.to(kind)
-            grad = odds.mul_((weigh / mass).unsqueeze(1))
+            weigh = count.to(kind)
+            grad = logits.exp_()  # in their place
+            if not all_count:
+                grad.mul_(weigh.unsqueeze(1))
             grad.scatter_add_(1, index, ((smoothing - 1) * weigh).unsqueeze(1))
-            share = smoothing / v
             if grad_b is not None:
                 grad_b += grad.sum(0) - share * weigh.sum()
             grad = grad.to(x.dtype)
-            spread = (share * v * weigh).unsqueeze(1) * middle
+            spread = (smoothing * weigh).unsqueeze(1) * middle
             grad_x[i : i + rows] = grad @ weight - spread.to(x.dtype)
             if grad_w is not None:
                 grad_w.addmm_(grad.t(), part) if grad_w.dtype == grad.dtype else grad_w.add_(grad.t() @ part)
-                grad_w -= share * (weigh @ part.to(kind))
+        if grad_w is not None:
+            grad_w -= share * (counts.to(kind) @ x.to(kind))
         ctx.save_for_backward(grad_x, grad_w, grad_b)
         total, plain = total.to(kind), plain.to(kind)
         ctx.mark_non_differentiable(plain)
