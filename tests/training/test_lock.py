@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def test_a_second_writer_is_refused_and_told_who_holds_it(tmp_path: Path) -> Non
     who = f"is being written by process {os.getpid()} on {socket.gethostname()}"
     assert who in str(caught.value)
     assert "wait until it ends, stop it, or choose another folder" in str(caught.value)
+
+
+def test_a_child_that_outlives_its_parent_by_an_instant_is_waited_for(tmp_path: Path) -> None:
+    """A forked process holds its parent's files, and so the lock, until it has begun to run something else."""
+    with RunLock(tmp_path):
+        child = os.fork()
+        if child == 0:
+            time.sleep(0.3)
+            os._exit(0)
+    with RunLock(tmp_path):  # ours is closed, but not the child's
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_it_is_free_again_afterwards(tmp_path: Path) -> None:

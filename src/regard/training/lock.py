@@ -5,18 +5,23 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from regard.errors import RegardError
 from regard.storage import DISK, explained, make_folder
 
 LOCK = "run.lock"
+PATIENCE = 1.0
+"""Seconds to wait for a lock. A process that was killed while it started another leaves its open files to that one for an
+instant, and the lock with them."""
 
 
 class RunLock:
-    """`with RunLock(folder):` nobody else writes this run. Refuses at once when somebody already does.
+    """`with RunLock(folder):` nobody else writes this run. Refuses when somebody already does.
 
     What counts is the kernel's lock on the open file, not that the file exists: one left by a killed process locks nothing.
     """
@@ -30,14 +35,12 @@ class RunLock:
         with explained("lock the run", self.folder, needed=len(own)), ExitStack() as opened:
             make_folder(DISK, self.folder)
             file = opened.enter_context((self.folder / LOCK).open("a+", encoding="utf-8", errors="replace"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _locked(file):
                 file.seek(0)
                 holder = file.read(1000).strip() or "another process"
                 raise RegardError(
                     f"{self.folder} is being written by {holder}; wait until it ends, stop it, or choose another folder"
-                ) from None
+                )
             file.truncate(0)
             file.write(own)
             file.flush()
@@ -46,3 +49,17 @@ class RunLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._held.close()
+
+
+def _locked(file: IO[str]) -> bool:
+    """Whether we got the lock, within a moment."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
