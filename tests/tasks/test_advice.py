@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.sources import Pairs
-from regard.tasks.advice import SHAPES, advise
+from regard.tasks.advice import ROWS, advise
 from regard.tasks.translate import TranslateData
 from regard.text import Tokenizer
 from regard.training.recipe import Recipe, merged
@@ -49,13 +51,45 @@ def test_the_warm_up_is_shorter_than_what_was_asked_for(asked: dict[str, int]) -
 
 
 def test_larger_corpora_get_larger_models() -> None:
-    widths = [shape["width"] * shape["depth"] for _, shape, _, _ in SHAPES]
-    vocabularies = [vocab for _, _, vocab, _ in SHAPES]
-    passes = [epochs for *_, epochs in SHAPES]
-    assert widths == sorted(widths)
-    assert vocabularies == sorted(vocabularies)
-    assert passes == sorted(passes, reverse=True)
-    assert [most for most, *_ in SHAPES] == sorted(most for most, *_ in SHAPES)
+    assert [row.width * row.depth for row in ROWS] == sorted(row.width * row.depth for row in ROWS)
+    assert [row.vocab for row in ROWS] == sorted(row.vocab for row in ROWS)
+    assert [row.epochs for row in ROWS] == sorted((row.epochs for row in ROWS), reverse=True)
+    assert [row.pairs for row in ROWS] == sorted(row.pairs for row in ROWS)
+
+
+class Many(Sequence[str]):
+    """One text, so many times, in no room at all."""
+
+    def __init__(self, text: str, count: int) -> None:
+        self.text, self.count = text, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: Any) -> Any:
+        found = range(self.count)[i]
+        return self.text if isinstance(found, int) else [self.text] * len(found)
+
+    def __iter__(self) -> Iterator[str]:
+        return repeat(self.text, self.count)
+
+
+@pytest.mark.parametrize(("threads", "width"), [(1, 256), (2, 384), (8, 512)])
+def test_a_corpus_too_large_for_the_machine_gets_a_smaller_model(
+    threads: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    text = "zwei junge Männer stehen vor dem großen Haus am See und warten auf den Bus in die Stadt"
+    advice = advise([Pairs(Many(text, 3_000_000), Many(text, 3_000_000))], {"threads": threads})
+    assert advice.recipe["model"]["width"] == width
+    assert advice.recipe["train"]["patience"] == 10
+    assert ("width 512 would take about" in advice.reasons[2]) is (width < 512)
+    assert "the run ends when 10 of them in a row" in advice.reasons[-1]
+
+
+def test_a_slow_machine_does_not_shrink_a_small_model() -> None:
+    assert advise([corpus(5000)], {"threads": 1, "epochs": 10**6}).recipe["model"]["width"] == 128
 
 
 def test_the_vocabulary_has_room_for_every_character() -> None:
