@@ -141,7 +141,8 @@ def train(
 ) -> None:
     """Train a model. The same command again resumes; the result is one self-contained folder, whose path is printed."""
     _plug_in(plugin)
-    from regard.training.run import Order, execute
+    from regard.training.order import Order
+    from regard.training.run import execute
 
     changes = ({} if on_bad is None else {"data.on_bad": on_bad}) | dict(_setting(s) for s in sets)
     order = Order(

@@ -16,8 +16,9 @@ from regard.folder import Folder
 from regard.tasks.embed import Embed, EmbedData
 from regard.tasks.translate import Translate, TranslateData
 from regard.training import run, start
+from regard.training.order import Order
 from regard.training.recipe import parse_yaml
-from regard.training.run import Order, execute
+from regard.training.run import execute
 from tests.training.small import events, tiny
 
 ROWS = [f"{'abcdefgh'[n % 8] * (2 + n % 3)} {n:03}\t{n:03} {'stuvwxyz'[n % 8]}" for n in range(40)]

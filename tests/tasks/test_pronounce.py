@@ -12,7 +12,8 @@ from regard.data.pronouncing import part_of
 from regard.errors import DataError, SpecError
 from regard.tasks.metrics import METRICS
 from regard.tasks.pronounce import Pronounce, PronounceData
-from regard.training.run import Order, execute
+from regard.training.order import Order
+from regard.training.run import execute
 from regard.verbs.evaluate import evaluate_models
 
 WORDS = [f"{a}{b}{c}" for a in "bdgk" for b in "aeiou" for c in "lmnr"]

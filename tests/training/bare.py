@@ -42,12 +42,12 @@ def weights(made: Trainer) -> dict[str, Tensor]:
 def spy_on_steps(made: Trainer) -> list[tuple[float, dict[str, Tensor]]]:
     """The rate and the gradients of every step that is taken from now on."""
     seen: list[tuple[float, dict[str, Tensor]]] = []
-    real = made.optimizer.step
+    real = made.steps.optimizer.step
 
     def step() -> None:  # type: ignore[misc]
         grads = {name: p.grad.clone() for name, p in made.net.named_parameters() if p.grad is not None}
-        seen.append((made.optimizer.param_groups[0]["lr"], grads))
+        seen.append((made.steps.optimizer.param_groups[0]["lr"], grads))
         real()
 
-    made.optimizer.step = step  # type: ignore[method-assign, assignment]
+    made.steps.optimizer.step = step  # type: ignore[method-assign, assignment]
     return seen

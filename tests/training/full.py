@@ -27,7 +27,8 @@ from regard.training.checkpoint import Checkpoints
 from regard.training.lock import RunLock
 from regard.training.log import Log
 from regard.training.loop import Trainer
-from regard.training.run import Order, execute
+from regard.training.order import Order
+from regard.training.run import execute
 from regard.training.snapshots import Snapshots
 from tests.training.small import hard, traces
 

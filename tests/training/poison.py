@@ -28,7 +28,8 @@ from regard.folder import read_tensors
 from regard.training.checkpoint import Checkpoints
 from regard.training.loop import Trainer
 from regard.training.optim import optimizer_tensors
-from regard.training.run import Order, execute
+from regard.training.order import Order
+from regard.training.run import execute
 from tests.training.small import events, hard, tiny
 
 OFTEN = 0.3
@@ -95,9 +96,9 @@ class Poisoner:
         """Tensors that last from step to step."""
         found: dict[str, Iterable[Tensor]] = {
             "weights": trainer.net.parameters(),
-            "optimizer": optimizer_tensors(trainer.net, trainer.optimizer).values(),
-            "average": trainer.ema.weights.values() if trainer.ema else (),
-            "carried": trainer.carried.tensors().values(),
+            "optimizer": optimizer_tensors(trainer.net, trainer.steps.optimizer).values(),
+            "average": trainer.steps.ema.weights.values() if trainer.steps.ema else (),
+            "carried": trainer.steps.carried.tensors().values(),
         }
         kept = {name: [t for t in tensors if t.is_floating_point() and t.numel()] for name, tensors in found.items()}
         return {name: tensors for name, tensors in kept.items() if tensors}
@@ -119,18 +120,18 @@ class Poisoner:
 
     @contextmanager
     def _gradient(self, trainer: Trainer) -> Any:
-        real, wanted = trainer.shards.run, [p for p in trainer.net.parameters() if p.requires_grad]
+        real, wanted = trainer.steps.shards.run, [p for p in trainer.net.parameters() if p.requires_grad]
 
         def run(*given: Any) -> float:
             total = real(*given)
             self._spoil([p.grad for p in wanted if p.grad is not None])
             return total
 
-        trainer.shards.run = run  # type: ignore[method-assign]
+        trainer.steps.shards.run = run  # type: ignore[method-assign]
         try:
             yield
         finally:
-            trainer.shards.run = real  # type: ignore[method-assign]
+            trainer.steps.shards.run = real  # type: ignore[method-assign]
 
 
 def poison_often(count: int, folder: Path, seed: int = 0) -> str:

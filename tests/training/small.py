@@ -15,8 +15,9 @@ from regard.errors import Interrupted
 from regard.training import run
 from regard.training.checkpoint import Checkpoints
 from regard.training.log import read_log
+from regard.training.order import Order
 from regard.training.progress import Progress
-from regard.training.run import Order, execute
+from regard.training.run import execute
 from regard.training.stop import Stop
 
 COPY: dict[str, Any] = {"data.generate.count": 60, "data.generate.valid": 6, "data.generate.longest": 6}

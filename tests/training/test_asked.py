@@ -12,8 +12,9 @@ import torch
 from regard.data.sources import Corpus, read
 from regard.errors import SpecError, UnknownName
 from regard.tasks.advice import advise
+from regard.training.order import Order, device_of
 from regard.training.recipe import Train, parse_yaml
-from regard.training.run import Order, device_of, execute
+from regard.training.run import execute
 from tests.training.small import events, on_files, tiny
 
 
@@ -24,7 +25,7 @@ def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path)
     recipe = tmp_path / "my.yaml"
     recipe.write_text(text)
     out = tmp_path / "run"
-    changes = {"train.log_every": "3", "train.schedule.peak": "3e-3", "train.threads": 1, "model.hidden": 8}
+    changes = {"train.log_every": "3", "train.schedule.peak": "7e-3", "train.threads": 1, "model.hidden": 8}
     execute(Order(str(recipe), (str(corpus),), set=changes, out=str(out), quiet=True))
     kept = parse_yaml((out / "recipe.yaml").read_text(), "x")
     assert kept["train"]["keep"] == 2, "a default"
@@ -32,11 +33,11 @@ def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path)
     assert kept["train"]["tokens"] == advice["train"]["tokens"] != Train(steps=1).tokens, "advice"
     assert kept["model"]["dropout"] == advice["model"]["dropout"], "advice"
     assert kept["train"]["schedule"]["kind"] == advice["train"]["schedule"]["kind"], "advice, for the kind"
-    assert kept["train"]["schedule"]["peak"] == 0.003 != advice["train"]["schedule"]["peak"], "--set, within it"
+    assert kept["train"]["schedule"]["peak"] == 0.007 != advice["train"]["schedule"]["peak"], "--set, within it"
     assert kept["model"]["width"] == 16, "the recipe, over advice"
     assert kept["data"]["tokenizer"]["kind"] == "chars", "the recipe, over advice of another kind"
     assert kept["train"]["epochs"] == 1, "the recipe, over advice"
-    assert kept["train"]["optimizer"]["kind"] == advice["train"]["optimizer"]["kind"] == "adamw"
+    assert kept["train"]["optimizer"]["kind"] == advice["train"]["optimizer"]["kind"] == "muon"
     assert kept["train"]["optimizer"]["decay"] == 0.25, "the recipe, within the part that was advised"
     assert kept["train"]["log_every"] == 3, "--set, over the recipe"
     assert kept["model"]["hidden"] == 8, "--set, over advice"

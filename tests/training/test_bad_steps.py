@@ -20,8 +20,9 @@ from regard.tasks.translate import Translate
 from regard.training.checkpoint import Checkpoints
 from regard.training.log import read_log
 from regard.training.loop import BAD_STEPS, Trainer
+from regard.training.order import Order
 from regard.training.progress import Progress
-from regard.training.run import Order, execute
+from regard.training.run import execute
 from tests.training.bare import fit, trainer, weights
 from tests.training.small import ROWS, events, on_files, tiny
 
@@ -60,15 +61,19 @@ def all_finite(folder: Path) -> bool:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
 def test_a_bad_step_is_skipped_and_leaves_no_trace(tmp_path: Path, value: float) -> None:
     made = trainer(tmp_path, train__ema=0.5)
-    updates = made._updates(0)
+    updates = made.updates(0)
     made._update(updates[0])
     before, state = weights(made), {k: v.clone() for k, v in _state(made).items()}
-    average = {k: v.clone() for k, v in made.ema.weights.items()} if made.ema else {}
-    made.task = Poison(made.task, [2], value)  # type: ignore[assignment]
-    made.train = dataclasses.replace(made.train, accumulate=2)
+    assert made.steps.ema is not None
+    average = {k: v.clone() for k, v in made.steps.ema.weights.items()}
+    made.steps.task = Poison(made.task, [2], value)  # type: ignore[assignment]
     made._update([updates[1][0], updates[2][0]])
     assert made.now.bad == 1
-    for old, new in ((before, weights(made)), (state, _state(made)), (average, made.ema.weights if made.ema else {})):
+    for old, new in (
+        (before, weights(made)),
+        (state, _state(made)),
+        (average, made.steps.ema.weights),
+    ):
         assert old.keys() == new.keys()
         assert all(torch.equal(old[name], new[name]) for name in old)
     assert all(p.grad is None for p in made.net.parameters())
@@ -84,7 +89,7 @@ def test_a_bad_step_is_skipped_and_leaves_no_trace(tmp_path: Path, value: float)
 def _state(made: Trainer) -> dict[str, Tensor]:
     from regard.training.optim import optimizer_tensors
 
-    return optimizer_tensors(made.net, made.optimizer)
+    return optimizer_tensors(made.net, made.steps.optimizer)
 
 
 def test_several_bad_steps_in_a_row_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,9 +210,9 @@ def test_a_stream_forgets_what_it_read_in_a_bad_step(tmp_path: Path, monkeypatch
 
 def test_memory_that_is_not_finite_makes_a_bad_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trainer(tmp_path)
-    monkeypatch.setattr(made.carried, "tensors", lambda: {"0.past": torch.tensor([1.0, math.inf])})
+    monkeypatch.setattr(made.steps.carried, "tensors", lambda: {"0.past": torch.tensor([1.0, math.inf])})
     before = weights(made)
-    made._update(made._updates(0)[0])
+    made._update(made.updates(0)[0])
     assert made.now.bad == 1 and all(torch.equal(before[name], p) for name, p in weights(made).items())
 
 
@@ -215,10 +220,10 @@ def test_all_that_is_saved_must_be_finite(tmp_path: Path) -> None:
     """Not the weights alone: what the optimiser remembers and averages too, and the message names it."""
     for group, spoil in (
         ("optimizer: ", lambda made: next(iter(_state(made).values())).fill_(math.inf)),
-        ("average: ", lambda made: next(iter(made.ema.weights.values())).fill_(math.nan)),
+        ("average: ", lambda made: next(iter(made.steps.ema.weights.values())).fill_(math.nan)),
     ):
         made = trainer(tmp_path, train__ema=0.5)
-        made._update(made._updates(0)[0])
+        made._update(made.updates(0)[0])
         spoil(made)
         with pytest.raises(Diverged, match=rf"step 0 left numbers that are not finite \({group}"):
             made.save()
@@ -229,6 +234,6 @@ def test_all_that_is_saved_must_be_finite(tmp_path: Path) -> None:
 
 def test_a_validation_loss_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trainer(tmp_path)
-    monkeypatch.setattr(made, "evaluate", lambda: {"loss": math.nan, "perplexity": math.nan, "exact": 0.0})
+    monkeypatch.setattr(made.judge, "scores", lambda: {"loss": math.nan, "perplexity": math.nan, "exact": 0.0})
     with pytest.raises(Diverged, match="the validation loss after step 0 is nan; what was saved before is good"):
         made._judge(Progress(1, quiet=True), lambda: pytest.fail("it is exported"))

@@ -23,7 +23,8 @@ from regard.tasks.texts import Texts
 from regard.text import Tokenizer
 from regard.training.carry import Carried, refusals
 from regard.training.checkpoint import Checkpoints
-from regard.training.run import Order, execute
+from regard.training.order import Order
+from regard.training.run import execute
 from tests.training.small import HARD, events, interrupted, traces
 
 TEXT = "the cat sat on the mat; the dog sat on the cat. " * 12

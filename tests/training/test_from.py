@@ -12,7 +12,8 @@ import torch
 import regard
 from regard.errors import CheckpointError, SpecError
 from regard.folder import pack, read_folder, write_folder
-from regard.training.run import Order, execute
+from regard.training.order import Order
+from regard.training.run import execute
 from tests.training.small import ROWS, events, on_files, stopped, tiny
 
 

@@ -32,7 +32,7 @@ def scripted(made: Trainer, scores: Sequence[float], losses: Sequence[float] | N
         score, loss = next(rest)
         return {"loss": loss, "perplexity": math.exp(loss), metric: score}
 
-    made.evaluate = evaluate  # type: ignore[method-assign, assignment]
+    made.judge.scores = evaluate  # type: ignore[method-assign, assignment]
     made.total, made.validate_every = len(scores), 1
     return made
 
@@ -83,14 +83,14 @@ def test_scores_are_those_of_the_libraries(tmp_path: Path) -> None:
     steps = {"train__steps": 150, "train__validate_every": 150, "train__save_every": 150, "train__schedule__peak": 0.02}
     made = trainer(tmp_path, data__metrics=["bleu", "chrf", "wer", "exact"], data__generate__valid=20, **steps)
     fit(made)
-    scores = made.evaluate()
+    scores = made.judge.scores()
     references = [text for trial in made.data.trials for text in trial.references]
-    assert len(made.outputs) == len(references) == 20
-    assert any(made.outputs)
-    assert scores["bleu"] == sacrebleu.corpus_bleu(made.outputs, [references]).score
-    assert scores["chrf"] == sacrebleu.corpus_chrf(made.outputs, [references]).score
-    assert scores["wer"] == 100 * jiwer.wer(references, made.outputs)
-    assert scores["exact"] == 100 * sum(map(str.__eq__, made.outputs, references)) / 20
+    assert len(made.judge.outputs) == len(references) == 20
+    assert any(made.judge.outputs)
+    assert scores["bleu"] == sacrebleu.corpus_bleu(made.judge.outputs, [references]).score
+    assert scores["chrf"] == sacrebleu.corpus_chrf(made.judge.outputs, [references]).score
+    assert scores["wer"] == 100 * jiwer.wer(references, made.judge.outputs)
+    assert scores["exact"] == 100 * sum(map(str.__eq__, made.judge.outputs, references)) / 20
     loss = made.task.loss(made.net, made.task.batch(made.data.valid, np.arange(20)), 0.0)
     assert scores["loss"] == pytest.approx(float(loss.plain) / loss.tokens, rel=1e-9)
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]), rel=1e-12)
@@ -114,18 +114,18 @@ def test_validation_disturbs_nothing(tmp_path: Path) -> None:
 def test_the_moving_average_is_what_is_judged_and_exported(tmp_path: Path) -> None:
     made = trainer(tmp_path, train__ema=0.5, train__steps=4, train__validate_every=2)
     judged: list[dict[str, Tensor]] = []
-    real = made.evaluate
+    real = made.judge.scores
 
     def evaluate(search: Any = None) -> dict[str, float]:
         judged.append(weights(made))
         return real(search)
 
-    made.evaluate = evaluate  # type: ignore[method-assign]
+    made.judge.scores = evaluate  # type: ignore[method-assign]
     exported: list[dict[str, Tensor]] = []
     fit(made, lambda: exported.append(weights(made)))
-    assert made.ema is not None
+    assert made.steps.ema is not None
     for name, p in weights(made).items():
-        assert torch.equal(judged[-1][name], made.ema.weights[name])
+        assert torch.equal(judged[-1][name], made.steps.ema.weights[name])
         assert not torch.equal(judged[-1][name], p), "training goes on with its own"
     assert torch.equal(exported[0]["embed.weight"], judged[0]["embed.weight"])
 
@@ -170,15 +170,15 @@ def test_averaging(tmp_path: Path, which: str, metric: str, scores: list[float],
 def test_averages_are_of_the_moving_average_where_there_is_one(tmp_path: Path) -> None:
     made = trainer(tmp_path, train__ema=0.5, train__average={"count": 1}, train__steps=4)
     fit(made)
-    assert made.ema is not None
+    assert made.steps.ema is not None
     found = made.snapshots.mean([4])
-    assert all(torch.equal(found[name], tensor) for name, tensor in made.ema.weights.items())
+    assert all(torch.equal(found[name], tensor) for name, tensor in made.steps.ema.weights.items())
 
 
 def test_other_weights_for_a_while_and_back_again_also_after_an_error(tmp_path: Path) -> None:
     made = trainer(tmp_path)
     own, zeros = weights(made), {name: torch.zeros_like(p) for name, p in weights(made).items()}
-    with pytest.raises(ZeroDivisionError), made.weights(zeros):
+    with pytest.raises(ZeroDivisionError), made.net.holding(zeros):
         assert all(not p.any() for p in made.net.parameters())
         _ = 1 / 0
     assert all(torch.equal(own[name], p) for name, p in weights(made).items())

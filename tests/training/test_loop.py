@@ -22,8 +22,10 @@ def test_several_batches_are_one_large_batch(tmp_path: Path, smoothing: float) -
     seen, also = spy_on_steps(one), spy_on_steps(other)
     first = one._update(parts)
     second = other._update([np.concatenate(parts)])
-    assert first[0] == second[0] == int(one.data.train.lengths[:9, 1].sum()), "all target tokens, end marks included"
-    assert first[1:] == pytest.approx(second[1:], rel=1e-12)
+    assert first.tokens == second.tokens == int(one.data.train.lengths[:9, 1].sum()), (
+        "all target tokens, end marks included"
+    )
+    assert (first.loss, first.norm) == pytest.approx((second.loss, second.norm), rel=1e-12)
     for name, grad in seen[0][1].items():
         torch.testing.assert_close(grad, also[0][1][name], rtol=0, atol=1e-10)
     for (name, a), b in zip(weights(one).items(), weights(other).values(), strict=True):
@@ -50,7 +52,7 @@ def test_clipping(tmp_path: Path) -> None:
     for clip in (None, 1e-3, 1e3):
         made = trainer(tmp_path, train__clip=clip)
         seen = spy_on_steps(made)
-        *_, before, _ = made._update([np.arange(8)])
+        before = made._update([np.arange(8)]).norm
         norms[clip] = math.sqrt(sum(float(g.square().sum()) for g in seen[0][1].values()))
         assert before == pytest.approx(norms[None], rel=1e-9), "the log tells the norm before clipping"
     assert norms[1e-3] == pytest.approx(1e-3, rel=1e-2)
@@ -94,10 +96,10 @@ def test_batches_are_made_of_the_lengths_that_an_epoch_has(tmp_path: Path) -> No
     made = trainer(tmp_path, data__tokenizer={"kind": "bpe", "vocab": 60}, data__recut=0.5, train__tokens=64)
     lengths = []
     for epoch in range(3):
-        for indices in (indices for group in made._updates(epoch) for indices in group):
-            batch = made.task.batch(made._fresh, indices)
+        for indices in (indices for group in made.updates(epoch) for indices in group):
+            batch = made.task.batch(made.fresh, indices)
             assert max(batch.given.ids.numel(), batch.source.ids.numel()) <= 64
-        lengths.append(made._fresh.lengths.sum())
+        lengths.append(made.fresh.lengths.sum())
     assert len(set(lengths)) == 3
 
 

@@ -16,8 +16,9 @@ from regard.errors import SpecError
 from regard.folder import read_folder
 from regard.training.checkpoint import Checkpoints
 from regard.training.log import read_log
+from regard.training.order import Order
 from regard.training.ranks import Ranks
-from regard.training.run import Order, execute
+from regard.training.run import execute
 
 SET = {
     "data.generate.count": 400, "data.generate.valid": 20,

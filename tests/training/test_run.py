@@ -12,9 +12,11 @@ import torch
 
 from regard.errors import CheckpointError, Interrupted, SpecError
 from regard.folder import read_folder
+from regard.training.judge import Judge
 from regard.training.log import read_log
 from regard.training.loop import Trainer
-from regard.training.run import Order, execute, model_folder
+from regard.training.order import Order, model_folder
+from regard.training.run import execute
 from tests.training.small import hard, interrupted, stopped, stopping_after, tiny, traces
 
 # What lies in a run folder.
@@ -93,7 +95,7 @@ def test_a_finished_run_says_so_and_trains_no_more(
 ) -> None:
     before = traces(finished)
     monkeypatch.setattr(Trainer, "_update", lambda *_: pytest.fail("it trains"))
-    monkeypatch.setattr(Trainer, "evaluate", lambda *_: pytest.fail("it validates"))
+    monkeypatch.setattr(Judge, "scores", lambda *_: pytest.fail("it validates"))
     path = execute(dataclasses.replace(tiny(finished), quiet=False))
     assert path == finished / "final"
     assert "this run is finished at step 12 of 12" in capsys.readouterr().err

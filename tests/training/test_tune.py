@@ -16,7 +16,8 @@ from regard.folder import read_folder
 from regard.model.model import Net
 from regard.training.checkpoint import Checkpoints
 from regard.training.optim import OPTIMIZERS, set_factors, set_rate
-from regard.training.run import Order, execute
+from regard.training.order import Order
+from regard.training.run import execute
 from regard.training.start import Taken
 from regard.training.tune import Tune
 from tests.training.small import HARD, events, interrupted, traces

@@ -11,7 +11,8 @@ import pytest
 import regard
 from regard.errors import SpecError
 from regard.tasks.metrics import METRICS, Metric
-from regard.training.run import Order, execute
+from regard.training.order import Order
+from regard.training.run import execute
 from regard.verbs.evaluate import _scorer, bootstrap, evaluate_models
 from tests.verbs.calling import call
 

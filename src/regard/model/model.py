@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Self
 
 import torch
@@ -134,6 +135,16 @@ class Net(nn.Module):
         own = self.state_dict()
         for name, tensor in weights.items():
             own[name].copy_(tensor)
+
+    @contextmanager
+    def holding(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+        """Other weights for a while; those not named stay."""
+        own = {name: t.clone() for name, t in self.state_dict().items() if name in weights}
+        self.put(weights)
+        try:
+            yield
+        finally:
+            self.put(own)
 
     @property
     def device(self) -> torch.device:

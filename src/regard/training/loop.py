@@ -9,43 +9,33 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from regard.decode import Search
-from regard.errors import CheckpointError, Diverged, SpecError
+from regard.errors import CheckpointError, Diverged
 from regard.model.model import Net
-from regard.nn.chance import new_seed
-from regard.tasks.likelihood import likelihood
 from regard.tasks.metrics import METRICS
 from regard.tasks.task import Examples, Task
-from regard.training.carry import Carried
 from regard.training.checkpoint import Checkpoints
 from regard.training.export import weight_faults
 from regard.training.finite import AFTER, demand_finite, unsound
+from regard.training.judge import Judge
 from regard.training.log import Log
-from regard.training.optim import Average, moving, optimizer_tensors, restore_optimizer, set_factors, set_rate
+from regard.training.optim import moving
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
 from regard.training.recipe import Train
-from regard.training.shards import Shards, split
 from regard.training.snapshots import Snapshots
+from regard.training.steps import Dismissed, Group, Step, Steps
 from regard.training.stop import Stop
 
 BAD_STEPS = 5
 """So many non-finite steps in a row mean that training has diverged."""
 NAMED = 8
 """Of a bad step, so many examples are named."""
-
-
-class Dismissed(Exception):
-    """The leader of several processes calls no more steps."""
 
 
 @dataclasses.dataclass
@@ -86,26 +76,17 @@ class Trainer:
         ranks: Ranks | None = None,
     ) -> None:  # fmt: skip
         self.net, self.task, self.data, self.train = net, task, data, train
-        self.checkpoints, self.log, self.bf16 = checkpoints, log, bf16
-        self.optimizer = train.optimizer.build(net)
-        if train.tune is not None:
-            set_factors(net, self.optimizer, train.tune.factors(name for name, _ in net.named_parameters()))
-        self.ema = None if train.ema is None else Average(net, train.ema)
+        self.checkpoints, self.log = checkpoints, log
+        self.steps = Steps(net, task, train, bf16=bf16, ranks=ranks)
         self.tokens = int(train.tokens)  # `auto` is settled before
-        self.ranks = ranks or Ranks()
-        self.carried = Carried(net, task, processes=self.ranks.size)
-        if task.together and self.ranks.size > 1:
-            raise SpecError("rows of this task are judged by one another; several processes cannot divide them")
-        threads = 1 if task.together else torch.get_num_threads()
-        self.shards = Shards.fitting(threads, self.tokens // self.ranks.size, net.device.type)
+        self.judge = Judge(net, task, data.valid, data.trials, tokens=self.tokens, compute=self.steps.compute)
         self.snapshots = Snapshots(checkpoints.folder.parent / "snapshots", checkpoints.storage)
         self.now = Moment()
-        self.outputs: list[str] = []
-        """What the last evaluation decoded."""
         self._fault = ""
-        self._order: tuple[int, list[list[NDArray[np.int64]]]] = (-1, [])
-        self._fresh: Any = data.train
-        passes = math.inf if train.epochs is None else train.epochs * len(self._updates(0))
+        self._order: tuple[int, list[Group]] = (-1, [])
+        self.fresh: Any = data.train
+        """The examples as this epoch sees them."""
+        passes = math.inf if train.epochs is None else train.epochs * len(self.updates(0))
         self.total = int(min(passes, math.inf if train.steps is None else train.steps))
         self.validate_every = train.validate_every or max(self.total // 10, 1)
         self.save_every = train.save_every or self.validate_every
@@ -116,22 +97,22 @@ class Trainer:
         """Train to the end, or until asked to stop; True if it is done. `on_better` runs when validation improves."""
         began, now = time.perf_counter() - self.now.seconds, self.now
         while not now.finished:
-            updates = self._updates(now.epoch)
+            updates = self.updates(now.epoch)
             if now.position >= len(updates):
                 now.epoch, now.position = now.epoch + 1, 0
                 continue
             started = time.perf_counter()
-            tokens, loss, norm, rate = self._update(updates[now.position])
+            step = self._update(updates[now.position])
             now.position += 1
             now.step += 1
-            now.tokens += tokens
+            now.tokens += step.tokens
             now.seconds = time.perf_counter() - began
-            speed = tokens / (time.perf_counter() - started)
+            speed = step.tokens / (time.perf_counter() - started)
             if now.bad >= BAD_STEPS:
                 self._give_up(on_better)
-            progress.step(now.step, loss / tokens, speed)
+            progress.step(now.step, step.loss / step.tokens, speed)
             if now.step % self.train.log_every == 0 and now.window_tokens:  # all of them may have been skipped
-                self._log_window(rate, norm, speed)
+                self._log_window(step, speed)
             last = now.step >= self.total
             if last or now.step % self.validate_every == 0:
                 self._judge(progress, on_better)
@@ -148,7 +129,7 @@ class Trainer:
         """Take the steps that the leader of several processes calls."""
         now = self.now
         while True:
-            updates = self._updates(now.epoch)
+            updates = self.updates(now.epoch)
             if now.position >= len(updates):
                 now.epoch, now.position = now.epoch + 1, 0
                 continue
@@ -161,72 +142,43 @@ class Trainer:
             if now.bad >= BAD_STEPS:
                 raise Diverged(f"{self._fault}; the leading process says more")
 
-    def _updates(self, epoch: int) -> list[list[NDArray[np.int64]]]:
+    def updates(self, epoch: int) -> list[Group]:
         """The updates of an epoch, each a list of batches."""
         if self._order[0] != epoch:
-            self._fresh = self.task.fresh(self.data.train, self.train.seed, epoch)
-            order = self.task.order(self._fresh, tokens=self.tokens, seed=self.train.seed)  # lengths may be new, too
+            self.fresh = self.task.fresh(self.data.train, self.train.seed, epoch)
+            order = self.task.order(self.fresh, tokens=self.tokens, seed=self.train.seed)  # lengths may be new, too
             batches, k = order.epoch(epoch), self.train.accumulate
             self._order = (epoch, [batches[i : i + k] for i in range(0, len(batches), k)])
         return self._order[1]
 
-    def _update(self, group: list[NDArray[np.int64]]) -> tuple[int, float, float, float]:
-        """One step over a group of batches: tokens, summed likelihood loss, gradient norm, rate."""
-        self.net.train()
-        self.carried.begin(self.now.step + 1, first=self.now.position == 0)
-        # rows that go on wait for those before
-        turns = [[indices] for indices in group] if self.task.carry else [group]
-        batches = [self._batches(turn) for turn in turns]
-        tokens = self.ranks.called(sum(batch.tokens for turn in batches for (_, batch), _ in turn))
-        if tokens is None:
-            raise Dismissed
-
-        def work(part: tuple[int, Any]) -> tuple[Tensor, float]:
-            with self.precision():
-                loss = self.carried.loss(self.task, *part, self.train.smoothing)
-            return loss.total / tokens, float(loss.plain)
-
-        plain = sum(self.shards.run(self.net, work, turn) for turn in batches)
-        plain = self.ranks.summed([p for p in self.net.parameters() if p.requires_grad], plain)
-        limit = math.inf if self.train.clip is None else self.train.clip
-        norm = float(torch.nn.utils.clip_grad_norm_(self.net.parameters(), limit))
-        rate = self.train.schedule.rate(self.now.step + 1, total=self.total, width=self.net.spec.width)
-        if math.isfinite(norm) and math.isfinite(plain) and not unsound({"carried": self.carried.tensors()}):
-            set_rate(self.optimizer, rate)
-            self.optimizer.step()
-            if self.ema is not None:
-                self.ema.update(self.net)
+    def _update(self, group: Group) -> Step:
+        """One step over a group of batches; of one that is not finite, the examples are told and logged."""
+        number, first = self.now.step + 1, self.now.position == 0
+        rate = self.train.schedule.rate(number, total=self.total, width=self.net.spec.width)
+        step = self.steps.take(self.fresh, group, number=number, rate=rate, first=first)
+        if step.sound:
             self.now.bad = 0
-            self.now.window_loss += plain
-            self.now.window_tokens += tokens
+            self.now.window_loss += step.loss
+            self.now.window_tokens += step.tokens
         else:
-            self._skip(group, norm, plain)
-        self.optimizer.zero_grad(set_to_none=True)
-        return tokens, plain, norm, rate
+            self.now.bad += 1
+            self._name(group, step)
+        return step
 
-    def _batches(self, group: list[NDArray[np.int64]]) -> list[tuple[tuple[int, Any], int | None]]:
-        """This process's part of an update: a batch for each thread at a time, numbered, with the seed of its chance."""
-        count = self.shards.count * self.ranks.size
-        parts = [part for indices in group for part in split(indices, count)]
-        seeds = [None if count == 1 else new_seed() for _ in parts]
-        own = self.ranks.share(list(zip(parts, seeds, strict=True)))
-        made = ((self.task.batch(self._fresh, part).to(self.net.device), seed) for part, seed in own)
-        return [((i, batch), seed) for i, (batch, seed) in enumerate(made)]
-
-    def _skip(self, group: list[NDArray[np.int64]], norm: float, loss: float) -> None:
-        """A step that is not finite never reaches the weights; which examples it was about is told and logged."""
-        step, self.now.bad = self.now.step + 1, self.now.bad + 1
-        self.carried.forget()
-        if self.ranks.leads:
-            examples = self.task.named(self._fresh, np.concatenate(group)[:NAMED])
+    def _name(self, group: Group, step: Step) -> None:
+        if self.steps.ranks.leads:
+            number, loss, norm = self.now.step + 1, step.loss, step.norm
+            examples = self.task.named(self.fresh, np.concatenate(group)[:NAMED])
             more = "" if sum(map(len, group)) <= NAMED else " …"
-            self._fault = f"step {step} was not finite (loss {loss}, gradient norm {norm}): {'; '.join(examples)}{more}"
-            self.log.write("skip", step, norm=str(norm), loss=str(loss), examples=examples)
+            self._fault = (
+                f"step {number} was not finite (loss {loss}, gradient norm {norm}): {'; '.join(examples)}{more}"
+            )
+            self.log.write("skip", number, norm=str(norm), loss=str(loss), examples=examples)
 
     def _give_up(self, on_better: Callable[[], None]) -> NoReturn:
         """Several bad steps in a row: the weights are those of before, and are kept if they themselves are good."""
         said, now = f"{self._fault}, as were the {BAD_STEPS - 1} before it", self.now
-        if unsound(self._groups()):
+        if unsound(self.steps.tensors()):
             raise Diverged(f"{said}; so are the weights by now; {AFTER}")
         if now.best is None:  # nobody has judged yet: without this there would be no model to go on from
             with self.judged_weights():
@@ -238,29 +190,23 @@ class Trainer:
             "--fresh, or go on from this run's best model with --from and another --out"
         )
 
-    def _log_window(self, rate: float, norm: float, speed: float) -> None:
+    def _log_window(self, step: Step, speed: float) -> None:
         now = self.now
         loss = now.window_loss / now.window_tokens
         now.window_loss, now.window_tokens = 0.0, 0
         self.log.write(
-            "train", now.step, epoch=now.epoch, loss=loss, rate=rate, grad_norm=norm, tokens=now.tokens,
+            "train", now.step, epoch=now.epoch, loss=loss, rate=step.rate, grad_norm=step.norm, tokens=now.tokens,
             tokens_per_s=round(speed), seconds=round(now.seconds, 3),
         )  # fmt: skip
-
-    @contextmanager
-    def precision(self) -> Iterator[None]:
-        """bfloat16 compute over float32 weights, if this run has it."""
-        with torch.autocast(self.net.device.type, dtype=torch.bfloat16, enabled=self.bf16):
-            yield
 
     # ------------------------------------------------------------------------------------------------ judging
 
     def _judge(self, progress: Progress, on_better: Callable[[], None]) -> None:
         """Validate, note whether it is the best so far, and set weights aside for averaging."""
         now = self.now
-        demand_finite(now.step, self._groups())
+        demand_finite(now.step, self.steps.tensors())
         with self.judged_weights():
-            scores = self.evaluate()
+            scores = self.judge.scores()
             if not math.isfinite(scores["loss"]):
                 raise Diverged(f"the validation loss after step {now.step} is {scores['loss']}; {AFTER}")
             metric = METRICS[self.task.metrics[0]]
@@ -282,43 +228,9 @@ class Trainer:
                 now.worse += 1
         self._set_aside(score, metric.higher)
 
-    def evaluate(self, search: Search | None = None) -> dict[str, float]:
-        """Loss a token and the task's scores on the validation data, decoding it only if a score asks for outputs."""
-        self.net.eval()
-        with self.precision():
-            scores = likelihood(self.task, self.net, self.data.valid, tokens=self.tokens)
-        decoded = {name: score for name in self.task.metrics if (score := METRICS[name].score) is not None}
-        if not decoded:
-            return scores
-        outputs, references, apart = list[str](), list[str](), dict[str, float]()
-        for trial in self.data.trials:
-            found = self.task.run([self.net], trial.inputs, search or Search(beam=1), **trial.options)
-            texts = [each[0].text if each else "" for each in found]
-            outputs += texts
-            references += trial.references
-            if len(self.data.trials) > 1:
-                apart |= {f"{name} of {trial.name}": score(texts, trial.references) for name, score in decoded.items()}
-        self.outputs = outputs
-        return scores | {name: score(outputs, references) for name, score in decoded.items()} | apart
-
-    @contextmanager
-    def judged_weights(self) -> Iterator[None]:
+    def judged_weights(self) -> AbstractContextManager[None]:
         """The weights a model folder gets: the moving average where there is one."""
-        if self.ema is None:
-            yield
-            return
-        with self.weights(self.ema.weights):
-            yield
-
-    @contextmanager
-    def weights(self, other: Mapping[str, Tensor]) -> Iterator[None]:
-        """Other weights in the model for a while."""
-        own = {name: t.clone() for name, t in self.net.state_dict().items() if name in other}
-        self.net.put(other)
-        try:
-            yield
-        finally:
-            self.net.put(own)
+        return nullcontext() if self.steps.ema is None else self.net.holding(self.steps.ema.weights)
 
     # ------------------------------------------------------------------------------------------------ on disk
 
@@ -333,11 +245,11 @@ class Trainer:
         self.now.snapshots = taken[-average.count :]
         if (self.now.step, score) in self.now.snapshots:
             learned = {name: p for name, p in self.net.named_parameters() if p.requires_grad}
-            self.snapshots.add(self.now.step, self.ema.weights if self.ema else learned)
+            self.snapshots.add(self.now.step, self.steps.ema.weights if self.steps.ema else learned)
 
     def save(self) -> None:
         """A checkpoint of everything that moves."""
-        groups = self._groups()
+        groups = self.steps.tensors()
         demand_finite(self.now.step, groups)
         self.log.sync()
         self.checkpoints.save(self.now.step, groups, dataclasses.asdict(self.now))
@@ -353,19 +265,6 @@ class Trainer:
         if self.train.average is None:
             now.snapshots = []
 
-    def _groups(self) -> dict[str, Mapping[str, Tensor]]:
-        """Every tensor that moves."""
-        groups: dict[str, Mapping[str, Tensor]] = {
-            "weights": moving(self.net),
-            "optimizer": optimizer_tensors(self.net, self.optimizer),
-            "random": {"torch": torch.get_rng_state()},
-        }
-        if self.ema is not None:
-            groups["average"] = self.ema.weights
-        if self.carried.states:
-            groups["carried"] = self.carried.tensors()
-        return groups
-
     def resume(self, changed: Sequence[str] = ()) -> list[str]:
         """Go on from the newest checkpoint that proves whole, of a run of which this `changed`; what there is to say."""
         loaded = self.checkpoints.load_newest()
@@ -377,20 +276,9 @@ class Trainer:
             raise CheckpointError(f"{self.checkpoints.folder} is of another model: {'; '.join(faults)}")
         self.now = Moment(**loaded.facts)
         self.now.snapshots = [(int(step), float(score)) for step, score in self.now.snapshots]
-        self.net.put(loaded.groups["weights"])
-        restore_optimizer(self.net, self.optimizer, loaded.groups["optimizer"])
-        if self.ema is not None:
-            average = loaded.groups.get("average", {})  # one that is new begins with the weights
-            self.ema.weights = {
-                name: average.get(name, p.detach().clone()).to(p.device)
-                for name, p in self.net.named_parameters()
-                if p.requires_grad
-            }
+        self.steps.restore(loaded.groups, changed=bool(changed))
         if changed:
             self._adapt(changed)
-        else:
-            self.carried.restore(loaded.groups.get("carried", {}))
-        torch.set_rng_state(loaded.groups["random"]["torch"])
         self.log.rewind(self.now.step)
         where = f"step {self.now.step} of {self.total}"
         return [*loaded.said, f"this run is finished at {where}" if self.now.finished else f"resuming at {where}"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,69 +14,33 @@ from typing import Any
 import torch
 
 from regard.data.pace import listening
-from regard.errors import CheckpointError, Interrupted, SpecError, UnknownName
+from regard.errors import Interrupted, SpecError
 from regard.folder import Folder, read_folder, write_folder
 from regard.machine import free_memory, keep_large_blocks, machine, precision
 from regard.model.count import cost
 from regard.model.model import Net
 from regard.model.show import tree
 from regard.nn import lora
+from regard.report.number import duration
 from regard.report.run import RunFacts, run_report
 from regard.tasks import find
 from regard.tasks.task import Raw, Task
-from regard.training.begin import LOG, RECIPE, REPORT, TOKENS, agree, amend, note, recalled
+from regard.training.begin import LOG, REPORT, TOKENS, agree, amend, note, recalled
 from regard.training.checkpoint import Checkpoints
-from regard.training.export import card, config_of, export, metric_signatures, restore, versions
+from regard.training.export import card, export, metric_signatures, restore, versions
 from regard.training.finite import demand_finite
+from regard.training.forecast import forecast
 from regard.training.lock import RunLock
 from regard.training.log import Log, read_log
 from regard.training.loop import Data, Trainer
+from regard.training.order import Order, asked_for, device_of, model_folder, without_advice
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
-from regard.training.recipe import Recipe, Train, merged, read_recipe, set_path
+from regard.training.recipe import Recipe, Train, merged
 from regard.training.room import measured_tokens
-from regard.training.start import Taken, inherited, take
+from regard.training.start import Taken, take
 from regard.training.stop import Stop
 from regard.training.text import write_text
-
-
-@dataclasses.dataclass(frozen=True)
-class Order:
-    """What the user asked for."""
-
-    recipe: str | Mapping[str, Any]
-    data: Sequence[str] = ()
-    valid: Sequence[str] = ()
-    set: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    start: str | None = None
-    """A model folder whose weights to start from."""
-    out: str | None = None
-    fresh: bool = False
-    anyway: bool = False
-    """Go on with a run although its recipe, corpus, threads or torch changed."""
-    device: str = "auto"
-    quiet: bool = False
-    tensorboard: bool = False
-    plugins: Sequence[str] = ()
-    """The user's own files, which the command line has run; here only to be named again."""
-
-    @property
-    def folder(self) -> Path:
-        name = self.recipe if isinstance(self.recipe, str) else "run"
-        return Path(self.out or f"runs/{Path(name).stem}")
-
-    @property
-    def command(self) -> str:
-        """The command line that says the same."""
-        words = ["regard", "train", self.recipe if isinstance(self.recipe, str) else "RECIPE", *self.data]
-        for flag, values in (("--valid", self.valid), ("--set", [f"{k}={_said(v)}" for k, v in self.set.items()])):
-            words += [w for value in values for w in (flag, value)]
-        words += ["--from", self.start] if self.start else []
-        words += ["--out", self.out] if self.out else []
-        words += ["--device", self.device] if self.device != "auto" else []
-        words += ["--tensorboard"] if self.tensorboard else []
-        words += [w for plugin in self.plugins for w in ("--plugin", plugin)]
-        return shlex.join(words)
 
 
 def execute(order: Order) -> Path:
@@ -88,23 +50,10 @@ def execute(order: Order) -> Path:
         if order.folder.resolve() in (start.path.resolve(), *start.path.resolve().parents):
             raise SpecError(f"a run cannot start from a model in its own folder {order.folder}; choose another --out")
         restore(start)  # what is wrong with it is said now
-    asked = _asked(order, start)
+    asked = asked_for(order, start)
     run = _Run(order, asked, start)
     with RunLock(order.folder) if run.ranks.leads else nullcontext(), listening(run.progress.say):
         return run.execute()
-
-
-def device_of(asked: str) -> str:
-    """`auto` is the fastest device torch finds here."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if asked == "auto":
-        return next(name for name, found in there.items() if found)
-    name = re.sub(r"(?<=^cuda):\d+$", "", asked)
-    if name not in there:
-        raise UnknownName("device", asked, ["auto", *there])
-    if not there[name]:
-        raise SpecError(f"torch finds no device {asked!r} on this machine; use --device auto")
-    return asked
 
 
 class _Run:
@@ -122,7 +71,7 @@ class _Run:
         self.changed: list[str] = []
 
     def execute(self) -> Path:
-        Recipe.parse(_without_advice(self.asked) if self.advise else self.asked)
+        Recipe.parse(without_advice(self.asked) if self.advise else self.asked)
         kind = find(self.asked["task"])
         settings = kind.Settings.parse(self.asked.get("data", {}))
         raw = kind.read(settings, int(self.asked.get("train", {}).get("seed", 1)))
@@ -258,10 +207,12 @@ class _Run:
         left = f" ({examples.left_out:,} too long ones left out)" if examples.left_out else ""
         learns = sum(p.numel() for p in trainer.net.parameters() if p.requires_grad)
         part = f", {learns:,} of them learn" if learns < count else ""
+        seconds = None if self.quiet else forecast(trainer)
+        time = "" if seconds is None else f", about {duration(seconds)} on this machine beside validation"
         return [
             *(() if self.taken is None else self.taken.lines(str(self.order.start))),
             f"model: {count:,} parameters{part}, {self.facts['precision']}, on {where}",
-            f"training: {trainer.total:,} steps, {len(examples):,} examples{left}; run folder {self.folder}",
+            f"training: {trainer.total:,} steps, {len(examples):,} examples{left}{time}; run folder {self.folder}",
         ]
 
     def _finish(self, trainer: Trainer, task: Task) -> dict[str, Any]:
@@ -271,9 +222,9 @@ class _Run:
             weights = trainer.snapshots.mean(steps)
         else:
             weights = restore(read_folder(self.folder / "best"))[0].state_dict() | lora.blank(trainer.net)
-        with trainer.weights(weights):
-            scores = trainer.evaluate(self.recipe.decode)
-            examples = _examples(trainer)
+        with trainer.net.holding(weights):
+            scores = trainer.judge.scores(self.recipe.decode)
+            examples = trainer.judge.examples()
             self._export("final", trainer, task, scores)
         done = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": examples}
         trainer.log.write("done", trainer.now.step, **done)
@@ -311,65 +262,12 @@ class _Run:
         return cost(net, 1).parameters
 
 
-def model_folder(path: str | Path) -> Folder:
-    """A model folder, or the best one of a run folder: final, else best."""
-    path = Path(path)
-    for name in ("final", "best"):
-        if (path / name).is_symlink():
-            raise CheckpointError(f"{path / name} is a link, and links in a run are not followed; name where it leads")
-        with suppress(SpecError):  # there is none
-            return read_folder(path / name)
-    if (path / RECIPE).exists():
-        raise CheckpointError(f"{path} is a run that has not validated yet; let it train a little longer")
-    return read_folder(path)
-
-
-def _asked(order: Order, start: Folder | None) -> dict[str, Any]:
-    """The recipe with the command line's files and settings laid over it."""
-    asked = read_recipe(order.recipe) if isinstance(order.recipe, str) else merged(order.recipe)
-    asked |= {"task": order.set["task"]} if "task" in order.set else {}
-    if start is not None:
-        asked.setdefault("task", config_of(start)["task"])
-    if "task" not in asked:
-        raise SpecError("task is missing: name one, or a model to go on with (--from MODEL), whose task it then is")
-    if order.data or order.valid:
-        asked = merged(asked, {"data": find(asked["task"]).given(order.data, order.valid)})
-    if start is not None:
-        under, over = inherited(start, asked["task"], find(asked["task"]).Settings)
-        asked = {**merged(under, asked, over), "model": {"spec": config_of(start)["model"]}}
-    for path, value in order.set.items():
-        asked = merged(asked, set_path(path, value))
-    return asked
-
-
-def _without_advice(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe as far as it can be checked before the data is read: advice may still say how long, and which kinds."""
-    whole = merged({"train": {"epochs": 1}}, asked)
-    if isinstance(whole["train"], dict):
-        for name in ("optimizer", "schedule"):
-            part = whole["train"].get(name)
-            if isinstance(part, dict) and "kind" not in part:
-                del whole["train"][name]
-    return whole
-
-
 def _digest(folder: Folder) -> str:
     """SHA-256 of all that a model folder holds."""
     digest = hashlib.sha256()
     for name, data in sorted(folder.files.items()):
         digest.update(f"{name} {len(data)}\n".encode() + data)
     return digest.hexdigest()
-
-
-def _examples(trainer: Trainer, count: int = 12) -> list[dict[str, Any]]:
-    if not trainer.outputs:  # no score asked for any
-        return []
-    outputs = iter(trainer.outputs)
-    rows: list[dict[str, Any]] = []
-    for trial in trainer.data.trials:
-        for source, reference in zip(trial.inputs, trial.references, strict=True):
-            rows.append({"source": str(source), "reference": reference, "output": next(outputs)})
-    return rows[:: max(len(rows) // count, 1)][:count]
 
 
 @contextmanager
@@ -381,7 +279,3 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _said(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

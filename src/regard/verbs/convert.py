@@ -26,7 +26,7 @@ from regard.tasks.task import Task
 from regard.text import Tokenizer
 from regard.training.begin import RECIPE
 from regard.training.export import export, restore
-from regard.training.run import model_folder
+from regard.training.order import model_folder
 
 
 def convert(src: str, dst: str, *, to: str | None = None, trust: bool = False) -> dict[str, Any]:

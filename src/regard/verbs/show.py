@@ -12,8 +12,8 @@ from regard import families
 from regard.errors import SpecError, UnknownName, offer
 from regard.model.model import Net
 from regard.training.export import restore
+from regard.training.order import model_folder
 from regard.training.recipe import expand_model, merged, read_recipe, set_path, shipped
-from regard.training.run import model_folder
 
 
 def net_of(what: str, changes: Mapping[str, Any] | None = None) -> tuple[Net, list[str]]:

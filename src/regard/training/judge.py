@@ -1,0 +1,55 @@
+"""How good a model is: its loss on the validation data, and the scores of what it writes there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from regard.decode import Search
+from regard.model.model import Net
+from regard.tasks.likelihood import likelihood
+from regard.tasks.metrics import METRICS
+from regard.tasks.task import Examples, Task
+
+
+class Judge:
+    """Judges a model as often as it is asked; keeps what was written the last time."""
+
+    def __init__(
+        self, net: Net, task: Task, valid: Examples, trials: Sequence[Any], *, tokens: int,
+        compute: Callable[[], AbstractContextManager[object]],
+    ) -> None:  # fmt: skip
+        self.net, self.task, self.valid, self.trials = net, task, valid, trials
+        self.tokens, self.compute = tokens, compute
+        self.outputs: list[str] = []
+
+    def scores(self, search: Search | None = None) -> dict[str, float]:
+        """Loss a token and the task's scores, decoding only if one of them asks for outputs."""
+        self.net.eval()
+        with self.compute():
+            scores = likelihood(self.task, self.net, self.valid, tokens=self.tokens)
+        decoded = {name: score for name in self.task.metrics if (score := METRICS[name].score) is not None}
+        if not decoded:
+            return scores
+        outputs, references, apart = list[str](), list[str](), dict[str, float]()
+        for trial in self.trials:
+            found = self.task.run([self.net], trial.inputs, search or Search(beam=1), **trial.options)
+            texts = [each[0].text if each else "" for each in found]
+            outputs += texts
+            references += trial.references
+            if len(self.trials) > 1:
+                apart |= {f"{name} of {trial.name}": score(texts, trial.references) for name, score in decoded.items()}
+        self.outputs = outputs
+        return scores | {name: score(outputs, references) for name, score in decoded.items()} | apart
+
+    def examples(self, count: int = 12) -> list[dict[str, Any]]:
+        """Some of what was written, beside what should have been."""
+        if not self.outputs:  # no score asked for any
+            return []
+        outputs = iter(self.outputs)
+        rows: list[dict[str, Any]] = []
+        for trial in self.trials:
+            for source, reference in zip(trial.inputs, trial.references, strict=True):
+                rows.append({"source": str(source), "reference": reference, "output": next(outputs)})
+        return rows[:: max(len(rows) // count, 1)][:count]
