@@ -15,6 +15,7 @@ PARTS = {
     "lm-write": ["bench.lm", "write", "--rounds", "3"],
     "attention": ["bench.attention"],
     "threads": ["bench.threads"],
+    "processes": ["bench.processes"],
     "smollm": ["bench.smollm"],
 }
 

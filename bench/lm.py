@@ -72,8 +72,8 @@ def train_regard() -> Turn:
         net, task, Data(examples, examples, []), recipe.train,
         checkpoints=Checkpoints(aside / "checkpoints"), log=Log(aside / "log.jsonl"),
     )  # fmt: skip
-    updates = iter(trainer._updates(0) * 100)
-    return lambda: trainer._update(next(updates))[0]
+    updates = iter(trainer.updates(0) * 100)
+    return lambda: trainer._update(next(updates)).tokens
 
 
 class _Raw:

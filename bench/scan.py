@@ -33,7 +33,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "sinusoids": dict(family="transformer", norm="pre", **SHAPE),
     "distances": dict(family="t5", head_width=32, activation="relu", gated=False, tied=True, **SHAPE),
 }
-STEPS, TOKENS, ASIDE = 2500, 4096, 40
+STEPS, TOKENS, ASIDE = 1500, 4096, 40
 """Every so-manieth pair of training is kept for validation, so that the test says nothing about when to stop."""
 _ROW = re.compile(r"IN: (.+) OUT: (.+)")
 
