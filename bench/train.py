@@ -19,7 +19,8 @@ from regard.families import transformer
 from regard.model.count import cost
 from regard.report.table import Table
 
-TOKENS, WARM = 4096, 2
+TOKENS, WARM, PATIENCE = 4096, 2, 20.0
+"""Tokens of a batch, steps to warm up, and seconds after which the slowest have shown enough."""
 PEAK = "the matrix peak"
 
 
@@ -43,12 +44,17 @@ def work(name: str, shape: str, steps: int) -> None:
             rows = order[place % len(order)]
             train(rows)
             tokens, place = tokens + sum(len(target[i]) + 1 for i in rows), place + 1
+            if time.perf_counter() - began > PATIENCE:
+                break
         return {"tokens_per_s": tokens / (time.perf_counter() - began)}
 
     train = build(SHAPES[shape], make)
+    began = time.perf_counter()
     for _ in range(WARM):
         train(order[place])
         place += 1
+        if time.perf_counter() - began > PATIENCE:
+            break
     serve(turn)
 
 
@@ -74,7 +80,7 @@ def main() -> None:
         return
     names = said.only or list(CONTENDERS)
     workers = {n: ["bench.train", said.shape, "--steps", str(steps), "--worker", n] for n in names}
-    found = race(workers | {PEAK: ["bench.peak"]}, said.rounds)
+    found = race(workers | {PEAK: ["bench.peak"]}, said.rounds, apart=said.shape == "base")  # gigabytes each
     peaks = {kind: max(row[kind] for row in found[PEAK]) for kind in ("float32", "bfloat16")}
     del found[PEAK]
     each = flops(said.shape)
