@@ -23,7 +23,7 @@ from regard.training.shards import Shards
 
 RECIPE = str(Path(__file__).parent / "multi30k-fast.yaml")
 SEEDS, EPOCHS = (1, 2, 3), 2
-SHORT = {"train.epochs": EPOCHS, "train.validate_every": 10_000}
+SHORT = {"train.epochs": EPOCHS, "train.validate_every": 10_000, "train.schedule.warmup": 50}
 
 
 @contextmanager
