@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from bench.headlines import HEADLINES
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "regard"
@@ -32,40 +32,18 @@ LAST = ["api", "cli", "__main__"]
 
 
 def results() -> str:
-    """A row a result: what, figures, command."""
-    rows = ["| what | figures | command |", "|---|---|---|"]
-    for path in sorted((ROOT / "results").glob("*.json")):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        figures = _race(result["figures"]) or ", ".join(
-            f"{name} {_short(value)}" for name, value in _heads(result["figures"])
-        )
-        rows.append(f"| {result['title']} | {figures} | `{result['command']}` |")
-    return "\n".join(rows)
-
-
-RATIO = "regard is faster by"
-
-
-def _race(figures: dict[str, Any]) -> str:
-    """Of a race: our tokens a second, case by case, and how many times faster that is than each other contender."""
-    if not all(isinstance(row, dict) and RATIO in row for row in figures.values()):
-        return ""
-    said: list[str] = []
-    for name, row in figures.items():
-        if name.endswith("regard"):
-            said.append(f"{name} {_short(next(iter(row.values())))} tokens/s")
-        else:
-            case = said[-1].partition("regard")[0] if said else ""
-            said[-1] += f", {row[RATIO]}× {name.removeprefix(case)}"
-    return "; ".join(said)
-
-
-def _heads(figures: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Single figures; and of a contender's several, the first. Lists and tables stay in the file."""
-    for name, value in figures.items():
-        first = next(iter(value.values()), None) if isinstance(value, dict) else value
-        if not isinstance(first, (dict, list)):
-            yield name, first
+    """A table a section of `headlines.py`: what, the figures that matter, the command that makes them."""
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "results").glob("*.json")}
+    if lost := sorted(set(found) - {name for rows in HEADLINES.values() for name in rows}):
+        raise SystemExit(f"bench/headlines.py has no line for {', '.join(lost)}")
+    parts: list[str] = []
+    for title, rows in HEADLINES.items():
+        parts += [f"**{title}**", "", "| what | figures | command |", "|---|---|---|"]
+        for name in (name for name in rows if name in found):
+            what, template = rows[name]
+            parts.append(f"| {what} | {template.format(f=found[name]['figures'])} | `{found[name]['command']}` |")
+        parts.append("")
+    return "\n".join(parts).rstrip()
 
 
 def tree() -> str:
@@ -89,10 +67,6 @@ def _line(path: Path, name: str) -> str:
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     first = re.split(r"(?<!al)\.(?:\s|$)", doc.split("\n\n")[0].replace("\n", " "))[0]
     return f"{name:<22}{first}"
-
-
-def _short(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def written(text: str) -> str:

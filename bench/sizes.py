@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,20 +26,28 @@ from regard.report.table import Table
 from regard.training.log import read_log
 
 DATA = Path("../shared/data/multi30k")
-PAIRS, SIZES, STEPS = 29_000, (5_000, 29_000, 5_000_000), 60
+PAIRS, SIZES = 29_000, (5_000, 29_000, 5_000_000)
 
 
-def command(*words: str) -> str:
-    """A command, what it says shown and given."""
+def command(*words: str, until: Path | None = None) -> str:
+    """A command, what it says shown and given; once the log `until` has some steps, it is asked to stop."""
     said = []
     with subprocess.Popen([sys.executable, "-m", "regard", *words], stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
         for line in child.stderr:
             print(line, end="", file=sys.stderr, flush=True)
             said.append(line)
-    if child.returncode:
+            if until is not None and line.startswith("training: "):
+                while child.poll() is None and not (until.exists() and steps(until)):
+                    time.sleep(1)
+                child.send_signal(signal.SIGINT)
+    if child.returncode not in (0, 130 if until else 0):
         raise SystemExit(f"regard {' '.join(words)} ended with {child.returncode}")
     return "".join(said)
+
+
+def steps(log: Path) -> list[dict[str, Any]]:
+    return [event for event in read_log(log) if event["event"] == "train"]
 
 
 def first(count: int, folder: Path) -> list[Path]:
@@ -63,12 +73,12 @@ def scored(run: Path) -> dict[str, Any]:
 
 def facts(run: Path, said: str) -> dict[str, Any]:
     log = read_log(run / "log.jsonl")
-    start, done = (next(e for e in log if e["event"] == name) for name in ("start", "done"))
+    start, last = next(e for e in log if e["event"] == "start"), log[-1]
     chosen = [line.removeprefix("chosen: ") for line in said.splitlines() if line.startswith("chosen: ")]
     forecast = [line.split("about ")[1].split(" on this")[0] for line in said.splitlines() if "on this machine" in line]
     return {
         "chosen": chosen, "forecast": forecast[-1] if forecast else "", "parameters": start["parameters"],
-        "steps": done["step"], "minutes": round(done["seconds"] / 60, 1),
+        "steps": last["step"], "minutes": round(last["seconds"] / 60, 1),
     }  # fmt: skip
 
 
@@ -80,17 +90,17 @@ def main(words: Sequence[str] | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     run = folder / "run"
     if count <= PAIRS:
-        paths, more, what = first(count, folder), [], f"{count:,} pairs of Multi30k En→De, raw text"
+        paths, until, what = first(count, folder), None, f"{count:,} pairs of Multi30k En→De, raw text"
     else:
-        paths, what = [folder / "a.txt", folder / "b.txt"], f"{count:,} generated pairs, the first {STEPS} steps"
+        paths, until = [folder / "a.txt", folder / "b.txt"], run / "log.jsonl"
+        what = f"{count:,} generated pairs, the first steps"
         large.corpus(count, (paths[0], paths[1]))
-        more = ["--set", f"train.steps={STEPS}", "--set", f"train.validate_every={STEPS}"]
-    said = command("train", "translate", *map(str, paths), "--out", str(run), "--fresh", *more)
+    said = command("train", "translate", *map(str, paths), "--out", str(run), "--fresh", until=until)
     figures = facts(run, said)
     if count <= PAIRS:
         figures |= scored(run)
     else:
-        figures["loss"] = [round(e["loss"], 2) for e in read_log(run / "log.jsonl") if e["event"] == "train"]
+        figures["loss"] = [round(event["loss"], 2) for event in steps(run / "log.jsonl")]
     print(Table(("figure", "value"), tuple((k, str(v)) for k, v in figures.items())).markdown())
     title = f"`regard train translate` with nothing set: {what}"
     name = f"translate-{count}"
