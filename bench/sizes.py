@@ -8,7 +8,6 @@ run that it plans, which would go on for days. Results are `translate-5000.json`
 from __future__ import annotations
 
 import argparse
-import gzip
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import sacrebleu
 import regard
 from bench import large
 from bench.results import write
+from regard.data.files import read_lines
 from regard.report.table import Table
 from regard.training.log import read_log
 
@@ -54,16 +54,13 @@ def first(count: int, folder: Path) -> list[Path]:
     """So many pairs of Multi30k."""
     paths = [folder / f"train.{language}" for language in ("en", "de")]
     for path in paths:
-        lines = gzip.decompress((DATA / f"{path.name}.gz").read_bytes()).decode().splitlines(keepends=True)
-        path.write_text("".join(lines[:count]), encoding="utf-8")
+        lines = [*read_lines(DATA / f"{path.name}.gz")][:count]
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return paths
 
 
 def scored(run: Path) -> dict[str, Any]:
-    inputs, references = (
-        gzip.decompress((DATA / f"test_2016_flickr.{language}.gz").read_bytes()).decode().splitlines()
-        for language in ("en", "de")
-    )
+    inputs, references = ([*read_lines(DATA / f"test_2016_flickr.{language}.gz")] for language in ("en", "de"))
     outputs = regard.load(run).run(inputs)
     bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
     found = {"bleu": round(bleu.corpus_score(outputs, [references]).score, 2)}
