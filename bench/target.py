@@ -82,7 +82,9 @@ def main() -> None:
     figures |= {f"{name}, mean": round(statistics.mean(values), 2) for name, values in found.items() if name != "steps"}
     figures |= {"seeds that reach 41.0": sum(value >= GOAL for value in found["BLEU on test 2016"])}
     figures |= published() if asked.recipe == "fast" else {}
-    command = f"python -m bench.target {asked.recipe if asked.recipe != 'fast' else ''}".strip()
+    words_said = [asked.recipe] * (asked.recipe != "fast")
+    words_said += ["--seeds", *map(str, asked.seeds)] * (tuple(asked.seeds) != SEEDS)
+    command = " ".join(["python -m bench.target", *words_said])
     print(write(RESULTS[asked.recipe], title=TITLES[asked.recipe], command=command, figures=figures))
 
 
