@@ -136,6 +136,6 @@ def test_training_ends_with_whichever_comes_first(tmp_path: Path, changes: dict[
 def test_a_run_validates_ten_times_and_saves_then_unless_told_otherwise(tmp_path: Path) -> None:
     every = {"train__validate_every": None, "train__save_every": None}
     made = trainer(tmp_path, train__steps=95, **every)
-    assert (made.validate_every, made.save_every) == (9, 9)
+    assert (made.validate_every, made.save_every) == (10, 10)
     made = trainer(tmp_path, train__steps=5, **every)
     assert (made.validate_every, made.save_every) == (1, 1)

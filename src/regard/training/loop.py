@@ -88,7 +88,7 @@ class Trainer:
         """The examples as this epoch sees them."""
         passes = math.inf if train.epochs is None else train.epochs * len(self.updates(0))
         self.total = int(min(passes, math.inf if train.steps is None else train.steps))
-        self.validate_every = train.validate_every or max(self.total // 10, 1)
+        self.validate_every = train.validate_every or -(-self.total // 10)  # ten times, the last at the end
         self.save_every = train.save_every or self.validate_every
 
     # ------------------------------------------------------------------------------------------------ the loop itself
