@@ -28,7 +28,7 @@ def trainer(folder: Path, **changes: Any) -> Trainer:
     net = recipe.model_spec(task.facts()).build(1).double()
     examples = Data(task.encode(raw.train), task.encode(raw.valid), task.trials(raw.valid))
     log, checkpoints = Log(folder / "log.jsonl"), Checkpoints(folder / "checkpoints")
-    return Trainer(net, task, examples, recipe.train, checkpoints=checkpoints, log=log)
+    return Trainer(net, task, examples, recipe.train, checkpoints=checkpoints, log=log, search=recipe.decode)
 
 
 def fit(made: Trainer, on_better: Callable[[], None] = lambda: None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import sacrebleu
 import torch
 from torch import Tensor
 
+from regard.decode import Search
 from regard.errors import CheckpointError
 from regard.folder import read_folder
 from regard.training.checkpoint import Checkpoints
@@ -28,7 +30,7 @@ def scripted(made: Trainer, scores: Sequence[float], losses: Sequence[float] | N
     """A trainer whose validations give these scores, one after the other."""
     metric, rest = made.task.metrics[0], iter(zip(scores, losses or [1.0] * len(scores), strict=True))
 
-    def evaluate(search: object = None) -> dict[str, float]:
+    def evaluate() -> dict[str, float]:
         score, loss = next(rest)
         return {"loss": loss, "perplexity": math.exp(loss), metric: score}
 
@@ -96,6 +98,23 @@ def test_scores_are_those_of_the_libraries(tmp_path: Path) -> None:
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]), rel=1e-12)
 
 
+def test_while_training_goes_on_outputs_are_those_of_the_recipe_found_greedily(tmp_path: Path) -> None:
+    made = trainer(tmp_path, decode__longest=2, decode__guard=False, decode__beam=3, decode__n_best=2)
+    asked: list[Search] = []
+    real = made.task.run
+
+    def run(nets: Any, inputs: Any, search: Search, **options: Any) -> Any:
+        asked.append(search)
+        return real(nets, inputs, search, **options)
+
+    made.task.run = run  # type: ignore[method-assign]
+    made.judge.scores()
+    assert all(len(text) <= 2 for text in made.judge.outputs)
+    made.judge.scores(greedily=False)
+    kept = dict(longest=2, guard=False)
+    assert asked == [replace(made.judge.search, beam=1, n_best=1, **kept), replace(made.judge.search, beam=3, **kept)]
+
+
 def test_validation_disturbs_nothing(tmp_path: Path) -> None:
     """Neither the weights nor the random numbers of training depend on whether anybody looked."""
     changes = {"train__steps": 8, "model__dropout": 0.2, "train__ema": 0.5}
@@ -116,9 +135,9 @@ def test_the_moving_average_is_what_is_judged_and_exported(tmp_path: Path) -> No
     judged: list[dict[str, Tensor]] = []
     real = made.judge.scores
 
-    def evaluate(search: Any = None) -> dict[str, float]:
+    def evaluate() -> dict[str, float]:
         judged.append(weights(made))
-        return real(search)
+        return real()
 
     made.judge.scores = evaluate  # type: ignore[method-assign]
     exported: list[dict[str, Tensor]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -17,24 +18,25 @@ class Judge:
     """Judges a model as often as it is asked; keeps what was written the last time."""
 
     def __init__(
-        self, net: Net, task: Task, valid: Examples, trials: Sequence[Any], *, tokens: int,
+        self, net: Net, task: Task, valid: Examples, trials: Sequence[Any], *, tokens: int, search: Search,
         compute: Callable[[], AbstractContextManager[object]],
     ) -> None:  # fmt: skip
         self.net, self.task, self.valid, self.trials = net, task, valid, trials
-        self.tokens, self.compute = tokens, compute
+        self.tokens, self.search, self.compute = tokens, search, compute
         self.outputs: list[str] = []
 
-    def scores(self, search: Search | None = None) -> dict[str, float]:
-        """Loss a token and the task's scores, decoding only if one of them asks for outputs."""
+    def scores(self, *, greedily: bool = True) -> dict[str, float]:
+        """Loss a token and the task's scores, decoding only if one of them asks for outputs; greedily is fast."""
         self.net.eval()
         with self.compute():
             scores = likelihood(self.task, self.net, self.valid, tokens=self.tokens)
         decoded = {name: score for name in self.task.metrics if (score := METRICS[name].score) is not None}
         if not decoded:
             return scores
+        search = dataclasses.replace(self.search, beam=1, n_best=1, sample=False) if greedily else self.search
         outputs, references, apart = list[str](), list[str](), dict[str, float]()
         for trial in self.trials:
-            found = self.task.run([self.net], trial.inputs, search or Search(beam=1), **trial.options)
+            found = self.task.run([self.net], trial.inputs, search, **trial.options)
             texts = [each[0].text if each else "" for each in found]
             outputs += texts
             references += trial.references

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from regard.decode import Search
 from regard.errors import CheckpointError, Diverged
 from regard.model.model import Net
 from regard.tasks.metrics import METRICS
@@ -73,13 +74,21 @@ class Trainer:
 
     def __init__(
         self, net: Net, task: Task, data: Data, train: Train, *, checkpoints: Checkpoints, log: Log, bf16: bool = False,
-        ranks: Ranks | None = None,
+        search: Search | None = None, ranks: Ranks | None = None,
     ) -> None:  # fmt: skip
         self.net, self.task, self.data, self.train = net, task, data, train
         self.checkpoints, self.log = checkpoints, log
         self.steps = Steps(net, task, train, bf16=bf16, ranks=ranks)
         self.tokens = int(train.tokens)  # `auto` is settled before
-        self.judge = Judge(net, task, data.valid, data.trials, tokens=self.tokens, compute=self.steps.compute)
+        self.judge = Judge(
+            net,
+            task,
+            data.valid,
+            data.trials,
+            tokens=self.tokens,
+            search=search or Search(),
+            compute=self.steps.compute,
+        )
         self.snapshots = Snapshots(checkpoints.folder.parent / "snapshots", checkpoints.storage)
         self.now = Moment()
         self._fault = ""

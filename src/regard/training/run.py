@@ -140,7 +140,17 @@ class _Run:
         )
         checkpoints = Checkpoints(self.folder / "checkpoints", keep=train.keep)
         bf16 = self.facts["precision"] == "bfloat16"
-        return Trainer(net, task, data, train, checkpoints=checkpoints, log=log, bf16=bf16, ranks=self.ranks)
+        return Trainer(
+            net,
+            task,
+            data,
+            train,
+            checkpoints=checkpoints,
+            log=log,
+            bf16=bf16,
+            search=self.recipe.decode,
+            ranks=self.ranks,
+        )
 
     def _sized(self, net: Net, task: Task, data: Data) -> Train:
         """How to train, with the batch that fits into memory where that was asked for: found once and kept."""
@@ -223,7 +233,7 @@ class _Run:
         else:
             weights = restore(read_folder(self.folder / "best"))[0].state_dict() | lora.blank(trainer.net)
         with trainer.net.holding(weights):
-            scores = trainer.judge.scores(self.recipe.decode)
+            scores = trainer.judge.scores(greedily=False)
             examples = trainer.judge.examples()
             self._export("final", trainer, task, scores)
         done = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": examples}
