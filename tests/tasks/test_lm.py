@@ -16,6 +16,8 @@ from regard.data.batch import IGNORE, next_tokens
 from regard.data.ragged import Ragged
 from regard.data.windows import Windows
 from regard.decode import Search
+from regard.decode.sample import sampler
+from regard.decode.walk import greedy
 from regard.errors import DataError
 from regard.families import gpt
 from regard.model.model import Net
@@ -78,12 +80,14 @@ def test_the_loss_is_that_of_the_next_token(lm: Lm, net: object) -> None:
 
 
 @torch.no_grad()
-def test_going_on_greedily_is_recomputing_from_scratch(lm: Lm, net: object) -> None:
-    """Prompts of different lengths in one batch, longer than the model has room for in all."""
-    search = Search(beam=1, extra=9, guard=False)
+@pytest.mark.parametrize("sample", [False, True])
+def test_going_on_is_recomputing_from_scratch(lm: Lm, net: object, sample: bool) -> None:
+    """Prompts of different lengths in one batch, longer than the model has room for in all; drawn as well as greedily."""
+    search = Search(beam=1, extra=40, guard=False, sample=sample)
+    choose = sampler(search) if sample else greedy
     prompts = ["the", "a", "", "the cat s"]
     found = lm.run([net], prompts, search)  # type: ignore[list-item]
-    for prompt, (output,) in zip(prompts, found, strict=True):
+    for i, (prompt, (output,)) in enumerate(zip(prompts, found, strict=True)):
         ids = lm.target.encode(prompt)
         written: list[int] = []
         seen = ids or [lm.target.bos]
@@ -93,7 +97,7 @@ def test_going_on_greedily_is_recomputing_from_scratch(lm: Lm, net: object) -> N
             stream = net(torch.tensor([seen]), Coords.span(len(seen)))  # type: ignore[operator]
             logits = net.logits(stream)[0, -1].clone()  # type: ignore[attr-defined]
             logits[[lm.target.pad, lm.target.bos, lm.target.unk]] = -torch.inf
-            token = int(logits.argmax())
+            token = int(choose(logits.log_softmax(-1).unsqueeze(0), torch.tensor([i]), len(written)))
             if token == lm.target.eos:
                 break
             written.append(token)

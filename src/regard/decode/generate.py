@@ -37,6 +37,8 @@ def generate(
     banned: Sequence[int] = (),
     prefixes: Sequence[Sequence[int]] | None = None,
     must: Sequence[Sequence[Term]] | None = None,
+    names: Sequence[int] | None = None,
+    begun: int = 0,
     tokens: int = TOKENS,
 ) -> list[list[Hypothesis]]:
     """Decode every source (token ids, end mark included); the `n_best` hypotheses of each, in input order.
@@ -44,12 +46,14 @@ def generate(
     A model without an encoder reads the sources itself and goes on from there, at most `search.extra` tokens.
     The start mark and padding are never written, nor is what is `banned`, unless a prefix says so; the end mark always may be.
     `must` has the terms that each output must hold; where there are any, its beam is as wide as they need.
+    Where tokens are drawn, `names` (the sources' places, if not given) and how much was written before (`begun`) say which.
     """
     for what, given in (("prefixes", prefixes), ("lists of terms", must)):
         if given is not None and len(given) != len(sources):
             raise DataError(f"as many {what} as sources are needed, got {len(given)} for {len(sources)}")
     if search.sample and must is not None and any(must):
         raise SpecError("terms are written by beam search, not while drawing at random; leave out sample or the terms")
+    names = range(len(sources)) if names is None else names
     out: list[list[Hypothesis]] = [[] for _ in sources]
     alike: dict[int, list[int]] = defaultdict(list)  # by the width of their beam; 0 without terms
     for i in range(len(sources)):
@@ -61,8 +65,9 @@ def generate(
         terms = None if must is None or not must[indices[0]] else [must[i] for i in indices]
         wide = search if terms is None else dataclasses.replace(search, beam=width(search.beam, terms[0]))
         found = _batch(
-            nets, rows, wide, bos=bos, eos=eos, pad=pad, banned=banned, prefixes=forced, terms=terms, indices=indices
-        )
+            nets, rows, wide, bos=bos, eos=eos, pad=pad, banned=banned, prefixes=forced, terms=terms,
+            names=[names[i] for i in indices], begun=begun,
+        )  # fmt: skip
         for i, hypotheses in zip(indices, found, strict=True):
             out[i] = hypotheses
 
@@ -128,7 +133,8 @@ def _batch(
     banned: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None,
     terms: Sequence[Sequence[Term]] | None,
-    indices: Sequence[int],
+    names: Sequence[int],
+    begun: int,
 ) -> list[list[Hypothesis]]:
     device, encodes = nets[0].device, nets[0].encoder is not None
     lengths = [len(s) for s in sources]
@@ -140,7 +146,7 @@ def _batch(
         constraints.append(Guard(torch.tensor(lengths, device=device).repeat_interleave(k)))
     choose_next = continuations
     if terms is not None:
-        check(terms, limits.tolist(), prefixes, never={bos, pad, eos, *banned}, names=indices)
+        check(terms, limits.tolist(), prefixes, never={bos, pad, eos, *banned}, names=names)
         each = [row for row in terms for _ in range(k)]
         must = Terms(each, limits.repeat_interleave(k), eos=eos, rest=constraints)
         constraints, choose_next = [must], must.continuations
@@ -160,8 +166,8 @@ def _batch(
             )
         choose: Choose = greedy
         if search.sample:
-            order, draw = torch.tensor(list(indices), device=device), sampler(search)
-            choose = lambda given, index, step: draw(given, order[index], step)  # noqa: E731
+            named, draw = torch.tensor(names, device=device), sampler(search)
+            choose = lambda given, index, step: draw(given, named[index], begun + step)  # noqa: E731
         found = walk(
             steps, first, eos=eos, limits=limits, search=search, constraints=constraints, choose=choose
         )  # fmt: skip

@@ -145,7 +145,7 @@ class Lm(FromTexts):
             read = [self._read(prompts[i] + written[i], room) for i in now]
             found = generate(
                 nets, read, dataclasses.replace(search, extra=left, n_best=1), bos=self.target.bos, eos=self.target.eos,
-                pad=self.target.pad, banned=[self.target.unk],
+                pad=self.target.pad, banned=[self.target.unk], names=now, begun=search.extra - left,
             )  # fmt: skip
             for i, prompt, (best,) in zip(now, read, found, strict=True):
                 written[i] += best.tokens
