@@ -46,7 +46,7 @@ def test_numbers_are_those_of_a_plain_count(rows: list[tuple[str, str]]) -> None
 
 def test_a_sound_corpus_gives_no_facts() -> None:
     train, valid = counting(0, 900), counting(900, 1200)
-    assert check(train).facts == check(valid, train=train).facts == ()
+    assert check(train).facts == check(valid, train=[train]).facts == ()
 
 
 def test_a_report_is_plain_data_and_lines() -> None:
@@ -96,12 +96,12 @@ def test_marks_of_a_broken_conversion() -> None:
 
 
 def test_validation_pairs_that_are_trained_on() -> None:
-    report = check(counting(890, 900), train=counting(0, 895))
+    report = check(counting(890, 900), train=[counting(0, 895)])
     assert (report.seen, report.facts) == (5, ("5 of 10 pairs are also trained on: scores on them flatter",))
 
 
 def test_validation_sides_swapped() -> None:
     train, valid = counting(0, 900), counting(900, 950)
-    assert check(Pairs(valid.target, valid.source), train=train).facts == (
-        "source and target look swapped: the sources use the words of numbers's targets, and the reverse",
+    assert check(Pairs(valid.target, valid.source), train=[train]).facts == (
+        "source and target look swapped: the sources use the words of the training data's targets, and the reverse",
     )

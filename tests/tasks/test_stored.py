@@ -169,7 +169,7 @@ folder, before = Path(sys.argv[1]), anonymous()
 threading.Thread(target=watch, daemon=True).start()
 pairs = read(Corpus((str(folder / "a"), str(folder / "b"))))
 train, valid = split(pairs, seed=1)
-check(train), check(valid, train=train), fingerprint(train, valid)
+check(train), check(valid, train=[train]), fingerprint(train, valid)
 read_in = peak
 rows = Ragged(np.arange(1 << 18, dtype=np.int32), np.arange(1 << 8, (1 << 18) + 1, 1 << 8))
 source, = fill(Store(folder / "tokens", ["source"], {}), range(100), lambda job: [rows])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from operator import eq
 from typing import Any
 
@@ -88,20 +88,18 @@ class Report:
             yield f"  note: {fact}"
 
 
-def check(pairs: Pairs, *, train: Pairs | None = None, offer: bool = False) -> Report:
-    """A report on pairs; for a validation part also how it stands to the pairs to `train` on.
+def check(pairs: Pairs, *, train: Sequence[Pairs] = (), offer: bool = False) -> Report:
+    """A report on pairs; for a validation part also how it stands to the corpora to `train` on.
 
     offer    also say what the usual filters would drop
     """
     hashes = np.fromiter(_hashes(pairs), np.int64, len(pairs))
     identical = sum(map(eq, pairs.source, pairs.target)) / len(pairs)
     duplicates = len(pairs) - len(np.unique(hashes))
-    seen = 0
-    if train is not None:
-        shared = set(hashes.tolist()).intersection(_hashes(train))
-        seen = int(np.isin(hashes, list(shared)).sum())
-    swapped = 0 if train is None else _swapped(pairs, train)
-    facts = [*_facts(pairs, identical, duplicates), *_beside(pairs, train, seen, swapped)]
+    shared = set(hashes.tolist()).intersection(chain.from_iterable(map(_hashes, train)))
+    seen = int(np.isin(hashes, list(shared)).sum())
+    swapped = min((_swapped(pairs, corpus) for corpus in train), default=0)  # a model may go both ways
+    facts = [*_facts(pairs, identical, duplicates), *_beside(pairs, seen, swapped)]
     return Report(
         name=pairs.name,
         pairs=len(pairs),
@@ -135,12 +133,12 @@ def _facts(pairs: Pairs, identical: float, duplicates: int) -> Iterator[str]:
         yield f"{broken:,} pairs hold U+FFFD, which a broken conversion leaves behind"
 
 
-def _beside(pairs: Pairs, train: Pairs | None, seen: int, swapped: int) -> Iterator[str]:
+def _beside(pairs: Pairs, seen: int, swapped: int) -> Iterator[str]:
     """What there is to say of a validation part beside the training part."""
     if seen:
         yield f"{seen:,} of {len(pairs):,} pairs are also trained on: scores on them flatter"
-    if train is not None and swapped:
-        yield f"source and target look swapped: the sources use the words of {train.name}'s targets, and the reverse"
+    if swapped:
+        yield "source and target look swapped: the sources use the words of the training data's targets, and the reverse"
 
 
 def _offer(pairs: Pairs) -> Iterator[str]:

@@ -125,19 +125,19 @@ class Translate(Usual):
             train, valid = read_parts(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
         else:
             raise DataError("there is nothing to learn from; name two text files or one .tsv, .csv or .jsonl file")
-        seen = Pairs(Joined([p.source for p in train]), Joined([p.target for p in train]), name="training")
+        count = sum(map(len, train))
         reports = [check(pairs, offer=not settings.filters and settings.generate is None) for pairs in train]
-        judges = [check(pairs, train=seen) for pairs in valid]
+        judges = [check(pairs, train=train) for pairs in valid]
         for report in judges:
-            if report.swapped and not any(pairs.tag for pairs in train):  # with tags, a model may go both ways
+            if report.swapped:
                 raise DataError(
                     f"{report.name}: source and target are swapped, each side has the words of the other in the training "
                     "data; name the files in the other order"
                 )
         said = [line for report in reports for line in report.lines()]
         said += [f"{report.name}: {fact}" for report in judges for fact in report.facts]
-        if len(seen) > LEARN:
-            said.append(f"vocabulary: if one is learned, from {LEARN:,} of the {len(seen):,} pairs, drawn by chance")
+        if count > LEARN:
+            said.append(f"vocabulary: if one is learned, from {LEARN:,} of the {count:,} pairs, drawn by chance")
         facts = {"train": [r.plain() for r in reports], "valid": [r.plain() for r in judges]}
         lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
         return Raw(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said, lost)
