@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,36 @@ def test_the_language_to_write(polyglot: Path, tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text("one\tone!\ntwo\ttwo!\n")
     assert call("eval", polyglot, tmp_path / "test.tsv", "--to", "de").code == 0
     assert "no target language 'fr'" in call("eval", polyglot, tmp_path / "test.tsv", "--to", "fr").err
+
+
+def test_the_language_of_a_corpus_is_that_of_loss_and_outputs_alike(polyglot: Path, tmp_path: Path) -> None:
+    def scores(path: Path, *words: str) -> dict[str, float]:
+        said = call("eval", polyglot, path, "--metric", "loss", "--metric", "chrf", "--json", *words)
+        (only,) = json.loads(said.out)["models"]
+        return only["scores"]
+
+    own, copy = polyglot.parent / "cs.tsv", tmp_path / "copy.tsv"
+    shutil.copy(own, copy)
+    assert scores(own) == scores(own, "--to", "cs") == scores(copy, "--to", "cs")
+    assert scores(own)["loss"] != scores(copy)["loss"] != scores(copy, "--to", "de")["loss"]
+
+
+def test_a_model_that_chooses_no_language_beside_one_that_does(model: Path, polyglot: Path) -> None:
+    corpus = polyglot.parent / "cs.tsv"
+    alone = json.loads(call("eval", polyglot, corpus, "--metric", "chrf", "--json").out)["models"]
+    both = call("eval", polyglot, model, corpus, "--metric", "chrf", "--samples", 5, "--json")
+    assert json.loads(both.out)["models"][0] == alone[0]
+
+
+@pytest.mark.parametrize(
+    ("metric", "wanted"), [("bleu", "writes nothing that bleu"), ("pair_accuracy", "there is no pair")]
+)
+def test_a_score_that_the_task_does_not_have(tmp_path: Path, metric: str, wanted: str) -> None:
+    (tmp_path / "text").write_text("the cat sat on the mat. " * 40)
+    sets = {"train.steps": 1, "train.tokens": 64, "model.width": 16, "model.depth": 1, "train.schedule": "constant"}
+    execute(Order("gpt", (str(tmp_path / "text"),), set=sets, out=str(tmp_path / "run"), quiet=True))
+    with pytest.raises(SpecError, match=wanted):
+        evaluate_models([str(tmp_path / "run")], [str(tmp_path / "text")], metrics=[metric])
 
 
 def test_sources_too_long_to_read_are_said(polyglot: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import regard
+from regard.data.sources import Pairs
 from regard.errors import SpecError
 from regard.folder import MANIFEST
 from regard.report.table import Table
@@ -55,12 +57,17 @@ def evaluate_models(
     plain, decoded = ([m for m in chosen if (m.score is None) is wanted] for wanted in (True, False))
     found: dict[str, Any] = {"data": " + ".join(Path(path).name for path in files), "models": []}
     references = [text for trial in task.trials(raw) for text in trial.references]
+    if decoded and not references:
+        raise SpecError(f"{paths[0]} writes nothing that {decoded[0].kind} could be of; see {', '.join(task.metrics)}")
     outputs = []
     for path, model in zip(paths, models, strict=True):
-        told = likelihood(model.task, model.net, model.task.encode(raw)) if plain else {}
+        own = _asked(model, raw, to)
+        told = likelihood(model.task, model.net, model.task.encode(own)) if plain else {}
+        if unknown := [metric.kind for metric in plain if metric.kind not in told]:
+            raise SpecError(f"there is no {unknown[0]} of what {path} does; there is {', '.join(told)}")
         scores = {metric.kind: told[metric.kind] for metric in plain}
         if decoded:
-            outputs.append(_outputs(path, model, raw, beam=beam, to=to))
+            outputs.append(_outputs(path, model, own, beam=beam))
             scores |= {metric.kind: metric.of(outputs[-1], references) for metric in decoded}
         units = next((metric.units for metric in decoded if metric.units), None)
         classes = {} if units is None else {"classes": _classes(outputs[-1], references, units)}
@@ -82,16 +89,24 @@ def _classes(outputs: Sequence[str], references: Sequence[str], units: Units) ->
     ]
 
 
-def _outputs(path: str, model: regard.Model, raw: Any, *, beam: int | None, to: str | None) -> list[str]:
+def _asked(model: regard.Model, raw: Any, to: str | None) -> Any:
+    """The corpus as this model is asked about it: for one language, for that of each part, or for the only one it writes."""
+    tag = None if to is None else language_tag(model, to)
+    if not isinstance(raw, list) or (tag is None and model.task.tags):
+        return raw
+    return [replace(part, tag=tag) if isinstance(part, Pairs) else part for part in raw]
+
+
+def _outputs(path: str, model: regard.Model, raw: Any, *, beam: int | None) -> list[str]:
     """What the model makes of every input."""
     out: list[str] = []
     for trial in model.task.trials(raw):
-        if cut := model.task.too_long(trial.inputs, tagged=to is not None):
+        if cut := model.task.too_long(trial.inputs, tagged=trial.options.get("tag") is not None):
             print(
                 f"regard: {path} reads only the beginning of {len(cut):,} sources, which are too long", file=sys.stderr
             )
         options: dict[str, Any] = {} if beam is None else {"beam": beam}
-        out += model.run(trial.inputs, **options, **({} if to is None else {"tag": language_tag(model, to)}))
+        out += model.run(trial.inputs, **options, **trial.options)
     return out
 
 
