@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.decode import Search
-from regard.errors import CheckpointError
+from regard.errors import CheckpointError, SpecError
 from regard.folder import read_folder
 from regard.training.checkpoint import Checkpoints
 from regard.training.loop import Trainer
@@ -113,6 +113,14 @@ def test_while_training_goes_on_outputs_are_those_of_the_recipe_found_greedily(t
     made.judge.scores(greedily=False)
     kept = dict(longest=2, guard=False)
     assert asked == [replace(made.judge.search, beam=1, n_best=1, **kept), replace(made.judge.search, beam=3, **kept)]
+
+
+def test_a_score_that_the_task_does_not_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("the cat sat on the mat. " * 40)
+    with pytest.raises(SpecError, match="writes nothing that bleu could be of"):
+        execute(tiny(tmp_path / "a", "gpt", (str(tmp_path / "text"),), data__metrics=["bleu"]))
+    with pytest.raises(SpecError, match="this task has no pair_accuracy; there is loss, perplexity"):
+        execute(tiny(tmp_path / "b", data__metrics=["pair_accuracy"]))
 
 
 def test_validation_disturbs_nothing(tmp_path: Path) -> None:

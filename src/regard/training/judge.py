@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from regard.decode import Search
+from regard.errors import SpecError
 from regard.model.model import Net
 from regard.tasks.likelihood import likelihood
 from regard.tasks.metrics import METRICS
@@ -24,12 +25,17 @@ class Judge:
         self.net, self.task, self.valid, self.trials = net, task, valid, trials
         self.tokens, self.search, self.compute = tokens, search, compute
         self.outputs: list[str] = []
+        wanted = [name for name in task.metrics if METRICS[name].score is not None]
+        if wanted and not any(trial.references for trial in trials):
+            raise SpecError(f"data.metrics: this task writes nothing that {wanted[0]} could be of")
 
     def scores(self, *, greedily: bool = True) -> dict[str, float]:
         """Loss a token and the task's scores, decoding only if one of them asks for outputs; greedily is fast."""
         self.net.eval()
         with self.compute():
             scores = likelihood(self.task, self.net, self.valid, tokens=self.tokens)
+        if unknown := [name for name in self.task.metrics if METRICS[name].score is None and name not in scores]:
+            raise SpecError(f"data.metrics: this task has no {unknown[0]}; there is {', '.join(scores)}")
         decoded = {name: score for name in self.task.metrics if (score := METRICS[name].score) is not None}
         if not decoded:
             return scores
