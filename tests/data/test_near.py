@@ -50,3 +50,9 @@ def test_near_duplicates_have_the_same_letters() -> None:
 def test_texts_without_letters_are_compared_as_they_are() -> None:
     assert kept(Near(), ("12", "13"), ("12", "14"), ("12", "13")) == [True, True, False]
     assert (letters("Don't, 3 TIMES!"), letters("ﬁn"), letters("—")) == ("donttimes", "fin", "—")
+
+
+def test_marks_that_are_vowels_or_tones_tell_texts_apart() -> None:
+    hindi = ("You are going.", "तुम जा रहे हो।"), ("You are going.", "तुम जा रही हो।"), ("you are going", "तुम जा रहे हो")
+    assert kept(Near(), *hindi) == [True, True, False]
+    assert letters("มา 3!") != letters("ม้า 3!")

@@ -69,8 +69,13 @@ class Near(FilterSpec):
 
 
 def letters(text: str) -> str:
-    """The letters of a text, small, however they are encoded; a text without any as it is."""
-    return NOT_LETTERS.sub("", unicodedata.normalize("NFKC", text).casefold()) or text
+    """The letters of a text and the marks on them, small, however they are encoded; a text without any as it is."""
+    return NOT_LETTERS.sub(_marks, unicodedata.normalize("NFKC", text).casefold()) or text
+
+
+def _marks(found: re.Match[str]) -> str:
+    """What must stay: many scripts write vowels and tones as marks, which to `re` are no letters."""
+    return "" if found[0].isascii() else "".join(sign for sign in found[0] if unicodedata.category(sign)[0] == "M")
 
 
 def _first(by: By, form: Callable[[str], str]) -> Judge:
