@@ -95,6 +95,26 @@ def test_any_mixer_and_any_encoder() -> None:
         task.fit(bert.spec(**SMALL, vocab=9, length=8))
 
 
+def test_a_rare_class_is_learned_from_before_it_is_judged_by(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    often, rare = (
+        [f"{t} {i}\t{'ud'[i % 2]}\n" for i in range(12) for t in TEXTS],
+        [f"odd {i}\tx{i}\n" for i in range(20)],
+    )
+    path.write_text("".join(often + rare))
+    data = ClassifyData(train=(str(path),), tokenizer="chars")
+    raw = Classify.read(data, 1)
+    task = Classify.prepare(data, raw)
+    assert len(task.classes) == 22 and len(raw.train[0]) + len(raw.valid[0]) == 92
+    assert {*raw.valid[0].target} == {"u", "d"}
+    task.encode(raw.valid)
+    path.write_text("".join(rare))
+    with pytest.raises(
+        DataError, match="every text that could be set aside has a class of its own; name a file by --valid"
+    ):
+        Classify.read(data, 1)
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"nothing to learn from; name a \.tsv, \.csv or \.jsonl file with texts and labels"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Self
 
 import numpy as np
@@ -82,8 +83,7 @@ class Labelled(Usual):
         if settings.valid:
             valid = [cls.read_file(settings, path) for path in settings.valid]
         else:
-            parts = [split(pairs, size=max(1, round(settings.aside * len(pairs))), seed=seed) for pairs in train]
-            train, valid = [rest for rest, _ in parts], [aside for _, aside in parts]
+            train, valid = cls._divided(settings, train, seed)
         counts = Counter(label for pairs in train for label in cls.labels(settings, pairs))
         facts = {
             "train": {"texts": sum(map(len, train)), "labels": counts.total(), "classes": len(counts)},
@@ -96,6 +96,23 @@ class Labelled(Usual):
             f"{len(counts)} classes: {often}" + (" …" if len(counts) > SHOWN else ""),
         ]
         return Raw(train, valid, fingerprint(*train, *valid), facts, said)
+
+    @classmethod
+    def _divided(cls, settings: Any, whole: Sequence[Pairs], seed: int) -> tuple[list[Pairs], list[Pairs]]:
+        """What is learned from and what is set aside; texts stay whose class would otherwise not be learned at all."""
+        parts = [split(pairs, size=max(1, round(settings.aside * len(pairs))), seed=seed) for pairs in whole]
+        known = {label for rest, _ in parts for label in cls.labels(settings, rest)}
+        train, valid = list[Pairs](), list[Pairs]()
+        for rest, aside in parts:
+            rows = [aside.take(np.array([i])) for i in range(len(aside))]
+            familiar = np.array([known.issuperset(cls.labels(settings, row)) for row in rows])
+            stays, goes = aside.take(np.flatnonzero(~familiar)), aside.take(np.flatnonzero(familiar))
+            more = replace(rest, source=[*rest.source, *stays.source], target=[*rest.target, *stays.target])
+            train.append(more if len(stays) else rest)
+            valid.append(goes)
+        if not any(map(len, valid)):
+            raise DataError("every text that could be set aside has a class of its own; name a file by --valid")
+        return train, [pairs for pairs in valid if len(pairs)]
 
     @classmethod
     def advise(cls, settings: Any, raw: Raw, asked: Mapping[str, Any]) -> Advice:
