@@ -29,15 +29,16 @@ def read_dictionary(path: str, *, stress: bool = False) -> dict[str, list[str]]:
     """Every word with its pronunciations, phones with a space between; without `stress` the digits on vowels are taken off."""
     found: dict[str, list[str]] = {}
     for number, line in enumerate(read_lines(path), 1):
-        if line.startswith((";;;", "#")) or not line.strip():
+        said = "" if line.startswith((";;;", "#")) else line.partition(" #")[0]
+        if not said.strip():
             continue
-        word, *phones = line.partition(" #")[0].split()
+        word, *phones = said.split()
         if not phones or OR.strip() in phones:
             raise DataError(f"{path}, line {number}: a word and its phones should stand there, got {line[:60]!r}")
-        said = " ".join(phones if stress else (_STRESS.sub("", phone) for phone in phones))
+        way = " ".join(phones if stress else (_STRESS.sub("", phone) for phone in phones))
         known = found.setdefault(_VARIANT.sub("", word), [])
-        if said not in known:
-            known.append(said)
+        if way not in known:
+            known.append(way)
     if not found:
         raise DataError(f"{path} holds no words")
     return found
