@@ -220,7 +220,7 @@ def run(
         glossary=None if glossary is None else Glossary.load(glossary),
         long=long,
         as_json=as_json,
-        batch=batch or (1 if texts is None and sys.stdin.isatty() else 1024),
+        batch=batch or (1 if texts is None and sys.stdin is not None and sys.stdin.isatty() else 1024),
     )
 
 

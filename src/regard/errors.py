@@ -6,6 +6,7 @@
     ├── ShapeError                1   a tensor has another shape than the part was built for
     ├── StateError                1   a state used in a way its mixer cannot honour
     ├── DataError                 2   a corpus or input file cannot be used
+    │   └── NoRoom                2   an output has no room for what must be written
     ├── CheckpointError           3   a file is damaged, incomplete or not to be trusted
     ├── Diverged                  4   training stopped making sense
     ├── DiskFull                  5   there is no room for the next checkpoint
@@ -56,6 +57,14 @@ class DataError(RegardError):
     """A corpus or input file cannot be used as it is."""
 
     exit_code = 2
+
+
+class NoRoom(DataError):
+    """Outputs have no room for what must be written; those of the inputs at `places`."""
+
+    def __init__(self, message: str, places: Iterable[int]) -> None:
+        self.places = tuple(places)
+        super().__init__(message)
 
 
 class CheckpointError(RegardError):

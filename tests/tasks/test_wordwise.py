@@ -12,7 +12,7 @@ import torch
 
 import regard
 from regard.decode.forced import Told
-from regard.errors import DataError, SpecError
+from regard.errors import DataError, NoRoom, SpecError
 from regard.tasks.wordwise import guide, links, sure
 from regard.text.align import Worded
 
@@ -176,12 +176,14 @@ def test_terms_are_in_the_outputs_that_must_have_them(name: str, request: pytest
 @pytest.mark.parametrize(
     ("options", "error", "wanted"),
     [
-        ({"must": [["日本"]]}, DataError, "the model cannot write the term '日本': not all of it is in its vocabulary"),
-        ({"must": [[" "]]}, DataError, "the model cannot write the term ' '"),
+        ({"must": [["日本"]]}, DataError, "the model cannot write '日本': not all of it is in its vocabulary"),
+        ({"must": [[" "]]}, DataError, "the model cannot write ' '"),
         ({"must": ["eins"]}, SpecError, r"`must` should have a list of terms for each input, got a text"),
         ({"must": []}, DataError, "as many lists of terms as sources are needed, got 0 for 1"),
         ({"must": [["eins"]], "sample": True}, SpecError, "not while drawing at random; leave out sample or the terms"),
-        ({"must": [["eins " * 60]]}, DataError, "source 0: what must be written has .* and there is room for"),
+        ({"prefixes": ["日本"]}, DataError, "the model cannot write '日本': not all of it is in its vocabulary"),
+        ({"prefixes": ["eins " * 60]}, NoRoom, "source 0: what must be written has .*; ask for .* a shorter beginning"),
+        ({"must": [["eins " * 60]]}, NoRoom, "source 0: what must be written has .* and there is room for"),
     ],
 )
 def test_terms_that_cannot_be(model: regard.Model, options: dict[str, object], error: type, wanted: str) -> None:

@@ -20,7 +20,7 @@ from regard.data.glossary import Glossary
 from regard.decode import Search
 from regard.errors import SpecError
 from regard.tasks.task import Output, Usual
-from regard.verbs.run import run_lines, search_options
+from regard.verbs.run import run_lines, search_options, stdin_lines
 from tests.verbs.calling import call, shell, start
 
 ODD = [
@@ -216,13 +216,38 @@ def test_the_likeliest_of_one_is_greedy(model: Path) -> None:
     assert call("run", model, "--sample", "--top-k", 1, "abc", "jih") == call("run", model, "--beam", 1, "abc", "jih")
 
 
-@pytest.mark.parametrize("prefix", ["", "f", "fed", "🙂"])
+@pytest.mark.parametrize("prefix", ["", "f", "fed"])
 def test_every_output_begins_with_the_prefix(model: Path, prefix: str) -> None:
     said = call("run", model, "--prefix", prefix, "abc", "", "jihgf")
     assert said.code == 0
     assert said.lines[1] == ""
-    if prefix != "🙂":  # a letter the model cannot write
-        assert all(said.lines[i].startswith(prefix) for i in (0, 2))
+    assert all(said.lines[i].startswith(prefix) for i in (0, 2))
+
+
+def test_what_the_model_cannot_write_is_refused_before_the_first_line(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms.tsv").write_text("jih\tab\nhij\tΩmega\n")
+    for words in (("--prefix", "Ωmega"), ("--glossary", tmp_path / "terms.tsv")):
+        said = call("run", model, *words, "--batch", 1, stdin=b"abc\nhij\n")
+        assert (said.code, said.out) == (2, "")
+        assert f"{words[0]}: " in said.err and "cannot write 'Ωmega', not all of it is in its vocabulary" in said.err
+
+
+def test_a_line_without_room_for_what_it_must_have_goes_without(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "terms.tsv").write_text(f"hij\t{'ab' * 60}\nabc\tfed\n")
+    said = call("run", model, "--glossary", tmp_path / "terms.tsv", stdin=b"abc\n\nhij\nabc\nhij\n")
+    assert said.code == 0
+    assert ["fed" in line for line in said.lines] == [True, False, False, True, False]
+    assert (
+        said.err.count("line 3 has no room for what it must be given; it goes without, as do later ones like it") == 1
+    )
+    said = call("run", model, "--prefix", "ab" * 60, "abc", "jih")
+    assert (said.code, len(said.lines), "line 1 has no room" in said.err) == (0, 2, True)
+
+
+def test_closed_standard_input(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(SpecError, match="standard input is closed"):
+        list(stdin_lines())
 
 
 def test_a_model_with_itself_is_that_model(model: Path) -> None:

@@ -47,6 +47,11 @@ class Glossary:
             raise DataError(f"{path} has no terms; write a term, a tab and what it is called on each line")
         return cls(pairs)
 
+    @property
+    def names(self) -> list[str]:
+        """All that terms are called."""
+        return list(dict.fromkeys(self._names.values()))
+
     def find(self, text: str) -> list[str]:
         """What the translation of a text must have, each once, in the order of the text."""
         exact = _words(text)

@@ -53,6 +53,9 @@ def generate(
             raise DataError(f"as many {what} as sources are needed, got {len(given)} for {len(sources)}")
     if search.sample and must is not None and any(must):
         raise SpecError("terms are written by beam search, not while drawing at random; leave out sample or the terms")
+    encodes, room = nets[0].encoder is not None, min(net.spec.room or sys.maxsize for net in nets)
+    limits = [_limit(search, len(source), encodes, room) for source in sources]
+    check(must, prefixes, limits, never={bos, pad, eos, *banned})
     names = range(len(sources)) if names is None else names
     out: list[list[Hypothesis]] = [[] for _ in sources]
     alike: dict[int, list[int]] = defaultdict(list)  # by the width of their beam; 0 without terms
@@ -66,7 +69,7 @@ def generate(
         wide = search if terms is None else dataclasses.replace(search, beam=width(search.beam, terms[0]))
         found = _batch(
             nets, rows, wide, bos=bos, eos=eos, pad=pad, banned=banned, prefixes=forced, terms=terms,
-            names=[names[i] for i in indices], begun=begun,
+            limits=[limits[i] for i in indices], names=[names[i] for i in indices], begun=begun,
         )  # fmt: skip
         for i, hypotheses in zip(indices, found, strict=True):
             out[i] = hypotheses
@@ -133,43 +136,42 @@ def _batch(
     banned: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None,
     terms: Sequence[Sequence[Term]] | None,
+    limits: Sequence[int],
     names: Sequence[int],
     begun: int,
 ) -> list[list[Hypothesis]]:
     device, encodes = nets[0].device, nets[0].encoder is not None
     lengths = [len(s) for s in sources]
     b, k = len(sources), 1 if search.sample else search.beam
-    rooms = [net.spec.room or sys.maxsize for net in nets]
-    limits = torch.tensor([_limit(search, n, encodes, min(rooms)) for n in lengths], device=device)
+    most = torch.tensor(limits, device=device)
     constraints: list[Constraint] = [Banned({bos, pad, *banned} - {eos}, device)]
     if search.guard:
         constraints.append(Guard(torch.tensor(lengths, device=device).repeat_interleave(k)))
     choose_next = continuations
     if terms is not None:
-        check(terms, limits.tolist(), prefixes, never={bos, pad, eos, *banned}, names=names)
         each = [row for row in terms for _ in range(k)]
-        must = Terms(each, limits.repeat_interleave(k), eos=eos, rest=constraints)
+        must = Terms(each, most.repeat_interleave(k), eos=eos, rest=constraints)
         constraints, choose_next = [must], must.continuations
     if prefixes is not None:
         constraints = [Prefix(pad_rows(prefixes, -1, device).repeat_interleave(k, 0), constraints)]
     with torch.no_grad():
         if encodes:
             source = (pad_rows(sources, pad, device), Coords.lengths(lengths, device))
-            steps = Steps(nets, source, rows=b, beam=k, capacity=int(limits.max()))
+            steps = Steps(nets, source, rows=b, beam=k, capacity=max(limits))
             first = torch.full((b,), bos, device=device)
         else:
-            steps = Steps(nets, None, rows=b, beam=k, capacity=int(limits.max()) + max(lengths))
+            steps = Steps(nets, None, rows=b, beam=k, capacity=max(limits) + max(lengths))
             first = _prompted(steps, sources, k, pad, device)
         if k > 1:
             return beam_search(
-                steps, first, eos=eos, limits=limits, search=search, constraints=constraints, choose=choose_next
+                steps, first, eos=eos, limits=most, search=search, constraints=constraints, choose=choose_next
             )
         choose: Choose = greedy
         if search.sample:
             named, draw = torch.tensor(names, device=device), sampler(search)
             choose = lambda given, index, step: draw(given, named[index], begun + step)  # noqa: E731
         found = walk(
-            steps, first, eos=eos, limits=limits, search=search, constraints=constraints, choose=choose
+            steps, first, eos=eos, limits=most, search=search, constraints=constraints, choose=choose
         )  # fmt: skip
     return [[h] for h in found]
 

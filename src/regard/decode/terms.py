@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.decode.constrain import Constraint
 from regard.decode.top import top
-from regard.errors import DataError
+from regard.errors import DataError, NoRoom
 
 Term = Sequence[int]
 WIDEST = 32
@@ -33,21 +33,26 @@ def width(beam: int, terms: Sequence[Term]) -> int:
 
 
 def check(
-    terms: Sequence[Sequence[Term]],
-    limits: Sequence[int],
+    terms: Sequence[Sequence[Term]] | None,
     prefixes: Sequence[Sequence[int]] | None,
+    limits: Sequence[int],
     *,
     never: set[int],
-    names: Sequence[int],
 ) -> None:
-    """Whether what must be written can be: there is room for it, and nothing of it is `never` written."""
-    for name, row, limit, prefix in zip(names, terms, limits, prefixes or [()] * len(terms), strict=True):
+    """Whether what must be written can be: no term has what is `never` written, and there is room for all of it."""
+    terms, prefixes = terms or [()] * len(limits), prefixes or [()] * len(limits)
+    for place, row in enumerate(terms):
         if wrong := [term for term in row if not term or never.intersection(term)]:
-            raise DataError(f"source {name}: the term {[*wrong[0]]} should be tokens that may be written, and not none")
-        if (need := sum(map(len, row)) + len(prefix)) > limit:
             raise DataError(
-                f"source {name}: what must be written has {need} tokens, and there is room for {limit}; ask for fewer terms"
+                f"source {place}: the term {[*wrong[0]]} should be tokens that may be written, and not none"
             )
+    needs = [sum(map(len, row)) + len(prefix) for row, prefix in zip(terms, prefixes, strict=True)]
+    if lacking := [place for place, (need, limit) in enumerate(zip(needs, limits, strict=True)) if need > limit]:
+        raise NoRoom(
+            f"source {lacking[0]}: what must be written has {needs[lacking[0]]} tokens, and there is room for "
+            f"{limits[lacking[0]]}; ask for fewer terms or a shorter beginning",
+            lacking,
+        )
 
 
 class Terms(Constraint):

@@ -219,6 +219,9 @@ class Task(Protocol):
     def too_long(self, inputs: Sequence[Any], *, tagged: bool = False) -> list[int]:
         """Which inputs are longer than the model reads, so that `run` cuts them."""
 
+    def unwritable(self, texts: Sequence[str]) -> list[str]:
+        """Those of these texts that no output can have: not all of them is in the vocabulary."""
+
     def pieces(self, text: str, *, tagged: bool = False) -> list[str]:
         """A text as pieces that the model can read and whose outputs can be joined; whole, where they could not."""
 
@@ -271,6 +274,9 @@ class Usual:
         return ()
 
     def too_long(self, inputs: Sequence[Any], *, tagged: bool = False) -> list[int]:
+        return []
+
+    def unwritable(self, texts: Sequence[str]) -> list[str]:
         return []
 
     def pieces(self, text: str, *, tagged: bool = False) -> list[str]:

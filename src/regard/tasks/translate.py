@@ -242,6 +242,7 @@ class Translate(Usual):
         """
         room = min(2 * self.settings.longest, *(net.spec.length for net in nets))
         search = dataclasses.replace(search, longest=min(search.longest or room, room))
+        self._must_be_writable([text for text in prefixes or () if text.strip()])
         forced = None if prefixes is None else self.target.encode_all(prefixes)
         found = generate(
             nets, self._sources(inputs, tag), search, bos=self.target.bos, eos=self.target.eos, pad=self.target.pad,
@@ -292,6 +293,10 @@ class Translate(Usual):
         room = self.settings.longest - 1 - tagged - len(self._front)
         return [i for i, tokens in enumerate(self.source.encode_all(inputs)) if len(tokens) > room]
 
+    def unwritable(self, texts: Sequence[str]) -> list[str]:
+        ids = [inside(self.target, text.strip()) for text in texts]
+        return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.target.unk in tokens]
+
     def pieces(self, text: str, *, tagged: bool = False) -> list[str]:
         return list(pieces(self.source, text, max(self.settings.longest - 1 - tagged - len(self._front), 1)))
 
@@ -300,10 +305,12 @@ class Translate(Usual):
         if any(isinstance(row, str) for row in must):
             raise SpecError("`must` should have a list of terms for each input, got a text; write [[term, ...], ...]")
         known = {term: inside(self.target, term.strip()) for row in must for term in row}
-        for term, ids in known.items():
-            if not term.strip() or self.target.unk in ids:
-                raise DataError(f"the model cannot write the term {term!r}: not all of it is in its vocabulary")
+        self._must_be_writable(list(known))
         return [[known[term] for term in row] for row in must]
+
+    def _must_be_writable(self, texts: Sequence[str]) -> None:
+        if wrong := self.unwritable(texts):
+            raise DataError(f"the model cannot write {wrong[0]!r}: not all of it is in its vocabulary")
 
     def _worded(self, inputs: Sequence[str], written: Sequence[Worded], tag: str | None) -> Wordwise:
         if len(inputs) != len(written):

@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from regard.tasks.task import Output
 
 
-def whole(pieces: Sequence[str], outputs: Sequence[Sequence[Output]]) -> list[Output]:
+def whole(text: str, pieces: Sequence[str], outputs: Sequence[Sequence[Output]]) -> list[Output]:
     """As many outputs as every piece has, with spaces between; log-probabilities add up: no piece knows of the others."""
     if len(outputs) == 1:
         return list(outputs[0])
-    return [_joined(pieces, rank) for rank in zip(*outputs, strict=False)]
+    read = _first_words(text, pieces)
+    return [_joined(read, rank) for rank in zip(*outputs, strict=False)]
 
 
-def _joined(pieces: Sequence[str], outputs: Sequence[Output]) -> Output:
+def _first_words(text: str, pieces: Sequence[str]) -> list[int]:
+    """Which word of the text each piece begins with; it may begin within one. Of the text, only spaces are not in them."""
+    starts = [0, *accumulate(map(len, text.split()))]
+    letters = [0, *accumulate(sum(map(len, piece.split())) for piece in pieces)]
+    return [bisect_right(starts, place) - 1 for place in letters[:-1]]
+
+
+def _joined(read: Sequence[int], outputs: Sequence[Output]) -> Output:
     scores, log_probs = ([getattr(o, name) for o in outputs] for name in ("score", "log_prob"))
-    return Output(" ".join(o.text for o in outputs if o.text), _sum(scores), _sum(log_probs), _more(pieces, outputs))
+    return Output(" ".join(o.text for o in outputs if o.text), _sum(scores), _sum(log_probs), _more(read, outputs))
 
 
-def _more(pieces: Sequence[str], outputs: Sequence[Output]) -> dict[str, Any]:
+def _more(read: Sequence[int], outputs: Sequence[Output]) -> dict[str, Any]:
     """What is said of words: those of later pieces are counted on."""
     more: dict[str, Any] = {}
     if all("words" in o.more for o in outputs):
@@ -30,11 +40,11 @@ def _more(pieces: Sequence[str], outputs: Sequence[Output]) -> dict[str, Any]:
             "end": math.prod(o.more["end"] for o in outputs),
         }
     if all("alignment" in o.more for o in outputs):
-        read = written = 0
+        written = 0
         more["alignment"] = []
-        for piece, output in zip(pieces, outputs, strict=True):
-            more["alignment"] += [[i + read, j + written] for i, j in output.more["alignment"]]
-            read, written = read + len(piece.split()), written + len(output.text.split())
+        for first, output in zip(read, outputs, strict=True):
+            more["alignment"] += [[i + first, j + written] for i, j in output.more["alignment"]]
+            written += len(output.text.split())
     return more
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from regard.errors import SpecError, UnknownName
+from regard.errors import NoRoom, SpecError, UnknownName
 
 if TYPE_CHECKING:
     from regard.api import Model
@@ -25,6 +25,8 @@ LONG = ("split", "cut")
 
 def stdin_lines() -> Iterator[str]:
     """Lines of standard input. Only \\n ends one; bytes that are not UTF-8 become U+FFFD, and that is said."""
+    if sys.stdin is None:
+        raise SpecError("standard input is closed; name texts, or give lines by < or |")
     note, number, decoder = Notes(), 0, codecs.getincrementaldecoder("utf-8")
     while raw := sys.stdin.buffer.readline(BYTES):
         number += 1
@@ -96,23 +98,30 @@ def run_lines(
     given = {**options} if to is None else {**options, "tag": language_tag(model, to)}
     if as_json and "words" in model.options:
         given["words"] = True
-    note, before, drawn = Notes(), 0, given.pop("seed", model.search.seed)
+    note, before, drawn = Notes(), 0, given.get("seed", model.search.seed)
     if glossary is not None and not given.get("sample") and given.get("beam", model.search.beam) == 1:
         note("beam", "terms need more than the likeliest token: lines with terms are searched with a beam")
     for chunk in _gathered(lines, batch):
         parts = _parts(model, chunk, before, note, tagged=to is not None, long=long)
         texts = [(piece, not i) for pieces in parts for i, piece in enumerate(pieces)]
         found: list[list[Output]] = []
+        numbers = [before + n for n, pieces in enumerate(parts, 1) for _ in pieces]
         for start in range(0, len(texts), batch):
             some = [text for text, _ in texts[start : start + batch]]
             if prefix is not None:
                 given["prefixes"] = [prefix if first else "" for _, first in texts[start : start + batch]]
             if glossary is not None:
                 given["must"] = [glossary.find(text) for text in some]
-            found += model.run_all(some, others=others, seed=drawn + start, **given)  # a line twice is drawn twice
+            given["seed"] = drawn + start  # a line twice is drawn twice
+            try:
+                found += model.run_all(some, others=others, **given)
+            except NoRoom as lack:
+                said = f"line {numbers[start + lack.places[0]]} has no room for what it must be given"
+                note("room", f"{said}; it goes without, as do later ones like it")
+                found += model.run_all(some, others=others, **_without(given, lack.places))
         rest = iter(found)
         for line, pieces in zip(chunk, parts, strict=True):
-            hypotheses = whole(pieces, [next(rest) for _ in pieces]) if pieces else []
+            hypotheses = whole(line, pieces, [next(rest) for _ in pieces]) if pieces else []
             if as_json:
                 rows = [h.plain() for h in hypotheses]
                 out.write(json.dumps({"source": line, "outputs": rows}, ensure_ascii=False) + "\n")
@@ -122,11 +131,28 @@ def run_lines(
         before, drawn = before + len(chunk), drawn + max(len(chunk), len(texts))
 
 
+def _without(given: Mapping[str, Any], places: Sequence[int]) -> dict[str, Any]:
+    """The same options, with nothing that must be written for these inputs."""
+    nothing = {"prefixes": "", "must": []}
+    return {
+        name: [none if i in places else each for i, each in enumerate(value)]
+        if (none := nothing.get(name)) is not None
+        else value
+        for name, value in given.items()
+    }
+
+
 def _check(model: Model, prefix: str | None, glossary: Glossary | None, long: str) -> None:
     """Whether the model can do what it is asked to."""
-    for name, wanted, value in (("--prefix", "prefixes", prefix), ("--glossary", "must", glossary)):
-        if value is not None and wanted not in model.options:
+    asked = {
+        "--prefix": ("prefixes", [] if prefix is None else [prefix]),
+        "--glossary": ("must", [] if glossary is None else glossary.names),
+    }
+    for name, (wanted, texts) in asked.items():
+        if texts and wanted not in model.options:
             raise SpecError(f"{model.path} cannot be told what to write; leave out {name}")
+        if wrong := model.task.unwritable([text for text in texts if text.strip()]):
+            raise SpecError(f"{name}: {model.path} cannot write {wrong[0]!r}, not all of it is in its vocabulary")
     if long not in LONG:
         raise UnknownName("way with long lines", long, LONG)
 
