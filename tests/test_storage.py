@@ -154,6 +154,7 @@ def test_the_model_stops_and_fails_where_told() -> None:
         (errno.EPERM, "you lack the permission"),
         (errno.EROFS, "nothing can be written there"),
         (errno.EIO, "the disk reports a fault"),
+        (errno.ENOMEM, "nothing is wrong with it, and it was left as it is: end other programs, or use a machine with"),
         (errno.ENOTDIR, "a file stands where a folder should be"),
         (errno.ENOLCK, "this file system keeps no locks: choose a folder on a disk of this machine"),
         (errno.ENOTSUP, "this file system cannot do that: choose a folder on a disk of this machine"),

@@ -333,7 +333,7 @@ def _unreadable(name: str, error: OSError) -> str:
         return f"{name} is missing"
     if error.errno == errno.ELOOP:
         return f"{name} is a link, and links are not followed"
-    if error.errno in (errno.EINVAL, errno.EIO, errno.ENAMETOOLONG, errno.ENOMEM):
+    if error.errno in (errno.EINVAL, errno.EIO, errno.ENAMETOOLONG):
         return f"{name} cannot be read ({error.strerror})"
     raise error
 

@@ -125,6 +125,7 @@ ADVICE = {
     errno.EPERM: "you lack the permission: change the folder's owner or mode, or choose another folder",
     errno.EROFS: "nothing can be written there: choose another folder",
     errno.EIO: "the disk reports a fault: check it before going on",
+    errno.ENOMEM: "nothing is wrong with it, and it was left as it is: end other programs, or use a machine with more memory",
     errno.ENOLCK: "this file system keeps no locks: choose a folder on a disk of this machine",
     errno.ENOTSUP: "this file system cannot do that: choose a folder on a disk of this machine",
     errno.ENOTDIR: "a file stands where a folder should be: move it, or choose another folder",

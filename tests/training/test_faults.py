@@ -124,12 +124,14 @@ def test_a_full_disk_is_cleaned_up_and_says_what_is_needed() -> None:
     )
 
 
-def test_a_checkpoint_we_may_not_read_is_not_taken_for_damaged() -> None:
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [(errno.EACCES, "you lack the permission"), (errno.ENOMEM, "nothing is wrong with it, and it was left as it is")],
+)
+def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(number: int, advice: str) -> None:
     storage = save(Memory(), 1, 2)
-    storage.fault = lambda number, call: errno.EACCES if call == "read" else None
-    with pytest.raises(
-        CheckpointError, match=r"cannot read checkpoints in /run/checkpoints .*; you lack the permission"
-    ):
+    storage.fault = lambda _, call: number if call == "read" else None
+    with pytest.raises(CheckpointError, match=rf"cannot read checkpoints in /run/checkpoints .*; {advice}"):
         Checkpoints(HERE, storage=storage).load_newest()
     assert loaded_step(storage.copy()) == 2
 
