@@ -8,8 +8,10 @@ may survive, each folder for itself (an atomic rename is one change); unsynced b
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +75,10 @@ class Memory:
         if not isinstance(node, Bytes):
             raise _error(errno.EINVAL, path)
         return node.data[:limit]
+
+    def digest(self, path: Path) -> tuple[int, str]:
+        data = self.read(path, sys.maxsize)
+        return len(data), hashlib.sha256(data).hexdigest()
 
     def sync(self, path: Path) -> None:
         self._check("sync", path)

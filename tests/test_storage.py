@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +33,13 @@ def test_what_was_written_is_read_and_no_more_than_asked(place: Place) -> None:
     assert storage.read(folder / "a", 100) == b"hello"
     assert storage.read(folder / "a", 2) == b"he"
     assert storage.read(folder / "a", 10**15) == b"hello"  # makes room for what is there, not for what was asked
+
+
+def test_a_file_is_summed_up_as_it_would_be_read(place: Place) -> None:
+    storage, folder = place
+    for name, data in (("none", b""), ("some", b"hello"), ("many", bytes(range(256)) * 4000)):
+        storage.write(folder / name, data)
+        assert storage.digest(folder / name) == (len(data), hashlib.sha256(data).hexdigest())
 
 
 def test_names_are_listed_sorted_and_moved_whole(place: Place) -> None:
@@ -64,6 +72,8 @@ def test_names_are_listed_sorted_and_moved_whole(place: Place) -> None:
         (errno.ENOTDIR, lambda s, f: s.list(f / "full" / "x")),
         (errno.ENOTEMPTY, lambda s, f: s.rename(f / "other", f / "full")),
         (errno.EINVAL, lambda s, f: s.read(f / "full", 1)),
+        (errno.ENOENT, lambda s, f: s.digest(f / "none")),
+        (errno.EINVAL, lambda s, f: s.digest(f / "full")),
     ],
 )
 def test_both_fail_alike(place: Place, number: int, act: Callable[[Storage, Path], object]) -> None:
@@ -80,11 +90,12 @@ def test_reading_follows_no_link_and_waits_for_no_pipe(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"secret")
     (tmp_path / "link").symlink_to(tmp_path / "target")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError) as link:
-        DISK.read(tmp_path / "link", 9)
-    assert link.value.errno == errno.ELOOP
-    with pytest.raises(OSError, match="Not a regular file"):
-        DISK.read(tmp_path / "pipe", 9)
+    for read in (DISK.digest, lambda path: DISK.read(path, 9)):
+        with pytest.raises(OSError) as link:
+            read(tmp_path / "link")
+        assert link.value.errno == errno.ELOOP
+        with pytest.raises(OSError, match="Not a regular file"):
+            read(tmp_path / "pipe")
 
 
 def test_removing_a_link_leaves_what_it_points_to(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,15 +154,21 @@ def contents(path: Path, storage: Storage = DISK) -> dict[str, bytes]:
         except OSError as error:
             faults.append(_unreadable(name, error))
             continue
-        if len(data) != entry.size:
-            came = "more" if len(data) > entry.size else str(len(data))
-            faults.append(f"{name} should have {entry.size} bytes, has {came}")
-        elif hashlib.sha256(data).hexdigest() != entry.sha256:
-            faults.append(f"{name} is not what was written (its SHA-256 differs)")
+        faults += _differences(name, entry, len(data), hashlib.sha256(data).hexdigest())
         files[name] = data
-    if faults:
-        raise CheckpointError(f"{path} is damaged: {'; '.join(faults)}")
+    _demand_none(path, faults)
     return files
+
+
+def verify(path: Path, storage: Storage = DISK) -> None:
+    """Refuse a folder that is not what its manifest says, as `contents` does, without room for its files in memory."""
+    faults = []
+    for name, entry in _listed(path, storage).items():
+        try:
+            faults += _differences(name, entry, *storage.digest(path / name))
+        except OSError as error:
+            faults.append(_unreadable(name, error))
+    _demand_none(path, faults)
 
 
 def read_file(folder: Path, name: str, limit: int = sys.maxsize) -> bytes:
@@ -316,6 +322,18 @@ def _listed(path: Path, storage: Storage) -> dict[str, Entry]:
             f"{place} is refused: it names {', '.join(map(repr, outside))}, not plain files beside it"
         )
     return files
+
+
+def _differences(name: str, entry: Entry, size: int, sha256: str) -> list[str]:
+    """In what a file is other than its manifest says."""
+    if size != entry.size:
+        return [f"{name} should have {entry.size} bytes, has {'more' if size > entry.size else size}"]
+    return [] if sha256 == entry.sha256 else [f"{name} is not what was written (its SHA-256 differs)"]
+
+
+def _demand_none(path: Path, faults: Sequence[str]) -> None:
+    if faults:
+        raise CheckpointError(f"{path} is damaged: {'; '.join(faults)}")
 
 
 def _disguise(path: Path, size: int, storage: Storage) -> str | None:

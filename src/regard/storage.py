@@ -7,11 +7,13 @@ a file's bytes, `sync` on a folder for the names in it. Tests put a storage here
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +32,9 @@ class Storage(Protocol):
 
     def read(self, path: Path, limit: int) -> bytes:
         """The bytes of a file, of which no more than `limit`; a link or a device is refused."""
+
+    def digest(self, path: Path) -> tuple[int, str]:
+        """How many bytes a file has, and their SHA-256; read block by block, as strict as `read`."""
 
     def sync(self, path: Path) -> None:
         """Return when a file's bytes, or the names in a folder, would survive a power cut."""
@@ -58,19 +63,16 @@ class Disk:
             file.write(data)
 
     def read(self, path: Path, limit: int) -> bytes:
-        # NOFOLLOW: nothing outside the folder is ever read. NONBLOCK: opening a pipe must not wait for its other end.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "Not a regular file", str(path))
-            with open(handle, "rb", closefd=False) as file:
-                size = min(limit, found.st_size + 1)  # room for what is there, not for what was asked
-                if size > LARGE and size > (free_memory() or size):
-                    raise OSError(errno.ENOMEM, f"{amount(size)}, more than the memory that is free", str(path))
-                return file.read(size)
-        finally:
-            os.close(handle)
+        with _opened(path) as file:
+            size = min(limit, os.fstat(file.fileno()).st_size + 1)  # room for what is there, not for what was asked
+            if size > LARGE and size > (free_memory() or size):
+                raise OSError(errno.ENOMEM, f"{amount(size)}, more than the memory that is free", str(path))
+            return file.read(size)
+
+    def digest(self, path: Path) -> tuple[int, str]:
+        with _opened(path) as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            return file.tell(), found
 
     def sync(self, path: Path) -> None:
         handle = os.open(path, os.O_RDONLY)
@@ -106,6 +108,19 @@ class Disk:
 
 
 DISK = Disk()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    """A regular file, to be read. NOFOLLOW: nothing outside its folder is; NONBLOCK: no pipe is waited for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        with open(handle, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(handle)
 
 
 def make_folder(storage: Storage, path: Path) -> None:

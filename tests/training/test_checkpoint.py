@@ -113,6 +113,21 @@ def test_an_older_one_goes_only_when_the_new_one_reads_back_well() -> None:
     assert loaded_step(lossy.copy()) == 1
 
 
+def test_a_checkpoint_beyond_memory_is_saved_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.storage.LARGE", 100)
+    monkeypatch.setattr("regard.storage.free_memory", lambda: 1000)
+    large = {"weights": {"w": torch.zeros(1000)}}
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    for step in (1, 2):
+        checkpoints.save(step, large, {})
+    assert checkpoints.steps() == [2]
+    with pytest.raises(
+        CheckpointError, match=r"4\.1 kB, more than the memory that is free\); nothing is wrong with it"
+    ):
+        checkpoints.load_newest()
+    assert checkpoints.steps() == [2], "nothing is set aside"
+
+
 def test_the_same_step_can_be_saved_again() -> None:
     storage = save(Memory(), 3)
     Checkpoints(HERE, storage=storage).save(3, {}, {"again": True})

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import CheckpointError, SpecError
-from regard.folder import contents, discard, pack, parse_json, recover, unpack, write_folder
+from regard.folder import contents, discard, pack, parse_json, recover, unpack, verify, write_folder
 from regard.storage import DISK, Storage, explained
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Checkpoints:
         with explained("remove older checkpoints", self.folder, storage=self.storage):
             surplus = [s for s in self.steps() if s < step][self.keep - 1 :]
             if surplus:
-                contents(path, self.storage)  # nothing older goes before the new one has been read back and verified
+                verify(path, self.storage)  # nothing older goes before the new one has been read back and verified
             for old in surplus:
                 discard(self._path(old), self.storage)
         return path
