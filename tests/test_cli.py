@@ -12,7 +12,7 @@ import pytest
 import regard
 from regard import errors, tasks
 from regard.training.recipe import shipped
-from tests.verbs.calling import ENVIRONMENT, call, shell
+from tests.verbs.calling import ENVIRONMENT, call, shell, start
 
 VERBS = ["train", "run", "eval", "show", "recipes", "doctor"]
 HEAVY = ["torch", "numpy", "tokenizers", "sacrebleu", "babel", "regard.spec"]
@@ -127,6 +127,19 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, KeyboardInterrupt())
     said = call("doctor")
     assert (said.code, said.err) == (130, "regard: interrupted\n")
+
+
+def test_a_pipe_that_broke_elsewhere_is_an_error() -> None:
+    """Only whoever reads the results may end a command early, and be content."""
+    with start("show", "tiny", "--set", "vocab=7", stdout=subprocess.DEVNULL) as process:
+        assert process.stderr is not None
+        process.stderr.close()
+    assert process.returncode == 2
+    broken = "import sys; from unittest import mock; from regard.__main__ import main; sys.argv[1:] = ['doctor']\n"
+    broken += "with mock.patch('regard.verbs.doctor.examine', side_effect=BrokenPipeError(32, 'Broken pipe')): main()"
+    done = subprocess.run([sys.executable, "-c", broken], env=ENVIRONMENT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("regard: unexpected BrokenPipeError: ")
 
 
 @pytest.mark.parametrize(("error", "code"), [(errors.DataError("line 3 is empty"), 2), (KeyError("lost"), 1)])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -28,18 +30,18 @@ class Verb(TyperCommand):
             sys.stdout.flush()  # now, while an error can still be told
         except typer.Exit:
             raise
-        except BrokenPipeError:  # the reader of our output has had enough
-            _drop(sys.stdout)
-            raise typer.Exit(0) from None
         except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, BrokenPipeError) and _deserted(sys.stdout):  # the reader of our output has had enough
+                _drop(sys.stdout)
+                raise typer.Exit(0) from None
             if "--debug" in sys.argv:
                 traceback.print_exc()
             said, code = _told(error)
-            try:
+            with suppress(OSError):  # nor may there be room for words: the exit code says it
                 print(f"regard: {_printable(said)}", file=sys.stderr, flush=True)
-            except OSError:  # nor is there room for words: the exit code says it
-                _drop(sys.stderr)
             raise typer.Exit(code) from None
+        finally:
+            _empty(sys.stderr)
         return done
 
 
@@ -63,6 +65,22 @@ def _printable(said: str) -> str:
 
 
 _LONG = 4000
+
+
+def _deserted(stream: TextIO) -> bool:
+    """Whether nobody is at the other end of a pipe any more."""
+    ends = select.poll()
+    ends.register(stream.fileno(), 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in ends.poll(0))
+
+
+def _empty(stream: TextIO | None) -> None:
+    """Write what is still to be written, if it can be."""
+    if stream is not None:
+        try:
+            stream.flush()
+        except OSError:
+            _drop(stream)
 
 
 def _drop(stream: TextIO) -> None:
