@@ -193,6 +193,21 @@ def test_the_last_good_weights_are_kept(
     assert [event["step"] for event in events(tmp_path, "train")] == [1, 2, *range(8, 13)]
 
 
+def test_the_last_steps_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command takes no step more: the weights that are left are judged, and the run is done."""
+    order = tiny(tmp_path, train__average={"which": "last", "count": 2})
+    with monkeypatch.context() as patch:
+        always(Translate, patch, 8)
+        with pytest.raises(Diverged, match="step 12 was not finite"):
+            execute(order)
+    execute(order)
+    assert [event["step"] for event in events(tmp_path, "valid")] == [4, 8, 12]
+    assert [event["step"] for event in events(tmp_path, "done")] == [12]
+    loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
+    assert loaded is not None and loaded.step == 12 and loaded.facts["finished"]
+    assert [step for step, _ in loaded.facts["snapshots"]] == [8, 12]
+
+
 def test_a_stream_forgets_what_it_read_in_a_bad_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat; the dog sat on the cat. " * 12)

@@ -105,6 +105,10 @@ class Trainer:
     def fit(self, stop: Stop, progress: Progress, on_better: Callable[[], None]) -> bool:
         """Train to the end, or until asked to stop; True if it is done. `on_better` runs when validation improves."""
         began, now = time.perf_counter() - self.now.seconds, self.now
+        if now.step >= self.total and not now.finished:  # all steps were taken, and nobody judged the last
+            self._judge(progress, on_better)
+            now.finished = True
+            self.save()
         while not now.finished:
             updates = self.updates(now.epoch)
             if now.position >= len(updates):
@@ -248,7 +252,7 @@ class Trainer:
         average = self.train.average
         if average is None:
             return
-        taken = [*self.now.snapshots, (self.now.step, score)]
+        taken = [*(old for old in self.now.snapshots if old[0] != self.now.step), (self.now.step, score)]
         if average.which == "best":
             taken = sorted(taken, key=lambda s: (s[1] if higher else -s[1], s[0]))
         self.now.snapshots = taken[-average.count :]
