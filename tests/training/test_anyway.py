@@ -71,6 +71,54 @@ def test_a_finished_run_is_given_more_steps(tmp_path: Path) -> None:
     assert events(tmp_path, "changed")[0]["changes"] == ["train.steps: 12 -> 40"]
 
 
+class Killed(BaseException):
+    """What no code catches."""
+
+
+def killed(order: Order, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run, ended where it calls this."""
+
+    def end(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(where, end)
+        execute(order)
+
+
+SAVE, AMEND, STEP = (
+    "regard.training.loop.Trainer.save",
+    "regard.training.run.amend",
+    "regard.training.loop.Trainer._update",
+)
+
+
+@pytest.mark.parametrize("where", [SAVE, AMEND, STEP], ids=["saved", "written down", "stepped"])
+def test_killed_before_a_change_was(tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it meant is not lost: the steps that were added are taken, and before it is written down, the old run is whole."""
+    execute(tiny(tmp_path, train__average={"which": "last", "count": 2}))
+    more = tiny(tmp_path, train__steps=40, train__ema=0.5)
+    killed(anyway(more), where, monkeypatch)
+    if where == STEP:
+        execute(more)  # from now on, this is the run
+    else:
+        with pytest.raises(SpecError, match=r"train\.steps: 12 -> 40"):
+            execute(more)
+        execute(tiny(tmp_path, train__average={"which": "last", "count": 2}))
+        assert {event["step"] for event in events(tmp_path, "done")} == {12}
+        execute(anyway(more))
+    assert events(tmp_path, "done")[-1]["step"] == 40
+    assert [e["step"] for e in events(tmp_path, "train")] == list(range(1, 41))
+
+
+def test_a_change_that_cannot_be_is_not_kept(tmp_path: Path) -> None:
+    order = stopped(tiny(tmp_path))
+    with pytest.raises(SpecError, match="warms up for 500 steps, but there are only 12"):
+        execute(anyway(tiny(tmp_path, train__schedule={"kind": "cosine", "peak": 3e-3, "warmup": 500})))
+    assert not events(tmp_path, "changed")
+    execute(order)
+
+
 def test_other_data_means_another_best(tmp_path: Path) -> None:
     """The best score so far is of data that nobody is judged by any more."""
     execute(tiny(tmp_path, train__validate_every=2))

@@ -167,8 +167,7 @@ class Trainer:
     def _update(self, group: Group) -> Step:
         """One step over a group of batches; of one that is not finite, the examples are told and logged."""
         number, first = self.now.step + 1, self.now.position == 0
-        rate = self.train.schedule.rate(number, total=self.total, width=self.net.spec.width)
-        step = self.steps.take(self.fresh, group, number=number, rate=rate, first=first)
+        step = self.steps.take(self.fresh, group, number=number, rate=self.rate(number), first=first)
         if step.sound:
             self.now.bad = 0
             self.now.window_loss += step.loss
@@ -177,6 +176,10 @@ class Trainer:
             self.now.bad += 1
             self._name(group, step)
         return step
+
+    def rate(self, number: int) -> float:
+        """The learning rate of a step."""
+        return self.train.schedule.rate(number, total=self.total, width=self.net.spec.width)
 
     def _name(self, group: Group, step: Step) -> None:
         if self.steps.ranks.leads:

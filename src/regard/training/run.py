@@ -189,9 +189,7 @@ class _Run:
                 began |= {"dropped": raw.dropped} if raw.dropped else {}
                 trainer.log.write("start", 0, **began)
             if self.changed:
-                progress.say(f"going on all the same: {'; '.join(self.changed)}")
-                trainer.log.write("changed", trainer.now.step, changes=self.changed)
-                amend(self.folder, self.recipe, self.facts)
+                self._change(trainer)
             for _ in range(2):  # the others come when the folder is made, and have read it when they come again
                 self.ranks.wait()
             with Stop() as stop, self.ranks:
@@ -204,6 +202,15 @@ class _Run:
             progress.say("done: " + "  ".join(f"{k} {v:.4g}" for k, v in done["scores"].items()) + f"  in {final}")
         self._report(trainer, raw, done["examples"])
         return final
+
+    def _change(self, trainer: Trainer) -> None:
+        """Go on otherwise than the run began: tried first, then saved, then written down, so that no crash loses a part."""
+        if not trainer.now.finished:
+            trainer.rate(trainer.now.step + 1)
+        self.progress.say(f"going on all the same: {'; '.join(self.changed)}")
+        trainer.log.write("changed", trainer.now.step, changes=self.changed)
+        trainer.save()
+        amend(self.folder, self.recipe, self.facts)
 
     def _done(self) -> dict[str, Any] | None:
         """The last line of a finished run's log, unless something changed since."""
