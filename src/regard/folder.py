@@ -131,6 +131,17 @@ def discard(path: Path, storage: Storage = DISK) -> None:
     storage.remove(partial)
 
 
+def foreign(path: Path, storage: Storage = DISK) -> list[str]:
+    """What in a folder its manifest does not speak of; a manifest that is damaged may have spoken of all of it."""
+    names = storage.list(path)
+    if MANIFEST not in names:
+        return names
+    try:
+        return sorted({*names} - {MANIFEST, *_listed(path, storage)})
+    except CheckpointError:
+        return []
+
+
 def read_folder(path: Path | str, *, storage: Storage = DISK) -> Folder:
     """A model folder, verified. Nothing outside it is read, and nothing in it is run."""
     path = Path(path)

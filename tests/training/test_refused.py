@@ -109,20 +109,55 @@ def test_killed_while_the_folder_was_begun(tmp_path: Path, left: bytes | None) -
     assert (tmp_path / "final").exists()
 
 
-def test_a_recipe_of_the_users_own_is_not_written_over(tmp_path: Path) -> None:
-    mine = tmp_path / "recipe.yaml"
-    mine.write_text("# my comments\ntask: translate\n")
-    with pytest.raises(SpecError, match="is not of a run of ours, and would be written over; choose another --out"):
-        execute(tiny(tmp_path))
-    with pytest.raises(SpecError, match="is not of a run of ours"):
-        execute(dataclasses.replace(tiny(tmp_path), fresh=True))
-    assert mine.read_text().startswith("# my comments")
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("name", ["recipe.yaml", "log.jsonl", "report.html", "run.json"])
+def test_a_file_of_the_users_own_is_not_written_over(tmp_path: Path, name: str, fresh: bool) -> None:
+    mine = (
+        {name: "{}", "final/thesis.txt": "mine", "tensorboard/mine": "mine"} if name == "run.json" else {name: "mine"}
+    )
+    for path, text in mine.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    with pytest.raises(SpecError, match=f"{name} is not of a run of ours, and would be written over; choose another"):
+        execute(dataclasses.replace(tiny(tmp_path), fresh=fresh))
+    assert {path: (tmp_path / path).read_text() for path in mine} == mine
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("name", ["best/mine.txt", "checkpoints/step-00000001/mine.txt"])
+def test_a_folder_of_the_users_own_is_left_alone(tmp_path: Path, name: str, fresh: bool) -> None:
+    """A name that is also one of ours proves nothing."""
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(
+        SpecError, match=r"holds models or checkpoints, but no run\.json of a run of ours; choose another"
+    ):
+        execute(dataclasses.replace(tiny(tmp_path), fresh=fresh))
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["best", "final", "vocabulary", ".best.previous"])
+def test_what_the_user_put_into_a_run_is_not_deleted(tmp_path: Path, name: str) -> None:
+    order = stopped(tiny(tmp_path))
+    (tmp_path / name).mkdir(exist_ok=True)
+    (tmp_path / name / "mine.txt").write_text("mine")
+    with pytest.raises(SpecError, match=f"{name} holds mine.txt, which we did not write; choose another --out"):
+        execute(dataclasses.replace(order, fresh=True))
+    assert (tmp_path / name / "mine.txt").exists() and Checkpoints(tmp_path / "checkpoints").steps() == [5]
+    (tmp_path / name / "mine.txt").unlink()
+    execute(dataclasses.replace(order, fresh=True))
+
+
+def test_a_damaged_manifest_does_not_keep_one_from_starting_over(tmp_path: Path) -> None:
+    order = stopped(tiny(tmp_path))
+    (tmp_path / "best" / "manifest.json").write_text("?")
+    execute(dataclasses.replace(order, fresh=True))
 
 
 def test_a_run_without_its_recipe(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path))
     (tmp_path / "recipe.yaml").unlink()
-    with pytest.raises(CheckpointError, match=r"has no recipe\.yaml or run\.json any more; start over with --fresh"):
+    with pytest.raises(CheckpointError, match=r"has no recipe\.yaml any more; start over with --fresh"):
         execute(order)
     execute(dataclasses.replace(order, fresh=True))
 
@@ -130,8 +165,10 @@ def test_a_run_without_its_recipe(tmp_path: Path) -> None:
 def test_damaged_facts_are_told(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path))
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"run\.json is damaged: it is not JSON"):
-        execute(order)
+    for fresh in (False, True):
+        with pytest.raises(CheckpointError, match=r"run\.json is damaged: it is not JSON .*; choose another --out"):
+            execute(dataclasses.replace(order, fresh=fresh))
+    assert Checkpoints(tmp_path / "checkpoints").steps() == [5]
 
 
 def test_a_second_trainer_is_refused(tmp_path: Path) -> None:

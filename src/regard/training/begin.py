@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import CheckpointError, SpecError
-from regard.folder import parse_json
+from regard.folder import foreign, parse_json
 from regard.storage import explained
 from regard.training.recipe import Recipe, parse_yaml
 from regard.training.text import write_text
@@ -22,10 +22,12 @@ from regard.training.text import write_text
 RECIPE, LOG, FACTS, REPORT = "recipe.yaml", "log.jsonl", "run.json", "report.html"
 VOCABULARY, TOKENS = "vocabulary", "tokens"
 FOLDERS = ("checkpoints", "snapshots", "best", "final", VOCABULARY, TOKENS, "tensorboard")
+MODELS = ("best", "final", VOCABULARY)
 FIXED = ("threads", "processes", "device", "precision", "torch", "start")
 """Facts on which the numbers depend."""
 BOUND = ("task", "data.tokenizer", "data.joint", "train.optimizer.kind", "train.tune")
 """Settings that a checkpoint cannot do without: to change one is to start over."""
+FOREIGN = "is not of a run of ours, and would be written over; choose another --out"
 
 
 def agree(
@@ -37,16 +39,19 @@ def agree(
     """
     path, before = folder / RECIPE, folder / FACTS
     begun = _begun(folder)
+    if begun or before.exists():
+        _demand_ours(folder)
     if fresh or not begun:
-        if begun or before.exists():
+        if before.exists():
             _clear(folder, () if fresh else _prepared(folder, recipe, facts))
-        if path.exists():
-            raise SpecError(f"{path} is not of a run of ours, and would be written over; choose another --out")
+        for name in (RECIPE, LOG, REPORT):
+            if (folder / name).exists():
+                raise SpecError(f"{folder / name} {FOREIGN}")
         for place, text in _opening(folder, recipe, facts):
             write_text(place, text)
         return []
-    if not path.exists() or not before.exists():
-        raise CheckpointError(f"{folder} has no {RECIPE} or {FACTS} any more; start over with --fresh")
+    if not path.exists():
+        raise CheckpointError(f"{folder} has no {RECIPE} any more; start over with --fresh")
     was = parse_json(before.read_bytes(), before)
     changed = _differences(parse_yaml(path.read_text("utf-8"), str(path)), parse_yaml(recipe.yaml(), "the recipe"))
     if was["fingerprint"] != facts["fingerprint"]:
@@ -88,6 +93,21 @@ def _begun(folder: Path) -> bool:
     return any(True for name in ("checkpoints/step-*", "best", ".best.previous") for _ in folder.glob(name))
 
 
+def _demand_ours(folder: Path) -> None:
+    """Refuse a folder whose facts do not say that a run of ours is in it; only of such a one anything is ever removed."""
+    path = folder / FACTS
+    if not path.exists():
+        raise SpecError(f"{folder} holds models or checkpoints, but no {FACTS} of a run of ours; choose another --out")
+    try:
+        said = parse_json(path.read_bytes(), path)
+    except CheckpointError as error:
+        if not any((folder / name).exists() for name in (*FOLDERS, RECIPE, LOG, REPORT)):
+            return  # a power cut when it had just begun: nothing else is there
+        raise CheckpointError(f"{error}; choose another --out") from None
+    if not isinstance(said, dict) or not {"fingerprint", "threads", "torch"} <= set(said):
+        raise SpecError(f"{path} {FOREIGN}")
+
+
 def _opening(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> list[tuple[Path, str]]:
     """The files a run begins with."""
     return [(folder / FACTS, json.dumps(facts, indent=2)), (folder / RECIPE, recipe.yaml())]
@@ -100,13 +120,19 @@ def _prepared(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> tuple[s
 
 
 def _clear(folder: Path, kept: Collection[str] = ()) -> None:
-    """Delete what an earlier run left, and nothing else; its facts last, for they say that it is ours."""
+    """Delete what an earlier run left, and nothing else; its facts stay, for they say that it is ours."""
     with explained("start over", folder):
+        for name in MODELS:
+            for place in (folder / name, folder / f".{name}.previous"):
+                if place.exists() and (others := foreign(place)):
+                    raise SpecError(
+                        f"{place} holds {', '.join(others[:3])}, which we did not write; choose another --out"
+                    )
         for name in (name for name in FOLDERS if name not in kept):
             for left in (name, f".{name}.partial", f".{name}.previous"):
                 if (folder / left).exists():
                     shutil.rmtree(folder / left)
-        for name in (RECIPE, LOG, REPORT, FACTS):
+        for name in (RECIPE, LOG, REPORT):
             (folder / name).unlink(missing_ok=True)
 
 
