@@ -111,6 +111,15 @@ def test_killed_before_a_change_was(tmp_path: Path, where: str, monkeypatch: pyt
     assert [e["step"] for e in events(tmp_path, "train")] == list(range(1, 41))
 
 
+def test_a_run_that_had_saved_nothing_begins_with_the_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(tiny(tmp_path), SAVE, monkeypatch)
+    assert (tmp_path / "best").exists(), "it had judged"
+    execute(anyway(tiny(tmp_path, train__steps=15)))
+    assert [e["step"] for e in events(tmp_path, "train")] == list(range(1, 16))
+    assert not events(tmp_path, "changed")
+    execute(tiny(tmp_path, train__steps=15))
+
+
 def test_a_change_that_cannot_be_is_not_kept(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path))
     with pytest.raises(SpecError, match="warms up for 500 steps, but there are only 12"):

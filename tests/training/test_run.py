@@ -149,6 +149,41 @@ def test_a_run_that_died_while_finishing_finishes(finished: Path, tmp_path: Path
     assert not (folder / ".final.partial").exists()
 
 
+@pytest.mark.parametrize("lost", [["checkpoints"], ["checkpoints", "best"]], ids=["checkpoints", "best too"])
+def test_a_finished_run_without_checkpoints_is_finished(
+    finished: Path, tmp_path: Path, lost: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    (folder / "final").rename(folder / ".final.previous")
+    for name in lost:
+        shutil.rmtree(folder / name)
+    assert execute(dataclasses.replace(tiny(folder), quiet=False)) == folder / "final"
+    assert "this run is finished; its checkpoints are gone, so that no step can be added" in capsys.readouterr().err
+    assert read_folder(folder / "final").files == read_folder(finished / "final").files
+    assert read_log(folder / "log.jsonl") == read_log(finished / "log.jsonl")
+    with pytest.raises(
+        CheckpointError, match="no checkpoint to go on from: start over with --fresh, or begin a run from"
+    ):
+        execute(dataclasses.replace(tiny(folder, train__steps=20), anyway=True))
+
+
+@pytest.mark.parametrize("spoiled", ["final/config.json", "log.jsonl"])
+def test_a_model_without_checkpoints_is_not_written_over(finished: Path, tmp_path: Path, spoiled: str) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    shutil.rmtree(folder / "checkpoints")
+    (folder / spoiled).write_text("?")
+    with pytest.raises(CheckpointError, match="holds the model of a run, but no checkpoint to go on from: start over"):
+        execute(tiny(folder))
+    shutil.rmtree(folder / "final")
+    with pytest.raises(CheckpointError, match="start over with --fresh"):
+        execute(tiny(folder))
+    assert read_folder(folder / "best").files == read_folder(finished / "best").files
+    execute(dataclasses.replace(tiny(folder), fresh=True))
+    assert traces(folder) == traces(finished)
+
+
 def test_a_final_model_that_was_deleted_is_made_again(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)

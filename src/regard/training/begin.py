@@ -90,7 +90,8 @@ def note(folder: Path, **facts: Any) -> None:
 
 def _begun(folder: Path) -> bool:
     """Whether there is anything that would be lost by starting over."""
-    return any(True for name in ("checkpoints/step-*", "best", ".best.previous") for _ in folder.glob(name))
+    left = ("checkpoints/step-*", "best", ".best.previous", "final", ".final.previous")
+    return any(True for name in left for _ in folder.glob(name))
 
 
 def _demand_ours(folder: Path) -> None:

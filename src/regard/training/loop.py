@@ -282,10 +282,12 @@ class Trainer:
             now.snapshots = []
 
     def resume(self, changed: Sequence[str] = ()) -> list[str]:
-        """Go on from the newest checkpoint that proves whole, of a run of which this `changed`; what there is to say."""
+        """Go on from the newest checkpoint that proves whole, of a run of which this `changed`; what there is to say.
+
+        Nothing, if there is none.
+        """
         loaded = self.checkpoints.load_newest()
         if loaded is None:
-            self.log.rewind(-1)
             return []
         wanted = {name: tuple(t.shape) for name, t in moving(self.net).items()}
         if faults := weight_faults(wanted, loaded.groups["weights"]):

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from regard.data.pace import listening
-from regard.errors import Interrupted, SpecError
-from regard.folder import Folder, read_folder, write_folder
+from regard.errors import CheckpointError, Interrupted, SpecError
+from regard.folder import Folder, read_folder, recover, verify, write_folder
 from regard.machine import free_memory, keep_large_blocks, machine, precision
 from regard.model.count import cost
 from regard.model.model import Net
@@ -23,6 +23,7 @@ from regard.model.show import tree
 from regard.nn import lora
 from regard.report.number import duration
 from regard.report.run import RunFacts, run_report
+from regard.storage import explained
 from regard.tasks import find
 from regard.tasks.task import Raw, Task
 from regard.training.begin import LOG, REPORT, TOKENS, agree, amend, note, recalled
@@ -178,7 +179,7 @@ class _Run:
     # ------------------------------------------------------------------------------------------------ training
 
     def _train(self, trainer: Trainer, task: Task, raw: Raw) -> Path:
-        said = trainer.resume(self.changed)
+        said = trainer.resume(self.changed) or self._begin(trainer)
         progress = self.progress = Progress(trainer.total, trainer.now.step, quiet=self.quiet)
         with closing(trainer.log), progress:
             for line in said or self._opening(trainer):
@@ -202,6 +203,33 @@ class _Run:
             progress.say("done: " + "  ".join(f"{k} {v:.4g}" for k, v in done["scores"].items()) + f"  in {final}")
         self._report(trainer, raw, done["examples"])
         return final
+
+    def _begin(self, trainer: Trainer) -> list[str]:
+        """Begin a run that has no checkpoint, unless it had some; what there is to say then. No model is written over."""
+        final, saved = self.folder / "final", self._saved_once(trainer.save_every)
+        if saved and not self.changed and self._done() and _whole(final):
+            trainer.now.finished = True
+            return ["this run is finished; its checkpoints are gone, so that no step can be added"]
+        if saved:
+            raise CheckpointError(
+                f"{self.folder} holds the model of a run, but no checkpoint to go on from: start over with --fresh, or "
+                f"begin a run from that model with --from {self.folder} and another --out"
+            )
+        if self.changed:
+            amend(self.folder, self.recipe, self.facts)
+            self.changed = []
+        trainer.log.rewind(-1)
+        return []
+
+    def _saved_once(self, every: int) -> bool:
+        """Whether a run left more than one that was killed before its first save, which comes after so many steps."""
+        with explained("read final", self.folder):
+            recover(self.folder / "final")
+        if (self.folder / "final").exists():
+            return True
+        steps = [event["step"] for event in read_log(self.folder / LOG)]
+        judged = any((self.folder / name).exists() for name in ("best", ".best.previous"))
+        return judged and (not steps or max(steps) > every)
 
     def _change(self, trainer: Trainer) -> None:
         """Go on otherwise than the run began: tried first, then saved, then written down, so that no crash loses a part."""
@@ -277,6 +305,16 @@ class _Run:
 
     def _parameters(self, net: Net) -> int:
         return cost(net, 1).parameters
+
+
+def _whole(model: Path) -> bool:
+    """Whether a model folder is what its manifest says."""
+    with explained(f"read {model.name}", model.parent):
+        try:
+            verify(model)
+        except CheckpointError:
+            return False
+    return True
 
 
 def _digest(folder: Folder) -> str:
