@@ -89,6 +89,28 @@ def test_fresh_with_a_wrong_recipe_deletes_nothing(tmp_path: Path) -> None:
     execute(order)
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "run.lock"
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model__heads": 3}, "heads"),
+        ({"train__schedule__warmup": 50}, "warms up for 50 steps, but there are only 12"),
+    ],
+)
+def test_fresh_with_what_cannot_begin_changes_nothing(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    order = stopped(tiny(tmp_path))
+    before = contents(tmp_path)
+    with pytest.raises(SpecError, match=message):
+        execute(dataclasses.replace(tiny(tmp_path, **changes), fresh=True))
+    assert contents(tmp_path) == before
+    execute(order)
+
+
 def test_a_run_that_saved_nothing_begins_anew_with_another_recipe(tmp_path: Path) -> None:
     """A mistake in a recipe that shows only when training starts can be mended without --fresh."""
     with pytest.raises(SpecError, match="schedule 'cosine' warms up for 50 steps, but there are only 12"):

@@ -16,6 +16,7 @@ from typing import Any
 from regard.errors import CheckpointError, SpecError
 from regard.folder import foreign, parse_json
 from regard.storage import explained
+from regard.training.aside import set_aside
 from regard.training.recipe import Recipe, parse_yaml
 from regard.training.text import write_text
 
@@ -23,6 +24,14 @@ RECIPE, LOG, FACTS, REPORT = "recipe.yaml", "log.jsonl", "run.json", "report.htm
 VOCABULARY, TOKENS = "vocabulary", "tokens"
 FOLDERS = ("checkpoints", "snapshots", "best", "final", VOCABULARY, TOKENS, "tensorboard")
 MODELS = ("best", "final", VOCABULARY)
+LEFT = (
+    *(left for name in FOLDERS for left in (name, f".{name}.partial", f".{name}.previous")),
+    RECIPE,
+    LOG,
+    REPORT,
+    FACTS,
+)
+"""All that a run may leave; its facts, which say that it is ours, are the last."""
 FIXED = ("threads", "processes", "device", "precision", "torch", "start")
 """Facts on which the numbers depend."""
 BOUND = ("task", "data.tokenizer", "data.joint", "train.optimizer.kind", "train.tune")
@@ -43,7 +52,8 @@ def agree(
         _demand_ours(folder)
     if fresh or not begun:
         if before.exists():
-            _clear(folder, () if fresh else _prepared(folder, recipe, facts))
+            _demand_no_guests(folder)
+            set_aside(folder, LEFT) if fresh else _clear(folder, _prepared(folder, recipe, facts))
         for name in (RECIPE, LOG, REPORT):
             if (folder / name).exists():
                 raise SpecError(f"{folder / name} {FOREIGN}")
@@ -120,15 +130,17 @@ def _prepared(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> tuple[s
     return (TOKENS, VOCABULARY) if same else (TOKENS,)
 
 
-def _clear(folder: Path, kept: Collection[str] = ()) -> None:
+def _demand_no_guests(folder: Path) -> None:
+    """Refuse to remove what somebody else put into our folders."""
+    with explained("start over", folder):
+        for place in (folder / name for name in LEFT if name.removeprefix(".").removesuffix(".previous") in MODELS):
+            if place.exists() and (others := foreign(place)):
+                raise SpecError(f"{place} holds {', '.join(others[:3])}, which we did not write; choose another --out")
+
+
+def _clear(folder: Path, kept: Collection[str]) -> None:
     """Delete what an earlier run left, and nothing else; its facts stay, for they say that it is ours."""
     with explained("start over", folder):
-        for name in MODELS:
-            for place in (folder / name, folder / f".{name}.previous"):
-                if place.exists() and (others := foreign(place)):
-                    raise SpecError(
-                        f"{place} holds {', '.join(others[:3])}, which we did not write; choose another --out"
-                    )
         for name in (name for name in FOLDERS if name not in kept):
             for left in (name, f".{name}.partial", f".{name}.previous"):
                 if (folder / left).exists():

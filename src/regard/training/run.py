@@ -26,7 +26,8 @@ from regard.report.run import RunFacts, run_report
 from regard.storage import explained
 from regard.tasks import find
 from regard.tasks.task import Raw, Task
-from regard.training.begin import LOG, REPORT, TOKENS, agree, amend, note, recalled
+from regard.training.aside import replacing
+from regard.training.begin import LEFT, LOG, REPORT, TOKENS, agree, amend, note, recalled
 from regard.training.checkpoint import Checkpoints
 from regard.training.export import card, export, metric_signatures, restore, versions
 from regard.training.finite import demand_finite
@@ -91,9 +92,12 @@ class _Run:
         with _threads(self.facts["threads"]), torch.random.fork_rng(devices=[]):
             if not self.ranks.leads:
                 return self._follow(kind, raw)
-            self.changed = agree(self.folder, self.recipe, self.facts, fresh=self.order.fresh, anyway=self.order.anyway)
-            task = self._task(kind, raw)
-            trainer = self._trainer(task, raw)
+            with replacing(self.folder, LEFT):
+                how = {"fresh": self.order.fresh, "anyway": self.order.anyway}
+                self.changed = agree(self.folder, self.recipe, self.facts, **how)
+                task = self._task(kind, raw)
+                trainer = self._trainer(task, raw)
+                trainer.rate(1)  # what is wrong with the schedule is said now
             return self._train(trainer, task, raw)
 
     def _follow(self, kind: type[Task], raw: Raw) -> Path:
@@ -232,9 +236,7 @@ class _Run:
         return judged and (not steps or max(steps) > every)
 
     def _change(self, trainer: Trainer) -> None:
-        """Go on otherwise than the run began: tried first, then saved, then written down, so that no crash loses a part."""
-        if not trainer.now.finished:
-            trainer.rate(trainer.now.step + 1)
+        """Go on otherwise than the run began: saved first, then written down, so that no crash loses a part."""
         self.progress.say(f"going on all the same: {'; '.join(self.changed)}")
         trainer.log.write("changed", trainer.now.step, changes=self.changed)
         trainer.save()
