@@ -110,10 +110,17 @@ def test_several_bad_steps_in_a_row_end_the_run(tmp_path: Path, monkeypatch: pyt
     assert all_finite(tmp_path)
 
 
-def test_four_bad_steps_are_forgiven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_bad_steps_are_forgiven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     real = Translate.prepare
     monkeypatch.setattr(Translate, "prepare", lambda *a: Poison(real(*a), [2, 3, 4, 5, 7, 8, 9, 10], math.inf))
-    execute(tiny(tmp_path))
+    execute(dataclasses.replace(tiny(tmp_path), quiet=False))
+    told = [line for line in capsys.readouterr().err.splitlines() if "finite" in line]
+    for number, line in zip((2, 3, 4), told[:-1], strict=True):
+        assert line.startswith(f"skipped: step {number} was not finite (loss inf, gradient norm nan): example ")
+    assert told[-2].endswith("; of more such steps only log.jsonl tells")
+    assert told[-1] == "8 of 12 steps were not finite and skipped; log.jsonl names their examples"
     assert [event["step"] for event in events(tmp_path, "skip")] == [2, 3, 4, 5, 7, 8, 9, 10]
     assert all(math.isfinite(event["loss"]) for event in events(tmp_path, "train"))
     assert all_finite(tmp_path)

@@ -37,6 +37,8 @@ BAD_STEPS = 5
 """So many non-finite steps in a row mean that training has diverged."""
 NAMED = 8
 """Of a bad step, so many examples are named."""
+TOLD = 3
+"""So many bad steps are told in words; the log has all of them."""
 
 
 @dataclasses.dataclass
@@ -91,7 +93,7 @@ class Trainer:
         )
         self.snapshots = Snapshots(checkpoints.folder.parent / "snapshots", checkpoints.storage)
         self.now = Moment()
-        self._fault = ""
+        self._fault, self._told = "", 0
         self._order: tuple[int, list[Group]] = (-1, [])
         self.fresh: Any = data.train
         """The examples as this epoch sees them."""
@@ -116,6 +118,8 @@ class Trainer:
                 continue
             started = time.perf_counter()
             step = self._update(updates[now.position])
+            if not step.sound:
+                self._tell(progress)
             now.position += 1
             now.step += 1
             now.tokens += step.tokens
@@ -165,7 +169,7 @@ class Trainer:
         return self._order[1]
 
     def _update(self, group: Group) -> Step:
-        """One step over a group of batches; of one that is not finite, the examples are told and logged."""
+        """One step over a group of batches; of one that is not finite, the examples are named in the log."""
         number, first = self.now.step + 1, self.now.position == 0
         step = self.steps.take(self.fresh, group, number=number, rate=self.rate(number), first=first)
         if step.sound:
@@ -190,6 +194,12 @@ class Trainer:
                 f"step {number} was not finite (loss {loss}, gradient norm {norm}): {'; '.join(examples)}{more}"
             )
             self.log.write("skip", number, norm=str(norm), loss=str(loss), examples=examples)
+
+    def _tell(self, progress: Progress) -> None:
+        self._told += 1
+        if self._told <= TOLD:
+            rest = f"; of more such steps only {self.log.path.name} tells" if self._told == TOLD else ""
+            progress.say(f"skipped: {self._fault}{rest}")
 
     def _give_up(self, on_better: Callable[[], None]) -> NoReturn:
         """Several bad steps in a row: the weights are those of before, and are kept if they themselves are good."""

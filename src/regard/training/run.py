@@ -204,6 +204,10 @@ class _Run:
                 raise Interrupted(f"stopped at {where}, saved; to go on: {self.order.command}", stop.asked)
             final = self.folder / "final"
             done = (self._done() if final.exists() else None) or self._finish(trainer, task)
+            if skipped := sum(event["event"] == "skip" for event in read_log(self.folder / LOG)):
+                progress.say(
+                    f"{skipped} of {trainer.now.step} steps were not finite and skipped; {LOG} names their examples"
+                )
             progress.say("done: " + "  ".join(f"{k} {v:.4g}" for k, v in done["scores"].items()) + f"  in {final}")
         self._report(trainer, raw, done["examples"])
         return final
