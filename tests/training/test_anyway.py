@@ -138,6 +138,18 @@ def test_other_data_means_another_best(tmp_path: Path) -> None:
     assert (loaded.facts["best_step"], loaded.facts["best"]) == (14, last["scores"]["wer"])
 
 
+@pytest.mark.parametrize(("setting", "anew"), [({"decode__guard": False}, True), ({"decode__beam": 2}, False)], ids=str)
+def test_other_outputs_mean_another_best(tmp_path: Path, setting: dict[str, Any], anew: bool) -> None:
+    """While a run trains it is judged greedily: how wide its beam is changes nothing."""
+    stopped(tiny(tmp_path, train__validate_every=4), 5)
+    change = anyway(tiny(tmp_path, train__validate_every=4, **setting))
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr("regard.training.loop.Trainer._update", lambda *_: 1 / 0)
+        execute(change)
+    loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
+    assert loaded is not None and (loaded.facts["best"] is None) == anew
+
+
 @pytest.mark.parametrize("ema", [(None, 0.5), (0.5, None)])
 def test_a_moving_average_may_come_or_go(tmp_path: Path, ema: tuple[Any, Any]) -> None:
     stopped(tiny(tmp_path, train__ema=ema[0]))

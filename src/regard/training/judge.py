@@ -14,6 +14,9 @@ from regard.tasks.likelihood import likelihood
 from regard.tasks.metrics import METRICS
 from regard.tasks.task import Examples, Task
 
+GREEDY: dict[str, Any] = {"beam": 1, "n_best": 1, "sample": False}
+"""How outputs are looked for while training goes on, whatever the recipe says: it is fast."""
+
 
 class Judge:
     """Judges a model as often as it is asked; keeps what was written the last time."""
@@ -39,7 +42,7 @@ class Judge:
         decoded = {name: score for name in self.task.metrics if (score := METRICS[name].score) is not None}
         if not decoded:
             return scores
-        search = dataclasses.replace(self.search, beam=1, n_best=1, sample=False) if greedily else self.search
+        search = dataclasses.replace(self.search, **GREEDY) if greedily else self.search
         outputs, references, apart = list[str](), list[str](), dict[str, float]()
         for trial in self.trials:
             found = self.task.run([self.net], trial.inputs, search, **trial.options)

@@ -23,7 +23,7 @@ from regard.tasks.task import Examples, Task
 from regard.training.checkpoint import Checkpoints
 from regard.training.export import weight_faults
 from regard.training.finite import AFTER, demand_finite, unsound
-from regard.training.judge import Judge
+from regard.training.judge import GREEDY, Judge
 from regard.training.log import Log
 from regard.training.optim import moving
 from regard.training.progress import Progress
@@ -282,11 +282,12 @@ class Trainer:
         self.snapshots.prune(self.checkpoints)
 
     def _adapt(self, changed: Sequence[str]) -> None:
-        """What a run that changed on the way does anew: its end, its best score on other data, its memory of a stream."""
+        """What a run that changed on the way does anew: its end, its best score by another measure, its memory of a stream."""
         now, patience = self.now, self.train.patience
         worn = patience is not None and now.worse >= patience
         now.finished = now.best is not None and (now.step >= self.total or worn)
-        if any(line.startswith(("data.", "the corpus")) for line in changed):
+        greedy = tuple(f"decode.{name}:" for name in GREEDY)  # while training goes on, all decode alike in this
+        if any(line.startswith(("data.", "decode.", "the corpus")) and not line.startswith(greedy) for line in changed):
             now.best, now.worse = None, 0
         if self.train.average is None:
             now.snapshots = []
