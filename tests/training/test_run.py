@@ -12,6 +12,7 @@ import torch
 
 from regard.errors import CheckpointError, Interrupted, SpecError
 from regard.folder import read_folder
+from regard.training.checkpoint import Checkpoints
 from regard.training.judge import Judge
 from regard.training.log import read_log
 from regard.training.loop import Trainer
@@ -52,6 +53,24 @@ def test_the_card_tells_where_the_model_comes_from(finished: Path) -> None:
     assert f"| torch | {torch.__version__} |" in text
     assert "| command | regard train copy --set data.generate.count=60 " in text
     assert "| fingerprint | " in text
+
+
+def test_the_card_names_the_step_of_its_weights(tmp_path: Path) -> None:
+    def step(folder: Path) -> str:
+        (line,) = (line for line in (folder / "README.md").read_text().splitlines() if line.startswith("| step |"))
+        return line
+
+    often = {"train__validate_every": 1, "train__schedule__peak": 0.3, "train__steps": 6}
+    execute(tiny(tmp_path / "best", **often))
+    loaded = Checkpoints(tmp_path / "best" / "checkpoints").load_newest()
+    assert loaded is not None and loaded.facts["best_step"] < 6, "the last step was not the best"
+    assert (
+        step(tmp_path / "best" / "final")
+        == step(tmp_path / "best" / "best")
+        == f"| step | {loaded.facts['best_step']} |"
+    )
+    execute(tiny(tmp_path / "mean", train__average={"which": "last", "count": 2}, **often))
+    assert step(tmp_path / "mean" / "final") == "| step | the mean of 5, 6 |"
 
 
 def test_it_writes_to_stderr_only_and_nothing_when_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -198,7 +198,7 @@ class _Run:
             for _ in range(2):  # the others come when the folder is made, and have read it when they come again
                 self.ranks.wait()
             with Stop() as stop, self.ranks:
-                trainer.fit(stop, progress, on_better=lambda: self._export("best", trainer, task, None))
+                trainer.fit(stop, progress, on_better=lambda: self._export("best", trainer, task, trainer.now.step))
             if stop.asked is not None:
                 where = f"step {trainer.now.step} of {trainer.total}"
                 raise Interrupted(f"stopped at {where}, saved; to go on: {self.order.command}", stop.asked)
@@ -276,15 +276,19 @@ class _Run:
         with trainer.net.holding(weights):
             scores = trainer.judge.scores(greedily=False)
             examples = trainer.judge.examples()
-            self._export("final", trainer, task, scores)
+            whose = f"the mean of {', '.join(map(str, steps))}" if steps else trainer.now.best_step
+            self._export("final", trainer, task, whose, scores)
         done = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": examples}
         trainer.log.write("done", trainer.now.step, **done)
         return done
 
-    def _export(self, name: str, trainer: Trainer, task: Task, scores: Mapping[str, float] | None) -> None:
+    def _export(
+        self, name: str, trainer: Trainer, task: Task, step: int | str, scores: Mapping[str, float] | None = None
+    ) -> None:
+        """Write a model folder; its card says of which step the weights are."""
         facts = {
             "recipe": json.dumps(json.loads(self.recipe.json()), ensure_ascii=False),
-            "step": trainer.now.step,
+            "step": step,
             **self.facts,
         }
         title = f"{self.folder.name}: a {self.recipe.task} model"
