@@ -72,6 +72,8 @@ def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
         ({"task": "translat"}, "no task 'translat'; did you mean 'translate'"),
         ({"task": None}, "task: input should be a valid string, got None"),
         ({"decode__n_best": 5}, "n_best=5 needs a beam of at least as many"),
+        ({"train__seed": 2**63}, "train.seed: input should be less than 9223372036854775808, got 9223372036854775808"),
+        ({"train__threads": 100_000}, "train.threads: input should be less than or equal to 1024, got 100000"),
         ({"modl": {}}, "no key 'modl'; did you mean 'model'"),
     ],
 )
@@ -80,6 +82,10 @@ def test_what_cannot_be_is_told_at_once(tmp_path: Path, changes: dict[str, Any],
         execute(tiny(tmp_path, **changes))
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_the_largest_seed(tmp_path: Path) -> None:
+    execute(tiny(tmp_path, train__seed=2**63 - 1, train__steps=4, model__dropout=0.1))
 
 
 def test_a_recipe_without_a_task(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Averaged(Spec):
 class Train(Spec):
     """How long, how fast and how carefully to train."""
 
-    seed: Annotated[int, Field(ge=0)] = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     epochs: Count | None = None
     steps: Count | None = None
     """Training ends after so many passes or steps, whichever comes first."""
@@ -63,7 +63,7 @@ class Train(Spec):
     patience: Count | None = None
     """Stop after so many validations without a better score."""
     keep: Count = 2
-    threads: Count | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
 
     def __post_init__(self) -> None:
         if self.epochs is None and self.steps is None:
