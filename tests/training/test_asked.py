@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from regard.tasks.advice import advise
 from regard.training.order import Order, device_of
 from regard.training.recipe import Train, parse_yaml
 from regard.training.run import execute
-from tests.training.small import events, on_files, tiny
+from tests.training.small import ROWS, events, on_files, tiny
 
 
 def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path) -> None:
@@ -91,6 +92,17 @@ def test_the_largest_seed(tmp_path: Path) -> None:
 def test_a_recipe_without_a_task(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="task is missing"):
         execute(Order({"train": {"steps": 1}}, out=str(tmp_path)))
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    name = os.fsdecode(b"f\xff.tsv")
+    (tmp_path / name).write_text("".join(ROWS))
+    for order in (on_files(tmp_path / "run", tmp_path / name), tiny(tmp_path / name)):
+        with pytest.raises(
+            SpecError, match=r"f\\udcff\.tsv' is not UTF-8 and could not be written down; give the file"
+        ):
+            execute(order)
+    assert not (tmp_path / "run").exists()
 
 
 def test_files_and_a_generator_do_not_go_together(tmp_path: Path, corpus: Path) -> None:

@@ -50,6 +50,11 @@ class Order:
     @property
     def command(self) -> str:
         """The command line that says the same."""
+        return shlex.join(self.words)
+
+    @property
+    def words(self) -> list[str]:
+        """The words of that command line."""
         words = ["regard", "train", self.recipe if isinstance(self.recipe, str) else "RECIPE", *self.data]
         for flag, values in (("--valid", self.valid), ("--set", [f"{k}={_said(v)}" for k, v in self.set.items()])):
             words += [w for value in values for w in (flag, value)]
@@ -58,11 +63,12 @@ class Order:
         words += ["--device", self.device] if self.device != "auto" else []
         words += ["--tensorboard"] if self.tensorboard else []
         words += [w for plugin in self.plugins for w in ("--plugin", plugin)]
-        return shlex.join(words)
+        return words
 
 
 def asked_for(order: Order, start: Folder | None) -> dict[str, Any]:
     """The recipe with the command line's files and settings laid over it."""
+    _demand_text(order.words)
     asked = read_recipe(order.recipe) if isinstance(order.recipe, str) else merged(order.recipe)
     asked |= {"task": order.set["task"]} if "task" in order.set else {}
     if start is not None:
@@ -114,6 +120,14 @@ def model_folder(path: str | Path) -> Folder:
     if (path / RECIPE).exists():
         raise CheckpointError(f"{path} is a run that has not validated yet; let it train a little longer")
     return read_folder(path)
+
+
+def _demand_text(words: Sequence[str]) -> None:
+    """A recipe and a card are UTF-8: what they quote must be so. Python hands on other bytes as halves of characters."""
+    if bad := [word for word in words if any("\ud800" <= letter <= "\udfff" for letter in word)]:
+        raise SpecError(
+            f"{', '.join(map(ascii, bad))} is not UTF-8 and could not be written down; give the file another name"
+        )
 
 
 def _said(value: Any) -> str:
