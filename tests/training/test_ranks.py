@@ -79,7 +79,8 @@ def test_asked_to_stop_they_stop_together_and_go_on_where_they_were(tmp_path: Pa
     for process in running:
         process.send_signal(signal.SIGINT)
     (code, told), (other, _) = ended(running)
-    assert (code, other) == (130, 0) and "saved; to go on" in told
+    assert (code, other) == (130, 0)
+    assert "saved; to go on: torchrun --nproc-per-node 2 -m regard train copy --set " in told
     step = Checkpoints(folder / "checkpoints").steps()[-1]
     last = stepping(folder)
     assert step == last < 4000
@@ -120,6 +121,13 @@ def test_when_the_loss_is_not_finite_all_stop_with_the_same_exit_code(tmp_path: 
     assert "the leading process says more" in also
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [8]
     assert [e["step"] for e in read_log(tmp_path / "run" / "log.jsonl") if e["event"] == "skip"] == [4, 5, 6, 7, 8]
+
+
+def test_the_command_that_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Ranks().started_by("regard train x") == "regard train x"
+    assert Ranks(0, 2).started_by("regard train x") == "torchrun --nproc-per-node 2 -m regard train x"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert Ranks(0, 6).started_by("regard train x") == "torchrun --nnodes 3 --nproc-per-node 2 -m regard train x"
 
 
 def test_only_on_processors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,14 @@ class Ranks:
         """Whether this is the process that judges, logs and writes."""
         return self.rank == 0
 
+    def started_by(self, command: str) -> str:
+        """The command line that starts as many processes of a command."""
+        if self.size == 1:
+            return command
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+        machines = f"--nnodes {self.size // here} " if here < self.size else ""
+        return f"torchrun {machines}--nproc-per-node {here} -m {command}"
+
     def wait(self) -> None:
         """Until all are here."""
         if self.size > 1:

@@ -80,7 +80,8 @@ class _Run:
         for line in raw.said:
             self.progress.say(line)
         self.recipe = self._decide(kind, settings, raw)
-        self.facts: dict[str, Any] = {"fingerprint": raw.fingerprint, "command": self.order.command, **versions()}
+        command = self.ranks.started_by(self.order.command)
+        self.facts: dict[str, Any] = {"fingerprint": raw.fingerprint, "command": command, **versions()}
         self.facts |= {
             "threads": self.recipe.train.threads or torch.get_num_threads(),
             "processes": self.ranks.size,
@@ -201,7 +202,7 @@ class _Run:
                 trainer.fit(stop, progress, on_better=lambda: self._export("best", trainer, task, trainer.now.step))
             if stop.asked is not None:
                 where = f"step {trainer.now.step} of {trainer.total}"
-                raise Interrupted(f"stopped at {where}, saved; to go on: {self.order.command}", stop.asked)
+                raise Interrupted(f"stopped at {where}, saved; to go on: {self.facts['command']}", stop.asked)
             final = self.folder / "final"
             done = (self._done() if final.exists() else None) or self._finish(trainer, task)
             if skipped := sum(event["event"] == "skip" for event in read_log(self.folder / LOG)):
