@@ -19,6 +19,14 @@ DECODE = "; ".join(
     f"{{f[{case} ctranslate2 int8][{BY}]}}× CTranslate2 int8"
     for case, said in (("1x1", "one sentence, greedy"), ("32x1", "32, greedy"), ("32x5", "32, beam 5"))
 )
+SCAN = "; ".join(
+    f"{said} " + ", ".join(f"{{f[{split}][{name}]}}" for split in ("simple", "length", "add-jump"))
+    for said, name in (
+        ("sinusoids", "Transformer, sinusoids"),
+        ("distances", "Transformer, distances"),
+        ("the published LSTM", "LSTM, published"),
+    )
+)
 RUN = "{f[minutes]} minutes, {f[parameters]:,} parameters"
 
 HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
@@ -38,9 +46,7 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "CMUdict, letters to phones without stress, words never seen",
             "{f[word_error, beam 5]} % of words wrong (published 30.2 %); " + RUN),
         "scan": (
-            "SCAN, per cent of commands right",
-            "simple {f[simple][Transformer, distances]}, length {f[length][Transformer, distances]}, "
-            "add-jump {f[add-jump][Transformer, distances]} (published LSTM 99.8, 13.8, 0.1)"),
+            "SCAN, per cent of commands right: simple, length, add-jump", SCAN),
         "gpt": (
             "Letters of tinyshakespeare, whole validation split: nanoGPT's configuration for a CPU",
             "loss {f[loss]:.3f}; " + RUN),
