@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,17 +40,38 @@ class Found:
     config: Mapping[str, Any]
     spec: ModelSpec
     weights: dict[str, Tensor]
+    heeded: Mapping[str, Any]
+    """What we made the spec of, of what their config.json says: nothing else in it was looked at."""
+    theirs: Mapping[str, Tensor]
+    """The same weights under their names, as they were read."""
+
+
+class _Heard(Mapping[str, Any]):
+    """A config that remembers which of its settings somebody asked for."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config, self.names = config, set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self.names.add(name)
+        return self._config[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._config)
+
+    def __len__(self) -> int:
+        return len(self._config)
 
 
 def read(folder: Path, *, trust: bool = False) -> Found:
     """The model of a folder; every missing, surplus or mis-shaped weight is in one error. `trust` opens pickles."""
-    config: Mapping[str, Any] = read_config(folder)
-    form, there = form_of(config, folder), stored(folder, trust=trust)
+    said: Mapping[str, Any] = read_config(folder)
+    form, there = form_of(said, folder), stored(folder, trust=trust)
     try:
         names = {_modern(name): name for name in there}
-        config = form.whole(config, names)
-        use = form.use(config)
-        spec = form.build(config)
+        config = form.whole(said, names)
+        use, heard = form.use(config), _Heard(config)
+        spec = form.build(heard)
         ours, rows = shapes_of(spec, layers=len(there)), form.rows(use)
         wanted = set(expected(rows, ours))
     except UnknownName:
@@ -65,11 +86,14 @@ def read(folder: Path, *, trust: bool = False) -> Found:
         if name in wanted and not there[own].real
     ]
     weights: dict[str, Tensor] = {}
+    theirs: dict[str, Tensor] = {}
     if not wrong:
-        weights, wrong = imported(rows, ours, there.read(names))
+        theirs = there.read(names)
+        weights, wrong = imported(rows, ours, theirs)
     if wrong:
         raise CheckpointError(f"the weights of {folder} do not fit a {form.kind} model: {'; '.join(wrong)}")
-    return Found(form, use, config, spec, weights)
+    heeded = {name: said[name] for name in heard.names if name in said}
+    return Found(form, use, config, spec, weights, heeded, theirs)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.convert.hf import form_of, read_config
+from regard.convert.hf import CONFIG, Found, read
+from regard.errors import CheckpointError
 from regard.model.model import Net
 from regard.nn.coords import Coords
 
 LENGTHS = (9, 6)
 """Of two rows of tokens, one of them padded."""
-
-_PLAINLY = {"dtype": torch.float32, "local_files_only": True, "use_safetensors": True, "trust_remote_code": False,
-            "attn_implementation": "sdpa"}  # fmt: skip
-"""Whatever their config.json asks for: no pickles, no code of the folder's, and no kernels from elsewhere."""
 
 
 def installed() -> bool:
@@ -31,16 +28,42 @@ def installed() -> bool:
 
 def difference(folder: Path, net: Net) -> float:
     """The largest difference between what `transformers` makes of a folder and what our model says, in float32."""
-    config = read_config(folder)
-    form = form_of(config, folder)
-    use = form.use(config)  # a name of our own table
+    return compared(read(folder), net)
+
+
+def compared(found: Found, net: Net) -> float:
+    """The same of a model of others that was read."""
     library = importlib.import_module("transformers")
+    pad = _pad(found)
     with _quiet(library), torch.no_grad():
-        other = getattr(library, use).from_pretrained(folder, **_PLAINLY).eval()
-        given, ours = _probe(net, int(config.get("pad_token_id") or 0))
-        said = other(**given)
+        given, ours = _probe(net, pad or 0)
+        said = _asked(library, found, {} if pad is None else {"pad_token_id": pad}, given)
     ours = {name: value for name, value in ours.items() if getattr(said, name, None) is not None}
     return max(float((_kept(getattr(said, name), value) - value).abs().max()) for name, value in ours.items())
+
+
+def _asked(library: Any, found: Found, roles: Mapping[str, int], given: Mapping[str, Any]) -> Any:
+    """What they say. They never see the folder: only what we read of it, and of its settings those that we heeded.
+
+    In a folder they would follow whatever its files name: other weights, links out of it, pickles.
+    """
+    name, _, more = found.use.partition(" ")  # a name of our own table, and perhaps a word on it
+    made = {"add_pooling_layer": False} if more else {}
+    try:
+        kind = getattr(library, name)
+        config = kind.config_class(**{**found.heeded, **roles})
+        other = kind.from_pretrained(None, config=config, state_dict=dict(found.theirs), dtype=torch.float32, **made)
+        return other.eval()(**given)
+    except Exception as error:  # whatever it says of settings that it understands otherwise
+        said = str(error).strip().partition("\n")[0]
+        raise CheckpointError(f"transformers makes no model of this {CONFIG} and these weights: {said}") from None
+
+
+def _pad(found: Found) -> int | None:
+    """Which token is padding, where they say it and it is one."""
+    tables = (found.spec.embed.vocab, (found.spec.source or found.spec.embed).vocab)
+    pad = found.config.get("pad_token_id")
+    return pad if type(pad) is int and 0 <= pad < min(tables) else None
 
 
 def _probe(net: Net, pad: int) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -64,8 +64,7 @@ def _from_hf(source: Path, place: Path, wanted: str, trust: bool) -> dict[str, A
     net = _net(found.spec, found.weights)
     what = f"{found.form.kind} ({found.use})"
     _export(place, name, task, search, found.spec, found.weights, what)
-    pickled = not any(source.glob("*.safetensors"))
-    return _report(place, what, name, net, *(_again(net, task) if pickled else _asked(source, net)))
+    return _report(place, what, name, net, *_asked(found, net))
 
 
 def _from_gguf(source: Path, place: Path, wanted: str) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def _to_hf(source: Path, place: Path) -> dict[str, Any]:
     write_folder(place, _hf_files(net.spec, net.state_dict(), task))
     config = hf.read_config(place)
     name = f"{config['model_type']} ({config['architectures'][0]})"
-    return _report(place, str(folder.path), name, net, *_asked(place, net))
+    return _report(place, str(folder.path), name, net, *_asked(hf.read(place), net))
 
 
 def _export(
@@ -143,18 +142,18 @@ def _net(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
 
 
 def _again(net: Net, task: Task) -> tuple[float | None, str]:
-    """The difference to the same weights in a folder for Hugging Face, where the file itself cannot be asked."""
+    """The difference to the same weights in a folder for Hugging Face, where they do not read the file itself."""
     with tempfile.TemporaryDirectory() as made:
         for name, data in _hf_files(net.spec, net.state_dict(), task).items():
             (Path(made) / name).write_bytes(data)
-        return _asked(Path(made), net)
+        return _asked(hf.read(Path(made)), net)
 
 
-def _asked(folder: Path, net: Net) -> tuple[float | None, str]:
+def _asked(found: hf.Found, net: Net) -> tuple[float | None, str]:
     """The largest difference between both sides, or why there is none."""
     if not probe.installed():
         return None, "not compared: transformers is not installed (pip install transformers)"
-    return probe.difference(folder, net), ""
+    return probe.compared(found, net), ""
 
 
 def _report(place: Path, what: str, now: str, net: Net, far: float | None, why: str) -> dict[str, Any]:
