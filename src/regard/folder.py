@@ -32,12 +32,14 @@ from regard.storage import DISK, Storage, explained, make_folder
 if TYPE_CHECKING:
     from torch import Tensor
 
-MANIFEST = "manifest.json"
+MANIFEST, WEIGHTS = "manifest.json", "model.safetensors"
 MANIFEST_LIMIT = 1_000_000
 JSON_LIMIT = 10_000_000
 """Bytes of a configuration; some list a hundred thousand labels."""
 HEADER_LIMIT = 5_000_000
 """Bytes of the header of a safetensors file: room for fifty thousand tensors."""
+BESIDE_LIMIT = 200_000_000
+"""Bytes of all that is in a model folder and no weights: tokenisers, configurations, the card."""
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 
 
@@ -76,7 +78,7 @@ class Folder:
             raise CheckpointError(f"{self.path / name} is refused: no configuration has over {JSON_LIMIT} bytes")
         return parse_json(self[name], self.path / name)
 
-    def tensors(self, name: str = "model.safetensors") -> dict[str, Tensor]:
+    def tensors(self, name: str = WEIGHTS) -> dict[str, Tensor]:
         return unpack(self[name], self.path / name)
 
 
@@ -152,21 +154,29 @@ def read_folder(path: Path | str, *, storage: Storage = DISK) -> Folder:
             return _read_model(path, storage)
 
 
-def contents(path: Path, storage: Storage = DISK) -> dict[str, bytes]:
-    """The files of a folder as its manifest vouches for them; every fault is in one error."""
+def contents(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize) -> dict[str, bytes]:
+    """The files of a folder as its manifest vouches for them; every fault is in one error.
+
+    `beside` is how many bytes all but the weights may have: a file can be large that takes no room on a disk.
+    """
     _demand_no_link(path)
-    files, faults = {}, []
+    files: dict[str, bytes] = {}
+    faults, left = [], beside
     for name, entry in _listed(path, storage).items():
         try:
             if name.endswith(".safetensors") and (fault := _disguise(path / name, entry.size, storage)):
                 faults.append(f"{name} is {fault}")
                 continue
-            data = storage.read(path / name, entry.size + 1)
+            data = storage.read(path / name, 1 + (entry.size if name == WEIGHTS else min(entry.size, left)))
         except OSError as error:
             faults.append(_unreadable(name, error))
             continue
+        left -= 0 if name == WEIGHTS else len(data)
+        if left < 0:
+            raise CheckpointError(f"{path} is refused: no model has over {beside} bytes beside its {WEIGHTS}")
         faults += _differences(name, entry, len(data), hashlib.sha256(data).hexdigest())
-        files[name] = data
+        if not faults:
+            files[name] = data
     _demand_none(path, faults)
     return files
 
@@ -295,7 +305,7 @@ def _read_model(path: Path, storage: Storage) -> Folder:
         raise CheckpointError(f"{path} is refused: its weights are pickles ({', '.join(pickles)}); {_PICKLE}")
     if MANIFEST not in names:
         raise CheckpointError(f"{path} has no {MANIFEST}: it is not a model folder of ours, or was never finished")
-    return Folder(path, contents(place, storage))
+    return Folder(path, contents(place, storage, beside=BESIDE_LIMIT))
 
 
 def _demand_no_link(path: Path) -> None:

@@ -182,3 +182,24 @@ MANIFESTS = {
 for said, data in MANIFESTS.items():
     add("ours", f"the manifest is {said}", lambda p, data=data: p.write(MANIFEST, data), seal=False)
 add("ours", "the manifest is missing", lambda p: p.clear(MANIFEST), seal=False)
+
+
+def _sparse(p: Place, size: int, name: str, digest: str = "0" * 64) -> None:
+    """The manifest lists eight files more that have a size, and nearly nothing on disk."""
+    p.seal()
+    for i in range(8):
+        with (p.folder / name.format(i)).open("wb") as file:
+            file.write(b"\1" if name.endswith(".safetensors") else b"")
+            file.truncate(size)
+    more = {name.format(i): {"size": size, "sha256": digest} for i in range(8)}
+    p.change(MANIFEST, "files", lambda files: files | more)
+
+
+for size in (150 << 20, 400_000_000, 1 << 40):
+    for name in ("more {}", "more {}.safetensors"):
+        add(
+            "ours",
+            f"eight files of {size} bytes that have none, called {name}",
+            lambda p, size=size, name=name: _sparse(p, size, name),
+            seal=False,
+        )
