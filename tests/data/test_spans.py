@@ -22,6 +22,19 @@ def test_the_published_counts() -> None:
     assert Spans(closing=True).lengths(568) == (512, 115)
 
 
+@given(st.integers(4, 300), st.floats(0.01, 0.99), st.floats(1, 10), st.booleans())
+def test_the_longest_text_fits_and_one_more_token_does_not(room: int, rate: float, mean: float, closing: bool) -> None:
+    spans = Spans(rate, mean, closing)
+    n = spans.longest(room)
+    assert n == 1 or max(spans.lengths(n)) <= room
+    assert max(spans.lengths(n + 1)) > room
+    assert all(max(spans.lengths(k)) <= room for k in range(2, n))
+
+
+def test_the_longest_text_is_found_without_counting_up_to_it() -> None:
+    assert Spans().longest(10**9) == 1_111_111_110
+
+
 @given(
     st.integers(2, 200),
     st.floats(0.01, 0.99),

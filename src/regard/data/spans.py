@@ -10,6 +10,7 @@ give the text back.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -46,10 +47,8 @@ class Spans(Spec):
 
     def longest(self, room: int) -> int:
         """The longest text of which neither side is longer than `room`; below 2 there is none."""
-        n = 1
-        while max(self.lengths(n + 1)) <= room:
-            n += 1
-        return n
+        texts = range(2 * room + 2)  # of any longer one a side has more than half
+        return bisect.bisect_right(texts, room, lo=2, key=lambda n: max(self.lengths(n))) - 1
 
     def lay(self, n: int, bits: Bits) -> NDArray[np.int64]:
         """Where the spans lie among `n` tokens: (spans, 2), first and one past the last; something stays between any two.

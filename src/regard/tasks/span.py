@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from regard.data.batch import Batch
@@ -39,7 +40,7 @@ class SpanData(TextData):
     longest: Count = 512
     """Tokens either side has at most, its end mark included; texts are as long as that leaves them."""
     spans: Spans = Spans()
-    sentinels: Count = 100
+    sentinels: Annotated[int, Field(ge=1, le=100_000)] = 100
     metrics: tuple[str, ...] = ("loss",)
 
     def __post_init__(self) -> None:
