@@ -6,7 +6,9 @@ import json
 import struct
 from typing import Any
 
-from tests.hostile.place import ATTACKS, MANIFEST, WEIGHTS, Place, both
+from regard.folder import pack
+from regard.model.spec import ModelSpec
+from tests.hostile.place import ATTACKS, CONFIG, MANIFEST, WEIGHTS, Place, add, both
 from tests.hostile.whole import safetensors
 
 
@@ -86,3 +88,27 @@ for size, start in (
         lambda p, size=size, start=start: _sparse(p, size, start),
     )
     ATTACKS[[*ATTACKS][-2]] = ("ours", ATTACKS[[*ATTACKS][-2]][1], False)
+
+
+def _tied(p: Place) -> None:
+    """A layer of a few megabytes, tied to be 300 of them."""
+    model = p.read(CONFIG)["model"] | {"width": 256}
+    model["decoder"]["block"]["feed"]["width"] = 1024
+    weights = ModelSpec.parse(model).build(seed=1).state_dict()
+    layer = {name: tensor for name, tensor in weights.items() if ".blocks.0." in name}
+    for i in range(1, 300):
+        weights |= {name.replace(".blocks.0.", f".blocks.{i}."): tensor for name, tensor in layer.items()}
+    model["decoder"]["depth"] = 300
+    p.change(CONFIG, "model", model)
+    p.write(WEIGHTS, pack(weights))
+
+
+def _layers(p: Place, count: int) -> None:
+    """As many weights as there should be layers, and all of them empty."""
+    header = {str(i): {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(count)}
+    p.change(CONFIG, "model.decoder.depth", count)
+    p.write(WEIGHTS, safetensors(header))
+
+
+add("ours", "weights are tied to be many", _tied)
+add("ours", "weights are empty, one for each of 40,000 layers", lambda p: _layers(p, 40_000))

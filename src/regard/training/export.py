@@ -23,6 +23,12 @@ from regard.tasks.task import Task
 
 FORMAT = 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+LAYERS = 1000
+"""Of one side of a model that somebody sent us."""
+COMPUTED = 1 << 24
+"""Numbers that no file holds and that are made when a model is built: BigBird's draws, ALiBi's slopes."""
+TIES = 4
+"""How many times as many weights a model may have as its file stores; where head and embedding are tied, nearly twice."""
 
 
 def export(
@@ -85,11 +91,12 @@ def restore(folder: Folder, changes: Mapping[str, Any] | None = None) -> tuple[N
             ModelSpec.parse(config["model"]).overlay(changes.get("model", {})),
         )
         _demand_vocabulary(spec, task)
-        shapes = shapes_of(spec, layers=len(tensors))
-        if faults := weight_faults(shapes, tensors):
+        outline = outline_of(spec, layers=len(tensors))
+        if faults := weight_faults(outline.shapes(), tensors):
             if changes:
                 raise SpecError(f"its weights do not fit a model so changed: {'; '.join(faults)}")
             raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
+        _demand_stored(outline, tensors)
         net = spec.build()
     except SpecError as error:
         if changes:
@@ -107,17 +114,37 @@ def _demand_vocabulary(spec: ModelSpec, task: Task) -> None:
             raise SpecError(f"the tokenizer has {facts[name]} tokens, the model only {there}")
 
 
+def _demand_stored(outline: Net, tensors: Mapping[str, Tensor]) -> None:
+    """A file may say that weights are tied, but not so that a small one becomes a large model."""
+    needed = sum(weight.numel() for weight in outline.parameters())
+    stored = sum(tensor.numel() for tensor in {id(tensor): tensor for tensor in tensors.values()}.values())
+    if needed > TIES * stored:
+        raise SpecError(f"this model has {needed} weights, and {WEIGHTS} stores {stored}, which it ties too often")
+
+
 def shapes_of(spec: ModelSpec, layers: int) -> dict[str, tuple[int, ...]]:
     """The shape of every weight, before anything is allocated. More layers than the file has weights are not built."""
+    return outline_of(spec, layers).shapes()
+
+
+def outline_of(spec: ModelSpec, layers: int) -> Net:
+    """The model without its numbers, if there can be one of this size."""
     for path, part in spec.walk():
         for name, count in (("depth", getattr(part, "depth", None)), ("blocks", len(getattr(part, "blocks", ())))):
             if (count or 0) > layers:
                 raise SpecError(f"{path}.{name} is {count}, but there are only {layers} weights")
+            if (count or 0) > LAYERS:
+                raise SpecError(f"{path}.{name} is {count}, and no model that we open has over {LAYERS} layers")
     try:
         with torch.device("meta"):
-            return spec.build().shapes()
-    except (RuntimeError, OverflowError) as error:  # sizes that no tensor can have
+            net = spec.build()
+    except (RuntimeError, OverflowError, TypeError) as error:  # sizes that no tensor can have
         raise SpecError(f"this model cannot be built: {str(error).partition(chr(10))[0]}") from None
+    stored = net.state_dict()
+    computed = sum(buffer.numel() for name, buffer in net.named_buffers() if name not in stored)
+    if computed > COMPUTED:
+        raise SpecError(f"this model computes {computed} numbers when it is built; we open none with over {COMPUTED}")
+    return net
 
 
 def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> list[str]:
