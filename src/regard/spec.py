@@ -23,8 +23,10 @@ from regard.registry import Table, kind_of
 
 C = TypeVar("C", bound=type)
 
-Count = Annotated[int, Field(ge=1)]
-"""A whole number of at least one."""
+Count = Annotated[int, Field(ge=1, le=1 << 40)]
+"""A whole number of at least one; the largest is beyond any use, and still a number to torch and numpy."""
+Heads = Annotated[int, Field(ge=1, le=4096)]
+"""Of attention: many times more than any model has, and few enough to go through one by one."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 """A probability or part of a whole, below one."""
 

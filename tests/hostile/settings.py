@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from tests.hostile.place import CONFIG, add, both
+from regard.folder import pack
+from regard.model.spec import ModelSpec
+from tests.hostile.place import CONFIG, WEIGHTS, Place, add, both
 
 HUGE, NAN, INF = 10**9, float("nan"), float("inf")
 MASK: Any = "causal"
@@ -13,6 +16,7 @@ for _ in range(300):
 DEEP: Any = {}
 for _ in range(900):
     DEEP = {"block": DEEP}
+_FULL = {"kind": "full", "head_width": 1}
 SETTINGS: dict[str, tuple[str, Any]] = {
     "a width of 10^9": ("model.width", HUGE),
     "a width of 10^18": ("model.width", 10**18),
@@ -31,6 +35,13 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "10^9 tokens": ("model.embed.vocab", HUGE),
     "one token": ("model.embed.vocab", 1),
     "10^9 heads": ("model.decoder.block.mix.heads", HUGE),
+    "10^9 heads on a slope": ("model.decoder.block.mix", _FULL | {"heads": HUGE, "position": {"kind": "alibi"}}),
+    "heads so wide that a square of them is beyond memory": (
+        "model.decoder.block.mix",
+        {"kind": "favor", "heads": 1, "features": 1, "head_width": 200_000},
+    ),
+    "a width of 2^63": ("model.width", 2**63),
+    "a width of 10^30": ("model.width", 10**30),
     "no head": ("model.decoder.block.mix.heads", 0),
     "a hidden width of 10^12": ("model.decoder.block.feed.hidden", 10**12),
     "ten thousand blocks": (
@@ -73,6 +84,27 @@ SETTINGS: dict[str, tuple[str, Any]] = {
 }
 for said, (where, value) in SETTINGS.items():
     add("ours", f"a configuration with {said}", lambda p, where=where, value=value: p.change(CONFIG, where, value))
+
+
+def _spans(p: Place) -> None:
+    p.change(CONFIG, "task", "span")
+    p.change(CONFIG, "settings", {"longest": HUGE, "sentinels": HUGE})
+
+
+def _draws(p: Place) -> None:
+    """BigBird's draws are in no file, and there are as many as the model is long: of 3 GB."""
+    config = p.read(CONFIG)
+    model = config["model"]
+    model |= {"length": 64, "encoder": model["decoder"] | {"causal": False}, "decoder": None}
+    model["embed"]["position"] = {"kind": "sinusoidal"}
+    model["encoder"]["block"]["mix"] = {"kind": "bigbird", "heads": 2, "block": 1, "random": 3}
+    p.write(WEIGHTS, pack(ModelSpec.parse(model).build(seed=1).state_dict()))
+    model["length"] = 60_000_000
+    p.write(CONFIG, json.dumps(config).encode())
+
+
+add("ours", "a configuration with 10^9 spans", _spans)
+add("ours", "a configuration with draws of gigabytes", _draws)
 THEIRS: dict[str, tuple[str, Any]] = {
     "a width of 10^9": ("n_embd", HUGE),
     "a width of NaN": ("n_embd", NAN),

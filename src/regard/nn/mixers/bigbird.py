@@ -35,7 +35,7 @@ from regard.nn.shape import merge_heads, sizes, split_heads
 from regard.nn.state import State
 from regard.nn.tiles import Chosen, blanked, side_by_side
 from regard.registry import kind_of
-from regard.spec import Count, Share, spec
+from regard.spec import Count, Heads, Share, spec
 
 BITS = 31
 """A draw is a whole number below 2^31: as a share of so many blocks it picks one of them."""
@@ -47,11 +47,11 @@ class BigBird(MixerSpec):
 
     kind = "bigbird"
 
-    heads: Count
+    heads: Heads
     block: Count = 64
     random: Annotated[int, Field(ge=0)] = 3
     seed: int = 0
-    kv_heads: Count | None = None
+    kv_heads: Heads | None = None
     head_width: Count | None = None
     scale: float | None = None
     bias: bool = True

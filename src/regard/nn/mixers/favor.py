@@ -35,10 +35,13 @@ from regard.nn.position import Position, PositionSpec
 from regard.nn.shape import device_kind, merge_heads, sizes, split_heads
 from regard.nn.state import State, fixed, moving
 from regard.registry import kind_of
-from regard.spec import Count, spec
+from regard.spec import Count, Heads, spec
 
 CHUNK = 128
 """How many causal queries go together: longer chunks cost more pairs, shorter ones more steps."""
+
+WIDEST = 2048
+"""Numbers of a head: orthogonal directions need a square of them, however few directions there are."""
 
 
 @spec
@@ -46,7 +49,7 @@ class Favor(MixerSpec):
     """Softmax (or relu) attention estimated from random features, e·ln e of them unless told; in training they are
     drawn anew every `redraw` steps (0: never)."""
 
-    heads: Count
+    heads: Heads
     features: Count | None = None
     kernel: Literal["softmax", "relu"] = "softmax"
     orthogonal: bool = True
@@ -62,7 +65,10 @@ class Favor(MixerSpec):
     def head_shape(self, width: int) -> tuple[int, int]:
         if self.head_width is None and width % self.heads:
             raise SpecError(f"heads={self.heads} should divide the width {width}, or head_width be set")
-        return self.heads, self.head_width or width // self.heads
+        wide = self.head_width or width // self.heads
+        if self.orthogonal and wide > WIDEST:
+            raise SpecError(f"orthogonal directions are made for heads of up to {WIDEST}, got {wide}; take more heads")
+        return self.heads, wide
 
 
 @dataclasses.dataclass

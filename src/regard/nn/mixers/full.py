@@ -27,15 +27,15 @@ from regard.nn.position import Position, PositionSpec
 from regard.nn.shape import merge_heads, sizes, split_heads
 from regard.nn.state import KeyValues, State, fixed
 from regard.registry import kind_of
-from regard.spec import Count, Share, spec
+from regard.spec import Count, Heads, Share, spec
 
 
 @spec
 class Full(MixerSpec):
     """Softmax attention over all positions, or over those a mask rule allows."""
 
-    heads: Count
-    kv_heads: Count | None = None
+    heads: Heads
+    kv_heads: Heads | None = None
     head_width: Count | None = None
     scale: float | None = None
     bias: bool | Literal["qkv"] = True

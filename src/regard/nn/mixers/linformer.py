@@ -28,14 +28,14 @@ from regard.nn.mixers.full import Looked
 from regard.nn.plan import Needs, plan
 from regard.nn.shape import merge_heads, sizes, split_heads
 from regard.nn.state import State
-from regard.spec import Count, Share, spec
+from regard.spec import Count, Heads, Share, spec
 
 
 @spec
 class Linformer(MixerSpec):
     """Softmax attention over `rank` learned mixtures of the keys; what each query makes of them is kept as `slots`."""
 
-    heads: Count
+    heads: Heads
     rank: Count = 128
     sharing: Literal["none", "head", "key_value", "layer"] = "head"
     head_width: Count | None = None

@@ -32,7 +32,7 @@ from regard.nn.position import PositionSpec
 from regard.nn.shape import merge_heads, sizes, split_heads
 from regard.nn.state import KeyValues, State
 from regard.nn.tiles import Beside, Chosen, Lanes, blanked, neighbours, side_by_side
-from regard.spec import Count, Share, spec
+from regard.spec import Count, Heads, Share, spec
 
 TILE = 128
 """How many queries go together: more would look at more keys in vain, fewer would take more calls."""
@@ -42,12 +42,12 @@ TILE = 128
 class Local(MixerSpec):
     """Softmax attention over `reach` neighbours on each side (before it, where causal) and over tagged tokens."""
 
-    heads: Count
+    heads: Heads
     reach: Count
     dilation: Count = 1
     own: bool = False
     """Tagged tokens have maps of their own."""
-    kv_heads: Count | None = None
+    kv_heads: Heads | None = None
     head_width: Count | None = None
     scale: float | None = None
     bias: bool = True

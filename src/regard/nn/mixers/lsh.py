@@ -30,7 +30,7 @@ from regard.nn.position import Position, PositionSpec
 from regard.nn.shape import merge_heads, sizes, split_heads
 from regard.nn.state import State
 from regard.registry import kind_of
-from regard.spec import Count, Share, spec
+from regard.spec import Count, Heads, Share, spec
 
 ITSELF = -1e5
 """A token's score for itself: below any other, above what is not seen."""
@@ -47,7 +47,7 @@ class Lsh(MixerSpec):
     last, and a pair counts in full each time it meets.
     """
 
-    heads: Count
+    heads: Heads
     chunk: Count = 64
     buckets: Count | tuple[Count, ...] | None = None
     rounds: Count = 2

@@ -31,7 +31,7 @@ from regard.nn.position import PositionSpec
 from regard.nn.shape import merge_heads, sizes, split_heads
 from regard.nn.squeeze import Old, Squeezer, SqueezeSpec, mean_of, placed
 from regard.nn.state import NOWHERE, State, moving
-from regard.spec import Count, Share, spec
+from regard.spec import Count, Heads, Share, spec
 
 __all__ = ["Distance", "Past", "Recall", "RecallMixer"]
 
@@ -40,10 +40,10 @@ __all__ = ["Distance", "Past", "Recall", "RecallMixer"]
 class Recall(MixerSpec):
     """Softmax attention that also sees the `past` tokens before the segment; no weight depends on how many those are."""
 
-    heads: Count
+    heads: Heads
     past: Count
     squeeze: SqueezeSpec | None = None
-    kv_heads: Count | None = None
+    kv_heads: Heads | None = None
     head_width: Count | None = None
     scale: float | None = None
     bias: bool = True

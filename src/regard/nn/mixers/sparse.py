@@ -38,7 +38,7 @@ from regard.nn.shape import merge_heads, sizes, split_heads
 from regard.nn.state import KeyValues, State
 from regard.nn.tiles import Beside, Chosen, Lanes, blanked, neighbours, side_by_side
 from regard.registry import kind_of
-from regard.spec import Count, Share, spec
+from regard.spec import Count, Heads, Share, spec
 
 Places = tuple[Coords, Coords, Tensor | None]
 """Where queries and keys stand, and which of them see one another."""
@@ -48,9 +48,9 @@ Places = tuple[Coords, Coords, Tensor | None]
 class Sparse(MixerSpec):
     """Softmax attention over a strided or a fixed pattern of positions."""
 
-    heads: Count
+    heads: Heads
     pattern: Rule
-    kv_heads: Count | None = None
+    kv_heads: Heads | None = None
     head_width: Count | None = None
     scale: float | None = None
     bias: bool = True
