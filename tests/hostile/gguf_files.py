@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import struct
 
-from tests.hostile.place import add
+from tests.hostile.place import Place, add
 from tests.hostile.whole import gguf, pair, tensor, text
 
 GGUF: dict[str, bytes] = {
@@ -41,3 +41,25 @@ GGUF: dict[str, bytes] = {
 }
 for said, data in GGUF.items():
     add("gguf", said, lambda p, data=data: p.folder.with_name(f"{p.folder.name}.gguf").write_bytes(data))
+
+
+def _sparse(place: Place, start: bytes, size: int) -> None:
+    """A file that has nearly no bytes on disk, and room for all that its header promises."""
+    with place.folder.with_name(f"{place.folder.name}.gguf").open("wb") as file:
+        file.write(start)
+        file.truncate(size)
+
+
+SPARSE: dict[str, bytes] = {
+    "a key of 3 GB": struct.pack("<Q", 3_000_000_000),
+    "a text of 3 GB": text(b"general.name") + struct.pack("<IQ", 8, 3_000_000_000),
+    "a text of 60 MB": text(b"general.name") + struct.pack("<IQ", 8, 60_000_000),
+    "an array of 3 GB": text(b"a") + struct.pack("<IIQ", 9, 1, 3_000_000_000),
+    "an array of 60 MB": text(b"a") + struct.pack("<IIQ", 9, 1, 60_000_000),
+    "texts without number": text(b"a") + struct.pack("<IIQ", 9, 8, 300_000_000),
+}
+for said, data in SPARSE.items():
+    start = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + data
+    add("gguf", f"{said} that takes no room", lambda p, start=start: _sparse(p, start, 3_000_001_000))
+many = b"GGUF" + struct.pack("<IQQ", 3, 0, 200_000_000)
+add("gguf", "pairs without number that take no room", lambda p: _sparse(p, many, 3_000_001_000))

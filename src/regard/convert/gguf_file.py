@@ -3,7 +3,7 @@
     magic, version, counts │ key: value … │ tensor: name, shape, kind, place … │ the bytes of the tensors
 
 The header is read here, not by the `gguf` package, because it may lie: every length is held against what is left of the
-file before anything is made room for. Undoing the quantisation is the package's work.
+file, and against what a header may have, before anything is made room for. Undoing the quantisation is the package's work.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 _DIMS = 4
 _BLOCKS = 1 << 16  # to be undone at a time
+HEADER, TEXT, ENTRIES = 64_000_000, 1_000_000, 4_000_000
+"""Bytes of a header, and of a text in it; and how many of anything follow one another. A file's own size bounds nothing:
+it can be large and take no room on a disk."""
 
 
 @dataclass(frozen=True)
@@ -125,10 +128,11 @@ class _Cursor:
 
     def __init__(self, data: mmap.mmap, path: Path) -> None:
         self.data, self.path, self.at = data, path, 0
+        self.end = min(len(data), HEADER)
 
     def take(self, size: int) -> bytes:
-        if size > len(self.data) - self.at:
-            raise self.damaged(f"{size} bytes should come at {self.at}, and it ends at {len(self.data)}")
+        if size > self.end - self.at:
+            raise self.damaged(f"{size} bytes should come at {self.at}, and {self._ends()}")
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -138,12 +142,20 @@ class _Cursor:
     def count(self, least: int) -> int:
         """How many things follow, each of at least so many bytes."""
         n = int(self.number("Q"))
-        if n * least > len(self.data) - self.at:
-            raise self.damaged(f"{n} entries cannot follow at {self.at}, it ends at {len(self.data)}")
+        if n * least > self.end - self.at:
+            raise self.damaged(f"{n} entries cannot follow at {self.at}, {self._ends()}")
+        if n > ENTRIES:
+            raise self.damaged(f"{n} entries follow at {self.at}, and nothing has over {ENTRIES}")
         return n
 
+    def _ends(self) -> str:
+        return f"it ends at {len(self.data)}" if self.end < HEADER else f"no header has over {HEADER} bytes"
+
     def text(self) -> str:
-        data = self.take(self.count(least=1))
+        size = self.count(least=1)
+        if size > TEXT:
+            raise self.damaged(f"the text at {self.at} has {size} bytes, and none has over {TEXT}")
+        data = self.take(size)
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
