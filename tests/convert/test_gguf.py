@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import struct
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,33 @@ def test_every_weight_that_does_not_fit_is_listed(bpe: tokenizers.Tokenizer, tmp
         "blk.1.attn_k.weight should be (16, 32), got (32, 32)",
     ):
         assert fault in str(caught.value)
+
+
+def test_thousands_of_control_tokens_are_added_at_once(bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:
+    size, more, said = bpe.get_vocab_size(), 20_000, tokens_of(bpe)
+    names = [*said["tokenizer.ggml.tokens"], *(f"<c{i}>" for i in range(more))]
+    kinds = [*said["tokenizer.ggml.token_type"], *([3, 4] * (more // 2))]
+    told = {"tokenizer.ggml.tokens": names, "tokenizer.ggml.token_type": kinds}
+    path = tiny(tmp_path / "x.gguf", bpe, {"token_embd.weight": (size + more, WIDTH)}, facts_=told)
+    began = time.process_time()
+    *_, found = gguf.read(path)
+    assert time.process_time() - began < 10
+    there = found.core.get_added_tokens_decoder()
+    assert [there[size + i].content for i in range(more)] == names[size:]
+    assert [there[size + i].special for i in range(4)] == [True, False, True, False]
+
+
+@pytest.mark.parametrize("letters", [1001, 900_000])
+def test_a_token_that_is_a_text_is_refused(letters: int, bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:
+    names = [*tokens_of(bpe)["tokenizer.ggml.tokens"][:-1], "a" * letters]
+    for kind in ("gpt2", "llama"):
+        told = {
+            "tokenizer.ggml.tokens": names,
+            "tokenizer.ggml.model": kind,
+            "tokenizer.ggml.scores": [0.0] * len(names),
+        }
+        with pytest.raises(CheckpointError, match=f"its pieces have up to {letters} letters"):
+            gguf.read(tiny(tmp_path / "x.gguf", bpe, facts_=told))
 
 
 def test_stretched_positions(bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:

@@ -353,6 +353,21 @@ def test_added_tokens_keep_their_ids(tmp_path: Path) -> None:
         from_hf(folder)
 
 
+def test_added_tokens_of_both_kinds_keep_their_ids(tmp_path: Path) -> None:
+    folder = wordpiece(tmp_path)
+    size = found(folder).size
+    kinds = [True, True, False, True, False, False]
+    added = {size + i: {"content": f"<{i}>", "special": special} for i, special in enumerate(kinds)}
+    said(folder, "BertTokenizer", "bert", added_tokens_decoder=added)
+    core = found(folder).core
+    assert [core.token_to_id(f"<{i}>") for i in range(6)] == [*range(size, size + 6)]
+    there = core.get_added_tokens_decoder()
+    assert [there[size + i].special for i in range(6)] == kinds
+    said(folder, "BertTokenizer", "bert", added_tokens_decoder=added | {size + 6: {"content": "<0>"}})
+    with pytest.raises(DataError, match=f"'<0>' should have the id {size + 6}"):
+        from_hf(folder)
+
+
 def test_a_folder_without_one(tmp_path: Path) -> None:
     assert from_hf(tmp_path) is None
 

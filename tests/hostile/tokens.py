@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.hostile.place import TOKENS, add
+from sentencepiece import sentencepiece_model_pb2
+
+from tests.hostile.place import TOKENS, Place, add
 
 File = dict[str, Any]
 
@@ -170,3 +172,52 @@ for name, data in (
         f"a tokenizer that is {name} with {data[:4].hex() or 'nothing'}",
         lambda p, name=name, data=data: (p.clear(TOKENS), p.write(name, data), p.write("merges.txt", b"a b\n")),
     )
+
+
+def _spiece(*more: tuple[str, int], kind: int = 1) -> bytes:
+    """A SentencePiece model, unigram (1) or BPE (2)."""
+    model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    for name, part in (("<unk>", 2), ("<s>", 3), ("</s>", 3), ("a", 1), ("b", 1), *more):
+        model.pieces.add(piece=name, score=0.0, type=part)
+    model.trainer_spec.model_type = kind
+    return bytes(model.SerializeToString())
+
+
+def _instead(p: Place, name: str, data: bytes, **config: Any) -> None:
+    """Another tokenizer in place of the honest one."""
+    p.clear(TOKENS)
+    p.write(name, data)
+    p.write("tokenizer_config.json", json.dumps(config).encode())
+
+
+def _sparse(p: Place, name: str) -> None:
+    _instead(p, name, b"")
+    with (p.folder / name).open("wb") as file:
+        file.truncate(3_500_000_000)
+
+
+def _beside(p: Place, count: int, *, turns: bool) -> None:
+    """So many tokens after the vocabulary; in `turns`, every second of them special."""
+    first = len(p.read(TOKENS)["model"]["vocab"])
+    added = {first + i: {"content": f"<x{i}>", "special": not turns or i % 2 == 0} for i in range(count)}
+    p.change("tokenizer_config.json", "added_tokens_decoder", added)
+
+
+for word in (10**9, 10**30, -1):
+    add(
+        "hf",
+        f"a tokenizer with {word} tokens for spans",
+        lambda p, word=word: _instead(p, "spiece.model", _spiece(), tokenizer_class="T5Tokenizer", extra_ids=word),
+    )
+for name in ("spiece.model", "vocab.txt"):
+    add("hf", f"a tokenizer that is {name} with 3 GB that take no room", lambda p, name=name: _sparse(p, name))
+for kind in (1, 2):
+    add(
+        "hf",
+        f"a tokenizer that is a model of kind {kind} with a piece of 600 kB",
+        lambda p, kind=kind: _instead(
+            p, "spiece.model", _spiece(("ab" * 300_000, 1), kind=kind), tokenizer_class="Llama"
+        ),
+    )
+add("hf", "a tokenizer with 20,000 tokens beside it", lambda p: _beside(p, 20_000, turns=False))
+add("hf", "a tokenizer with 20,000 tokens beside it, special and not in turn", lambda p: _beside(p, 20_000, turns=True))

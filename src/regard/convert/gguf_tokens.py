@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Core
 from regard.convert.gguf_file import GgufFile
 from regard.convert.tokens import with_names
 from regard.errors import CheckpointError, DataError
-from regard.text.imports import pieces_core
+from regard.text.imports import check_pieces, pieces_core
 from regard.text.kinds import BOS, EOS, PAD, UNK, faults_as
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
@@ -39,6 +39,7 @@ def tokenizer(file: GgufFile) -> Tokenizer:
             f"{file.path} is damaged: it should have {rows} tokens, as many as its table has rows, no two alike, each with "
             f"its kind; got {len(tokens)}"
         )
+    check_pieces(tokens, file.path)
     makers = {"gpt2": _byte_bpe, "llama": _pieces}
     if kind not in makers:
         raise DataError(f"{file.path} has a tokenizer of kind {kind!r}; {' and '.join(makers)} are read")
@@ -82,11 +83,10 @@ def _byte_bpe(said: Mapping[str, Any], tokens: Sequence[str], types: Sequence[in
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=bool(said.get("add_space_prefix")), use_regex=False)
     core.pre_tokenizer = pre_tokenizers.Sequence([*cuts, to_bytes])
     core.decoder = decoders.ByteLevel()
-    for token, kind in zip(tokens, types, strict=True):
-        if kind in (_UNKNOWN, _CONTROL):
-            core.add_special_tokens([AddedToken(token, special=True, normalized=False)])
-        elif kind == _USER:
-            core.add_tokens([AddedToken(token, normalized=False)])
+    kinds = [*zip(tokens, types, strict=True)]
+    special = [token for token, kind in kinds if kind in (_UNKNOWN, _CONTROL)]
+    core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    core.add_tokens([AddedToken(token, normalized=False) for token, kind in kinds if kind == _USER])
     return core
 
 

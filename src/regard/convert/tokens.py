@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from regard.convert.marian_tokens import marian_core
 from regard.errors import CheckpointError, DataError, RegardError
 from regard.folder import file_in, parse_json, read_file
 from regard.storage import explained
-from regard.text.imports import pieces_core, read_pieces
+from regard.text.imports import check_pieces, pieces_core, read_pieces
 from regard.text.kinds import BOS, EOS, PAD, UNK, faults_as
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
@@ -35,6 +36,8 @@ _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask":
 _ROBERTA = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
 _GPT2 = dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>")
 _NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in the order in which `transformers` adds what is missing
+_EXTRA = 10_000  # tokens for spans; T5 has a hundred
+_RUNS = 1000  # of added tokens that are alike: with each the library looks through all again
 Side = Literal["source", "target"]
 
 
@@ -128,6 +131,7 @@ def _core(folder: Path, said: _Said, side: Side) -> Core | None:
 def _wordpiece(folder: Path, said: _Said) -> Core:
     said.names = _BERT | said.names
     vocab = {row: i for i, row in enumerate(_text(folder / "vocab.txt").removesuffix("\n").split("\n"))}
+    check_pieces(vocab, folder / "vocab.txt")
     core = Core(models.WordPiece(vocab, unk_token=said.names["unk"], max_input_chars_per_word=100))
     core.normalizer = normalizers.BertNormalizer(
         lowercase=said.config.get("do_lower_case", True),
@@ -142,6 +146,7 @@ def _wordpiece(folder: Path, said: _Said) -> Core:
 def _merged(folder: Path, said: _Said) -> Core:
     """BPE from a vocabulary and its merges, over bytes; GPT-1's is over letters."""
     vocab = {name: int(i) for name, i in _json(folder / "vocab.json").items()}
+    check_pieces(vocab, folder / "vocab.json")
     rows = [row for row in _text(folder / "merges.txt").split("\n") if row and not row.startswith("#version")]
     merges = [(left, right) for left, _, right in (row.partition(" ") for row in rows)]
     if said.kind in ("openaigpt", "openai-gpt"):
@@ -177,6 +182,8 @@ def _pieces(path: Path, said: _Said) -> Core:
             said.config = {"add_bos_token": True} | said.config
         return pieces_core(model, path)
     count = int(said.config.get("extra_ids", 100))
+    if not 0 <= count <= _EXTRA:
+        raise DataError(f"extra_ids in {_CONFIG} should be 0 to {_EXTRA}, got {count}")
     return pieces_core(model, path, [f"<extra_id_{i}>" for i in reversed(range(count))])
 
 
@@ -199,17 +206,30 @@ _NORMAL = {
 
 def _add(core: Core, said: _Said) -> None:
     """The tokens that stand beside the vocabulary, at the ids the folder gives them."""
+    runs = [
+        (special, [token for _, token in run]) for special, run in groupby(_added(core, said), lambda pair: pair[0])
+    ]
+    if len(runs) > _RUNS:
+        raise DataError(f"its added tokens are special and not special in turn, {len(runs)} times; save it anew")
+    for special, tokens in runs:
+        (core.add_special_tokens if special else core.add_tokens)(tokens)
+    known = {token.content for token in core.get_added_tokens_decoder().values() if token.special}
+    core.add_special_tokens([AddedToken(n, special=True) for n in dict.fromkeys(said.names.values()) if n not in known])
+
+
+def _added(core: Core, said: _Said) -> Iterator[tuple[bool, AddedToken]]:
+    """The added tokens in the order of their ids, and whether they are special; those not in the vocabulary come after it."""
+    size, new = core.get_vocab_size(), dict[str, int]()
     for i, token in sorted(said.added.items()):
         content, entry = _content(token), token if isinstance(token, dict) else {}
-        if core.token_to_id(content) not in (None, i) or (
-            core.token_to_id(content) is None and core.get_vocab_size() != i
-        ):
+        known = new[content] if content in new else core.token_to_id(content)
+        if known is None:
+            known = new[content] = size + len(new)
+        if known != i:
             raise DataError(f"the added token {content!r} should have the id {i}, which its vocabulary does not allow")
         flags = {k: bool(entry[k]) for k in ("single_word", "lstrip", "rstrip", "normalized") if k in entry}
         special = bool(entry.get("special", True))
-        (core.add_special_tokens if special else core.add_tokens)([AddedToken(content, special=special, **flags)])
-    known = {token.content for token in core.get_added_tokens_decoder().values() if token.special}
-    core.add_special_tokens([AddedToken(n, special=True) for n in dict.fromkeys(said.names.values()) if n not in known])
+        yield special, AddedToken(content, special=special, **flags)
 
 
 def _template(core: Core, said: _Said) -> Template:

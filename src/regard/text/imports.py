@@ -9,7 +9,7 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from regard.errors import CheckpointError, DataError, SpecError
 from regard.spec import spec
 from regard.text.kinds import BOS, EOS, PAD, ROLES, TOKENIZERS, UNK, TokenizerSpec, faults_as, fit
 from regard.text.tokenizer import TAG, Tokenizer, check_tags
+from regard.text.trial import LIMIT
 
 _END = "</w>"  # subword-nmt marks the last piece of a word
 _JOINT = "@@"  # and what it writes after all the others
@@ -30,6 +31,10 @@ _SPECIAL = (_UNKNOWN, _CONTROL, _USER)
 _MARKS = r"[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed]"  # Hebrew and Arabic vowels and the like
 _BETWEEN_MARKS = Regex(f"(?<={_MARKS})(?={_MARKS})")
 _JOINER = "\u034f"  # invisible; NFC leaves marks with a joiner between them in their order
+
+
+PIECES, LETTERS, LONGEST = 2_000_000, 10_000_000, 1000
+"""How many pieces a vocabulary may have, with how many letters in all and in one: each way to cut a piece is looked at."""
 
 
 @spec
@@ -155,15 +160,32 @@ def read_pieces(path: Path) -> Any:
         raise SpecError("reading SentencePiece models needs more: pip install 'regard[sentencepiece]'") from None
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     try:
-        model.ParseFromString(path.read_bytes())
+        with path.open("rb") as file:
+            data = file.read(LIMIT + 1)
+        if len(data) > LIMIT:
+            raise CheckpointError(f"{path} is not a SentencePiece model: none has over {LIMIT} bytes")
+        model.ParseFromString(data)
     except (OSError, DecodeError) as error:
         raise CheckpointError(f"cannot read the SentencePiece model {path}: {error}") from None
     if not model.pieces:
         raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
+    check_pieces([piece.piece for piece in model.pieces], path)
     table = model.normalizer_spec.precompiled_charsmap
     if int.from_bytes(table[:4], "little") > len(table):  # the library would make room for what is promised
         raise CheckpointError(f"{path} is a damaged SentencePiece model: its table of characters is cut short")
     return model
+
+
+def check_pieces(pieces: Collection[str], path: str | Path) -> None:
+    """Refuse a vocabulary that is none, before anything goes through its pieces letter by letter."""
+    if len(pieces) > PIECES:
+        raise CheckpointError(f"{path} is refused: it has {len(pieces)} pieces, and no vocabulary has over {PIECES}")
+    lengths = [len(piece) for piece in pieces]
+    if max(lengths, default=0) > LONGEST or sum(lengths) > LETTERS:
+        raise CheckpointError(
+            f"{path} is refused: its pieces have up to {max(lengths)} letters and {sum(lengths)} in all; no vocabulary has "
+            f"over {LONGEST} and {LETTERS}"
+        )
 
 
 def pieces_file(
