@@ -33,6 +33,10 @@ def _replace(old: str, new: str) -> File:
     return {"type": "Replace", "pattern": {"String": old}, "content": new}
 
 
+def _if(pattern: str, new: str) -> File:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": new}
+
+
 def _nested(depth: int) -> File:
     part: File = {"type": "Sequence", "normalizers": []}
     for _ in range(depth):
@@ -108,6 +112,15 @@ TOKENIZERS: dict[str, Callable[[File], bytes]] = {
         "normalizer", {"type": "Precompiled", "precompiled_charsmap": "/////////////////w=="}
     ),
     "a text that doubles forty times": _set("normalizer", {"type": "Sequence", "normalizers": _GROWS}),
+    "a text that doubles where no trial looks": _set(
+        "normalizer", {"type": "Sequence", "normalizers": [_if("t(?=.*[c]at)", "tt")] * 33}
+    ),
+    "a text that grows where nothing is": _set(
+        "normalizer", {"type": "Sequence", "normalizers": [_if("(?<=[c]at)", "cat")] * 12}
+    ),
+    "an output that doubles where no trial looks": _set(
+        "decoder", {"type": "Sequence", "decoders": [{"type": "Fuse"}, *[_if("t(?=.*[c]at)", "tt")] * 33]}
+    ),
     "an output that doubles forty times": _set(
         "decoder", {"type": "Sequence", "decoders": [{"type": "Fuse"}, *_GROWS]}
     ),

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError
 from regard.text import Tokenizer, trial
-from regard.text.child import texts
+from regard.text.child import growth, texts
 from regard.text.kinds import Words
 
 
@@ -39,6 +39,26 @@ GROWS = [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 50}] *
 def test_what_harms_is_found_out_elsewhere(changes: dict[str, Any], fault: str) -> None:
     with pytest.raises(CheckpointError, match=rf"odd\.json is not a tokenizer: {fault}"):
         trial.tried(file_of(**changes), "odd.json")
+
+
+def test_growth_is_bounded_where_no_trial_finds_it() -> None:
+    steps = [{"type": "Replace", "pattern": {"Regex": "t(?=.*[c]at)"}, "content": "tt"}] * 33
+    with pytest.raises(
+        CheckpointError, match=r"its normalizer could make a text 6e\+15 times as long; 100 is the most"
+    ):
+        trial.tried(file_of(normalizer={"type": "Sequence", "normalizers": steps}), "odd.json")
+    trial.tried(file_of(normalizer={"type": "Sequence", "normalizers": steps[:3]}), "odd.json")
+
+
+def test_growth() -> None:
+    assert growth(None) == 1
+    assert growth({"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}) == 1
+    assert growth({"type": "Replace", "pattern": {"String": "ab"}, "content": ""}) == 1
+    assert growth({"type": "Replace", "pattern": {"String": "ab"}, "content": "abcabc"}) == 3
+    assert growth({"type": "Replace", "pattern": {"Regex": "(?=a)"}, "content": "aa"}) == 3
+    assert growth({"type": "Prepend", "prepend": "\u2581"}) == 2
+    within = {"type": "Sequence", "normalizers": [GROWS[0], {"type": "Sequence", "normalizers": GROWS[:1]}]}
+    assert growth(within) == 2500
 
 
 def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
