@@ -10,26 +10,29 @@ from pydantic import Field
 from regard.errors import SpecError
 from regard.spec import Count, Spec, spec
 
+LONGEST = 1_000_000
+"""Tokens that any output may have; a folder says how it is decoded, and may come from anyone."""
+
 
 @spec
 class Search(Spec):
     """How output is looked for. With `sample` tokens are drawn; otherwise `beam` 1 is greedy and more is beam search."""
 
-    beam: Count = 4
+    beam: Annotated[int, Field(ge=1, le=1024)] = 4
     penalty: Literal["paper", "length", "none"] = "paper"
     """paper: ((5 + |Y|) / 6)^alpha (Wu et al. 2016); length: |Y|^alpha; none: 1. Scores are log P divided by it."""
     alpha: Annotated[float, Field(ge=-10, le=10)] = 0.6
     n_best: Count = 1
-    extra: Annotated[int, Field(ge=0)] = 50
+    extra: Annotated[int, Field(ge=0, le=LONGEST)] = 50
     """At most this many tokens more than the source has."""
-    longest: Count | None = None
+    longest: Annotated[int, Field(ge=1, le=LONGEST)] | None = None
     """And never more than this many."""
     sample: bool = False
     temperature: Annotated[float, Field(ge=0.001, le=1000)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] = 0
+    top_k: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    seed: int = 1
+    seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] = 1
     guard: bool = True
     """Forbid a token that would go on repeating what has repeated for longer than the source is long."""
 
