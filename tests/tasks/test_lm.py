@@ -18,11 +18,12 @@ from regard.data.windows import Windows
 from regard.decode import Search
 from regard.decode.sample import sampler
 from regard.decode.walk import greedy
-from regard.errors import DataError
-from regard.families import gpt
+from regard.errors import DataError, SpecError
+from regard.families import bert, gpt
 from regard.model.model import Net
 from regard.nn.context import Context
 from regard.nn.coords import Coords
+from regard.nn.head import Classes
 from regard.tasks.lm import Lm, LmData
 from regard.tasks.texts import Texts
 from regard.text import Tokenizer
@@ -188,6 +189,19 @@ def test_a_text_too_short_and_no_text_at_all(lm: Lm, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_model_that_reads_or_tells_apart_does_not_go_on(lm: Lm) -> None:
+    spec = gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16)
+    assert lm.fit(spec) == spec
+    for other in (
+        bert.spec(width=16, depth=1, heads=2, vocab=9, length=16),
+        dataclasses.replace(spec, head=Classes(2)),
+    ):
+        with pytest.raises(
+            SpecError, match=r"to go on with a text a model has a decoder alone, and writes tokens; use"
+        ):
+            lm.fit(other)
+
+
 def test_the_recipe_learns_a_text_by_heart(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text(TEXT)

@@ -16,10 +16,11 @@ from regard.data.batch import IGNORE
 from regard.data.sources import Corpus, Pairs
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, ShapeError, SpecError, UnknownName
-from regard.families import transformer
+from regard.families import bert, gpt, transformer
 from regard.model.model import Net
 from regard.nn.coords import Coords
 from regard.tasks import find, names
+from regard.tasks.pairs import both_sides
 from regard.tasks.task import Raw
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Bpe, Chars, Pieces
@@ -71,6 +72,12 @@ def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None
     with pytest.raises(SpecError) as caught:
         TranslateData.parse(settings)
     assert message in str(caught.value)
+
+
+def test_a_model_of_one_side_translates_nothing() -> None:
+    for spec in (gpt.spec(width=16, depth=1, heads=2, vocab=9), bert.spec(width=16, depth=1, heads=2, vocab=9)):
+        with pytest.raises(SpecError, match="a model has both an encoder and a decoder, and writes tokens; use"):
+            both_sides(spec)
 
 
 def test_settings_there_and_back() -> None:

@@ -18,10 +18,12 @@ from regard.data.stream import Stream
 from regard.data.windows import Windows
 from regard.decode import Search, generate
 from regard.decode.steps import log_probs
-from regard.errors import DataError
+from regard.errors import DataError, SpecError
 from regard.model.model import Net
+from regard.model.spec import ModelSpec
 from regard.nn.context import Tape
 from regard.nn.coords import Coords
+from regard.nn.head import Classes, Vector
 from regard.nn.state import State
 from regard.spec import Count, spec
 from regard.tasks.metrics import METRICS
@@ -74,6 +76,13 @@ class Lm(FromTexts):
 
     def facts(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.context}
+
+    def fit(self, spec: ModelSpec) -> ModelSpec:
+        if spec.encoder is not None or isinstance(spec.head, Classes | Vector):
+            raise SpecError(
+                "to go on with a text a model has a decoder alone, and writes tokens; use model.family: gpt"
+            )
+        return spec
 
     def encode(self, raw: Texts) -> Packed | Stream:
         ids = Ragged.of([[*self._front, *ids, *self._back] for ids in self.target.encode_all(raw.documents)])

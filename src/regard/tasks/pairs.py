@@ -11,11 +11,22 @@ from torch import Tensor
 
 from regard.data.batch import IGNORE, Batch, Side, padded
 from regard.data.ragged import Ragged
+from regard.errors import SpecError
 from regard.model.model import Net
+from regard.model.spec import ModelSpec
 from regard.nn.context import Tape
 from regard.nn.coords import Coords
+from regard.nn.head import Classes, Vector
 from regard.tasks.task import Loss
 from regard.text import Tokenizer
+
+
+def both_sides(spec: ModelSpec) -> ModelSpec:
+    """The model, if it reads and writes."""
+    if spec.encoder is None or spec.decoder is None or isinstance(spec.head, Classes | Vector):
+        raise SpecError("to write one text for another a model has both an encoder and a decoder, and writes tokens; use "
+                        "model.family: transformer")  # fmt: skip
+    return spec
 
 
 def pair_batch(

@@ -20,10 +20,11 @@ from regard.data.spans import Spans, corrupt, restore
 from regard.decode import Search, generate, score
 from regard.errors import DataError, SpecError
 from regard.model.model import Net
+from regard.model.spec import ModelSpec
 from regard.spec import Count, spec
 from regard.tasks.fill import MARK, marked
 from regard.tasks.metrics import METRICS
-from regard.tasks.pairs import pair_batch, pair_loss, pair_weights
+from regard.tasks.pairs import both_sides, pair_batch, pair_loss, pair_weights
 from regard.tasks.task import TASKS, Loss, Output, Trial
 from regard.tasks.texts import FromTexts, TextData, Texts
 from regard.text import Bpe, Tokenizer, TokenizerSpec
@@ -98,6 +99,9 @@ class Span(FromTexts):
 
     def facts(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.longest + 2}
+
+    def fit(self, spec: ModelSpec) -> ModelSpec:
+        return both_sides(spec)
 
     def encode(self, raw: Texts) -> Stretches:
         spans = self.settings.spans

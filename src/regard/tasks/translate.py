@@ -28,12 +28,13 @@ from regard.data.store import Memory, Store
 from regard.decode import Search, generate, score
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.model import Net
+from regard.model.spec import ModelSpec
 from regard.spec import Count, Share, Spec, spec
 from regard.tasks.advice import advise
 from regard.tasks.encoded import Encoded, encode_pairs, in_folder, in_memory
 from regard.tasks.metrics import METRICS
 from regard.tasks.named import by_text
-from regard.tasks.pairs import pair_batch, pair_loss, pair_weights
+from regard.tasks.pairs import both_sides, pair_batch, pair_loss, pair_weights
 from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
 from regard.tasks.wordwise import Confidence, Links, Wordwise
 from regard.text import Bpe, Tokenizer, TokenizerSpec
@@ -170,6 +171,9 @@ class Translate(Usual):
     def facts(self) -> dict[str, Any]:
         sizes = {"vocab": self.target.size, "length": self.settings.longest + 2}
         return sizes if self.joint else {**sizes, "source_vocab": self.source.size}
+
+    def fit(self, spec: ModelSpec) -> ModelSpec:
+        return both_sides(spec)
 
     def encode(self, raw: Sequence[Pairs]) -> Encoded:
         """Token ids of all pairs but those longer than `longest`."""

@@ -91,6 +91,8 @@ def restore(folder: Folder, changes: Mapping[str, Any] | None = None) -> tuple[N
             ModelSpec.parse(config["model"]).overlay(changes.get("model", {})),
         )
         _demand_vocabulary(spec, task)
+        if task.fit(spec) != spec:
+            raise SpecError(f"its head is not one for the task {config['task']} and what that tells apart")
         outline = outline_of(spec, layers=len(tensors))
         if faults := weight_faults(outline.shapes(), tensors):
             if changes:
