@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from regard.folder import pack
@@ -108,6 +109,65 @@ def _draws(p: Place) -> None:
     p.write(CONFIG, json.dumps(config).encode())
 
 
+def _rebuilt(p: Place, task: str, change: Callable[[dict[str, Any]], Any], classes: bytes = b"") -> None:
+    """Another model, with weights that fit it, for a task that may not."""
+    config = p.read(CONFIG) | {"task": task, "settings": {}}
+    change(config["model"])
+    p.write(WEIGHTS, pack(ModelSpec.parse(config["model"]).build(seed=1).state_dict()))
+    p.write(CONFIG, json.dumps(config).encode())
+    if classes:
+        p.write("classes.json", classes)
+
+
+def _reads(head: dict[str, Any] | None = None, embed: dict[str, Any] | None = None) -> Callable[[dict[str, Any]], Any]:
+    """The decoder as an encoder, perhaps with other ends."""
+    ends = {name: end for name, end in (("head", head), ("embed", embed)) if end is not None}
+    return lambda m: m.update({"encoder": m["decoder"] | {"causal": False}, "decoder": None, **ends})
+
+
+_TWO = {"kind": "classes", "count": 2}
+_CLASSES = b'{"classes": ["a", "b"]}'
+TASKS: dict[str, tuple[str, Callable[[dict[str, Any]], Any], bytes]] = {
+    "a reader for lm": ("lm", _reads(), b""),
+    "a reader for translate": ("translate", _reads(), b""),
+    "a reader for span": ("span", _reads(), b""),
+    "a writer for translate": ("translate", lambda m: None, b""),
+    "a writer for classify": ("classify", lambda m: None, _CLASSES),
+    "a writer for mlm": ("mlm", lambda m: None, b""),
+    "a writer for embed": ("embed", lambda m: None, b""),
+    "classes for lm": ("lm", lambda m: m.update(head=_TWO), b""),
+    "words for classes": ("classify", _reads(), _CLASSES),
+    "three names for two classes": ("classify", _reads(_TWO), b'{"classes": ["a", "b", "c"]}'),
+    "classes of rows for tags": ("tag", _reads(_TWO), _CLASSES),
+    "a class that moves the cursor": (
+        "classify",
+        _reads(_TWO),
+        b'{"classes": ["a\\u001b]0;pwned\\u0007\\u001b[2J", "b"]}',
+    ),
+    "a class of two lines": ("classify", _reads(_TWO), b'{"classes": ["a\\nb", "b"]}'),
+    "deep classes": ("classify", _reads(_TWO), b"[" * 100_000),
+    "classes of 20 MB": ("classify", _reads(_TWO), b" " * 20_000_000),
+    "one class": ("classify", _reads(_TWO), b'{"classes": ["a"]}'),
+}
+for said, (task, change, classes) in TASKS.items():
+    add("ours", f"a model with {said}", lambda p, t=task, c=change, n=classes: _rebuilt(p, t, c, n))
+PICTURES: dict[str, dict[str, Any]] = {
+    "a side in words": {"side": "x"},
+    "a side that is a list": {"side": [1]},
+    "a side of infinity": {"side": INF},
+    "a side of 10^9": {"side": HUGE},
+    "a negative side": {"side": -8},
+    "a mean that is a number": {"mean": 5},
+    "a mean in words": {"mean": ["x"]},
+    "a mean of two channels": {"mean": [0.5, 0.5]},
+    "a mean of NaN": {"mean": [NAN]},
+    "no deviation": {"deviation": [0]},
+}
+_PATCHES = {"kind": "patches", "side": 8, "patch": 4, "channels": 1}
+for said, spoilt in PICTURES.items():
+    named = {"classes": ["a", "b"], "side": 8, "mean": [0.5], "deviation": [0.5]} | spoilt
+    text = json.dumps(named).encode()
+    add("ours", f"pictures with {said}", lambda p, text=text: _rebuilt(p, "image", _reads(_TWO, _PATCHES), text))
 add("ours", "a configuration with 10^9 spans", _spans)
 add("ours", "a configuration with draws of gigabytes", _draws)
 THEIRS: dict[str, tuple[str, Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from regard.families import bert, gpt
 from regard.nn.coords import Coords
 from regard.nn.head import Classes
 from regard.nn.mixers import Favor
+from regard.tasks.classes import class_names, plainly_named, unpacked
 from regard.tasks.classify import Classify, ClassifyData
 from regard.tasks.reading import _cut, frame_all
 from regard.text import Chars, Tokenizer
@@ -145,6 +147,17 @@ def test_what_is_refused(tmp_path: Path) -> None:
         Classify.load(data, files | {"classes.json": b"[1]"})
     with pytest.raises(CheckpointError, match=r"there is no tokenizer\.json among classes\.json"):
         Classify.load(data, {"classes.json": files["classes.json"]})
+
+
+def test_what_a_class_is_called_moves_no_cursor() -> None:
+    assert plainly_named(["größer", "日本", "a b"], "x") == ("größer", "日本", "a b")
+    for name in ("a\x1b[2J", "a\nb", "\x7f", "\x9b0m"):
+        with pytest.raises(DataError, match=r"x has a class .*; what a class is called has no control characters"):
+            plainly_named(["a", name], "x")
+        with pytest.raises(DataError, match="x has a class"):
+            class_names(["a", name], "x")
+        with pytest.raises(DataError, match=r"classes\.json has a class"):
+            unpacked({"classes.json": json.dumps({"classes": ["a", name]}).encode()})
 
 
 def test_what_is_too_long() -> None:

@@ -112,6 +112,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
         task.run([net_of(task)], [Picture("y", PIXELS[0, :6])], Search())
     with pytest.raises(CheckpointError, match=r"classes\.json has no 'side'; it is not of a model that reads pictures"):
         Image.load(ImageData(), {"classes.json": b'{"classes": ["a", "b"]}'})
+    for said, fault in (
+        (b'"side": "x", "mean": [1], "deviation": [1]', "side: "),
+        (b'"side": 1e999, "mean": [1], "deviation": [1]', "side: "),
+        (b'"side": 8, "mean": 5, "deviation": [1]', "mean: "),
+        (b'"side": 8, "mean": [NaN], "deviation": [1]', "mean"),
+        (b'"side": 8, "mean": [1], "deviation": [0]', "deviation"),
+        (b'"side": 8, "mean": [1, 1], "deviation": [1]', "as many channels, got 2, 1"),
+    ):
+        with pytest.raises(CheckpointError, match=rf"classes\.json: .*{fault}"):
+            Image.load(ImageData(), {"classes.json": b'{"classes": ["a", "b"], ' + said + b"}"})
     (tmp_path / "a" / "one").mkdir(parents=True)
     Pillow.fromarray(PIXELS[0, :6, :, 0]).save(tmp_path / "a" / "one" / "x.png")
     with pytest.raises(DataError, match=r"pictures of a are 6 × 8; say how large a square to make: data\.side"):

@@ -13,6 +13,7 @@ from regard.errors import CheckpointError, DataError, SpecError
 from regard.folder import JSON_LIMIT, parse_json, read_file
 from regard.model.spec import ModelSpec
 from regard.nn.head import Classes
+from regard.tasks.classes import plainly_named
 from regard.tasks.classify import Classify, ClassifyData
 from regard.tasks.embed import Embed, EmbedData
 from regard.tasks.image import Image, ImageData
@@ -128,7 +129,8 @@ def _classes(found: Found) -> tuple[str, ...]:
     assert isinstance(found.spec.head, Classes)
     said = found.config.get("id2label")
     named = {str(i): str(name) for i, name in said.items()} if isinstance(said, Mapping) else {}
-    return tuple(named.get(str(i), f"LABEL_{i}") for i in range(found.spec.head.count))
+    classes = [named.get(str(i), f"LABEL_{i}") for i in range(found.spec.head.count)]
+    return plainly_named(classes, "config.json")
 
 
 def _said(folder: Path, name: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import CheckpointError, DataError, SpecError
+from regard.folder import JSON_LIMIT
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.nn.context import Tape
@@ -82,7 +84,14 @@ def class_names(labels: Sequence[str], name: str) -> tuple[str, ...]:
     found = sorted(set(labels))
     if len(found) < 2:
         raise DataError(f"{name} has {len(found)} class ({_some(found)}); at least two are needed to tell apart")
-    return tuple(found)
+    return plainly_named(found, name)
+
+
+def plainly_named(classes: Sequence[str], name: str) -> tuple[str, ...]:
+    """The same classes, if a terminal shows what they are called instead of obeying it."""
+    if strange := [label for label in classes if any(unicodedata.category(c) == "Cc" for c in label)]:
+        raise DataError(f"{name} has a class {strange[0][:80]!r}; what a class is called has no control characters")
+    return tuple(classes)
 
 
 def packed(classes: Sequence[str], **more: Any) -> dict[str, bytes]:
@@ -94,16 +103,18 @@ def unpacked(files: Mapping[str, bytes]) -> dict[str, Any]:
     """What `packed` put there."""
     if FILE not in files:
         raise CheckpointError(f"there is no {FILE} among {', '.join(files)}; this is no classifier")
+    if len(files[FILE]) > JSON_LIMIT:
+        raise CheckpointError(f"{FILE} is refused: no list of classes has over {JSON_LIMIT} bytes")
     try:
         found = json.loads(files[FILE])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{FILE} is not JSON: {error}") from None
     names = found.get("classes") if isinstance(found, dict) else None
     if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str) for name in names):
         raise CheckpointError(
             f"{FILE} should be an object with the names of two classes or more, got {str(found)[:80]}"
         )
-    return {**found, "classes": tuple(names)}
+    return {**found, "classes": plainly_named(names, FILE)}
 
 
 def _some(names: Sequence[str]) -> str:

@@ -21,8 +21,8 @@ from regard.model.spec import ModelSpec
 from regard.nn.context import Tape
 from regard.nn.coords import Coords
 from regard.nn.patches import Patches
-from regard.spec import Count, Spec, spec
-from regard.tasks.classes import class_loss, fitted, logits, mixed, packed, places, ranked, unpacked
+from regard.spec import Spec, spec
+from regard.tasks.classes import class_loss, fitted, logits, mixed, packed, places, plainly_named, ranked, unpacked
 from regard.tasks.metrics import METRICS
 from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
 
@@ -30,6 +30,10 @@ PATCH = 16
 """Pixels that count as a token when batches are filled, whatever the patches of the model."""
 ROOM = 16_384
 """Such tokens that are looked at together when there is nothing to learn."""
+
+Side = Annotated[int, Field(ge=1, le=16384)]
+"""Pixels that a picture may have in a row: one of the largest takes a gigabyte."""
+Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @spec
@@ -40,7 +44,7 @@ class ImageData(Spec):
     valid: str | None = None
     aside: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """The part of the training pictures kept for validation where none are given for it; a test part is left for `eval`."""
-    side: Count | None = None
+    side: Side | None = None
     """Resize pictures to so many pixels; without, they must be squares of one size already."""
     augment: Augment = Augment()
     metrics: tuple[str, ...] = ("accuracy", "macro_f1")
@@ -50,6 +54,21 @@ class ImageData(Spec):
             raise SpecError("`metrics` should name at least one score; the first decides which checkpoint is best")
         for name in self.metrics:
             METRICS[name]
+
+
+@spec
+class Pixelled(Spec):
+    """How pixels became numbers, as a model folder keeps it."""
+
+    side: Side
+    mean: Annotated[tuple[Number, ...], Field(min_length=1)]
+    deviation: tuple[Annotated[Number, Field(gt=0)], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.mean) != len(self.deviation):
+            raise SpecError(
+                f"mean and deviation should be of as many channels, got {len(self.mean)}, {len(self.deviation)}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +152,7 @@ class Image(Usual):
         train = _square(read_pictures(settings.train, "train", side=settings.side))
         if len(train.classes) < 2:
             raise DataError(f"{train.name} has one class, {train.classes[0]!r}; at least two are needed to tell apart")
+        plainly_named(train.classes, train.name)
         if settings.valid is not None:
             valid = _square(read_pictures(settings.valid, "test", side=settings.side))
         else:
@@ -166,11 +186,13 @@ class Image(Usual):
     @classmethod
     def load(cls, settings: ImageData, files: Mapping[str, bytes]) -> Self:
         kept = unpacked(files)
+        if missing := [name for name in ("side", "mean", "deviation") if name not in kept]:
+            raise CheckpointError(f"classes.json has no {missing[0]!r}; it is not of a model that reads pictures")
         try:
-            side, mean, deviation = (kept[name] for name in ("side", "mean", "deviation"))
-        except KeyError as missing:
-            raise CheckpointError(f"classes.json has no {missing}; it is not of a model that reads pictures") from None
-        return cls(settings, kept["classes"], settings.side or int(side), mean, deviation)
+            pixels = Pixelled.parse({name: kept[name] for name in ("side", "mean", "deviation")})
+        except SpecError as error:
+            raise CheckpointError(f"classes.json: {error}") from None
+        return cls(settings, kept["classes"], settings.side or pixels.side, pixels.mean, pixels.deviation)
 
     def files(self) -> dict[str, bytes]:
         return packed(self.classes, side=self.side, mean=self.mean, deviation=self.deviation)
