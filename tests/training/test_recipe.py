@@ -75,6 +75,31 @@ def _leaves(value: Any) -> list[Any]:
 # YAML.
 
 
+def test_aliases_stand_for_what_they_name() -> None:
+    assert parse_yaml("a: &x {b: 1}\nc: *x\nd: {<<: *x, e: 2}", "r") == {
+        "a": {"b": 1},
+        "c": {"b": 1},
+        "d": {"b": 1, "e": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: " + "[" * 20_000,
+        "a: " + "[" * 101 + "]" * 101,
+        "a: &a {x: *a}",
+        "a: &a [*a]",
+        "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{p: *a{i - 1}, q: *a{i - 1}}}\n" for i in range(1, 40)),
+        "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 2000)),
+    ],
+    ids=["deep", "deeper than allowed", "within itself", "a list within itself", "doubled", "a chain"],
+)
+def test_what_has_no_end_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="r has too many levels or values: no recipe has over 100 or 100000"):
+        parse_yaml(text, "r")
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -25,6 +25,9 @@ from regard.training.optim import Adam, OptimizerSpec
 from regard.training.schedule import InverseSqrt, ScheduleSpec
 from regard.training.tune import Tune
 
+LEVELS, VALUES = 100, 100_000
+"""Of a recipe: how deep it is at most, and how many values it has."""
+
 
 @spec
 class Averaged(Spec):
@@ -152,9 +155,28 @@ def parse_yaml(text: str, name: str) -> dict[str, Any]:
 def _yaml(text: str, name: str) -> Any:
     """YAML 1.2: `no` and `on` are words, `3e-3` is a number, and no tag names a class."""
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        value = YAML(typ="safe", pure=True).load(text)
+        count, levels = _measured(value, {})
     except YAMLError as error:
         raise SpecError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:  # or one that holds itself
+        count, levels = 0, LEVELS + 1
+    if levels > LEVELS or count > VALUES:
+        raise SpecError(
+            f"{name} has too many levels or values: no recipe has over {LEVELS} or {VALUES}, aliases written out"
+        )
+    return value
+
+
+def _measured(value: Any, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """How many values and levels there are, each alias written out; what it names is looked at once."""
+    if not isinstance(value, Mapping | list | tuple | set):
+        return 1, 0
+    if id(value) not in known:
+        inside = [*value, *value.values()] if isinstance(value, Mapping) else value
+        found = [_measured(one, known) for one in inside]
+        known[id(value)] = 1 + sum(count for count, _ in found), 1 + max((levels for _, levels in found), default=0)
+    return known[id(value)]
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
