@@ -106,6 +106,10 @@ def test_a_window_in_some_layers(tmp_path: Path) -> None:
     saved(make("qwen2, window"), tmp_path)
     configure(tmp_path, layer_types=None, max_window_layers=1)
     assert "some layers see everything and others do not; ours are alike" in said(tmp_path)
+    configure(tmp_path, max_window_layers=-(10**12))
+    assert hf.read(tmp_path).spec == hf.read(saved(make("qwen2, window"), tmp_path / "same")).spec
+    configure(tmp_path, max_window_layers=10**12, num_hidden_layers=10**11)
+    assert "decoder.depth is 100000000000, but there are only" in said(tmp_path)
 
 
 def test_no_config(tmp_path: Path) -> None:

@@ -187,10 +187,10 @@ def _window(config: Config) -> int | None:
     if not config.get("use_sliding_window"):
         return None
     depth, whole = config.get("num_hidden_layers", 32), config.get("max_window_layers", 28)
-    kinds = config.get("layer_types") or [_FULL] * min(whole, depth) + [_SLIDING] * (depth - whole)
-    if len(set(kinds)) > 1:
+    kinds = set(config.get("layer_types") or [_FULL] * (whole > 0) + [_SLIDING] * (depth > whole))
+    if len(kinds) > 1:
         raise SpecError("some layers see everything and others do not; ours are alike")
-    return None if kinds[0] == _FULL else config.get("sliding_window", 4096)
+    return None if kinds == {_FULL} else config.get("sliding_window", 4096)
 
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
