@@ -263,6 +263,17 @@ def test_thousands_of_control_tokens_are_added_at_once(bpe: tokenizers.Tokenizer
     assert [there[size + i].special for i in range(4)] == [True, False, True, False]
 
 
+@pytest.mark.parametrize("key", ["model", "pre", "token_type", "scores", "tokens", "merges", "eos_token_id"])
+@pytest.mark.parametrize("value", [["x"], [1], 1, "x", [0.5]], ids=str)
+def test_what_is_said_of_tokens_in_another_kind(
+    key: str, value: Any, bpe: tokenizers.Tokenizer, tmp_path: Path
+) -> None:
+    for kind in ("gpt2", "llama"):
+        said = {"tokenizer.ggml.model": kind, "tokenizer.ggml.scores": [0.0] * bpe.get_vocab_size()}
+        with suppress(RegardError):  # refused, or of no consequence
+            gguf.read(tiny(tmp_path / "x.gguf", bpe, facts_=said | {f"tokenizer.ggml.{key}": value}))
+
+
 @pytest.mark.parametrize("letters", [1001, 900_000])
 def test_a_token_that_is_a_text_is_refused(letters: int, bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:
     names = [*tokens_of(bpe)["tokenizer.ggml.tokens"][:-1], "a" * letters]

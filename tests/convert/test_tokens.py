@@ -411,6 +411,14 @@ def test_values_of_another_kind_are_refused_or_harmless(tmp_path: Path) -> None:
         from_hf(folder)
 
 
+def test_a_token_that_is_called_nothing_is_none(tmp_path: Path) -> None:
+    folder = MAKERS["bert-saved"](tmp_path)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    for nothing in ("", {"content": ""}):
+        (folder / "tokenizer_config.json").write_text(json.dumps(config | {"mask_token": nothing}))
+        assert "<mask>" not in found(folder).tags
+
+
 def test_a_tokenizer_without_an_end_is_refused(tmp_path: Path) -> None:
     tokenizers.Tokenizer(models.BPE(vocab={"a": 0}, merges=[])).save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(

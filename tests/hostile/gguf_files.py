@@ -34,6 +34,7 @@ GGUF: dict[str, bytes] = {
     "tensors that share bytes": gguf(tensors=b"".join(tensor(b"%d" % i, (16,)) for i in range(200)), counts=(200, 0))
     + bytes(64),
     "a family that is an import": gguf(pair(b"general.architecture", 8, text(b"os.system")), counts=(0, 1)),
+    "a family that is a list": gguf(pair(b"general.architecture", 9, struct.pack("<IQ", 0, 1) + b"a"), counts=(0, 1)),
     "a depth of 2^39": gguf(
         pair(b"general.architecture", 8, text(b"llama")) + pair(b"llama.block_count", 10, struct.pack("<Q", 2**39)),
         counts=(0, 2),

@@ -234,3 +234,14 @@ for kind in (1, 2):
     )
 add("hf", "a tokenizer with 20,000 tokens beside it", lambda p: _beside(p, 20_000, turns=False))
 add("hf", "a tokenizer with 20,000 tokens beside it, special and not in turn", lambda p: _beside(p, 20_000, turns=True))
+
+
+def _said(p: Place, **config: Any) -> None:
+    """What the configuration says of its tokens, with no token to end a text left."""
+    p.write("tokenizer_config.json", json.dumps(config).encode())
+
+
+for part in ("", {"content": ""}):
+    add(
+        "hf", f"a tokenizer that calls its end {part!r}", lambda p, part=part: _said(p, eos_token=part, mask_token=part)
+    )

@@ -59,7 +59,7 @@ def read(path: Path) -> tuple[ModelSpec, dict[str, Tensor], Tokenizer]:
 def _spec(file: GgufFile) -> tuple[ModelSpec, dict[str, int]]:
     """The spec, and how many heads the weights have whose rows must be put in order."""
     said, kind = file.said, file.said.get("general.architecture")
-    if kind not in _PAIRED:
+    if not isinstance(kind, str) or kind not in _PAIRED:
         raise DataError(f"{file.path} holds a model of kind {kind!r}; {' and '.join(_PAIRED)} are read")
     faults: list[str] = []
 

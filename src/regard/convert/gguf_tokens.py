@@ -33,7 +33,10 @@ def tokenizer(file: GgufFile) -> Tokenizer:
     """What the file says of its tokens, as a tokenizer of ours with the same ids."""
     said = {k.removeprefix("tokenizer.ggml."): v for k, v in file.said.items() if k.startswith("tokenizer.ggml.")}
     kind, tokens = said.get("model"), _texts(said.get("tokens"))
-    types, rows = said.get("token_type") or [_NORMAL] * len(tokens), file.tensors["token_embd.weight"].shape[0]
+    types, rows = (
+        _numbers(said.get("token_type")) or [_NORMAL] * len(tokens),
+        file.tensors["token_embd.weight"].shape[0],
+    )
     if not len(types) == len(tokens) == len({*tokens}) == rows:
         raise CheckpointError(
             f"{file.path} is damaged: it should have {rows} tokens, as many as its table has rows, no two alike, each with "
@@ -41,7 +44,7 @@ def tokenizer(file: GgufFile) -> Tokenizer:
         )
     check_pieces(tokens, file.path)
     makers = {"gpt2": _byte_bpe, "llama": _pieces}
-    if kind not in makers:
+    if not isinstance(kind, str) or kind not in makers:
         raise DataError(f"{file.path} has a tokenizer of kind {kind!r}; {' and '.join(makers)} are read")
     with faults_as(CheckpointError, f"{file.path} has a damaged tokenizer"):
         core = makers[kind](said, tokens, types, file.path)
@@ -67,12 +70,16 @@ def _texts(value: Any) -> list[str]:
     return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else []
 
 
+def _numbers(value: Any) -> list[Any]:
+    return value if isinstance(value, list) and all(isinstance(item, int | float) for item in value) else []
+
+
 def _byte_bpe(said: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], path: Path) -> Core:
     """GPT-2's kind: BPE over bytes, in words that the file's pre-tokeniser cuts."""
     merges, cut = _texts(said.get("merges")), said.get("pre", "gpt-2")
     if not merges:
         raise CheckpointError(f"{path} is damaged: a tokenizer of kind 'gpt2' should have merges")
-    if cut not in _CUTS:
+    if not isinstance(cut, str) or cut not in _CUTS:
         raise DataError(f"{path} cuts words as {cut!r} does; {', '.join(_CUTS)} are known")
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     vocab = {token: i for i, token in enumerate(tokens)}
@@ -92,8 +99,8 @@ def _byte_bpe(said: Mapping[str, Any], tokens: Sequence[str], types: Sequence[in
 
 def _pieces(said: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], path: Path) -> Core:
     """Llama's kind: a SentencePiece BPE model, whose merges follow from the scores of its pieces."""
-    scores = said.get("scores")
-    if not isinstance(scores, list) or len(scores) != len(tokens):
+    scores = _numbers(said.get("scores"))
+    if len(scores) != len(tokens):
         raise CheckpointError(f"{path} is damaged: a tokenizer of kind 'llama' should have a score for each token")
     pieces = [
         SimpleNamespace(piece=token, score=score, type=kind)

@@ -102,7 +102,7 @@ class _Said:
         for ending in ("fast", "tokenizer"):
             self.kind = self.kind.removesuffix(ending)
         tokens = {name: self.config.get(f"{name}_token") for name in _NAMES}
-        self.names = {k: _content(token) for k, token in tokens.items() if token}
+        self.names = {k: _content(token) for k, token in tokens.items() if token and _content(token)}
         listed = {int(i): token for i, token in dict(self.config.get("added_tokens_decoder") or {}).items()}
         self.added = {i: name for name, i in _json(folder / "added_tokens.json").items()} | listed
 
