@@ -99,19 +99,19 @@ def _spans(p: Place) -> None:
 
 def _draws(p: Place) -> None:
     """BigBird's draws are in no file, and there are as many as the model is long: of 3 GB."""
-    config = p.read(CONFIG)
-    model = config["model"]
-    model |= {"length": 64, "encoder": model["decoder"] | {"causal": False}, "decoder": None}
-    model["embed"]["position"] = {"kind": "sinusoidal"}
-    model["encoder"]["block"]["mix"] = {"kind": "bigbird", "heads": 2, "block": 1, "random": 3}
-    p.write(WEIGHTS, pack(ModelSpec.parse(model).build(seed=1).state_dict()))
-    model["length"] = 60_000_000
-    p.write(CONFIG, json.dumps(config).encode())
+
+    def bird(model: dict[str, Any]) -> None:
+        _reads({"kind": "vector"})(model)
+        model["embed"]["position"] = {"kind": "sinusoidal"}
+        model["encoder"]["block"]["mix"] = {"kind": "bigbird", "heads": 2, "block": 1, "random": 3}
+
+    _rebuilt(p, "embed", bird)
+    p.change(CONFIG, "model.length", 60_000_000)
 
 
 def _rebuilt(p: Place, task: str, change: Callable[[dict[str, Any]], Any], classes: bytes = b"") -> None:
     """Another model, with weights that fit it, for a task that may not."""
-    config = p.read(CONFIG) | {"task": task, "settings": {}}
+    config = p.read(CONFIG) | {"task": task, "settings": {"longest": 16} if task in ("classify", "tag") else {}}
     change(config["model"])
     p.write(WEIGHTS, pack(ModelSpec.parse(config["model"]).build(seed=1).state_dict()))
     p.write(CONFIG, json.dumps(config).encode())
