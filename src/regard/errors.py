@@ -62,7 +62,7 @@ class DataError(RegardError):
 class NoRoom(DataError):
     """Outputs have no room for what must be written; those of the inputs at `places`."""
 
-    def __init__(self, message: str, places: Iterable[int]) -> None:
+    def __init__(self, message: str, places: Iterable[int] = ()) -> None:
         self.places = tuple(places)
         super().__init__(message)
 
