@@ -54,6 +54,13 @@ def test_what_is_stored_is_what_is_encoded(tmp_path: Path, raw: list[Pairs]) -> 
         assert plain(task.store(raw, tmp_path, "one")) == plain(wanted)
 
 
+def test_a_corpus_that_is_learned_from_no_more_is_not_in_what_was_stored(tmp_path: Path) -> None:
+    """All texts are the same as before; one corpus is now judged by."""
+    task = made()
+    task.store([SHORT, LONG], tmp_path, "one")
+    assert plain(task.store([SHORT], tmp_path, "one")) == plain(task.encode([SHORT]))
+
+
 def counting(monkeypatch: pytest.MonkeyPatch, stop: int | None = None) -> list[int]:
     """How many texts each call of the tokenizer gets; at call `stop` it fails."""
     calls: list[int] = []

@@ -181,7 +181,12 @@ class Translate(Usual):
 
     def store(self, raw: Sequence[Pairs], folder: Path, fingerprint: str) -> Encoded:
         words = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
-        made_of = {"corpus": fingerprint, "vocabulary": words, "longest": self.settings.longest}
+        made_of = {
+            "corpus": fingerprint,
+            "pairs": [*map(len, raw)],
+            "vocabulary": words,
+            "longest": self.settings.longest,
+        }
         return self._encode(raw, in_folder(folder, **made_of))
 
     def _encode(self, raw: Sequence[Pairs], store: Store | Memory) -> Encoded:
