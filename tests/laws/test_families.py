@@ -59,6 +59,19 @@ def test_a_folder_is_the_model(case: Case, tmp_path: Path) -> None:
 
 
 @each
+def test_a_model_can_be_filled_instead_of_drawn(case: Case) -> None:
+    """Its weights are all that it is, and one that nobody gave is not left as the memory was."""
+    drawn = case.spec.build(5)
+    weights = drawn.state_dict()
+    filled = case.spec.filled(weights)
+    x, at = given(case.net(), 2)
+    assert torch.equal(said(filled.double().eval(), x, at), said(drawn.double().eval(), x, at))
+    *_, name = weights
+    with pytest.raises(SpecError, match=f"^there are no weights for {name}$"):
+        case.spec.filled({n: weight for n, weight in weights.items() if n != name})
+
+
+@each
 def test_what_is_tied_is_counted_and_kept_once(case: Case) -> None:
     net = case.net()
     count = sum(p.numel() for p in net.parameters())

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from regard.errors import SpecError
 from regard.model.init import initialise
@@ -13,9 +18,7 @@ from regard.nn.mixer import Site
 
 def build(spec: ModelSpec, seed: int | None = None) -> Net:
     """Check the spec, make the module and initialise it; every refusal is in one error."""
-    faults = refusals(spec)
-    if faults:
-        raise SpecError(*faults)
+    _demand(spec)
     if seed is None:
         net = Net(spec)
         initialise(net, spec.init)
@@ -23,6 +26,34 @@ def build(spec: ModelSpec, seed: int | None = None) -> Net:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build(spec)
+
+
+def filled(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
+    """The module with weights for all it has names for: nothing is drawn first that they would only overwrite."""
+    _demand(spec)
+    with _Unset():
+        net = Net(spec)
+    if missing := net.state_dict().keys() - weights.keys():
+        raise SpecError(f"there are no weights for {', '.join(sorted(missing))}")
+    net.put(weights)
+    return net
+
+
+class _Unset(TorchFunctionMode):
+    """In here torch's own modules leave their parameters as the memory was."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
+def _demand(spec: ModelSpec) -> None:
+    if faults := refusals(spec):
+        raise SpecError(*faults)
 
 
 def refusals(spec: ModelSpec) -> list[str]:

@@ -37,6 +37,8 @@ def initialise(net: nn.Module, scheme: str) -> None:
     """Fill every parameter in place. Norm weights start at one, every bias at zero, and mixers `begin` as they like."""
     if scheme not in SCHEMES:
         raise UnknownName("initialisation", scheme, SCHEMES)
+    if all(parameter.is_meta for parameter in net.parameters()):  # an outline: shapes, and no numbers to set
+        return
     layers = sum(1 for name, _ in net.named_modules() if name.split(".")[-2:-1] == ["blocks"])
     width: int = net.spec.width  # type: ignore[union-attr, assignment]
     with torch.no_grad():

@@ -10,6 +10,7 @@ A second head may stand `beside` the first and read the same stream (BERT's next
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import regard.nn.patches  # noqa: F401  fills the table that `embed: {kind: patches}` is looked up in
@@ -22,6 +23,8 @@ from regard.nn.position import Learned
 from regard.spec import Count, Spec, spec
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from regard.model.model import Net
 
 
@@ -68,3 +71,9 @@ class ModelSpec(Spec):
         from regard.model.build import build
 
         return build(self, seed)
+
+    def filled(self, weights: Mapping[str, Tensor]) -> Net:
+        """The torch module with these weights, which are all that it has."""
+        from regard.model.build import filled
+
+        return filled(self, weights)

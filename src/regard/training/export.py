@@ -99,12 +99,11 @@ def restore(folder: Folder, changes: Mapping[str, Any] | None = None) -> tuple[N
                 raise SpecError(f"its weights do not fit a model so changed: {'; '.join(faults)}")
             raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
         _demand_stored(outline, tensors)
-        net = spec.build()
+        net = spec.filled(tensors)
     except SpecError as error:
         if changes:
             raise SpecError(f"{folder.path}: {error}") from None
         raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
-    net.put(tensors)
     return net.eval(), task, search
 
 

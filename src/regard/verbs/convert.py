@@ -136,9 +136,7 @@ def _pixels(task: Image) -> dict[str, Any]:
 
 
 def _net(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
-    net = spec.build()
-    net.put(weights)
-    return net.eval()
+    return spec.filled(weights).eval()
 
 
 def _again(net: Net, task: Task) -> tuple[float | None, str]:
