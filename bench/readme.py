@@ -27,7 +27,7 @@ ORDER = [
     "study",
     "verbs",
 ]
-FIRST = ["errors", "registry", "spec", "storage", "folder", "machine"]
+FIRST = ["errors", "registry", "spec", "storage", "tensors", "folder", "machine"]
 LAST = ["api", "cli", "__main__"]
 
 

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from bench.results import write
-from regard.folder import pack, unpack
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
@@ -33,6 +32,7 @@ from regard.nn.mixers.lsh import LshMixer
 from regard.nn.norm import LayerNorm
 from regard.nn.position import Learned
 from regard.nn.reversible import Reversible
+from regard.tensors import pack, unpack
 
 SYMBOLS, LENGTH, ROUNDS = 13, 64, 2
 IGNORE = -100

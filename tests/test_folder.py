@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,18 +14,17 @@ import pytest
 import torch
 
 from regard import storage
-from regard.errors import CheckpointError, DiskFull, RegardError, SpecError
+from regard.errors import CheckpointError, DiskFull, SpecError
 from regard.folder import (
     JSON_LIMIT,
     MANIFEST,
     MANIFEST_LIMIT,
     file_in,
-    pack,
     read_file,
     read_folder,
-    read_tensors,
     write_folder,
 )
+from regard.tensors import pack, read_tensors
 from tests.faulty import Memory, PowerCut
 
 OLD = {"config.json": b'{"a": 1}', "model.safetensors": pack({"w": torch.ones(2)}), "README.md": b"old"}
@@ -262,66 +260,6 @@ def test_asking_for_what_is_not_there(model: Path) -> None:
         folder.json("README.md")
     with pytest.raises(CheckpointError, match=r"README.md is damaged: it is not a safetensors file we can read"):
         folder.tensors("README.md")
-
-
-# Tensors.
-
-
-def test_tensors_of_a_file_behind_a_link(tmp_path: Path) -> None:
-    (tmp_path / "blob").write_bytes(OLD["model.safetensors"])
-    (tmp_path / "model.safetensors").symlink_to("blob")
-    assert torch.equal(read_tensors(tmp_path / "model.safetensors")["w"], torch.ones(2))
-    with pytest.raises(CheckpointError, match=r"cannot read none.safetensors in .* \(No such file or directory\)"):
-        read_tensors(tmp_path / "none.safetensors")
-
-
-def one(dtype: str, shape: list[int], end: int) -> dict[str, object]:
-    return {"a": {"dtype": dtype, "shape": shape, "data_offsets": [0, end]}}
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"1234567",
-        struct.pack("<Q", 2**60) + b"{}",  # a header that claims more than there is memory
-        struct.pack("<Q", 99_000_000) + b"{}",
-        one("F32", [2], 4),
-        one("F32", [2**62, 2**62], 4),
-        one("F32", [0, 2**62, 2**62], 0),
-        one("F32", [0, 2**63 + 5], 0),
-        one("F99", [1], 4),
-        one("F8_E8M0", [4], 4),
-        {"__metadata__": {"tied": "{"}},
-        {"__metadata__": {"tied": '{"a": "b"}'}},
-        {"__metadata__": {"tied": '{"a": {"b": 1}}'}},
-        {"__metadata__": {"tied": "[" * 9999}},
-        {"__metadata__": 3},
-    ],
-    ids=str,
-)
-def test_strange_tensors_are_refused(tmp_path: Path, data: bytes | dict[str, object]) -> None:
-    if isinstance(data, dict):
-        header = json.dumps(data).encode()
-        data = struct.pack("<Q", len(header)) + header + b"1234"[: 4 if b"4]" in header else 0]
-    (tmp_path / "m.safetensors").write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"m.safetensors is damaged: it is not a safetensors file we can read \("):
-        read_tensors(tmp_path / "m.safetensors")
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_random_damage_to_tensors_is_an_error_or_other_tensors(tmp_path: Path, seed: int) -> None:
-    random = torch.Generator().manual_seed(seed)
-    whole = bytearray(pack({"w": torch.ones(2, 3), "v": torch.arange(4)}))
-    for _ in range(200):
-        at = int(torch.randint(len(whole), (), generator=random))
-        broken = bytearray(whole)
-        broken[at] = int(torch.randint(256, (), generator=random))
-        (tmp_path / "m.safetensors").write_bytes(broken)
-        try:
-            read_tensors(tmp_path / "m.safetensors")
-        except RegardError as error:
-            assert "m.safetensors is damaged" in str(error)
 
 
 def test_torch_is_imported_only_for_tensors() -> None:

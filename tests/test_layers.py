@@ -18,7 +18,7 @@ PACKAGE = Path(regard.__file__).parent
 ROWS: dict[str, tuple[str, str]] = {
     # row: (its modules, the rows it may import)
     "base": ("errors registry spec machine", ""),
-    "files": ("folder storage", "base"),
+    "files": ("folder storage tensors", "base"),
     "report": ("report", "base"),
     "text": ("text", "base"),
     "data": ("data", "text files"),

@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from regard.errors import CheckpointError, RegardError, SpecError
 from regard.spec import Spec, spec
 from regard.storage import DISK, Storage, explained, make_folder
+from regard.tensors import PICKLE, PICKLES, disguise, unpack
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,11 +37,8 @@ MANIFEST, WEIGHTS = "manifest.json", "model.safetensors"
 MANIFEST_LIMIT = 1_000_000
 JSON_LIMIT = 10_000_000
 """Bytes of a configuration; some list a hundred thousand labels."""
-HEADER_LIMIT = 5_000_000
-"""Bytes of the header of a safetensors file: room for fifty thousand tensors."""
 BESIDE_LIMIT = 200_000_000
 """Bytes of all that is in a model folder and no weights: tokenisers, configurations, the card."""
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 
 
 @spec
@@ -164,7 +162,7 @@ def contents(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize) 
     faults, left = [], beside
     for name, entry in _listed(path, storage).items():
         try:
-            if name.endswith(".safetensors") and (fault := _disguise(path / name, entry.size, storage)):
+            if name.endswith(".safetensors") and (fault := disguise(path / name, entry.size, storage)):
                 faults.append(f"{name} is {fault}")
                 continue
             data = storage.read(path / name, 1 + (entry.size if name == WEIGHTS else min(entry.size, left)))
@@ -218,74 +216,12 @@ def file_in(folder: Path, name: str) -> Path:
     return place
 
 
-def demand_header(path: Path) -> None:
-    """Refuse a safetensors file by its first bytes, before a library makes room for the header that they promise."""
-    with explained(f"read {path.name}", path.parent):
-        if fault := _disguise(path, path.stat().st_size, DISK):
-            raise CheckpointError(f"{path} is damaged: it is {fault}")
-
-
 def parse_json(data: bytes, path: Path) -> Any:
     """What a JSON file says."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: it is not JSON ({error})") from None
-
-
-def pack(tensors: Mapping[str, Tensor]) -> bytes:
-    """Tensors as the bytes of a safetensors file. One that goes by several names is written once; `unpack` ties it again."""
-    from safetensors.torch import save
-
-    stored: dict[str, Tensor] = {}
-    tied: dict[str, str] = {}
-    first: dict[tuple[object, ...], str] = {}
-    memories: set[int] = set()
-    for name, tensor in tensors.items():
-        same = (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride())
-        if tensor.numel() and first.setdefault(same, name) != name:
-            tied[name] = first[same]
-            continue
-        packed = tensor.detach().cpu().contiguous()
-        if packed.untyped_storage().data_ptr() in memories:  # another view of the same memory: not a tie, a copy
-            packed = packed.clone()
-        memories.add(packed.untyped_storage().data_ptr())
-        stored[name] = packed
-    data: bytes = save(stored, {"tied": json.dumps(tied)} if tied else None)
-    return data
-
-
-def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
-    """The tensors in the bytes of a safetensors file; `path` is what an error calls it."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    try:
-        tensors: dict[str, Tensor] = load(data)  # checks the header against the size before it makes room for anything
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        tied = TypeAdapter(dict[str, str]).validate_json((header.get("__metadata__") or {}).get("tied", "{}"))
-        return {**tensors, **{name: tensors[other] for name, other in tied.items()}}
-    except (
-        SafetensorError,
-        KeyError,
-        ValueError,
-        TypeError,
-        RuntimeError,
-    ) as error:  # the last two: shapes out of range
-        said = str(error).partition("\n")[0]
-        raise CheckpointError(f"{path} is damaged: it is not a safetensors file we can read ({said})") from None
-
-
-def read_tensors(path: Path | str) -> dict[str, Tensor]:
-    """The tensors of one safetensors file, ours or anyone's."""
-    path = Path(path)
-    if path.suffix in PICKLES:
-        raise CheckpointError(f"{path} is refused: {_PICKLE}")
-    with explained(f"read {path.name}", path.parent):
-        return unpack(DISK.read(path.resolve(), sys.maxsize), path)
-
-
-_PICKLE = "opening a pickle can run any code it names; save the weights as safetensors where you trust them"
 
 
 def _read_model(path: Path, storage: Storage) -> Folder:
@@ -302,7 +238,7 @@ def _read_model(path: Path, storage: Storage) -> Folder:
             raise SpecError(f"there is no model folder {path}") from None
     pickles = [name for name in names if Path(name).suffix in PICKLES]
     if pickles and not any(name.endswith(".safetensors") for name in names):
-        raise CheckpointError(f"{path} is refused: its weights are pickles ({', '.join(pickles)}); {_PICKLE}")
+        raise CheckpointError(f"{path} is refused: its weights are pickles ({', '.join(pickles)}); {PICKLE}")
     if MANIFEST not in names:
         raise CheckpointError(f"{path} has no {MANIFEST}: it is not a model folder of ours, or was never finished")
     return Folder(path, contents(place, storage, beside=BESIDE_LIMIT))
@@ -355,15 +291,6 @@ def _differences(name: str, entry: Entry, size: int, sha256: str) -> list[str]:
 def _demand_none(path: Path, faults: Sequence[str]) -> None:
     if faults:
         raise CheckpointError(f"{path} is damaged: {'; '.join(faults)}")
-
-
-def _disguise(path: Path, size: int, storage: Storage) -> str | None:
-    """Why weights are none, as far as their first bytes tell: those are the length of a header that fits in."""
-    start = storage.read(path, 8)
-    length = int.from_bytes(start, "little")
-    if len(start) == 8 and (length > HEADER_LIMIT or not 0 < length <= size - 8):
-        return f"not a safetensors file we can read (its header should have {length} bytes, of {size})"
-    return None
 
 
 def _unreadable(name: str, error: OSError) -> str:

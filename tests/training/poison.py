@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import Diverged
-from regard.folder import read_tensors
+from regard.tensors import read_tensors
 from regard.training.checkpoint import Checkpoints
 from regard.training.loop import Trainer
 from regard.training.optim import optimizer_tensors

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from regard.errors import Diverged
-from regard.folder import read_folder, unpack
+from regard.folder import read_folder
 from regard.tasks.lm import Lm
 from regard.tasks.task import Loss
 from regard.tasks.translate import Translate
+from regard.tensors import unpack
 from regard.training.checkpoint import Checkpoints
 from regard.training.log import read_log
 from regard.training.loop import BAD_STEPS, Trainer

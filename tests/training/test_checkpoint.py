@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from regard.errors import CheckpointError, SpecError
-from regard.folder import pack, unpack, write_folder
+from regard.folder import write_folder
 from regard.training.checkpoint import Checkpoints
 from tests.faulty import Bytes, Memory, Names
 from tests.training.saves import HERE, groups, loaded_step, save
@@ -36,52 +34,6 @@ def test_round_trip_on_disk(tmp_path: Path) -> None:
     assert loaded.facts == {"best": 0.1, "name": "né", "order": [1, 2], "none": None}
     assert torch.equal(loaded.groups["optimizer"]["m"], torch.tensor([7, -7]))
     assert loaded.said == [f"going on from {path}"]
-
-
-DTYPES = [
-    torch.float32,
-    torch.float64,
-    torch.bfloat16,
-    torch.float16,
-    torch.int64,
-    torch.int32,
-    torch.uint8,
-    torch.bool,
-]
-
-
-@given(
-    dtype=st.sampled_from(DTYPES),
-    shape=st.lists(st.integers(0, 4), max_size=3),
-    seed=st.integers(0, 99),
-    turned=st.booleans(),
-)
-def test_any_tensor_comes_back_bit_for_bit(dtype: torch.dtype, shape: list[int], seed: int, turned: bool) -> None:
-    random = torch.Generator().manual_seed(seed)
-    tensor = torch.randint(0, 100, shape, generator=random).to(dtype)
-    tensor = tensor.transpose(0, -1) if turned and shape else tensor
-    back = unpack(pack({"x": tensor}), Path("x"))["x"]
-    assert back.dtype == dtype
-    assert torch.equal(back, tensor)
-
-
-def test_shared_memory_is_tied_again_or_copied() -> None:
-    whole = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4))
-    tensors = {"embed": whole, "head": whole.detach(), "rows": whole[1:], "flat": whole.view(-1), "turned": whole.T}
-    tensors |= {"none": torch.empty(0, 2), "nothing": torch.empty(0, 2), "spread": torch.ones(1).expand(5)}
-    data = pack(tensors)
-    back = unpack(data, Path("x"))
-    assert all(torch.equal(back[name], tensors[name]) for name in tensors)
-    assert back["head"] is back["embed"]
-    back["rows"].zero_()
-    assert torch.equal(back["embed"], whole)
-    assert pack(tensors) == data
-    assert len(pack({"a": whole, "b": whole})) < len(pack({"a": whole, "b": whole.clone()}))
-
-
-def test_special_floats_survive() -> None:
-    odd = torch.tensor([float("nan"), float("inf"), -0.0, 1e-45])
-    assert torch.equal(unpack(pack({"x": odd}), Path("x"))["x"].view(torch.int32), odd.view(torch.int32))
 
 
 # Which are kept.

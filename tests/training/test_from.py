@@ -11,7 +11,8 @@ import torch
 
 import regard
 from regard.errors import CheckpointError, SpecError
-from regard.folder import pack, read_folder, write_folder
+from regard.folder import read_folder, write_folder
+from regard.tensors import pack
 from regard.training.order import Order
 from regard.training.run import execute
 from tests.training.small import ROWS, events, on_files, stopped, tiny

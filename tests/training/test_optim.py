@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import SpecError, UnknownName
-from regard.folder import pack, unpack
+from regard.tensors import pack, unpack
 from regard.training.muon import Muon as Muon  # in the table
 from regard.training.optim import (
     OPTIMIZERS,

@@ -234,7 +234,7 @@ def test_averages_end_in_the_final_model(tmp_path: Path) -> None:
     execute(tiny(tmp_path, train__average={"which": "last", "count": 3}, train__validate_every=2))
     snapshots = sorted((tmp_path / "snapshots").iterdir())[-3:]
     assert [p.name for p in snapshots] == ["step-00000008", "step-00000010", "step-00000012"]
-    from regard.folder import read_tensors
+    from regard.tensors import read_tensors
 
     parts = [read_tensors(p / "weights.safetensors") for p in snapshots]
     for name, tensor in read_folder(tmp_path / "final").tensors().items():

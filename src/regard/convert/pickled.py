@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import CheckpointError
-from regard.folder import pack, read_tensors
+from regard.tensors import pack, read_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,8 +14,9 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import CheckpointError
-from regard.folder import JSON_LIMIT, demand_header, file_in, parse_json, read_file
+from regard.folder import JSON_LIMIT, file_in, parse_json, read_file
 from regard.storage import explained
+from regard.tensors import demand_header
 
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLE, PICKLES = "pytorch_model.bin", "pytorch_model.bin.index.json"

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import CheckpointError, SpecError
-from regard.folder import contents, discard, pack, parse_json, recover, unpack, verify, write_folder
+from regard.folder import contents, discard, parse_json, recover, verify, write_folder
 from regard.storage import DISK, Storage, explained
+from regard.tensors import pack, unpack
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,12 +14,13 @@ from torch import Tensor
 import regard
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
-from regard.folder import Folder, pack, write_folder
+from regard.folder import Folder, write_folder
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.storage import DISK, Storage
 from regard.tasks import find
 from regard.tasks.task import Task
+from regard.tensors import pack
 
 FORMAT = 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"

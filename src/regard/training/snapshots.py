@@ -9,8 +9,9 @@ from pathlib import Path
 from torch import Tensor
 
 from regard.errors import CheckpointError
-from regard.folder import contents, discard, pack, unpack, write_folder
+from regard.folder import contents, discard, write_folder
 from regard.storage import Storage, explained
+from regard.tensors import pack, unpack
 from regard.training.checkpoint import Checkpoints
 from regard.training.optim import mean
 

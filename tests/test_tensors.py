@@ -1,0 +1,117 @@
+"""Tensors as bytes: what was packed comes back to the bit, and what somebody else packed is read or refused."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.errors import CheckpointError, RegardError
+from regard.tensors import pack, read_tensors, unpack
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+]
+
+
+@given(
+    dtype=st.sampled_from(DTYPES),
+    shape=st.lists(st.integers(0, 4), max_size=3),
+    seed=st.integers(0, 99),
+    turned=st.booleans(),
+)
+def test_any_tensor_comes_back_bit_for_bit(dtype: torch.dtype, shape: list[int], seed: int, turned: bool) -> None:
+    random = torch.Generator().manual_seed(seed)
+    tensor = torch.randint(0, 100, shape, generator=random).to(dtype)
+    tensor = tensor.transpose(0, -1) if turned and shape else tensor
+    back = unpack(pack({"x": tensor}), Path("x"))["x"]
+    assert back.dtype == dtype
+    assert torch.equal(back, tensor)
+
+
+def test_shared_memory_is_tied_again_or_copied() -> None:
+    whole = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4))
+    tensors = {"embed": whole, "head": whole.detach(), "rows": whole[1:], "flat": whole.view(-1), "turned": whole.T}
+    tensors |= {"none": torch.empty(0, 2), "nothing": torch.empty(0, 2), "spread": torch.ones(1).expand(5)}
+    data = pack(tensors)
+    back = unpack(data, Path("x"))
+    assert all(torch.equal(back[name], tensors[name]) for name in tensors)
+    assert back["head"] is back["embed"]
+    back["rows"].zero_()
+    assert torch.equal(back["embed"], whole)
+    assert pack(tensors) == data
+    assert len(pack({"a": whole, "b": whole})) < len(pack({"a": whole, "b": whole.clone()}))
+
+
+def test_special_floats_survive() -> None:
+    odd = torch.tensor([float("nan"), float("inf"), -0.0, 1e-45])
+    assert torch.equal(unpack(pack({"x": odd}), Path("x"))["x"].view(torch.int32), odd.view(torch.int32))
+
+
+def test_tensors_of_a_file_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(pack({"w": torch.ones(2)}))
+    (tmp_path / "model.safetensors").symlink_to("blob")
+    assert torch.equal(read_tensors(tmp_path / "model.safetensors")["w"], torch.ones(2))
+    with pytest.raises(CheckpointError, match=r"cannot read none.safetensors in .* \(No such file or directory\)"):
+        read_tensors(tmp_path / "none.safetensors")
+
+
+def one(dtype: str, shape: list[int], end: int) -> dict[str, object]:
+    return {"a": {"dtype": dtype, "shape": shape, "data_offsets": [0, end]}}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"1234567",
+        struct.pack("<Q", 2**60) + b"{}",  # a header that claims more than there is memory
+        struct.pack("<Q", 99_000_000) + b"{}",
+        one("F32", [2], 4),
+        one("F32", [2**62, 2**62], 4),
+        one("F32", [0, 2**62, 2**62], 0),
+        one("F32", [0, 2**63 + 5], 0),
+        one("F99", [1], 4),
+        one("F8_E8M0", [4], 4),
+        {"__metadata__": {"tied": "{"}},
+        {"__metadata__": {"tied": '{"a": "b"}'}},
+        {"__metadata__": {"tied": '{"a": {"b": 1}}'}},
+        {"__metadata__": {"tied": "[" * 9999}},
+        {"__metadata__": 3},
+    ],
+    ids=str,
+)
+def test_strange_tensors_are_refused(tmp_path: Path, data: bytes | dict[str, object]) -> None:
+    if isinstance(data, dict):
+        header = json.dumps(data).encode()
+        data = struct.pack("<Q", len(header)) + header + b"1234"[: 4 if b"4]" in header else 0]
+    (tmp_path / "m.safetensors").write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"m.safetensors is damaged: it is not a safetensors file we can read \("):
+        read_tensors(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_damage_to_tensors_is_an_error_or_other_tensors(tmp_path: Path, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    whole = bytearray(pack({"w": torch.ones(2, 3), "v": torch.arange(4)}))
+    for _ in range(200):
+        at = int(torch.randint(len(whole), (), generator=random))
+        broken = bytearray(whole)
+        broken[at] = int(torch.randint(256, (), generator=random))
+        (tmp_path / "m.safetensors").write_bytes(broken)
+        try:
+            read_tensors(tmp_path / "m.safetensors")
+        except RegardError as error:
+            assert "m.safetensors is damaged" in str(error)
