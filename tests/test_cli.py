@@ -142,6 +142,35 @@ def test_a_pipe_that_broke_elsewhere_is_an_error() -> None:
     assert done.stderr.startswith("regard: unexpected BrokenPipeError: ")
 
 
+def test_a_note_that_nobody_reads_costs_nothing() -> None:
+    with start("show", "tiny", "--json") as process:  # it would say that its vocabulary is a guess
+        assert process.stderr is not None and process.stdout is not None
+        process.stderr.close()
+        assert json.loads(process.stdout.read())
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_were_closed_lead_nowhere(closed: str) -> None:
+    """Notes do not stray among the results, and no file is opened in the place of a stream."""
+    code = """
+import sys
+from regard.__main__ import main
+
+sys.argv[1:] = ["show", "tiny", "--json"]
+try:
+    main()
+except SystemExit as end:
+    with open(sys.executable) as file:
+        sys.exit(end.code or file.fileno() < 3)
+"""
+    words = ["sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, "-c", code]
+    done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0
+    if closed in ("<&-", "2>&-"):
+        assert json.loads(done.stdout)
+
+
 @pytest.mark.parametrize(("error", "code"), [(errors.DataError("line 3 is empty"), 2), (KeyError("lost"), 1)])
 def test_a_traceback_is_for_debugging(monkeypatch: pytest.MonkeyPatch, error: Exception, code: int) -> None:
     failing(monkeypatch, error)

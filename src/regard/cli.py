@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from regard.errors import SpecError, UnknownName
-from regard.verbs.verb import Verb
+from regard.verbs.verb import Verb, say
 
 app = typer.Typer(
     name="regard",
@@ -220,7 +220,7 @@ def show(
 
     net, said = net_of(what, dict(_setting(s) for s in sets))
     for line in said:
-        print(f"regard: {line}", file=sys.stderr)
+        say(line)
     print(
         json.dumps(summary(net, length), ensure_ascii=False)
         if as_json

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from regard.tasks.likelihood import likelihood
 from regard.tasks.metrics import METRICS, Metric
 from regard.training.begin import RECIPE
 from regard.verbs.run import language_tag
+from regard.verbs.verb import say
 
 Counts = NDArray[np.int64]
 
@@ -102,9 +102,7 @@ def _outputs(path: str, model: regard.Model, raw: Any, *, beam: int | None) -> l
     out: list[str] = []
     for trial in model.task.trials(raw):
         if cut := model.task.too_long(trial.inputs, tagged=trial.options.get("tag") is not None):
-            print(
-                f"regard: {path} reads only the beginning of {len(cut):,} sources, which are too long", file=sys.stderr
-            )
+            say(f"{path} reads only the beginning of {len(cut):,} sources, which are too long")
         options: dict[str, Any] = {} if beam is None else {"beam": beam}
         out += model.run(trial.inputs, **options, **trial.options)
     return out

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from regard.errors import NoRoom, SpecError, UnknownName
+from regard.verbs.verb import say
 
 if TYPE_CHECKING:
     from regard.api import Model
@@ -202,7 +203,7 @@ class Notes:
 
     def __call__(self, kind: str, text: str) -> None:
         if kind not in self._said:
-            print(f"regard: {text}", file=sys.stderr)
+            say(text)
             self._said.add(kind)
 
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 from regard.study import figures
 from regard.study.complexity import Settings, Study, study
+from regard.verbs.verb import say
 
 
 def study_complexity(settings: Settings, out: Path) -> Study:
     """Run the study and fill the folder `out`: complexity.json, report.html and figures; progress goes to stderr."""
     out.mkdir(parents=True, exist_ok=True)
-    made = study(settings, lambda line: print(f"regard: {line}", file=sys.stderr, flush=True))
+    made = study(settings, say)
     found = json.dumps(made.plain(), indent=2, ensure_ascii=False)
     (out / "complexity.json").write_text(f"{found}\n", encoding="utf-8")
     (out / "report.html").write_text(figures.report(made), encoding="utf-8")
     drawn = figures.draw(made, out)
     if not drawn:
-        print(f"regard: {figures.PLOTS}", file=sys.stderr)
+        say(figures.PLOTS)
     names = ["complexity.json", "report.html", *(path.name for path in drawn)]
-    print(f"regard: {', '.join(names)} are in {out}", file=sys.stderr)
+    say(f"{', '.join(names)} are in {out}")
     return made

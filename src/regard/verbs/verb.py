@@ -37,12 +37,17 @@ class Verb(TyperCommand):
             if "--debug" in sys.argv:
                 traceback.print_exc()
             said, code = _told(error)
-            with suppress(OSError):  # nor may there be room for words: the exit code says it
-                print(f"regard: {_printable(said)}", file=sys.stderr, flush=True)
+            say(_printable(said))
             raise typer.Exit(code) from None
         finally:
             _empty(sys.stderr)
         return done
+
+
+def say(text: str) -> None:
+    """A line on stderr. Where nobody reads it or there is no room for it, results and exit code say enough."""
+    with suppress(OSError):
+        print(f"regard: {text}", file=sys.stderr, flush=True)
 
 
 def _told(error: BaseException) -> tuple[str, int]:
@@ -71,13 +76,12 @@ def _deserted(stream: TextIO) -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in ends.poll(0))
 
 
-def _empty(stream: TextIO | None) -> None:
+def _empty(stream: TextIO) -> None:
     """Write what is still to be written, if it can be."""
-    if stream is not None:
-        try:
-            stream.flush()
-        except OSError:
-            _drop(stream)
+    try:
+        stream.flush()
+    except OSError:
+        _drop(stream)
 
 
 def _drop(stream: TextIO) -> None:
