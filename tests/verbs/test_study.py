@@ -23,7 +23,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_from_end_to_end(tmp_path: Path) -> None:
-    words = ("--mixers", "conv", "--lengths", "64,128", "--threads", 1, "--minutes", 1, "--out", tmp_path / "made")
+    words = ("--mixers", "conv", "--lengths", "64,128", "--threads", 1, "--minutes", 30, "--out", tmp_path / "made")
     said = call("study", "complexity", *words, "--json")
     assert said.code == 0, said.err
     found = json.loads(said.out)
