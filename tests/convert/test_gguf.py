@@ -1,10 +1,9 @@
-"""GGUF files: every kind of number, the weights and tokenizer of a model, and headers that lie."""
+"""GGUF files: the weights and tokenizer of a model, and headers that lie."""
 
 from __future__ import annotations
 
 import inspect
 import json
-import struct
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -22,17 +21,16 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from regard.convert import gguf
 from regard.convert.carry import lm
-from regard.convert.gguf_file import KINDS, GgufFile
+from regard.convert.gguf_file import GgufFile
 from regard.convert.gguf_tokens import _CUTS
 from regard.errors import CheckpointError, DataError, RegardError
 from regard.nn.coords import Coords
 from regard.nn.position import Rotary
 from regard.nn.stretch import Linear
 from regard.text import Tokenizer
-from tests.convert.test_tokens import CORPUS, TEXTS
+from tests.convert.makers import CORPUS
+from tests.convert.test_tokens import TEXTS
 from tests.text.test_imports import LINES, OTHERS, write_model
-
-# ------------------------------------------------------------------------------------------------- numbers
 
 
 def write(path: Path, tensors: dict[str, tuple[NDArray[Any], str]], said: dict[str, Any], arch: str = "llama") -> Path:
@@ -53,68 +51,6 @@ def write(path: Path, tensors: dict[str, tuple[NDArray[Any], str]], said: dict[s
     file.write_tensors_to_file()
     file.close()
     return path
-
-
-def blocks(kind: str, rows: int = 3, n: int = 512) -> NDArray[Any]:
-    """Random weights in this kind; those the package cannot make are random blocks with sensible scales."""
-    number = library.GGMLQuantizationType[kind]
-    random = np.random.default_rng(0)
-    if not kind.endswith("_K"):
-        return library.quants.quantize(random.normal(size=(rows, n)).astype(np.float32), number)
-    block, size = library.GGML_QUANT_SIZES[number]
-    data = random.integers(0, 256, (rows, n // block, size), np.uint8)
-    scales = random.normal(size=(rows, n // block, 2)).astype(np.float16).view(np.uint8)
-    data[..., :4] = scales if kind == "Q4_K" else data[..., :4]
-    data[..., -2:] = scales[..., :2] if kind == "Q6_K" else data[..., -2:]
-    return data.reshape(rows, -1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_numbers_are_the_packages(kind: str, tmp_path: Path) -> None:
-    data = blocks(kind)
-    found = GgufFile(write(tmp_path / "x.gguf", {"odd": (blocks("F32", 1, 3), "F32"), "w": (data, kind)}, {})).read("w")
-    assert found.shape == (3, 512) and found.dtype == np.float32
-    np.testing.assert_array_equal(found, library.quants.dequantize(data, library.GGMLQuantizationType[kind]))
-    assert np.isfinite(found).all() and len(np.unique(found)) > 30
-
-
-def q4_k(block: bytes) -> list[float]:
-    """One block, number by number: 8 groups of 32, each with a scale and a least value of 6 bits."""
-    scale, least = struct.unpack("<2e", block[:4])
-    s, quants, out = block[4:16], block[16:], []
-    for group in range(8):
-        if group < 4:
-            a, b = s[group] & 63, s[group + 4] & 63
-        else:
-            a = (s[group + 4] & 15) | (s[group - 4] >> 6 << 4)
-            b = (s[group + 4] >> 4) | (s[group] >> 6 << 4)
-        for i in range(32):
-            q = quants[group // 2 * 32 + i]
-            out.append(scale * a * (q >> 4 if group % 2 else q & 15) - least * b)
-    return out
-
-
-def q6_k(block: bytes) -> list[float]:
-    """One block, number by number: 6 bits each, four in `low` and two in `high`, and a scale for every 16."""
-    low, high, scales = block[:128], block[128:192], struct.unpack("<16b", block[192:208])
-    (scale,) = struct.unpack("<e", block[208:])
-    out = []
-    for i in range(256):
-        half, at = divmod(i, 128)
-        part, j = divmod(at, 32)
-        four = low[half * 64 + part % 2 * 32 + j] >> (4 if part > 1 else 0) & 15
-        two = high[half * 32 + j] >> 2 * part & 3
-        out.append(scale * scales[i // 16] * ((four | two << 4) - 32))
-    return out
-
-
-@pytest.mark.parametrize(("kind", "plain"), [("Q4_K", q4_k), ("Q6_K", q6_k)])
-def test_k_quants_number_by_number(kind: str, plain: Any, tmp_path: Path) -> None:
-    data = blocks(kind)
-    found = GgufFile(write(tmp_path / "x.gguf", {"w": (data, kind)}, {})).read("w")
-    size = library.GGML_QUANT_SIZES[library.GGMLQuantizationType[kind]][1]
-    wanted = [x for block in data.reshape(-1, size) for x in plain(block.tobytes())]
-    np.testing.assert_allclose(found.ravel(), wanted, rtol=1e-5, atol=1e-5)
 
 
 # ------------------------------------------------------------------------------------------------- models
@@ -405,63 +341,6 @@ def test_sentencepiece_ids(bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:
         assert ours.encode(text) == model.encode(text)
         assert ours.decode(ours.encode(text)) == model.decode(model.encode(text))
     assert ours.frame([7])[0] == [1, 7]
-
-
-# ------------------------------------------------------------------------------------------------- headers that lie
-
-
-def header(said: bytes = b"", pairs: int = 0, table: bytes = b"", tensors: int = 0, version: int = 3) -> bytes:
-    return b"GGUF" + struct.pack("<IQQ", version, tensors, pairs) + said + table
-
-
-def text(word: str) -> bytes:
-    return struct.pack("<Q", len(word)) + word.encode()
-
-
-def entry(name: str, shape: list[int], kind: int = 0, offset: int = 0) -> bytes:
-    return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
-
-
-@pytest.mark.parametrize(
-    ("data", "fault"),
-    [
-        (b"", "is damaged: it is empty"),
-        (b"PK\x03\x04 and more", "is not a GGUF file: it does not begin with 'GGUF'"),
-        (b"GGUF\x03", "is damaged: 4 bytes should come at 4, and it ends at 5"),
-        (header(version=1), r"has GGUF version 1; only \(2, 3\) in little-endian order are read"),
-        (header(version=3 << 24), r"has GGUF version 50331648; only"),
-        (header(pairs=2**60), "1152921504606846976 entries cannot follow at 24"),
-        (header(tensors=2**60), "1152921504606846976 entries cannot follow at 16"),
-        (header(struct.pack("<Q", 2**63) + bytes(40), pairs=1), "9223372036854775808 entries cannot follow at 32"),
-        (header(text("k") + struct.pack("<IIQ", 9, 4, 2**61), pairs=1), "2305843009213693952 entries cannot follow"),
-        (header(text("k") + struct.pack("<IIQ", 9, 8, 2**61), pairs=1), "2305843009213693952 entries cannot follow"),
-        (
-            header(text("k") + struct.pack("<IIQ", 9, 9, 1) + bytes(9), pairs=1),
-            "no value is of kind 9, which stands at",
-        ),
-        (header(text("k") + struct.pack("<I", 77), pairs=1), "no value is of kind 77"),
-        (header((text("k") + struct.pack("<Ib", 1, 1)) * 2, pairs=2), "it says 'k' twice"),
-        (header(struct.pack("<Q", 2) + b"\xff\xfe" + struct.pack("<Ib", 1, 1), pairs=1), "no text at 32"),
-        (header(table=entry("w", [1] * 9), tensors=1), "the tensor 'w' comes twice or has 9 dimensions"),
-        (header(table=entry("w", [1]) * 2, tensors=2), "the tensor 'w' comes twice or has 1 dimensions"),
-        (header(table=entry("w", [2**62, 2**62]), tensors=1), "w should lie at 96 with .* bytes; the file ends at"),
-        (header(table=entry("w", [4], offset=2**63), tensors=1), "w should lie at .* with 16 bytes; the file ends at"),
-        (header(table=entry("w", [0]), tensors=1), r"w has the shape \(0,\), which F32 cannot store"),
-        (header(table=entry("w", [33], kind=8), tensors=1), r"w has the shape \(33,\), which Q8_0 cannot store"),
-        (header(table=entry("w", [32], kind=16), tensors=1), r"w is stored as IQ2_XXS"),
-        (header(table=entry("w", [32], kind=999), tensors=1), r"w is stored as 999"),
-        (header(text("general.alignment") + struct.pack("<II", 4, 0), pairs=1), "it aligns tensors to 0 bytes"),
-        (
-            header(table=b"".join(entry(f"w{i}", [64]) for i in range(90)), tensors=90) + bytes(600),
-            "its tensors need 23040 bytes, the file has",
-        ),
-    ],
-)
-def test_a_lie_is_found_before_room_is_made_for_it(data: bytes, fault: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.gguf"
-    path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=fault):
-        gguf.read(path)
 
 
 def test_a_cut_or_damaged_file_is_refused_or_harmless(whole: Path, tmp_path: Path) -> None:
