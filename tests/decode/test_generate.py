@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from regard.decode import Search, generate, score
 from regard.decode.generate import by_length, pad_rows
+from regard.families import gpt, llama
 from tests.decode.toys import BOS, EOS, MARKS, PAD, Oracle, copies, random_says, scratch, some_sources, tiny
 
 WAYS = [Search(beam=1, extra=5), Search(beam=3, n_best=3, extra=5)]
@@ -39,6 +42,32 @@ def test_a_sentence_alone_is_the_same_as_in_a_batch(search: Search) -> None:
         assert [h.score for h in alone] == pytest.approx([h.score for h in wanted], abs=1e-12)
     lengths = {len(each[0].tokens) - len(source) for source, each in zip(sources, together, strict=True)}
     assert len(lengths) > 3, "outputs end at different times"
+
+
+@pytest.mark.parametrize("search", [*WAYS, Search(sample=True, extra=5)])
+@pytest.mark.parametrize("family", [gpt, llama])
+@pytest.mark.parametrize("lengths", [(1, 2), (1, 1), (2, 2), (3, 1, 2)])
+def test_a_prompt_alone_is_the_same_as_in_a_batch(lengths: tuple[int, ...], family: Any, search: Search) -> None:
+    """Of the shortest prompts nothing is read before their last token."""
+    net = family.spec(width=16, depth=2, heads=2, hidden=16, vocab=20, length=32).build(0).double().eval()
+    prompts = [list(range(5 + i, 5 + i + n)) for i, n in enumerate(lengths)]
+    together = generate([net], prompts, search, **MARKS)
+    for i, (prompt, wanted) in enumerate(zip(prompts, together, strict=True)):
+        (alone,) = generate([net], [prompt], search, **MARKS, names=[i])
+        assert [h.tokens for h in alone] == [h.tokens for h in wanted]
+        assert [h.score for h in alone] == pytest.approx([h.score for h in wanted], abs=1e-12)
+
+
+def test_what_goes_on_with_a_text_may_repeat_itself() -> None:
+    """A short prompt is no measure of how long a line of dashes is."""
+    net = gpt.spec(width=16, depth=1, heads=2, hidden=16, vocab=20, length=64).build(0).eval()
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.zero_()
+        net.embed.weight[7] = 1.0
+        net.get_parameter("decoder.norm.bias")[:] = 1.0
+    ((found,),) = generate([net], [[5]], Search(beam=1, extra=40), **MARKS)
+    assert found.tokens == (7,) * 40
 
 
 # ---------------------------------------------------------------------------------------------- scores of given outputs

@@ -145,7 +145,7 @@ def _batch(
     b, k = len(sources), 1 if search.sample else search.beam
     most = torch.tensor(limits, device=device)
     constraints: list[Constraint] = [Banned({bos, pad, *banned} - {eos}, device)]
-    if search.guard:
+    if search.guard and encodes:
         constraints.append(Guard(torch.tensor(lengths, device=device).repeat_interleave(k)))
     choose_next = continuations
     if terms is not None:

@@ -34,7 +34,7 @@ class Search(Spec):
     min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] = 1
     guard: bool = True
-    """Forbid a token that would go on repeating what has repeated for longer than the source is long."""
+    """Forbid a token that would go on repeating what has repeated for longer than the source is long, where there is one."""
 
     def __post_init__(self) -> None:
         if self.n_best > (1 if self.sample else self.beam):

@@ -69,7 +69,8 @@ class Steps:
         return Coords(read.pos.amax(1, keepdim=True) + torch.arange(1, tokens.shape[1] + 1, device=tokens.device))
 
     def _log_probs(self, run: _Run, tokens: Tensor, at: Coords) -> Tensor:
-        if run.flat is not None and tokens.shape[1] == 1 and _sees(run.memory) and not _recorded(tokens.device.type):
+        alone = tokens.shape[1] == 1 and not at.padded  # one token that is there in every row
+        if run.flat is not None and alone and _sees(run.memory) and not _recorded(tokens.device.type):
             fast, room = run.flat
             assert isinstance(run.state, Layers)
             return fast.log_probs(fast.step(tokens, at, run.memory, run.state), room)
