@@ -59,7 +59,8 @@ def test_headline():
 
 def test_the_best_error_rate_is_the_least():
     log = [{"event": "valid", "step": s, "scores": {"wer": w}} for s, w in ((1, 0.5), (2, 0.25), (3, 0.75))]
-    assert Reader(run_report(RunFacts(log=log))).said("dd")[:2] == ["0.25", "at step 2"]
+    assert Reader(run_report(RunFacts(log=log, least=["wer"]))).said("dd")[:2] == ["0.25", "at step 2"]
+    assert Reader(run_report(RunFacts(log=log))).said("dd")[:2] == ["0.75", "at step 3"]
 
 
 def test_without_scores_the_best_is_the_least_loss():
@@ -114,6 +115,8 @@ def test_what_is_missing_is_left_out():
 
 def test_an_unfinished_run_says_so():
     assert "Not finished." in Reader(run_report(RunFacts(log=LOG[:5]))).said("p")
+    log = [{"event": "done", "step": 1, "reason": "all steps done"}, {"event": "train", "step": 2, "loss": 1.0}]
+    assert "Not finished." in Reader(run_report(RunFacts(log=log))).said("p")
 
 
 def test_a_step_logged_twice_counts_once():

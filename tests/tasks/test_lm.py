@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from regard.data.ragged import Ragged
 from regard.data.windows import Windows
 from regard.decode import Search
 from regard.decode.sample import sampler
-from regard.decode.walk import greedy
+from regard.decode.walk import Hypothesis, greedy
 from regard.errors import DataError, SpecError
 from regard.families import bert, gpt
 from regard.model.model import Net
@@ -26,7 +27,7 @@ from regard.nn.coords import Coords
 from regard.nn.head import Classes
 from regard.tasks.lm import Lm, LmData
 from regard.tasks.texts import Texts
-from regard.text import Tokenizer
+from regard.text import Bpe, Tokenizer
 
 TEXT = "the cat sat on the mat; the dog sat on the cat. " * 20
 
@@ -120,6 +121,49 @@ def test_score_is_the_likelihood_of_what_follows(lm: Lm, net: object) -> None:
     assert whole == pytest.approx(first + part, abs=1e-9)
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 1 for 2"):
         lm.score(net, ["a", "b"], ["c"])  # type: ignore[arg-type]
+
+
+def spaced() -> tuple[Lm, Net]:
+    """A model whose tokenizer writes a space before every word."""
+    task = Lm(LmData(context=32), Tokenizer.train([TEXT], Bpe(vocab=60)))
+    return task, gpt.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **task.facts()).build(
+        seed=1
+    ).double().eval()
+
+
+def test_what_is_scored_is_the_text_that_was_asked_about() -> None:
+    task, net = spaced()
+    ids = [task.target.encode(text) for text in ("the cat", "the c at")]
+    assert ids[0] != ids[1]
+    whole, part, rest = task.score(net, ["the", "the", "the cat"], [" cat sat", " cat", " sat"])
+    assert whole == pytest.approx(part + rest)
+    assert task.score(net, ["the c"], ["at"]) == pytest.approx(task.score(net, ["the"], [" cat"]))
+    assert task.score(net, ["the c"], [""]) == [0.0]
+
+
+@pytest.mark.parametrize(("text", "output"), [("the", " cat"), ("the ", "cat"), ("", "the cat"), ("the cat", "")])
+def test_an_output_stands_right_after_its_input(text: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a space comes between the two only both together tell."""
+    task, net = spaced()
+    read, whole = task.target.encode(text), task.target.encode(text + output)
+    assert whole[: len(read)] == read
+
+    def told(*_: object, **__: object) -> list[list[Hypothesis]]:
+        return [[Hypothesis(tuple(whole[len(read) :]), 0.0, 0.0)]]
+
+    monkeypatch.setattr("regard.tasks.lm.generate", told)
+    ((found,),) = task.run([net], [text], Search(beam=1, extra=12))
+    assert found.text == output
+
+
+def test_limits_and_what_cannot_be_asked_for(lm: Lm, net: Net) -> None:
+    def length(**options: Any) -> int:
+        return len(lm.run([net], ["the"], Search(beam=1, **options))[0][0].text)
+
+    assert length(extra=0) == 0
+    assert length(extra=40, longest=5) == length(extra=5) == 5
+    with pytest.raises(SpecError, match="a text goes on in one way here, got n_best=2; for more, draw with sample"):
+        lm.run([net], ["the"], Search(beam=2, n_best=2))
 
 
 DOCUMENTS = ("the cat sat", "a dog", "the mat; the dog", "on", "the cat sat on the mat; the dog sat")

@@ -127,13 +127,13 @@ def test_bytes_in_an_argument_that_are_not_utf8(model: Path) -> None:
 class Parrot:
     """Stands in for a model: answers with what it is told to."""
 
-    task, search, path, options = Usual(), Search(), Path("parrot"), ["seed"]
+    task, search, path, options = Usual(), Search(), Path("parrot"), ["first"]
 
     def __init__(self, *answers: str) -> None:
-        self.answers, self.seeds = answers, list[int]()
+        self.answers, self.places = answers, list[int]()
 
-    def run_all(self, texts: list[str], *, others: Any, seed: int, **options: Any) -> list[list[Output]]:
-        self.seeds.append(seed)
+    def run_all(self, texts: list[str], *, others: Any, first: int, **options: Any) -> list[list[Output]]:
+        self.places.append(first)
         return [[Output(answer) for answer in self.answers] for _ in texts]
 
 
@@ -203,12 +203,15 @@ def test_drawing_depends_on_the_seed_alone(model: Path) -> None:
     drawn = [call("run", model, "--sample", "--temperature", 2, "--seed", s, stdin=lines).lines for s in (3, 3, 4)]
     assert drawn[0] == drawn[1] != drawn[2]
     assert len(set(drawn[0])) > 1
+    for batch in (1, 2, 4):
+        words = ("--sample", "--temperature", 2, "--seed", 3, "--batch", batch)
+        assert call("run", model, *words, stdin=lines).lines == drawn[0]
 
 
 def test_the_same_line_in_a_later_batch_is_drawn_anew() -> None:
     parrot = Parrot("y")
     ran(parrot, "x", "x", "x", "x", batch=2)
-    assert len(set(parrot.seeds)) == 2
+    assert parrot.places == [0, 2]
 
 
 def test_the_likeliest_of_one_is_greedy(model: Path) -> None:

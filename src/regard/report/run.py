@@ -9,7 +9,7 @@ import json
 import math
 import statistics
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,6 @@ from regard.report.number import compact, duration, number
 from regard.report.page import Section, figures, grid, page, pre
 from regard.report.table import ABSENT, Cell, Table
 
-LOWER_IS_BETTER = frozenset({"loss", "perplexity", "bits_per_byte", "wer", "cer", "ter", "error", "edit_distance"})
 EVENTS = 50
 """Events told one by one; a run with more of them says how many there were."""
 
@@ -42,6 +41,8 @@ class RunFacts:
     """`parameters`, `device`, `command`, `versions`, and more."""
     dropped: Sequence[Row] = ()
     """What was left out of the data: each with `corpus`, `reason`, `count`, `remark` and `examples`."""
+    least: Collection[str] = ()
+    """The scores of which less is better."""
 
 
 def run_report(run: RunFacts) -> str:
@@ -56,26 +57,26 @@ def run_report(run: RunFacts) -> str:
         ("Recipe", [pre(run.recipe)] if run.recipe.strip() else []),
         ("Environment", _environment(run.facts)),
     ]
-    headline = _headline(run.log, run.facts)
+    headline = _headline(run.log, run.facts, run.least)
     lead = [tag("p", _status(run.log), class_="lead")] + ([figures(headline)] if headline else [])
     return page(run.name, [Section(title, tuple(body)) for title, body in parts if body], lead=lead)
 
 
 def _status(log: Sequence[Row]) -> str:
-    """How the run stands."""
-    done = next((row for row in reversed(log) if row.get("event") == "done"), None)
-    if done is None:
+    """How the run stands: finished, unless it went on after that."""
+    done = next((row for row in reversed(log) if row.get("event") in ("done", "train")), None)
+    if done is None or done["event"] == "train":
         return "Not finished." if log else "Nothing logged yet."
     return f"Finished: {done['reason']}." if isinstance(done.get("reason"), str) else "Finished."
 
 
-def _headline(log: Sequence[Row], facts: Row) -> list[tuple[str, str, str]]:
+def _headline(log: Sequence[Row], facts: Row, least: Collection[str]) -> list[tuple[str, str, str]]:
     """The few figures that come first: what, how much, and a note."""
     found = []
     scores = score_curves(log)
     name, points = next(iter(scores.items()), ("validation loss", curve(log, "valid", "loss")))
     if real := [p for p in points if math.isfinite(p[1])]:
-        lower = not scores or name.lower() in LOWER_IS_BETTER
+        lower = not scores or name in least
         step, best = min(real, key=lambda p: p[1] if lower else -p[1])
         found.append((f"Best {_words(name)}", number(best), f"at step {number(step)}"))
     if steps := finite(row.get("step") for row in log):

@@ -142,37 +142,52 @@ class Lm(FromTexts):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
-        """What follows each input, which is not repeated. A model that is full goes on from the later half of what it saw."""
+    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search, *, first: int = 0) -> list[list[Output]]:
+        """What follows each input, which is not repeated. A model that is full goes on from the later half of what it saw.
+
+        Where tokens are drawn they depend on the seed and on the number of the input, counted from `first`.
+        """
+        if search.n_best > 1:
+            raise SpecError(
+                f"a text goes on in one way here, got n_best={search.n_best}; for more, draw with sample and other seeds"
+            )
+        most = search.extra if search.longest is None else min(search.extra, search.longest)
         prompts, written = self._begun(inputs), [list[int]() for _ in inputs]
         totals, rooms = [0.0] * len(prompts), [net.spec.room for net in nets]
         room = min((r for r in rooms if r is not None), default=None)
-        active = list(range(len(prompts)))
+        active = list(range(len(prompts))) if most else []
         while active:
-            left = search.extra - min(len(written[i]) for i in active)
-            now = [i for i in active if len(written[i]) == search.extra - left]  # the others wait for these
+            left = most - min(len(written[i]) for i in active)
+            now = [i for i in active if len(written[i]) == most - left]  # the others wait for these
             read = [self._read(prompts[i] + written[i], room) for i in now]
             found = generate(
-                nets, read, dataclasses.replace(search, extra=left, n_best=1), bos=self.target.bos, eos=self.target.eos,
-                pad=self.target.pad, banned=[self.target.unk], names=now, begun=search.extra - left,
+                nets, read, dataclasses.replace(search, extra=left), bos=self.target.bos, eos=self.target.eos,
+                pad=self.target.pad, banned=[self.target.unk], names=[first + i for i in now],
+                begun=most - left,
             )  # fmt: skip
             for i, prompt, (best,) in zip(now, read, found, strict=True):
                 written[i] += best.tokens
                 totals[i] += best.log_prob
                 asked = left if room is None else min(left, room - len(prompt) + 1)
-                if len(best.tokens) < asked or len(written[i]) >= search.extra:
+                if len(best.tokens) < asked or len(written[i]) >= most:
                     active.remove(i)
         return [
-            [Output(self.target.decode(ids), total / search.divisor(max(len(ids), 1)), total)]
-            for ids, total in zip(written, totals, strict=True)
+            [Output(self._after(text, prompt, ids), total / search.divisor(max(len(ids), 1)), total)]
+            for text, prompt, ids, total in zip(inputs, prompts, written, totals, strict=True)
         ]
 
     def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
-        """log P(output | input), where the output comes right after the input."""
+        """log P(output | input), where the output comes right after the input.
+
+        It is of the tokens that both together have beyond those that they share with the input alone.
+        """
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         totals = []
-        for before, after in zip(self._begun(inputs), self.target.encode_all(outputs), strict=True):
+        both = self._begun([text + output for text, output in zip(inputs, outputs, strict=True)])
+        for read, whole in zip(self._begun(inputs), both, strict=True):
+            shared = next((i for i, (a, b) in enumerate(zip(read, whole, strict=False)) if a != b), len(read))
+            before, after = whole[:shared], whole[shared:]
             ids = torch.tensor([(before or [self.target.bos]) + after], device=net.device)
             with torch.no_grad():
                 stream = net(ids, Coords.span(ids.shape[1], device=net.device))[0]
@@ -196,6 +211,12 @@ class Lm(FromTexts):
         template = self.target.template
         front = self._front or ([] if template is None else template.opening)
         return [[*front, *ids] for ids in self.target.encode_all(texts)]
+
+    def _after(self, text: str, prompt: list[int], ids: list[int]) -> str:
+        """What tokens say after a prompt: they alone would not tell whether a space comes first."""
+        before, whole = self.target.decode(prompt), self.target.decode(prompt + ids)
+        said = next((said for said in (text, before) if whole.startswith(said)), None)
+        return self.target.decode(ids) if said is None else whole[len(said) :]
 
     def _read(self, ids: list[int], room: int | None) -> list[int]:
         """What the model reads: all of it, or where that would fill it the last half of what it can see; never nothing."""

@@ -132,13 +132,14 @@ class Span(FromTexts):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
+    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search, *, first: int = 0) -> list[list[Output]]:
         """Each text with what is missing at its `[MASK]`s; a text without any comes back as it is."""
         sources, open_ = self._sources(inputs), [i for i, text in enumerate(inputs) if MARK.search(text)]
         room = min(self.settings.longest, *(net.spec.length for net in nets))
         found = generate(
             nets, [sources[i] for i in open_], dataclasses.replace(search, longest=min(search.longest or room, room)),
             bos=self.target.bos, eos=self.target.eos, pad=self.target.pad, banned=[self.target.unk],
+            names=[first + i for i in open_],
         )  # fmt: skip
         out = [[Output(text, 0.0, 0.0)] for text in inputs]
         for i, hypotheses in zip(open_, found, strict=True):

@@ -244,10 +244,12 @@ class Translate(Usual):
         prefixes: Sequence[str] | None = None,
         must: Sequence[Sequence[str]] | None = None,
         words: bool = False,
+        first: int = 0,
     ) -> list[list[Output]]:
         """Outputs for each input text, best first; `prefixes` are beginnings the outputs must have, `must` terms in them.
 
         With `words` each output also says how sure the model is of each word, and which word of the input it is linked to.
+        Where tokens are drawn they depend on the seed and on the number of the input, counted from `first`.
         """
         room = min(2 * self.settings.longest, *(net.spec.length for net in nets))
         search = dataclasses.replace(search, longest=min(search.longest or room, room))
@@ -256,6 +258,7 @@ class Translate(Usual):
         found = generate(
             nets, self._sources(inputs, tag), search, bos=self.target.bos, eos=self.target.eos, pad=self.target.pad,
             banned=[self.target.unk], prefixes=forced, must=None if must is None else self._terms(must),
+            names=range(first, first + len(inputs)),
         )  # fmt: skip
         out = [[Output(self.target.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
         if not words:

@@ -25,6 +25,7 @@ from regard.report.number import duration
 from regard.report.run import RunFacts, run_report
 from regard.storage import explained
 from regard.tasks import find
+from regard.tasks.metrics import METRICS
 from regard.tasks.task import Raw, Task
 from regard.training.aside import replacing
 from regard.training.begin import LEFT, LOG, REPORT, TOKENS, agree, amend, note, recalled
@@ -210,7 +211,7 @@ class _Run:
                     f"{skipped} of {trainer.now.step} steps were not finite and skipped; {LOG} names their examples"
                 )
             progress.say("done: " + "  ".join(f"{k} {v:.4g}" for k, v in done["scores"].items()) + f"  in {final}")
-        self._report(trainer, raw, done["examples"])
+        self._report(trainer, task, raw, done["examples"])
         return final
 
     def _begin(self, trainer: Trainer) -> list[str]:
@@ -301,7 +302,7 @@ class _Run:
             weights=weights, card=text,
         )  # fmt: skip
 
-    def _report(self, trainer: Trainer, raw: Raw, examples: list[Any]) -> None:
+    def _report(self, trainer: Trainer, task: Task, raw: Raw, examples: list[Any]) -> None:
         log = read_log(self.folder / LOG)
         facts = {
             "command": self.facts["command"],
@@ -310,7 +311,15 @@ class _Run:
             "device": self.device,
         }
         run = RunFacts(
-            self.folder.name, log, self.recipe.yaml(), tree(trainer.net), examples, raw.facts, facts, raw.dropped
+            self.folder.name,
+            log,
+            self.recipe.yaml(),
+            tree(trainer.net),
+            examples,
+            raw.facts,
+            facts,
+            raw.dropped,
+            [name for name in task.metrics if not METRICS[name].higher],
         )
         write_text(self.folder / REPORT, run_report(run))
 

@@ -99,7 +99,7 @@ def run_lines(
     given = {**options} if to is None else {**options, "tag": language_tag(model, to)}
     if as_json and "words" in model.options:
         given["words"] = True
-    note, before, drawn = Notes(), 0, given.get("seed", model.search.seed)
+    note, before, begun = Notes(), 0, 0
     if glossary is not None and not given.get("sample") and given.get("beam", model.search.beam) == 1:
         note("beam", "terms need more than the likeliest token: lines with terms are searched with a beam")
     for chunk in _gathered(lines, batch):
@@ -113,7 +113,8 @@ def run_lines(
                 given["prefixes"] = [prefix if first else "" for _, first in texts[start : start + batch]]
             if glossary is not None:
                 given["must"] = [glossary.find(text) for text in some]
-            given["seed"] = drawn + start  # a line twice is drawn twice
+            if "first" in model.options:  # a line twice is drawn twice, and whatever the batches
+                given["first"] = begun + start
             try:
                 found += model.run_all(some, others=others, **given)
             except NoRoom as lack:
@@ -129,7 +130,7 @@ def run_lines(
             else:
                 out.write(_one_line(hypotheses[0].text if hypotheses else "") + "\n")
         out.flush()
-        before, drawn = before + len(chunk), drawn + max(len(chunk), len(texts))
+        before, begun = before + len(chunk), begun + len(texts)
 
 
 def _without(given: Mapping[str, Any], places: Sequence[int]) -> dict[str, Any]:
