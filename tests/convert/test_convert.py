@@ -243,10 +243,10 @@ def test_pooling_is_as_sentence_transformers_was_told(tmp_path: Path) -> None:
     assert (task.settings.pool, task.settings.unit, task.settings.longest) == ("first", False, 9)
 
 
-def test_t5_begins_to_write_with_padding(tmp_path: Path) -> None:
-    """It has no token to begin with: ours writes as theirs does, and a folder of ours tells theirs what to begin with."""
+def t5(place: Path) -> Path:
+    """A folder of theirs with a small T5 and its tokenizer."""
     model = make("t5, 1.0", 3, std=0.6, table=0.15).double()
-    place = saved(model, tmp_path / "theirs")
+    saved(model, place)
     core = Core(models.BPE(unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.Metaspace()
     special = ["<pad>", "</s>", "<unk>"]
@@ -256,6 +256,12 @@ def test_t5_begins_to_write_with_padding(tmp_path: Path) -> None:
         tokenizer_object=core, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
     )
     kind.save_pretrained(place)
+    return place
+
+
+def test_t5_begins_to_write_with_padding(tmp_path: Path) -> None:
+    """It has no token to begin with: ours writes as theirs does, and a folder of ours tells theirs what to begin with."""
+    place = t5(tmp_path / "theirs")
     convert(str(place), str(tmp_path / "ours"))
     convert(str(tmp_path / "ours"), str(tmp_path / "back"))
     for name in ("config.json", "generation_config.json"):
@@ -276,6 +282,21 @@ def test_t5_begins_to_write_with_padding(tmp_path: Path) -> None:
         said = ours.run(LINES, beam=1, longest=6, guard=False)
         assert said == wanted
     assert len(set(wanted)) > 1
+
+
+def test_how_to_search_goes_along_and_what_we_do_not_do_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = t5(tmp_path / "theirs") / "generation_config.json"
+    told = {"num_beams": 3, "length_penalty": 0.5, "no_repeat_ngram_size": 2, "min_length": 0}
+    path.write_text(json.dumps(json.loads(path.read_text()) | told))
+    convert(str(tmp_path / "theirs"), str(tmp_path / "b"))
+    assert "writes with no_repeat_ngram_size 2, and `regard run` will not" in capsys.readouterr().err
+    search = regard.load(tmp_path / "b").search
+    assert (search.beam, search.penalty, search.alpha) == (3, "length", 0.5)
+    convert(str(tmp_path / "b"), str(tmp_path / "back"))
+    back = json.loads((tmp_path / "back" / "generation_config.json").read_text())
+    assert (back["num_beams"], back["length_penalty"]) == (3, 0.5)
 
 
 def test_parts_behind_the_model_that_we_do_not_have(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def make(ours: Path, theirs: Path) -> None:
     name, task, search = lm(spec, tokenizer)
     export(ours, task=task, name=name, net=net, search=search, weights=net.state_dict(), card="# tiny\n")
     theirs.mkdir()
-    for file, data in _hf_files(spec, net.state_dict(), task).items():
+    for file, data in _hf_files(spec, net.state_dict(), task, search).items():
         (theirs / file).write_bytes(data)
 
 

@@ -18,6 +18,7 @@ from regard.families import bert, gpt
 from regard.nn.coords import Coords
 from regard.nn.head import Vector
 from regard.tasks.embed import Embed, EmbedData
+from regard.tasks.likelihood import likelihood
 from regard.tasks.reading import vectors
 from regard.text import Chars, Tokenizer
 
@@ -70,6 +71,16 @@ def test_the_loss_is_that_of_finding_ones_own() -> None:
     loss = TASK.loss(NET, batch, 0.0)
     assert float(loss.total) == pytest.approx(float(wanted), rel=1e-4)
     assert (loss.tokens, loss.counts["pair_accuracy"][1]) == (3, 3)
+
+
+def test_judged_among_as_many_others_whatever_the_room() -> None:
+    words = [f"{a}{b}{c}" for a in "find" for b in "bad" for c in "again"]
+    examples = TASK.encode([Pairs([*words] * 4, [word[::-1] for word in words] * 4)])
+    found = [likelihood(TASK, NET, examples, tokens=tokens) for tokens in (None, 64, 4096)]
+    assert found[0] == found[1] == found[2]
+    sizes = [len(batch) for batch in TASK.order(examples, tokens=64, seed=3, judge=True).epoch(0)]
+    assert sizes == [80, 80, 80]
+    assert max(len(batch) for batch in TASK.order(examples, tokens=64, seed=3).epoch(0)) < 20
 
 
 def test_what_is_refused() -> None:

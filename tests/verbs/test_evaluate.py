@@ -100,6 +100,47 @@ def test_a_model_that_chooses_no_language_beside_one_that_does(model: Path, poly
     assert json.loads(both.out)["models"][0] == alone[0]
 
 
+def test_models_of_different_tasks_are_not_compared(model: Path, letters: tuple[Path, Path], tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("the cat sat on the mat. " * 40)
+    sets = {"train.steps": 1, "train.tokens": 64, "model.width": 16, "model.depth": 1, "train.schedule": "constant"}
+    execute(Order("gpt", (str(text),), set=sets, out=str(tmp_path / "lm"), quiet=True))
+    for first, second, files in ((model, tmp_path / "lm", letters), (tmp_path / "lm", model, (text,))):
+        said = call("eval", first, second, *files)
+        assert (said.code, said.out) == (2, "")
+        assert f"{first} and {second} cannot be compared: the task of one is " in said.err
+
+
+def test_models_are_compared_on_the_same_questions_only(tmp_path: Path) -> None:
+    """Another test part would hold words that the second has learned; other marks, answers that it cannot give."""
+    words = [f"{a}{b}{c}" for a in "bdgk" for b in "aeiou" for c in "lmnr"]
+    file = tmp_path / "words.dict"
+    file.write_text("".join(f"{word} {word[0].upper()} {word[1].upper()}1 {word[2].upper()}\n" for word in words))
+    small = {"train.steps": 1, "train.schedule": "constant", "data.valid": 0.2, "data.test": 0.2}
+    small |= {"model.width": 16, "model.depth": 1, "model.hidden": 16}
+    for name, change in {
+        "a": {},
+        "b": {"data.stress": True},
+        "c": {"data.test": 0.1},
+        "d": {"data.longest": 30},
+    }.items():
+        out = str(tmp_path / name)
+        execute(Order("pronounce", (str(file),), set={**small, **change}, out=out, quiet=True))
+    for name in "bc":
+        with pytest.raises(SpecError, match="their settings make other questions of this corpus"):
+            evaluate_models([str(tmp_path / "a"), str(tmp_path / name)], [str(file)], samples=5)
+    evaluate_models([str(tmp_path / "a"), str(tmp_path / "d")], [str(file)], samples=5)
+
+
+def test_what_a_loss_is_of_is_said(polyglot: Path, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text(f"one\tone!\n{'long ' * 20}\tlong\n")
+    said = call("eval", polyglot, tmp_path / "test.tsv", "--to", "de", "--metric", "loss", "--json")
+    assert said.err == f"regard: the loss of {polyglot} is of 1 pairs: 1 are too long for it\n"
+    corpus = polyglot.parent / "cs.tsv"
+    both = call("eval", polyglot, model, corpus, "--metric", "loss", "--json")
+    assert "cut text into tokens in different ways: their loss a token cannot be compared" in both.err
+
+
 @pytest.mark.parametrize(
     ("metric", "wanted"), [("bleu", "writes nothing that bleu"), ("pair_accuracy", "there is no pair")]
 )
@@ -188,6 +229,10 @@ def test_a_metric_of_the_users_own() -> None:
     length = Metric("length", lambda outputs, references: sum(map(len, outputs)) / len(outputs))
     found = bootstrap(length, ["a"] * 4, ["abc"] * 4, ["x"] * 4, samples=10)
     assert found == {"difference": 2, "low": 2, "high": 2, "not_better": 0}
+
+
+def test_lines_without_a_word_are_no_reason_to_stop() -> None:
+    bootstrap(METRICS["wer"], ["a", "b"], ["a", "c"], ["", "b"], samples=50)
 
 
 def test_both_are_scored_on_the_same_lines() -> None:

@@ -60,6 +60,25 @@ def _translate(found: Found, folder: Path) -> Carried:
     return "translate", Translate(settings, target, None if same else source), chosen
 
 
+UNFOLLOWED = {
+    "forced_bos_token_id": None,
+    "min_length": 0,
+    "min_new_tokens": None,
+    "no_repeat_ngram_size": 0,
+    "repetition_penalty": 1.0,
+    "suppress_tokens": None,
+}
+"""What their generation may be told and ours is not, with what says nothing."""
+
+
+def unfollowed(found: Found, folder: Path) -> list[str]:
+    """What a folder says about writing that we do not do."""
+    if found.form.uses[found.use].task != "translate":
+        return []
+    said = {**found.config, **_said(folder, "generation_config.json")}
+    return [f"{name} {said[name]}" for name, none in UNFOLLOWED.items() if said.get(name, none) not in (none, None)]
+
+
 def _mlm(found: Found, folder: Path) -> Carried:
     settings = MlmData(context=found.spec.length, follows=found.spec.beside is not None)
     return "mlm", Mlm(settings, _tokenizer(folder)), Search()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regard import families
 from regard.convert.stored import stored
+from regard.decode import Search
 from regard.errors import CheckpointError, SpecError, UnknownName
 from regard.families.form import Form
 from regard.families.rows import expected, exported, faults, imported
@@ -149,15 +150,27 @@ def write(spec: ModelSpec, weights: Mapping[str, Tensor], facts: Mapping[str, An
         tensors = {name.removeprefix(form.prefix): tensor for name, tensor in tensors.items()}
     kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
     fixed = {name: value for name, value in config.items() if name not in ("id2label", "label2id")}
-    config = {**config, **facts, **fixed, "dtype": kinds.pop() if len(kinds) == 1 else "float32"}
+    beside = {name: value for name, value in facts.items() if name not in GENERATION}
+    config = {**config, **beside, **fixed, "dtype": kinds.pop() if len(kinds) == 1 else "float32"}
     files = {CONFIG: json.dumps(config, indent=2).encode()}
     if spec.decoder is not None:
-        ids = {name: value for name, value in facts.items() if name.endswith("_token_id")}
-        files["generation_config.json"] = json.dumps(ids, indent=2).encode()
+        said = {name: value for name, value in facts.items() if name.endswith("_token_id") or name in GENERATION}
+        files["generation_config.json"] = json.dumps(said, indent=2).encode()
     plain = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
     return {**files, WEIGHTS: save(plain, {"format": "pt"})}
+
+
+GENERATION = ("num_beams", "length_penalty")
+"""What of our search has a name of theirs."""
+
+
+def searched(spec: ModelSpec, search: Search) -> dict[str, float]:
+    """How a model that translates was searched, in their words; they divide by the length to a power, or not at all."""
+    if spec.encoder is None or spec.decoder is None:
+        return {}
+    return {"num_beams": search.beam, "length_penalty": 0.0 if search.penalty == "none" else search.alpha}
 
 
 def roles(spec: ModelSpec, tokenizer: Tokenizer) -> dict[str, int]:

@@ -39,7 +39,7 @@ from regard.tasks.reading import (
     vectors,
     whole_lengths,
 )
-from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
+from regard.tasks.task import TASKS, Advice, Loss, Order, Output, Raw, Trial, Usual
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 Pool = Literal["first", "mean"]
@@ -68,6 +68,20 @@ class EmbedData(Spec):
     def __post_init__(self) -> None:
         for name in self.metrics:
             METRICS[name]
+
+
+RIVALS = 100
+"""Pairs among which a text is to find its own when a model is judged, at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """The same batches in every epoch."""
+
+    batches: list[NDArray[np.int64]]
+
+    def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
+        return self.batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,6 +190,12 @@ class Embed(Usual):
         return Twos(first, second, same, np.stack([first.lengths, second.lengths], 1))
 
     # ------------------------------------------------------------------------------------------------ to the model
+
+    def order(self, examples: Twos, *, tokens: int | None, seed: int, judge: bool = False) -> Order:
+        """To be judged, a text competes with as many others whatever the model, its tokenizer and the room there is."""
+        if not judge:
+            return super().order(examples, tokens=tokens, seed=seed)
+        return Blocks(np.array_split(np.arange(len(examples)), max(-(-len(examples) // RIVALS), 1)))
 
     def batch(self, examples: Twos, indices: NDArray[np.int64]) -> TwoReadings:
         first, second = (rows.batch(indices, self.target.pad) for rows in (examples.first, examples.second))

@@ -16,6 +16,7 @@ from torch import Tensor
 from regard.convert import carry, hf, probe
 from regard.convert.marian_tokens import marian_files
 from regard.convert.tokens import to_hf
+from regard.decode import Search
 from regard.errors import SpecError
 from regard.folder import MANIFEST, write_folder
 from regard.model.model import Net
@@ -27,6 +28,7 @@ from regard.text import Tokenizer
 from regard.training.begin import RECIPE
 from regard.training.export import export, restore
 from regard.training.order import model_folder
+from regard.verbs.verb import say
 
 
 def convert(src: str, dst: str, *, to: str | None = None, trust: bool = False) -> dict[str, Any]:
@@ -61,6 +63,8 @@ def _from_hf(source: Path, place: Path, wanted: str, trust: bool) -> dict[str, A
     if wanted == "hf":
         raise SpecError(f"{source} is a Hugging Face folder already; leave out --to")
     name, task, search = carry.carried(found, source)
+    if left := carry.unfollowed(found, source):
+        say(f"{source} writes with {', '.join(left)}, and `regard run` will not: its outputs may differ from theirs")
     net = _net(found.spec, found.weights)
     what = f"{found.form.kind} ({found.use})"
     _export(place, name, task, search, found.spec, found.weights, what)
@@ -74,7 +78,7 @@ def _from_gguf(source: Path, place: Path, wanted: str) -> dict[str, Any]:
     name, task, search = carry.lm(spec, tokenizer)
     net = _net(spec, weights)
     if wanted == "hf":
-        write_folder(place, _hf_files(spec, weights, task))
+        write_folder(place, _hf_files(spec, weights, task, search))
     else:
         _export(place, name, task, search, spec, weights, source.name)
     return _report(place, source.name, name, net, *_again(net, task))
@@ -82,8 +86,8 @@ def _from_gguf(source: Path, place: Path, wanted: str) -> dict[str, Any]:
 
 def _to_hf(source: Path, place: Path) -> dict[str, Any]:
     folder = model_folder(source)
-    net, task, _ = restore(folder)
-    write_folder(place, _hf_files(net.spec, net.state_dict(), task))
+    net, task, search = restore(folder)
+    write_folder(place, _hf_files(net.spec, net.state_dict(), task, search))
     config = hf.read_config(place)
     name = f"{config['model_type']} ({config['architectures'][0]})"
     return _report(place, str(folder.path), name, net, *_asked(hf.read(place), net))
@@ -99,9 +103,9 @@ def _export(
     export(place, task=task, name=name, net=net, search=search, weights=weights, card=card)
 
 
-def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Any) -> dict[str, bytes]:
+def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Any, search: Search) -> dict[str, bytes]:
     """All files of a Hugging Face folder."""
-    facts: dict[str, Any] = {} if task.target is None else dict(hf.roles(spec, task.target))
+    facts: dict[str, Any] = {} if task.target is None else {**hf.roles(spec, task.target), **hf.searched(spec, search)}
     if classes := getattr(task, "classes", ()):
         facts |= {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
     files = _token_files(getattr(task, "source", task.target), task.target) | hf.write(spec, weights, facts)
@@ -142,7 +146,7 @@ def _net(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
 def _again(net: Net, task: Task) -> tuple[float | None, str]:
     """The difference to the same weights in a folder for Hugging Face, where they do not read the file itself."""
     with tempfile.TemporaryDirectory() as made:
-        for name, data in _hf_files(net.spec, net.state_dict(), task).items():
+        for name, data in _hf_files(net.spec, net.state_dict(), task, Search()).items():
             (Path(made) / name).write_bytes(data)
         return _asked(hf.read(Path(made)), net)
 

@@ -18,6 +18,7 @@ from regard.report.table import Table
 from regard.tasks.counts import Units, tallies
 from regard.tasks.likelihood import likelihood
 from regard.tasks.metrics import METRICS, Metric
+from regard.tasks.task import Task
 from regard.training.begin import RECIPE
 from regard.verbs.run import language_tag
 from regard.verbs.verb import say
@@ -53,6 +54,8 @@ def evaluate_models(
     models = [regard.load(path, device=device, set=sets) for path in paths]
     task = models[0].task
     raw = task.gather(task.settings, files)
+    for path, model in zip(paths[1:], models[1:], strict=True):
+        _demand_alike(paths[0], task, raw, path, model.task, files)
     chosen = asked or [METRICS[name] for name in task.metrics]
     plain, decoded = ([m for m in chosen if (m.score is None) is wanted] for wanted in (True, False))
     found: dict[str, Any] = {"data": " + ".join(Path(path).name for path in files), "models": []}
@@ -62,7 +65,7 @@ def evaluate_models(
     outputs = []
     for path, model in zip(paths, models, strict=True):
         own = _asked(model, raw, to)
-        told = likelihood(model.task, model.net, model.task.encode(own)) if plain else {}
+        told = _likelihood(path, model, own) if plain else {}
         if unknown := [metric.kind for metric in plain if metric.kind not in told]:
             raise SpecError(f"there is no {unknown[0]} of what {path} does; there is {', '.join(told)}")
         scores = {metric.kind: told[metric.kind] for metric in plain}
@@ -79,6 +82,36 @@ def evaluate_models(
         one, other = outputs
         found["difference"] = {m.kind: bootstrap(m, one, other, references, samples=samples) for m in decoded}
     return found
+
+
+def _demand_alike(path: str, task: Task, raw: Any, second: str, other: Task, files: Sequence[str]) -> None:
+    """Two models can be compared where both do the same task, and their settings make the same questions of the corpus."""
+    if type(other) is not type(task):
+        kinds = [type(t).__name__.lower() for t in (task, other)]
+        raise SpecError(
+            f"{path} and {second} cannot be compared: the task of one is {kinds[0]}, of the other {kinds[1]}"
+        )
+    if other.settings == task.settings:
+        return
+    asked = [
+        [(t.inputs, t.references) for t in trials]
+        for trials in (task.trials(raw), other.trials(other.gather(other.settings, files)))
+    ]
+    if asked[0] != asked[1]:
+        raise SpecError(
+            f"{path} and {second} cannot be compared: their settings make other questions of this corpus; "
+            "evaluate them one by one, or set what differs alike with --set data.…"
+        )
+    if (task.target and task.target.fingerprint) != (other.target and other.target.fingerprint):
+        say("these two cut text into tokens in different ways: their loss a token cannot be compared")
+
+
+def _likelihood(path: str, model: regard.Model, raw: Any) -> dict[str, float]:
+    """Loss and what else is counted, of all that the model has room for."""
+    examples = model.task.encode(raw)
+    if lost := getattr(examples, "left_out", 0):
+        say(f"the loss of {path} is of {len(examples):,} pairs: {lost:,} are too long for it")
+    return likelihood(model.task, model.net, examples)
 
 
 def _classes(outputs: Sequence[str], references: Sequence[str], units: Units) -> list[dict[str, Any]]:
@@ -149,7 +182,7 @@ def _counted(
 
         lines = [jiwer.process_words(reference, output) for reference, output in zip(references, outputs, strict=True)]
         rows = [(w.substitutions + w.deletions + w.insertions, w.hits + w.substitutions + w.deletions) for w in lines]
-        return np.asarray(rows), lambda sums: 100.0 * sums[0] / sums[1]
+        return np.asarray(rows), lambda sums: 100.0 * sums[0] / max(sums[1], 1)
     if kind not in ("bleu", "bleu_tokens", "chrf"):
         return None
     import sacrebleu

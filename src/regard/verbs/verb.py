@@ -37,7 +37,7 @@ class Verb(TyperCommand):
             if "--debug" in sys.argv:
                 traceback.print_exc()
             said, code = _told(error)
-            say(_printable(said))
+            say(said)
             raise typer.Exit(code) from None
         finally:
             _empty(sys.stderr)
@@ -47,7 +47,7 @@ class Verb(TyperCommand):
 def say(text: str) -> None:
     """A line on stderr. Where nobody reads it or there is no room for it, results and exit code say enough."""
     with suppress(OSError):
-        print(f"regard: {text}", file=sys.stderr, flush=True)
+        print(f"regard: {_printable(text)}", file=sys.stderr, flush=True)
 
 
 def _told(error: BaseException) -> tuple[str, int]:
