@@ -195,3 +195,9 @@ def _join_optional(a: Tensor | None, b: Tensor | None, like_a: Tensor, like_b: T
     if a is None and b is None:
         return None
     return _join(torch.zeros_like(like_a) if a is None else a, torch.zeros_like(like_b) if b is None else b)
+
+
+def last_of(those: Tensor, count: int) -> Tensor:
+    """The columns (b, count) of the last of `those` (b, n) in each row; −1 before them where there are fewer."""
+    columns = those.to(torch.uint8).argsort(dim=1, stable=True)[:, max(those.shape[1] - count, 0) :]
+    return columns.where(those.gather(1, columns), -1)

@@ -153,10 +153,15 @@ class MostUsedSqueezer(Squeezer):
     def forward(self, old: Old) -> tuple[Tensor, Coords]:
         assert old.used is not None
         there = old.at.kept.expand_as(old.used)
-        best = old.used.masked_fill(~there, -1.0).topk(old.x.shape[1] // self.rate, 1).indices.sort(1).values
-        small = old.x.gather(1, best.unsqueeze(-1).expand(-1, -1, old.x.shape[2]))
-        pos = old.at.pos.expand_as(there).gather(1, best)
-        doc = None if old.at.doc is None else old.at.doc.expand_as(there).gather(1, best)
+        best = old.used.masked_fill(~there, -1.0).topk(old.x.shape[1] // self.rate, 1).indices
+        if old.at.padded:  # a row of which fewer leave keeps fewer
+            rank = torch.arange(best.shape[1], device=best.device)
+            best = best.where(rank < there.sum(1, keepdim=True) // self.rate, -1)
+        best = best.sort(1).values
+        index = best.clamp(min=0)
+        small = old.x.gather(1, index.unsqueeze(-1).expand(-1, -1, old.x.shape[2]))
+        pos = old.at.pos.expand_as(there).gather(1, index).where(best >= 0, PAD)
+        doc = None if old.at.doc is None else old.at.doc.expand_as(there).gather(1, index)
         return small, Coords(pos, doc, padded=old.at.padded)
 
 

@@ -283,6 +283,31 @@ class TestCompressive:
         torch.testing.assert_close(out[0], alone[0][0], **CLOSE)
         torch.testing.assert_close(out[1, start:], alone[1][0], **CLOSE)
 
+    @pytest.mark.parametrize("squeeze", [None, *SQUEEZES], ids=repr)
+    @pytest.mark.parametrize("lengths", [[(20, 5), (1, 1)], [(3, 9), (0, 2), (7, 1)], [(1, 2), (6, 6), (2, 11)]])
+    def test_chunks_of_different_lengths(self, squeeze: SqueezeSpec | None, lengths: list[tuple[int, int]]) -> None:
+        """Rows of which one reads more at a time than the other remember what each would remember alone."""
+        net, chunks = built(model(Recall(2, 4, squeeze))), [*lengths, *[(1, 1)] * 9]
+        tokens, done, state, out = ids(2, 40), [0, 0], net.start(2, 0), [list[Tensor](), list[Tensor]()]
+        with torch.no_grad():
+            for sizes in chunks:
+                at = torch.full((2, max(sizes)), -1)
+                for row, size in enumerate(sizes):
+                    at[row, :size] = torch.arange(done[row], done[row] + size)
+                read = tokens.gather(1, at.clamp(min=0))
+                y, state = net.decode(read, Coords(at, padded=min(sizes) < max(sizes)), state=state)  # type: ignore[assignment]
+                for row, size in enumerate(sizes):
+                    out[row].append(y[row, :size])
+                    done[row] += size
+            for row in range(2):
+                alone, begun, wanted = net.start(1, 0), 0, []
+                for size in (sizes[row] for sizes in chunks if sizes[row]):
+                    span = Coords.span(size, begun)
+                    y, alone = net.decode(tokens[row : row + 1, begun : begun + size], span, state=alone)  # type: ignore[assignment]
+                    wanted.append(y[0])
+                    begun += size
+                torch.testing.assert_close(torch.cat(out[row]), torch.cat(wanted), **CLOSE)
+
     @squeezes
     def test_another_document_is_not_seen(self, squeeze: SqueezeSpec) -> None:
         """The second document, begun inside a group, reads as if the first had been other words."""

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from regard.errors import StateError
 from regard.nn.context import Context, Tape
-from regard.nn.coords import Coords
+from regard.nn.coords import Coords, last_of
 from regard.nn.mask import Tagged, Window
 from regard.nn.mixer import Can, Mixer, MixerSpec, Site
 from regard.nn.mixers.full import Full, FullMixer
@@ -217,7 +217,7 @@ class LocalMixer(FullMixer):
         at, span = recent.at, self.span
         k, v = (t[:, :, : at.n] for t in (recent.k, recent.v))
         if at.padded:
-            columns = ctx.once(("recent", at, span), lambda: _last_kept(at, span))
+            columns = ctx.once(("recent", at, span), lambda: last_of(at.kept, span))
             recent.at = ctx.once(("recent", columns), lambda: at.take(columns))
             k, v = (torch.take_along_dim(t, columns.clamp(min=0)[:, None, :, None], 2) for t in (k, v))
         else:
@@ -242,9 +242,3 @@ class LocalMixer(FullMixer):
 def _tagged(at: Coords) -> Tensor:
     assert at.tag is not None
     return at.tag > 0
-
-
-def _last_kept(at: Coords, count: int) -> Tensor:
-    """The columns (b | 1, count) of the last tokens of each row, −1 before them where there are fewer."""
-    columns = at.kept.to(torch.uint8).argsort(dim=1, stable=True)[:, -count:]
-    return columns.where(at.kept.gather(1, columns), -1)

@@ -20,7 +20,7 @@ from torch.func import functional_call
 
 from regard.nn.attend import attend
 from regard.nn.context import Context
-from regard.nn.coords import Coords
+from regard.nn.coords import Coords, last_of
 from regard.nn.distance import Distance
 from regard.nn.mask import Everything, Rule
 from regard.nn.mixer import Can, MixerSpec, Site
@@ -105,12 +105,45 @@ class RecallMixer(FullMixer):
 
     def _forget(self, state: Past, x: Tensor, ctx: Context) -> Past:
         """Let go of what is no longer recent, or squeeze it."""
-        surplus = max(state.at.n - state.slots - self.past, 0)
-        if self.squeezer is None:
-            keep = state.at.n - surplus
-            return Past(state.x[:, surplus:], ctx.once(("last", state.at, keep), lambda: state.at.last(keep)))
-        leave = surplus - surplus % self.squeezer.rate  # whole groups only: up to rate − 1 more stay recent
-        return self._squeeze(state, leave, self.squeezer, x, ctx) if leave else state
+        if state.at.padded:
+            state, leave = self._shifted(state, ctx)
+        else:
+            surplus = max(state.at.n - state.slots - self.past, 0)
+            leave = surplus - surplus % self._rate  # whole groups only: up to rate − 1 more stay recent
+        if self.squeezer is not None:
+            return self._squeeze(state, leave, self.squeezer, x, ctx) if leave else state
+        keep = state.at.n - leave
+        return Past(state.x[:, leave:], ctx.once(("last", state.at, keep), lambda: state.at.last(keep)))
+
+    def _shifted(self, state: Past, ctx: Context) -> tuple[Past, int]:
+        """Rows of different lengths such that the same columns leave: of each row its own oldest, in whole groups.
+
+        Both those that leave and those that stay are moved to the right; padding stands before them.
+        """
+        at, slots = state.at, state.slots
+
+        def sort() -> tuple[Tensor, Tensor, Coords, int]:
+            there = at.kept[:, slots:]
+            number, count = there.cumsum(1), there.sum(1, keepdim=True)
+            surplus = (count - self.past).clamp(min=0)
+            leaves = there & (number <= surplus - surplus % self._rate)
+            parts = [last_of(those, int(those.sum(1).max())) for those in (leaves, there & ~leaves)]
+            columns = torch.cat(parts, 1)
+            whole = torch.cat(
+                [torch.arange(slots, device=columns.device).expand(len(columns), -1), _counted(columns, slots)], 1
+            )
+            return columns, whole, at.take(whole), parts[0].shape[1]
+
+        columns, whole, stand, leave = ctx.once(("shifted", at, slots, self.past, self._rate), sort)
+        x = torch.take_along_dim(state.x, whole.clamp(min=0).unsqueeze(-1), 1)
+        used = state.used
+        if used is not None:
+            used = torch.take_along_dim(used, columns.clamp(min=0), 1).where(columns >= 0, 0.0)
+        return Past(x, stand, slots, used), leave
+
+    @property
+    def _rate(self) -> int:
+        return 1 if self.squeezer is None else self.squeezer.rate
 
     def _squeeze(self, state: Past, leave: int, squeezer: Squeezer, x: Tensor, ctx: Context) -> Past:
         slots, at, left = state.slots, state.at, state.slots + leave
@@ -122,17 +155,27 @@ class RecallMixer(FullMixer):
             loss = squeezer.autoencoding(old, small) if auto else self._missed(x, old, small, small_at, ctx)
             ctx.tape.loss(f"{self.site.path}.squeeze", loss)
         kept = min(slots + small.shape[1], self.slots)
+        memories = torch.cat([state.x[:, :slots], small.detach()], 1)
+        recent, used = state.x[:, left:], None if state.used is None else state.used[:, leave:]
+        if at.padded:
+            all_slots = at.part(slice(0, slots)).extend(small_at)
+            columns = last_of(all_slots.kept, kept)
+            memories = torch.take_along_dim(memories, columns.clamp(min=0).unsqueeze(-1), 1)
+            rest = at.last(at.n - left)
+            return Past(
+                torch.cat([memories, recent], 1), placed(all_slots.take(columns), rest).extend(rest), kept, used
+            )
 
         def stand() -> Coords:
-            recent, all_slots = at.last(at.n - left), at.part(slice(0, slots)).extend(small_at)
-            return placed(all_slots.last(kept), recent).extend(recent)
+            rest, all_slots = at.last(at.n - left), at.part(slice(0, slots)).extend(small_at)
+            return placed(all_slots.last(kept), rest).extend(rest)
 
-        plain = at.contiguous and not (at.padded or at.packed)  # then slots stand alike in every layer
+        plain = at.contiguous and not at.packed  # then slots stand alike in every layer
         return Past(
-            torch.cat([state.x[:, :slots], small.detach(), state.x[:, left:]], 1)[:, slots + small.shape[1] - kept :],
+            torch.cat([memories[:, memories.shape[1] - kept :], recent], 1),
             ctx.once(("squeezed", at, left, kept), stand) if plain else stand(),
             kept,
-            None if state.used is None else state.used[:, leave:],
+            used,
         )
 
     def _missed(self, x: Tensor, old: Old, small: Tensor, at: Coords, ctx: Context) -> Tensor:
@@ -157,6 +200,11 @@ class RecallMixer(FullMixer):
     def state_numbers(self, n: int) -> float:
         rate = 1 if self.squeezer is None else self.squeezer.rate
         return float(self.site.width * (min(n, self.past) + min(max(n - self.past, 0) // rate, self.slots)))
+
+
+def _counted(columns: Tensor, by: int) -> Tensor:
+    """Columns counted from `by` places earlier; where there was none, there is none."""
+    return torch.where(columns >= 0, columns + by, columns)
 
 
 def _used(state: Past, weights: Tensor, at: Coords) -> Tensor:
