@@ -231,6 +231,8 @@ def wirings(mixer: MixerSpec) -> list[WiringSpec]:
 
 def places(mixer: MixerSpec, position: PositionSpec) -> Iterator[tuple[str, MixerSpec, PositionSpec | None]]:
     """Where a position may be written: in the embedding or the stack, and in the mixer itself."""
+    if isinstance(position, Rotary) and mixer.head_shape(WIDTH)[1] * position.share < 2:
+        position = dataclasses.replace(position, share=1.0)  # heads so small that a part of one holds no pair
     if "embed" in position.acts or position.acts <= mixer.can.positions:
         yield short(position), mixer, position
     if position.acts <= mixer.can.positions and any(f.name == "position" for f in dataclasses.fields(mixer)):  # type: ignore[arg-type]

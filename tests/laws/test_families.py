@@ -67,7 +67,7 @@ def test_a_model_can_be_filled_instead_of_drawn(case: Case) -> None:
     x, at = given(case.net(), 2)
     assert torch.equal(said(filled.double().eval(), x, at), said(drawn.double().eval(), x, at))
     *_, name = weights
-    with pytest.raises(SpecError, match=f"^there are no weights for {name}$"):
+    with pytest.raises(SpecError, match=f"^{name} is missing$"):
         case.spec.filled({n: weight for n, weight in weights.items() if n != name})
 
 

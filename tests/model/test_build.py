@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from regard.errors import SpecError, UnknownName
+from regard.families import bert, llama, transformer
 from regard.model.build import refusals
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
@@ -127,3 +128,23 @@ def test_a_table_can_only_be_shared_with_one_that_is_there() -> None:
     assert refusals(model(**both, source=Tokens(7, tied=True))) == [
         "source shares a table of 11 tokens and asks for 7; set source.vocab or leave out tied"
     ]
+
+
+def test_weights_that_do_not_fit_are_all_named() -> None:
+    spec = GOOD["both"]
+    weights = spec.build(0).state_dict()
+    weights["embed.weight"] = torch.ones(spec.width)  # it would be one row for all tokens
+    weights["x.y"] = torch.ones(1)
+    with pytest.raises(SpecError) as caught:
+        spec.filled(weights)
+    assert "embed.weight should be (" in str(caught.value) and "x.y is not of this model" in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [{"classes": 0}, {"depth": 0}])
+def test_nothing_is_not_taken_for_the_usual(change: dict[str, int]) -> None:
+    with pytest.raises(SpecError):
+        bert.spec(width=8, heads=2, hidden=8, vocab=7, **change)
+    with pytest.raises(SpecError):
+        transformer.spec(width=8, depth=1, heads=2, hidden=8, vocab=7, decoder_depth=0)
+    with pytest.raises(SpecError):
+        llama.spec(width=8, depth=1, heads=2, hidden=8, vocab=7, kv_heads=0)

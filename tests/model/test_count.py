@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.families import gpt
+from regard.families import gpt, t5
 from regard.model.count import Cost, cost
 from regard.model.show import attention_plans, summary, tree
 from regard.model.spec import ModelSpec
@@ -19,7 +19,7 @@ from regard.nn.coords import Coords
 from regard.nn.embed import Tokens
 from regard.nn.feedforward import FeedForward
 from regard.nn.head import Classes, HeadSpec, Masked, Vocab
-from regard.nn.mixers import Full
+from regard.nn.mixers import BigBird, Full
 from regard.nn.position import ALiBi, Bucketed, Learned
 
 MIX = Full(4, kv_heads=2, head_width=3)
@@ -110,18 +110,30 @@ class TestShow:
     def test_plans_are_those_of_training_and_leave_no_trace(self) -> None:
         net = gpt.spec(width=8, depth=2, heads=2, vocab=11, length=8, dropout=0.1).build().eval()
         before = torch.get_rng_state()
-        assert attention_plans(net) == {
+        assert attention_plans(net, 4) == {
             f"decoder.blocks.{i}.mix": "plain: attention dropout; causal triangle" for i in range(2)
         }
         assert torch.equal(torch.get_rng_state(), before)
         assert not net.training
+        assert net.edition == 0
+
+    def test_plans_are_those_of_the_length_that_is_asked_for(self) -> None:
+        spec = ModelSpec(8, 512, Tokens(11), encoder=Stack(Block(mix=BigBird(2, block=16)), depth=1))
+        short, long = (attention_plans(spec.build(), n)["encoder.blocks.0.mix"] for n in (8, 512))
+        assert short == "full: so short that all would be seen"
+        assert long.startswith("blocks of 16: ")
+        assert long in tree(spec.build(), 512)
+
+    def test_what_all_blocks_share_is_drawn_too(self) -> None:
+        drawn = tree(t5.spec(width=8, depth=2, heads=2, hidden=16, vocab=11).build())
+        assert "  position" in drawn and "  norm" in drawn
 
     @pytest.mark.parametrize(
         ("position", "why"), [(ALiBi(), "fused"), (Bucketed(), "plain: the bias is being trained")]
     )
     def test_a_trained_bias_is_told(self, position: ALiBi | Bucketed, why: str) -> None:
         spec = ModelSpec(8, 16, Tokens(11, Learned()), encoder=Stack(Block(mix=Full(2)), depth=1, position=position))
-        assert attention_plans(spec.build())["encoder.blocks.0.mix"] == f"{why}; mask of coordinates"
+        assert attention_plans(spec.build(), 4)["encoder.blocks.0.mix"] == f"{why}; mask of coordinates"
 
     def test_the_summary_has_the_same_numbers(self) -> None:
         net = both().build()

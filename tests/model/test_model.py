@@ -91,7 +91,7 @@ class TestRefusals:
             net.start(1, 4)
 
     def test_no_source(self) -> None:
-        said = r"^decoder.blocks.0.cross attends to a memory and none was given; the model needs an encoder$"
+        said = r"^decoder.blocks.0.cross attends to a memory and none was given; give the model a source$"
         with pytest.raises(SpecError, match=said):
             BOTH.build()(ids(), AT)
 

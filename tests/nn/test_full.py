@@ -100,7 +100,7 @@ class TestRefusals:
             Full(2, mask=Window(2)).build(CROSS)
 
     def test_a_missing_memory(self) -> None:
-        said = r"^decoder.blocks.0.cross attends to a memory and none was given; the model needs an encoder$"
+        said = r"^decoder.blocks.0.cross attends to a memory and none was given; give the model a source$"
         with pytest.raises(SpecError, match=said):
             Full(2).build(CROSS)(torch.zeros(1, 5, 8), Context(AT))
 

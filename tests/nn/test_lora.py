@@ -94,6 +94,14 @@ def test_dropout_is_before_the_adapter_alone_and_in_training_alone() -> None:
     assert set(part(x).unique().tolist()) == {1.0, 1.5}, "what goes through the weight is whole"
 
 
+def test_nothing_is_dropped_of_distances() -> None:
+    """Attention in tiles makes them anew for every tile, and once more for gradients."""
+    net = made("xl")
+    adapt(net, Lora(on=("q", "r"), dropout=0.5))
+    drops = {name.rpartition(".")[2]: part.dropout.p for name, part in net.named_modules() if isinstance(part, Adapted)}
+    assert drops == {"q": 0.5, "r": 0.0}
+
+
 def test_a_map_that_is_not_there() -> None:
     said = r"^no map of this model is called 'query' \(lora\.on\); there is q, k, v, out, up, down$"
     with pytest.raises(SpecError, match=said):

@@ -102,6 +102,10 @@ class TestRotary:
         position = spec.build(SITE)
         return position.turn(x, position.table(at))
 
+    def test_what_would_turn_nothing_is_refused(self) -> None:
+        with pytest.raises(SpecError, match=r"share=0\.3 of 6 holds none; use fewer heads or a larger share"):
+            Rotary(share=0.3).build(SITE)
+
     @pytest.mark.parametrize("base", [10000.0, 500.0])
     def test_halves_are_llamas(self, base: float) -> None:
         from transformers import LlamaConfig

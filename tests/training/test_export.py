@@ -16,11 +16,12 @@ from regard.decode import Search
 from regard.errors import CheckpointError, RegardError
 from regard.families import transformer
 from regard.folder import Folder, read_folder, write_folder
+from regard.model.build import weight_faults
 from regard.model.model import Net
 from regard.tasks.translate import Translate, TranslateData
 from regard.tensors import pack
 from regard.text import Chars, Tokenizer
-from regard.training.export import CONFIG, FORMAT, WEIGHTS, card, export, metric_signatures, restore, weight_faults
+from regard.training.export import CONFIG, FORMAT, WEIGHTS, card, export, metric_signatures, restore
 
 TEXTS = ["abc", "ba", "cab b"]
 

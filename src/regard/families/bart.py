@@ -83,7 +83,7 @@ def sides(
     def parts(heads: int, hidden: int) -> tuple[Full, FeedForward]:
         return Full(heads, dropout=dropouts[1]), FeedForward(hidden, activation, dropout=dropouts[2])
 
-    depth, heads, hidden = (given or usual for given, usual in zip(writes, own, strict=True))
+    depth, heads, hidden = (usual if given is None else given for given, usual in zip(writes, own, strict=True))
     (look, feed), (across, feed_out) = parts(*own[1:]), parts(heads, hidden)
     return (
         Stack(Block(mix=look, feed=feed), depth=own[0], wiring=wiring),

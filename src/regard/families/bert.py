@@ -75,7 +75,7 @@ def spec(
         SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, vocab=vocab, segments=segments, follows=follows,
         shift=shift, eps=eps, squash=squash,
     )  # fmt: skip
-    norm, count = LayerNorm(shape["eps"]), classes or 2
+    norm, count = LayerNorm(shape["eps"]), 2 if classes is None else classes
     head = head or ("masked" if classes is None else "classes")
     ends: dict[Head, HeadSpec] = {
         "masked": Masked(activation, norm, tied),

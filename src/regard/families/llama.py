@@ -73,8 +73,9 @@ def spec(
 
     `window` is how many tokens a token sees, itself included; `stretch` slows its angles down for longer texts.
     """
+    kv_heads = heads if kv_heads is None else kv_heads
     shape = sized(
-        SIZES, size, width=width, depth=depth, heads=heads, kv_heads=kv_heads or heads, head_width=head_width, hidden=hidden,
+        SIZES, size, width=width, depth=depth, heads=heads, kv_heads=kv_heads, head_width=head_width, hidden=hidden,
         vocab=vocab, length=length, base=base, eps=eps, tied=tied, qk_norm=qk_norm, bias=bias,
     )  # fmt: skip
     norm = RMSNorm(shape["eps"])

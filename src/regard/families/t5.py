@@ -79,7 +79,7 @@ def spec(
     wiring, position = PreNorm(RMSNorm(eps), drop), Bucketed(buckets, reach)
     decoder = Stack(
         Block(mix=look, cross=look, feed=feed),
-        depth=decoder_depth or shape["depth"],
+        depth=shape["depth"] if decoder_depth is None else decoder_depth,
         causal=True,
         wiring=wiring,
         position=position,

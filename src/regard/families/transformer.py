@@ -70,7 +70,10 @@ def spec(
         source=None if source_vocab is None else table(source_vocab),
         encoder=Stack(Block(mix=look, feed=feed), depth=shape["depth"], wiring=wiring),
         decoder=Stack(
-            Block(mix=look, cross=look, feed=feed), depth=decoder_depth or shape["depth"], causal=True, wiring=wiring
+            Block(mix=look, cross=look, feed=feed),
+            depth=shape["depth"] if decoder_depth is None else decoder_depth,
+            causal=True,
+            wiring=wiring,
         ),
         head=Vocab(tied=tied),
         init=init,

@@ -29,14 +29,26 @@ def build(spec: ModelSpec, seed: int | None = None) -> Net:
 
 
 def filled(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
-    """The module with weights for all it has names for: nothing is drawn first that they would only overwrite."""
+    """The module with these weights, which must be all it has: none is drawn first that they would only overwrite."""
     _demand(spec)
-    with _Unset():
+    with _Unset(), torch.random.fork_rng(devices=[]):
         net = Net(spec)
-    if missing := net.state_dict().keys() - weights.keys():
-        raise SpecError(f"there are no weights for {', '.join(sorted(missing))}")
+    if faults := weight_faults(net.shapes(), weights):
+        raise SpecError(*faults)
     net.put(weights)
     return net
+
+
+def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> list[str]:
+    """Every missing, surplus or mis-shaped weight."""
+    out = [f"{name} is missing" for name in wanted if name not in given]
+    out += [f"{name} is not of this model" for name in given if name not in wanted]
+    for name, tensor in given.items():
+        if name in wanted and tuple(tensor.shape) != wanted[name]:
+            out.append(f"{name} should be {wanted[name]}, got {tuple(tensor.shape)}")
+        elif name in wanted and not tensor.is_floating_point():
+            out.append(f"{name} should hold real numbers, got {tensor.dtype}")
+    return out
 
 
 class _Unset(TorchFunctionMode):

@@ -56,7 +56,7 @@ def initialise(net: nn.Module, scheme: str) -> None:
 
 def _is_table(name: str) -> bool:
     """Lookup tables: embeddings, positions, an untied output projection."""
-    return ".position." in name or name.split(".")[0] in ("embed", "source", "head")
+    return ".position." in name or name.split(".")[0] in ("embed", "source") or name == "head.weight"
 
 
 def _head_width(net: nn.Module, name: str) -> int:

@@ -32,7 +32,7 @@ def tree(net: Net, n: int = 32, beside: str = "") -> str:
         f"{_count(4 * whole.state)}B of float32 state a token",
         "",
     ]
-    plans = attention_plans(net)
+    plans = attention_plans(net, n)
     for name, part in net.named_children():
         lines += _part(name, part, getattr(spec, name), n, plans)
     return "\n".join(lines)
@@ -44,7 +44,7 @@ def summary(net: Net, n: int = 32) -> dict[str, Any]:
     whole = cost(net, n)
     parts = {name: dataclasses.asdict(cost(part, n)) for name, part in net.named_children()}
     facts = {"parameters": whole.parameters, "flops": whole.flops, "state": whole.state, "length": n}
-    return facts | {"parts": parts, "plans": attention_plans(net), "spec": net.spec.plain()}
+    return facts | {"parts": parts, "plans": attention_plans(net, n), "spec": net.spec.plain()}
 
 
 def _tokens(net: Net, n: int) -> int:
@@ -52,8 +52,9 @@ def _tokens(net: Net, n: int) -> int:
     return net.embed.sample(n)[1].n
 
 
-def attention_plans(net: Net, n: int = 4) -> dict[str, str]:
-    """How attention runs in training, place by place, learned by running a small batch and reading the tape."""
+def attention_plans(net: Net, n: int) -> dict[str, str]:
+    """How attention over `n` tokens runs in training, place by place, learned by running a row and reading the tape."""
+    n = min(n, net.spec.room or n)
     if net.device.type == "meta":
         try:
             return _plans(net, n)
@@ -66,8 +67,11 @@ def _plans(net: Net, n: int) -> dict[str, str]:
     tape, was = Tape("*.nothing"), net.training
     both = net.encoder is not None and net.decoder is not None
     with torch.random.fork_rng(devices=[]):
-        net.train()(*net.embed.sample(n), (net.source or net.embed).sample(n) if both else None, tape)
-        net.train(was)
+        nn.Module.train(net)  # for a look only: no edition of the weights begins
+        try:
+            net(*net.embed.sample(n), (net.source or net.embed).sample(n) if both else None, tape)
+        finally:
+            nn.Module.train(net, was)
     return tape.plans
 
 
@@ -101,6 +105,9 @@ def _part(name: str, part: nn.Module, spec: Any, n: int, plans: dict[str, str]) 
             plan = plans.get(f"{name}.blocks.{start}.{role}")
             lines += [f"            in training: {plan}"] if plan else []
         start = end
+    for own_name, own_part in part.named_children():
+        if own_name != "blocks" and (count := cost(own_part, n).parameters):
+            lines += [f"  {own_name:<14}{_count(count):>9}", *_weights(own_part)]
     return lines
 
 

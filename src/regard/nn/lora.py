@@ -66,7 +66,8 @@ def adapt(net: nn.Module, spec: Lora) -> list[str]:
     added = []
     for name in _chosen(maps, spec.on):
         parent, _, leaf = name.rpartition(".")
-        setattr(net.get_submodule(parent), leaf, Adapted(maps[name], spec))
+        drops = leaf != "r"  # which reads distances, not a text: nothing is dropped there, in no tile another part
+        setattr(net.get_submodule(parent), leaf, Adapted(maps[name], spec if drops else spec.replace("dropout", 0.0)))
         added += [f"{name}.down", f"{name}.up"]
     return added
 

@@ -190,6 +190,11 @@ class RotaryPosition(Position):
         self.base, self.layout, self.stretch = spec.base, spec.layout, spec.stretch
         self.gain = 1.0 if spec.stretch is None else spec.stretch.gain
         self.turned = int(site.head_width * spec.share) // 2 * 2
+        if not self.turned:
+            raise SpecError(
+                f"rotary positions turn pairs of a head's numbers, and share={spec.share} of {site.head_width} holds none; "
+                "use fewer heads or a larger share"
+            )
 
     def table(self, at: Coords) -> tuple[Tensor, Tensor]:
         i = torch.arange(0, self.turned, 2, device=at.pos.device, dtype=torch.float64)

@@ -15,6 +15,7 @@ import regard
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
 from regard.folder import Folder, write_folder
+from regard.model.build import weight_faults
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.storage import DISK, Storage
@@ -147,18 +148,6 @@ def outline_of(spec: ModelSpec, layers: int) -> Net:
     if computed > COMPUTED:
         raise SpecError(f"this model computes {computed} numbers when it is built; we open none with over {COMPUTED}")
     return net
-
-
-def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> list[str]:
-    """Every missing, surplus or mis-shaped weight."""
-    out = [f"{name} is missing" for name in wanted if name not in given]
-    out += [f"{name} is not of this model" for name in given if name not in wanted]
-    for name, tensor in given.items():
-        if name in wanted and tuple(tensor.shape) != wanted[name]:
-            out.append(f"{name} should be {wanted[name]}, got {tuple(tensor.shape)}")
-        elif name in wanted and not tensor.is_floating_point():
-            out.append(f"{name} should hold real numbers, got {tensor.dtype}")
-    return out
 
 
 def card(title: str, scores: Mapping[str, float], signatures: Mapping[str, str], facts: Mapping[str, Any]) -> str:

@@ -17,11 +17,11 @@ import numpy as np
 
 from regard.decode import Search
 from regard.errors import CheckpointError, Diverged
+from regard.model.build import weight_faults
 from regard.model.model import Net
 from regard.tasks.metrics import METRICS
 from regard.tasks.task import Examples, Task
 from regard.training.checkpoint import Checkpoints
-from regard.training.export import weight_faults
 from regard.training.finite import AFTER, demand_finite, unsound
 from regard.training.judge import GREEDY, Judge
 from regard.training.log import Log

@@ -327,7 +327,7 @@ class TestRefusals:
             Favor(3).build(CAUSAL)
 
     def test_no_memory(self) -> None:
-        said = r"^decoder.blocks.0.cross attends to a memory and none was given; the model needs an encoder$"
+        said = r"^decoder.blocks.0.cross attends to a memory and none was given; give the model a source$"
         with pytest.raises(SpecError, match=said):
             Favor(2).build(CROSS)(stream().float(), Context(PLACES[""]))
 
@@ -340,3 +340,16 @@ def test_costs() -> None:
     assert causal.flops(10**6, 10) == causal.flops(10, 10) > loose.flops(10, 10)
     assert across.flops(10, 5) == maps - 2 * 64 + (features + sums) * 0.75
     assert across.state_numbers(10) == 0
+
+
+@pytest.mark.parametrize("far", [5.0, 15.0, 25.0])
+def test_the_only_key_is_seen_however_far_it_is(far: float) -> None:
+    """With one key the answer is its value, even where its weight is tiny: scores down to −78."""
+    mixer = Favor(1).build(Site("x", 64, 16, causal=True))
+    for seed in range(20):
+        q = F.normalize(torch.randn(1, 1, 1, 64, generator=torch.Generator().manual_seed(seed)), dim=-1) * far
+        (asked, _), (keys, size) = mixer._features(q), mixer._features(-q)
+        value = F.pad(torch.ones(1, 1, 1, 64), (0, 1), value=1.0)
+        state = mixer.start(1, 1)
+        seen, _ = module.chunk(asked, keys, size, value, torch.zeros(1, 1, dtype=torch.long), state)
+        torch.testing.assert_close(seen[..., :-1] / module._safe(seen[..., -1:]), torch.ones(1, 1, 1, 64))

@@ -113,7 +113,7 @@ class FavorMixer(Mixer):
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
         if self.cross and ctx.memory is None:
-            raise SpecError(f"{self.site.path} attends to a memory and none was given; the model needs an encoder")
+            raise SpecError(f"{self.site.path} attends to a memory and none was given; give the model a source")
         q = self._turn(split_heads(self.q(x), self.heads), ctx)
         with torch.autocast(device_kind(x), enabled=False):  # exponentials want all the bits there are
             qf, _ = self._features(q)
@@ -283,7 +283,7 @@ def _filled(at: Coords, before: Tensor) -> Tensor:
 
 def _safe(total: Tensor) -> Tensor:
     """A sum of positive numbers to divide by; where there was nothing to see, one."""
-    return torch.where(total > torch.finfo(total.dtype).tiny ** 0.5, total, 1.0)
+    return torch.where(total > torch.finfo(total.dtype).tiny, total, 1.0)
 
 
 def _lowest(like: Tensor) -> float:

@@ -116,7 +116,7 @@ class FullMixer(Mixer):
         """Cross-attention; several hypotheses of a sentence share its keys."""
         memory = ctx.memory
         if memory is None:
-            raise SpecError(f"{self.site.path} attends to a memory and none was given; the model needs an encoder")
+            raise SpecError(f"{self.site.path} attends to a memory and none was given; give the model a source")
         k, v = self.looked(memory, state)
         if k.shape[0] != memory.keys.shape[0]:
             raise StateError(

@@ -99,7 +99,7 @@ class LinformerMixer(Mixer):
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
         if self.cross and ctx.memory is None:
-            raise SpecError(f"{self.site.path} attends to a memory and none was given; the model needs an encoder")
+            raise SpecError(f"{self.site.path} attends to a memory and none was given; give the model a source")
         if isinstance(state, Looked) and state.k is not None and state.v is not None:
             k, v = state.k, state.v
         else:
