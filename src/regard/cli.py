@@ -17,6 +17,7 @@ from regard.verbs.verb import Verb, say
 app = typer.Typer(
     name="regard",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -97,6 +97,16 @@ def test_data_has_a_column_for_each_part():
     assert read.said("td") == ["pairs", "40,000", "1,000", "mean length", "20.31", "–", "a:1 empty, a:9 long"]
 
 
+def test_several_corpora_have_a_column_each():
+    corpora = [
+        {"name": "a", "pairs": 3, "dropped": [], "source": {"mean": 2}},
+        {"name": "b", "pairs": 4, "source": {}},
+    ]
+    read = Reader(run_report(RunFacts(data={"train": corpora, "valid": [{"name": "c", "pairs": 1}]})))
+    assert read.said("th") == ["train 1", "train 2", "valid"]
+    assert read.said("td") == ["name", "a", "b", "c", "pairs", "3", "4", "1", "source mean", "2", "–", "–"]
+
+
 def test_events_are_told_up_to_a_limit():
     rows = [{"event": "skip", "step": i, "why": "gradient not finite"} for i in range(60)]
     read = Reader(run_report(RunFacts(log=rows)))

@@ -108,6 +108,17 @@ def test_a_validation_part_is_set_aside_from_each_corpus(tmp_path: Path) -> None
     assert any(line.startswith("a.tsv (a): 57 pairs") for line in raw.said)
 
 
+def test_nobody_is_judged_by_what_a_model_wrote(tmp_path: Path) -> None:
+    for name in ("real", "drawn"):
+        (tmp_path / f"{name}.tsv").write_text("".join(f"{name} {i}\t{i}\n" for i in range(40)))
+    real, drawn = (Corpus((str(tmp_path / f"{name}.tsv"),), aside=name == "real") for name in ("real", "drawn"))
+    raw = Translate.read(TranslateData(train=(real, drawn)), 1)
+    assert [len(pairs) for pairs in (*raw.train, *raw.valid)] == [38, 40, 2]
+    assert "2 pairs are set aside to be judged by; --valid names others" in raw.said
+    with pytest.raises(DataError, match="there is nothing to be judged by; name a corpus with --valid, or set `aside"):
+        Translate.read(TranslateData(train=(drawn,)), 1)
+
+
 def test_a_validation_part_that_is_trained_on_is_told(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("".join(f"a{i}\t{i}a\n" for i in range(10)))

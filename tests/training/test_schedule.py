@@ -116,7 +116,10 @@ def test_a_falling_schedule_must_know_its_end(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["cosine", "linear", "wsd"])
 def test_warm_up_must_leave_steps(kind: str) -> None:
-    with pytest.raises(SpecError, match=f"'{kind}' warms up for 10 steps, but there are only 10; set 'warmup' lower"):
+    with pytest.raises(
+        SpecError,
+        match=f"'{kind}' warms up for 10 steps, but there are only 10; lower that, for example with --set train.sch",
+    ):
         rates(ScheduleSpec.parse({"kind": kind, "warmup": 10}), 1, total=10)
 
 

@@ -115,6 +115,13 @@ def test_texts_as_arguments(model: Path) -> None:
     assert [said.lines[0]] == call("run", model, stdin=b"abc\n").lines
 
 
+def test_a_file_that_is_named_as_a_text_is_told(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("abc\n")
+    said = call("run", model, tmp_path / "lines")
+    assert len(said.lines) == 1
+    assert f"regard: {tmp_path / 'lines'} is a file, and read as a text here; for its lines: < " in said.err
+
+
 def test_an_empty_text_is_a_text(model: Path) -> None:
     assert call("run", model, "", stdin=b"not read\n") == call("run", model, stdin=b"\n")
 

@@ -155,14 +155,31 @@ def _events(log: Sequence[Row]) -> list[Html]:
 
 def _data(data: Row) -> list[Html]:
     """Statistics of the corpus: a column for each part of it, then what is true of all."""
-    parts = {k: v for k, v in data.items() if isinstance(v, Mapping)}
-    rest = {k: v for k, v in data.items() if k not in parts}
+    parts, rest = dict[str, Row](), dict[str, Any]()
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            parts[name] = _flat(value)
+        elif isinstance(value, Sequence) and value and all(isinstance(part, Mapping) for part in value):
+            parts |= {name if len(value) == 1 else f"{name} {i}": _flat(part) for i, part in enumerate(value, 1)}
+        else:
+            rest[name] = value
     found = []
     if parts:
         keys = dict.fromkeys(k for part in parts.values() for k in part)
         rows = tuple((_words(k), *(_cell(part.get(k)) for part in parts.values())) for k in keys)
         found.append(Table(("", *(_words(p) for p in parts)), rows).html())
     return [*found, _listing(rest)] if rest else found
+
+
+def _flat(part: Row, path: str = "") -> dict[str, Any]:
+    """Facts of a part with those of its parts (`source`, `target`) among them; what is empty says nothing."""
+    out: dict[str, Any] = {}
+    for name, value in part.items():
+        if isinstance(value, Mapping):
+            out |= _flat(value, f"{path}{name} ")
+        elif value not in ([], (), "", None):
+            out[f"{path}{name}"] = value
+    return out
 
 
 def _dropped(dropped: Sequence[Row]) -> list[Html]:

@@ -137,6 +137,8 @@ class Translate(Usual):
                 )
         said = [line for report in reports for line in report.lines()]
         said += [f"{report.name}: {fact}" for report in judges for fact in report.facts]
+        if not settings.valid:
+            said.append(f"{sum(map(len, valid)):,} pairs are set aside to be judged by; --valid names others")
         if count > LEARN:
             said.append(f"vocabulary: if one is learned, from {LEARN:,} of the {count:,} pairs, drawn by chance")
         facts = {"train": [r.plain() for r in reports], "valid": [r.plain() for r in judges]}

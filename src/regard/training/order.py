@@ -16,7 +16,7 @@ import torch
 from regard.errors import CheckpointError, SpecError, UnknownName
 from regard.folder import Folder, read_folder
 from regard.tasks import find
-from regard.training.begin import RECIPE
+from regard.training.begin import LOG, RECIPE
 from regard.training.export import config_of
 from regard.training.recipe import merged, read_recipe, set_path
 from regard.training.start import inherited
@@ -102,6 +102,8 @@ def device_of(asked: str) -> str:
     if asked == "auto":
         return next(name for name, found in there.items() if found)
     name = re.sub(r"(?<=^cuda):\d+$", "", asked)
+    if name == "gpu":
+        raise SpecError("there is no device 'gpu'; a GPU is cuda (NVIDIA, AMD) or mps (Apple)")
     if name not in there:
         raise UnknownName("device", asked, ["auto", *there])
     if not there[name]:
@@ -118,7 +120,9 @@ def model_folder(path: str | Path) -> Folder:
         with suppress(SpecError):  # there is none
             return read_folder(path / name)
     if (path / RECIPE).exists():
-        raise CheckpointError(f"{path} is a run that has not validated yet; let it train a little longer")
+        said = "has not validated yet; let it train a little longer"
+        begun = (path / "checkpoints").exists() or (path / LOG).exists()
+        raise CheckpointError(f"{path} is a run that {said if begun else 'never began: train it first'}")
     return read_folder(path)
 
 

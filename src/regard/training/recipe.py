@@ -94,27 +94,63 @@ class Recipe(Spec):
         return out.getvalue()
 
 
+def demand_known(model: Mapping[str, Any]) -> None:
+    """Refuse a family that there is not, and keys that it does not have."""
+    if "spec" in model:
+        return
+    name, fields = str(model.get("family", "transformer")), set(ModelSpec.__dataclass_fields__)
+    known = _arguments(name)
+    for key in model:
+        if key not in known | fields | {"family"}:
+            raise SpecError(f"no key 'model.{key}' in {name!r}" + offer(key, sorted(known | fields)))
+
+
+def suited(advised: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the advice a model can be told that was asked for; another family has other words."""
+    if "spec" in asked:
+        return {}
+    known = _arguments(str(asked.get("family", advised.get("family", "transformer"))))
+    return {key: value for key, value in advised.items() if key in known or key == "family"}
+
+
+def overruled(advised: Mapping[str, Any], asked: Mapping[str, Any], path: str = "") -> list[str]:
+    """What was asked for otherwise than advised, as `model.width 32`."""
+    out = []
+    for key, value in asked.items():
+        if key not in advised or advised[key] == value:
+            continue
+        if isinstance(value, Mapping) and isinstance(advised[key], Mapping):
+            out += overruled(advised[key], value, f"{path}{key}.")
+        else:
+            out.append(f"{path}{key} {value}")
+    return out
+
+
+def _arguments(family: str) -> set[str]:
+    return set(inspect.signature(families.find(family)).parameters)
+
+
 def expand_model(model: Mapping[str, Any], facts: Mapping[str, Any]) -> ModelSpec:
     """`{family: gpt, width: 128, decoder: {block: …}}`: what the family knows are its arguments, the rest is an overlay.
 
     `{spec: …}` is a whole model already, and everything else an overlay.
     """
-    fields = set(ModelSpec.__dataclass_fields__)
     if "spec" in model:
-        base, known, name = ModelSpec.parse(model["spec"]), set[str](), "spec"
+        base, known = ModelSpec.parse(model["spec"]), set[str]()
+        if odd := model.keys() - ModelSpec.__dataclass_fields__.keys() - {"spec", "family"}:
+            raise SpecError(
+                f"no key 'model.{min(odd)}' in 'spec'" + offer(min(odd), sorted(ModelSpec.__dataclass_fields__))
+            )
     else:
+        demand_known(model)
         name = str(model.get("family", "transformer"))
-        family = families.find(name)
-        known = set(inspect.signature(family).parameters)
+        family, known = families.find(name), _arguments(name)
         try:
             base = pydantic.validate_call(family)(**{k: v for k, v in {**facts, **model}.items() if k in known})
         except pydantic.ValidationError as error:
             faults = [f"model.{f['loc'][0]}: {f['msg'].lower()}, got {f['input']!r}" for f in error.errors()]
             raise SpecError("; ".join(faults)) from None
     overlay = {k: v for k, v in model.items() if k not in known and k not in ("family", "spec")}
-    for key in overlay:
-        if key not in fields:
-            raise SpecError(f"no key 'model.{key}' in {name!r}" + offer(key, sorted(known | fields)))
     return base.overlay(overlay) if overlay else base
 
 

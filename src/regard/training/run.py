@@ -39,11 +39,14 @@ from regard.training.loop import Data, Trainer
 from regard.training.order import Order, asked_for, device_of, model_folder, without_advice
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
-from regard.training.recipe import Recipe, Train, merged
+from regard.training.recipe import Recipe, Train, demand_known, merged, overruled, suited
 from regard.training.room import measured_tokens
 from regard.training.start import Taken, take
 from regard.training.stop import Stop
 from regard.training.text import write_text
+
+ASIDE = 1
+"""The seed of what is set aside: whatever seed a run has, it is judged by the same examples, and learns the same vocabulary."""
 
 
 def execute(order: Order) -> Path:
@@ -77,7 +80,8 @@ class _Run:
         Recipe.parse(without_advice(self.asked) if self.advise else self.asked)
         kind = find(self.asked["task"])
         settings = kind.Settings.parse(self.asked.get("data", {}))
-        raw = kind.read(settings, int(self.asked.get("train", {}).get("seed", 1)))
+        demand_known(self.asked.get("model", {}))
+        raw = kind.read(settings, ASIDE)
         for line in raw.said:
             self.progress.say(line)
         self.recipe = self._decide(kind, settings, raw)
@@ -117,12 +121,16 @@ class _Run:
 
     def _decide(self, kind: type[Task], settings: Any, raw: Raw) -> Recipe:
         """The whole recipe: what the data advises, under what was asked for."""
-        advised: Mapping[str, Any] = {}
+        advised: dict[str, Any] = {}
         if self.advise:
             advice = kind.advise(settings, raw, self.asked.get("train", {}))
             for reason in advice.reasons:
                 self.progress.say(f"chosen: {reason}")
-            advised = {"train": advice.recipe["train"]} if self.start else advice.recipe
+            advised = {"train": advice.recipe["train"]} if self.start else {**advice.recipe}
+            if "model" in advised:
+                advised["model"] = suited(advised["model"], self.asked.get("model", {}))
+            if own := overruled(advised, self.asked):
+                self.progress.say(f"set by you instead: {', '.join(own)}")
         whole = Recipe.parse(merged(advised, self.asked))
         return dataclasses.replace(whole, data=kind.Settings.parse(whole.data).plain())
 

@@ -147,5 +147,8 @@ def _known(schedule: ScheduleSpec, total: int | None, *, after: int) -> int:
             "or use 'inverse_sqrt' or 'constant'"
         )
     if total <= after:
-        raise SpecError(f"schedule {kind!r} warms up for {after} steps, but there are only {total}; set 'warmup' lower")
+        raise SpecError(
+            f"schedule {kind!r} warms up for {after} steps, but there are only {total}; "
+            f"lower that, for example with --set train.schedule.warmup={total // 10}"
+        )
     return total

@@ -6,6 +6,7 @@ import codecs
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from regard.errors import NoRoom, SpecError, UnknownName
@@ -58,6 +59,8 @@ def _rest_of_line() -> bool:
 def text_lines(texts: Sequence[str]) -> Iterator[str]:
     """Arguments as text; Python hands on bytes that are not UTF-8 as halves of surrogate pairs."""
     for text in texts:
+        if len(text) < 256 and Path(text).is_file():
+            say(f"{text} is a file, and read as a text here; for its lines: < {text}")
         yield text.encode("utf-8", errors="surrogateescape").decode("utf-8", errors="replace")
 
 
