@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,12 @@ Plugin = Annotated[
     list[Path], typer.Option(metavar="FILE", help="A Python file with a mixer, task or metric of your own; repeatable")
 ]
 Set = Annotated[list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one setting; repeatable")]
+OnBad = Annotated[
+    str | None,
+    typer.Option(
+        metavar="error|drop", help="A bad pair (not UTF-8, an empty side, …) stops it all, or is left out and counted"
+    ),
+]
 Beam = Annotated[int | None, typer.Option(metavar="N", help="Hypotheses side by side; 1 is greedy")]
 To = Annotated[str | None, typer.Option(metavar="LANG", help="Target language of a many-to-many model")]
 
@@ -57,18 +63,16 @@ def train(
         str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name (see `regard recipes`) or a YAML file")
     ],
     data: Annotated[
-        list[str] | None, typer.Argument(metavar="DATA", help="Two text files, or one .tsv, .csv or .jsonl file")
+        list[str] | None,
+        typer.Argument(
+            metavar="DATA",
+            help="Two text files or one table of pairs; texts; a dictionary; pictures",
+        ),
     ] = None,
     valid: Annotated[
         list[str], typer.Option(metavar="FILE", help="Validation data in the same form; two files, --valid twice")
     ] = [],  # noqa: B006
-    on_bad: Annotated[
-        str | None,
-        typer.Option(
-            metavar="error|drop",
-            help="A bad pair (not UTF-8, an empty side, …) stops it all, or is left out and counted",
-        ),
-    ] = None,
+    on_bad: OnBad = None,
     sets: Set = [],  # noqa: B006
     start: Annotated[
         str | None, typer.Option("--from", metavar="MODEL", help="Start from this model's weights")
@@ -89,7 +93,7 @@ def train(
     from regard.training.order import Order
     from regard.training.run import execute
 
-    changes = ({} if on_bad is None else {"data.on_bad": on_bad}) | dict(_setting(s) for s in sets)
+    changes = _changes(on_bad, sets)
     order = Order(
         recipe, tuple(data or ()), tuple(valid), changes, start=start, out=out, fresh=fresh,
         anyway=anyway, device=device, quiet=quiet, tensorboard=tensorboard, plugins=tuple(map(str, plugin)),
@@ -178,6 +182,7 @@ def evaluate(
     metric: Annotated[
         list[str], typer.Option(metavar="NAME", help="A score to compute; without, the task's own; repeatable")
     ] = [],  # noqa: B006
+    on_bad: OnBad = None,
     sets: Set = [],  # noqa: B006
     beam: Beam = None,
     to: To = None,
@@ -195,7 +200,7 @@ def evaluate(
 
     models = [model, *(path for path in rest if is_model(path))]
     files = [path for path in rest if not is_model(path)]
-    changes = dict(_setting(s) for s in sets)
+    changes = _changes(on_bad, sets)
     found = evaluate_models(
         models, files, metrics=metric, beam=beam, to=to, samples=samples, device=device, sets=changes
     )
@@ -311,6 +316,11 @@ def doctor(as_json: Json = False, debug: Debug = False) -> None:
     print(json.dumps([f.__dict__ for f in findings]) if as_json else told(findings))
     if not all(f.healthy for f in findings):
         raise typer.Exit(1)
+
+
+def _changes(on_bad: str | None, sets: list[str]) -> dict[str, Any]:
+    """What a command line sets, by path."""
+    return ({} if on_bad is None else {"data.on_bad": on_bad}) | dict(_setting(s) for s in sets)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -14,13 +14,15 @@ from regard.model.show import attention_plans, summary, tree
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
 from regard.nn.body import Stack
-from regard.nn.context import Tape
+from regard.nn.context import Context, Tape
 from regard.nn.coords import Coords
+from regard.nn.distance import Distance
 from regard.nn.embed import Tokens
 from regard.nn.feedforward import FeedForward
 from regard.nn.head import Classes, HeadSpec, Masked, Vocab
-from regard.nn.mixers import BigBird, Full
+from regard.nn.mixers import BigBird, Full, Recall
 from regard.nn.position import ALiBi, Bucketed, Learned
+from regard.nn.squeeze import Pooled
 
 MIX = Full(4, kv_heads=2, head_width=3)
 FEED = FeedForward(20, gated=True)
@@ -66,6 +68,23 @@ def test_a_causal_mixer_is_charged_half_of_the_square() -> None:
     """The plain path computes all of it, so torch counts more: by two layers of half a square."""
     n = 6
     assert counted(both(), n) - cost(both().build(), n).flops * n == 2 * 4 * (n / 2) * 12 * n
+
+
+@pytest.mark.parametrize("squeeze", [None, Pooled(8, 4)], ids=["recent", "squeezed"])
+def test_a_memory_is_paid_for(squeeze: Pooled | None) -> None:
+    """Keys, values and codes of distances of what is remembered; here, too, torch counts the other half of the square."""
+    n, width = 32, 16
+    mix = Recall(4, past=24, squeeze=squeeze)
+    spec = ModelSpec(width, n, Tokens(11), decoder=Stack(Block(mix=mix), depth=1, causal=True, position=Distance()))
+    body = spec.build(0).eval().decoder
+    assert body is not None
+    state, counter = body.start(1, n), FlopCounterMode(display=False)
+    for i in range(3):
+        counter = FlopCounterMode(display=False)
+        with counter, torch.no_grad():
+            _, state = body(torch.randn(1, n, width), Context(Coords.span(n, i * n)), state)
+    told = cost(body, n).flops + 4 * (n / 2) * width
+    assert told == pytest.approx(counter.get_total_flops() / n, rel=0.05)
 
 
 def test_parameters_are_counted_once_and_state_where_it_is_kept() -> None:

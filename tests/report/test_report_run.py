@@ -63,6 +63,13 @@ def test_the_best_error_rate_is_the_least():
     assert Reader(run_report(RunFacts(log=log))).said("dd")[:2] == ["0.75", "at step 3"]
 
 
+def test_what_the_finished_model_scores_comes_first():
+    log = [*LOG[:-1], {**LOG[-1], "scores": {"exact": 0.94}}]
+    read = Reader(run_report(RunFacts(log=log)))
+    assert read.said("dt")[:2] == ["Final exact", "Best exact"]
+    assert read.said("dd")[:4] == ["0.94", "of the finished model", "0.95", "at step 750"]
+
+
 def test_without_scores_the_best_is_the_least_loss():
     log = [{"event": "valid", "step": s, "loss": v} for s, v in ((1, 0.5), (2, 0.25), (3, math.nan))]
     read = Reader(run_report(RunFacts(log=log)))

@@ -132,6 +132,15 @@ def test_models_are_compared_on_the_same_questions_only(tmp_path: Path) -> None:
     evaluate_models([str(tmp_path / "a"), str(tmp_path / "d")], [str(file)], samples=5)
 
 
+def test_bad_pairs_are_an_error_or_left_out_and_counted(polyglot: Path, tmp_path: Path) -> None:
+    (tmp_path / "test.tsv").write_text("one\tone!\ntwo\t\n")
+    said = call("eval", polyglot, tmp_path / "test.tsv", "--to", "de")
+    assert said.code == 2 and "(--on-bad drop)" in said.err
+    said = call("eval", polyglot, tmp_path / "test.tsv", "--to", "de", "--on-bad", "drop", "--json")
+    assert json.loads(said.out)["pairs"] == 1
+    assert said.err.startswith("regard: test.tsv: ") and "1" in said.err
+
+
 def test_what_a_loss_is_of_is_said(polyglot: Path, model: Path, tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text(f"one\tone!\n{'long ' * 20}\tlong\n")
     said = call("eval", polyglot, tmp_path / "test.tsv", "--to", "de", "--metric", "loss", "--json")

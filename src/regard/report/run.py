@@ -73,6 +73,10 @@ def _status(log: Sequence[Row]) -> str:
 def _headline(log: Sequence[Row], facts: Row, least: Collection[str]) -> list[tuple[str, str, str]]:
     """The few figures that come first: what, how much, and a note."""
     found = []
+    done = next((row.get("scores") for row in reversed(log) if row.get("event") == "done"), None)
+    if isinstance(done, Mapping) and done:
+        name, value = next(iter(done.items()))
+        found += [(f"Final {_words(name)}", number(value), "of the finished model")] if finite([value]) else []
     scores = score_curves(log)
     name, points = next(iter(scores.items()), ("validation loss", curve(log, "valid", "loss")))
     if real := [p for p in points if math.isfinite(p[1])]:

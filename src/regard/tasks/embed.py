@@ -140,7 +140,7 @@ class Embed(Usual):
 
     @classmethod
     def gather(cls, settings: EmbedData, files: Sequence[str]) -> list[Pairs]:
-        return [read(Corpus(paths=tuple(files)))]
+        return [read(Corpus(paths=tuple(files)), on_bad=settings.on_bad)]
 
     @classmethod
     def read(cls, settings: EmbedData, seed: int) -> Raw:

@@ -116,7 +116,7 @@ class Translate(Usual):
         own = [corpus for corpus in (*settings.valid, *settings.train) if corpus.paths == paths]
         alike = {like(corpus, paths) for corpus in settings.train}
         found = dict.fromkeys(own or (alike if len(alike) == 1 else [Corpus(paths)]))
-        return [read(corpus, on_bad=settings.on_bad if own else None) for corpus in found]
+        return [read(corpus, on_bad=settings.on_bad) for corpus in found]
 
     @classmethod
     def read(cls, settings: TranslateData, seed: int) -> Raw:

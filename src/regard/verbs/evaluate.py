@@ -54,9 +54,14 @@ def evaluate_models(
     models = [regard.load(path, device=device, set=sets) for path in paths]
     task = models[0].task
     raw = task.gather(task.settings, files)
+    for part in raw if isinstance(raw, list) else ():
+        for lost in part.dropped if isinstance(part, Pairs) else ():
+            if lost.count:
+                say(f"{part.name}: {lost}")
     for path, model in zip(paths[1:], models[1:], strict=True):
         _demand_alike(paths[0], task, raw, path, model.task, files)
-    chosen = asked or [METRICS[name] for name in task.metrics]
+    usual = (*task.metrics, *(["perplexity"] if task.metrics == ("loss",) else []))
+    chosen = asked or [METRICS[name] for name in usual]
     plain, decoded = ([m for m in chosen if (m.score is None) is wanted] for wanted in (True, False))
     found: dict[str, Any] = {"data": " + ".join(Path(path).name for path in files), "models": []}
     references = [text for trial in task.trials(raw) for text in trial.references]

@@ -195,7 +195,11 @@ class FullMixer(Mixer):
         seen = m if self.cross else n / 2 if isinstance(self.rule, Causal) else n
         per_key = 2.0 * (self.k.weight.numel() + self.v.weight.numel())
         maps = super().flops(n, m) + (per_key * (m / n - 1) if self.cross else 0.0)
-        return maps + 4.0 * seen * self.heads * self.head_width
+        return maps + 4.0 * seen * self.heads * self.head_width + self._by_distance(n)
+
+    def _by_distance(self, distances: float) -> float:
+        """FLOPs of a query's scores by distance, where there are codes of these."""
+        return 0.0 if self.r is None else 2.0 * distances * self.heads * self.head_width
 
     def state_numbers(self, n: int) -> float:
         return 0.0 if self.cross else 2.0 * self.kv_heads * self.head_width * n

@@ -197,6 +197,20 @@ class RecallMixer(FullMixer):
     def start(self, rows: int, capacity: int) -> State:
         return Past(self.k.weight.new_empty(rows, 0, self.site.width), NOWHERE)
 
+    def flops(self, n: int, m: int) -> float:
+        """Of a segment of `n` tokens behind a full memory, whose keys, values and codes are made anew for all of them."""
+        remembered = float(self.past + self.slots)
+        maps = [part for part in (self.k, self.v, self.r) if part is not None]
+        anew = sum(2.0 * part.weight.numel() for part in maps) * remembered / n
+        looks = 4.0 * remembered * self.heads * self.head_width + self._by_distance(remembered)
+        squeezes = 0.0
+        if (
+            self.squeezer is not None
+        ):  # its maps were counted for every token; they run once for `rate`, a decoder never
+            each = {name: 2.0 * p.numel() for name, p in self.squeezer.named_parameters() if p.dim() > 1}
+            squeezes = sum(v for name, v in each.items() if name.startswith("maps.")) / self._rate - sum(each.values())
+        return super().flops(n, m) + anew + looks + squeezes
+
     def state_numbers(self, n: int) -> float:
         rate = 1 if self.squeezer is None else self.squeezer.rate
         return float(self.site.width * (min(n, self.past) + min(max(n - self.past, 0) // rate, self.slots)))
