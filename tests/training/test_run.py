@@ -81,7 +81,7 @@ def test_it_writes_to_stderr_only_and_nothing_when_quiet(tmp_path: Path, capsys:
     out, err = capsys.readouterr()
     assert out == ""
     lines = err.splitlines()
-    assert lines[0].startswith("model: 5,856 parameters, float32, on 1 threads of ")
+    assert lines[0].startswith("model: 5,856 parameters, float32, on 1 thread of ")
     assert lines[1].startswith("training: 4 steps, 60 examples; run folder ")
     assert lines[2].startswith("step 4/4  loss ")
     assert lines[-1].startswith("done: loss ")

@@ -264,7 +264,8 @@ class _Run:
 
     def _opening(self, trainer: Trainer) -> list[str]:
         count, examples = self._parameters(trainer.net), trainer.data.train
-        where = f"{self.facts['threads']} threads of {machine().processor}" if self.device == "cpu" else self.device
+        threads = f"{self.facts['threads']} thread{'s' * (self.facts['threads'] > 1)}"
+        where = f"{threads} of {machine().processor}" if self.device == "cpu" else self.device
         left = f" ({examples.left_out:,} too long ones left out)" if examples.left_out else ""
         learns = sum(p.numel() for p in trainer.net.parameters() if p.requires_grad)
         part = f", {learns:,} of them learn" if learns < count else ""
