@@ -200,9 +200,9 @@ def evaluate(
 
     models = [model, *(path for path in rest if is_model(path))]
     files = [path for path in rest if not is_model(path)]
-    changes = _changes(on_bad, sets)
+    changes = _changes(None, sets)
     found = evaluate_models(
-        models, files, metrics=metric, beam=beam, to=to, samples=samples, device=device, sets=changes
+        models, files, metrics=metric, beam=beam, to=to, samples=samples, device=device, sets=changes, on_bad=on_bad
     )
     print(json.dumps(found, ensure_ascii=False) if as_json else told(found))
 

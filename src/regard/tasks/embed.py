@@ -139,8 +139,8 @@ class Embed(Usual):
         return {**named, "valid": [Corpus(paths=tuple(valid)).plain()]} if valid else named
 
     @classmethod
-    def gather(cls, settings: EmbedData, files: Sequence[str]) -> list[Pairs]:
-        return [read(Corpus(paths=tuple(files)), on_bad=settings.on_bad)]
+    def gather(cls, settings: EmbedData, files: Sequence[str], *, on_bad: OnBad | None = None) -> list[Pairs]:
+        return [read(Corpus(paths=tuple(files)), on_bad=on_bad)]
 
     @classmethod
     def read(cls, settings: EmbedData, seed: int) -> Raw:

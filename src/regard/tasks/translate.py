@@ -107,7 +107,7 @@ class Translate(Usual):
         return {**named, "valid": [Corpus(paths=tuple(valid)).plain()]} if valid else named
 
     @classmethod
-    def gather(cls, settings: TranslateData, files: Sequence[str]) -> list[Pairs]:
+    def gather(cls, settings: TranslateData, files: Sequence[str], *, on_bad: OnBad | None = None) -> list[Pairs]:
         """Pairs of these files: as the corpus they are, or like the corpora learned from, if these are all of one form.
 
         Otherwise they are read as they are; if the model goes by prefixes, sources should have theirs.
@@ -116,7 +116,7 @@ class Translate(Usual):
         own = [corpus for corpus in (*settings.valid, *settings.train) if corpus.paths == paths]
         alike = {like(corpus, paths) for corpus in settings.train}
         found = dict.fromkeys(own or (alike if len(alike) == 1 else [Corpus(paths)]))
-        return [read(corpus, on_bad=settings.on_bad) for corpus in found]
+        return [read(corpus, on_bad=on_bad or (settings.on_bad if own else None)) for corpus in found]
 
     @classmethod
     def read(cls, settings: TranslateData, seed: int) -> Raw:

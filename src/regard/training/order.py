@@ -102,8 +102,6 @@ def device_of(asked: str) -> str:
     if asked == "auto":
         return next(name for name, found in there.items() if found)
     name = re.sub(r"(?<=^cuda):\d+$", "", asked)
-    if name == "gpu":
-        raise SpecError("there is no device 'gpu'; a GPU is cuda (NVIDIA, AMD) or mps (Apple)")
     if name not in there:
         raise UnknownName("device", asked, ["auto", *there])
     if not there[name]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 import regard
-from regard.data.sources import Pairs
-from regard.errors import SpecError
+from regard.data.sources import OnBad, Pairs
+from regard.errors import SpecError, UnknownName
 from regard.folder import MANIFEST
 from regard.report.table import Table
 from regard.tasks.counts import Units, tallies
@@ -41,6 +42,7 @@ def evaluate_models(
     samples: int = 1000,
     device: str = "auto",
     sets: Mapping[str, Any] | None = None,
+    on_bad: str | None = None,
 ) -> dict[str, Any]:
     """Scores of one model, or of two and their difference, on one corpus; `sets` changes what no weight depends on."""
     if len(paths) > 2:
@@ -53,13 +55,13 @@ def evaluate_models(
     asked = [METRICS[name] for name in metrics]
     models = [regard.load(path, device=device, set=sets) for path in paths]
     task = models[0].task
-    raw = task.gather(task.settings, files)
+    raw = _gathered(task, files, on_bad)
     for part in raw if isinstance(raw, list) else ():
         for lost in part.dropped if isinstance(part, Pairs) else ():
             if lost.count:
                 say(f"{part.name}: {lost}")
     for path, model in zip(paths[1:], models[1:], strict=True):
-        _demand_alike(paths[0], task, raw, path, model.task, files)
+        _demand_alike(paths[0], task, raw, path, model.task, lambda other: _gathered(other, files, on_bad))
     usual = (*task.metrics, *(["perplexity"] if task.metrics == ("loss",) else []))
     chosen = asked or [METRICS[name] for name in usual]
     plain, decoded = ([m for m in chosen if (m.score is None) is wanted] for wanted in (True, False))
@@ -89,7 +91,18 @@ def evaluate_models(
     return found
 
 
-def _demand_alike(path: str, task: Task, raw: Any, second: str, other: Task, files: Sequence[str]) -> None:
+def _gathered(task: Task, files: Sequence[str], on_bad: str | None) -> Any:
+    """The corpus as the task reads it."""
+    if on_bad is None:
+        return task.gather(task.settings, files)
+    if on_bad not in get_args(OnBad):
+        raise UnknownName("way with bad pairs", on_bad, get_args(OnBad))
+    if "on_bad" not in inspect.signature(task.gather).parameters:
+        raise SpecError(f"--on-bad is for pairs of texts; {type(task).__name__.lower()} has none")
+    return task.gather(task.settings, files, on_bad=on_bad)  # type: ignore[call-arg]
+
+
+def _demand_alike(path: str, task: Task, raw: Any, second: str, other: Task, gathered: Callable[[Task], Any]) -> None:
     """Two models can be compared where both do the same task, and their settings make the same questions of the corpus."""
     if type(other) is not type(task):
         kinds = [type(t).__name__.lower() for t in (task, other)]
@@ -98,10 +111,7 @@ def _demand_alike(path: str, task: Task, raw: Any, second: str, other: Task, fil
         )
     if other.settings == task.settings:
         return
-    asked = [
-        [(t.inputs, t.references) for t in trials]
-        for trials in (task.trials(raw), other.trials(other.gather(other.settings, files)))
-    ]
+    asked = [[(t.inputs, t.references) for t in trials] for trials in (task.trials(raw), other.trials(gathered(other)))]
     if asked[0] != asked[1]:
         raise SpecError(
             f"{path} and {second} cannot be compared: their settings make other questions of this corpus; "
