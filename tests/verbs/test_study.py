@@ -47,7 +47,7 @@ def test_unknown_names() -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_ends_it_and_its_child(tmp_path: Path) -> None:
-    words = ("--mixers", "fused", "--lengths", "64", "--threads", 1, "--minutes", 30, "--out", tmp_path)
+    words = ("--mixers", "fused", "--lengths", "64,128", "--threads", 1, "--minutes", 30, "--out", tmp_path)
     with start("study", "complexity", *words) as process:
         assert process.stderr is not None
         for line in process.stderr:
