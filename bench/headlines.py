@@ -41,7 +41,8 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "Multi30k En→De on the exact input of the published 41.02 BLEU, our fast recipe",
             "BLEU {f[BLEU on test 2016, each seed]} after {f[minutes, each seed]} minutes"),
         "multi30k-published": (
-            "The same by the published recipe", "BLEU {f[BLEU on test 2016, each seed]}, {f[minutes, each seed]} minutes"),
+            "The same by the published recipe, stopped by validation loss as it says",
+            "BLEU {f[BLEU on test 2016, each seed]} after {f[steps, each seed]} updates"),
         "pronounce": (
             "CMUdict, letters to phones without stress, words never seen",
             "{f[word_error, beam 5]} % of words wrong (published 30.2 %); {f[minutes]} minutes on one busy core, "
