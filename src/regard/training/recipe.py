@@ -96,13 +96,11 @@ class Recipe(Spec):
 
 def demand_known(model: Mapping[str, Any]) -> None:
     """Refuse a family that there is not, and keys that it does not have."""
-    if "spec" in model:
-        return
-    name, fields = str(model.get("family", "transformer")), set(ModelSpec.__dataclass_fields__)
-    known = _arguments(name)
+    name = "spec" if "spec" in model else str(model.get("family", "transformer"))
+    known = set(ModelSpec.__dataclass_fields__) | (set() if "spec" in model else _arguments(name))
     for key in model:
-        if key not in known | fields | {"family"}:
-            raise SpecError(f"no key 'model.{key}' in {name!r}" + offer(key, sorted(known | fields)))
+        if key not in known | {"family", "spec"}:
+            raise SpecError(f"no key 'model.{key}' in {name!r}" + offer(key, sorted(known)))
 
 
 def suited(advised: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,14 +133,10 @@ def expand_model(model: Mapping[str, Any], facts: Mapping[str, Any]) -> ModelSpe
 
     `{spec: …}` is a whole model already, and everything else an overlay.
     """
+    demand_known(model)
     if "spec" in model:
         base, known = ModelSpec.parse(model["spec"]), set[str]()
-        if odd := model.keys() - ModelSpec.__dataclass_fields__.keys() - {"spec", "family"}:
-            raise SpecError(
-                f"no key 'model.{min(odd)}' in 'spec'" + offer(min(odd), sorted(ModelSpec.__dataclass_fields__))
-            )
     else:
-        demand_known(model)
         name = str(model.get("family", "transformer"))
         family, known = families.find(name), _arguments(name)
         try:
