@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from regard.errors import SpecError, StateError
-from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.nn.block import Block
 from regard.nn.body import Stack
@@ -21,51 +19,12 @@ from regard.nn.embed import Tokens
 from regard.nn.feedforward import FeedForward
 from regard.nn.mask import Window
 from regard.nn.mixers import Full, Recall
-from regard.nn.mixers.recall import Past
 from regard.nn.norm import LayerNorm
 from regard.nn.position import ALiBi, PositionSpec, Rotary
-from regard.nn.squeeze import Convolved, MostUsed, Pooled, SqueezeSpec
+from regard.nn.squeeze import MostUsed, Pooled, SqueezeSpec
 from regard.nn.wiring import PostNorm
+from tests.nn.mixers.remembering import CLOSE, DEPTH, SQUEEZES, built, ids, model, pasts, segments, squeezes
 from tests.nn.odd import both
-
-CLOSE = {"rtol": 0.0, "atol": 1e-10}
-DEPTH = 3
-
-
-def model(mix: Any, position: PositionSpec | None = None, **stack: Any) -> ModelSpec:
-    block = Block(mix=mix, feed=FeedForward(10))
-    body = Stack(block, depth=DEPTH, causal=True, position=position or Distance(), **stack)
-    return ModelSpec(8, 64, Tokens(11), decoder=body)
-
-
-def built(spec: ModelSpec, like: Net | None = None) -> Net:
-    """In double precision, with every parameter far from its start; `like` lends its weights."""
-    net = spec.build(0).double().eval()
-    torch.manual_seed(1)
-    for name, parameter in net.named_parameters():
-        torch.nn.init.normal_(parameter, mean=1.0 if "norm.weight" in name else 0.0, std=0.4)
-    if like is not None:
-        net.load_state_dict(like.state_dict())
-    return net
-
-
-def ids(rows: int, n: int, seed: int = 0) -> Tensor:
-    return torch.randint(11, (rows, n), generator=torch.Generator().manual_seed(seed))
-
-
-def segments(
-    net: Net, tokens: Tensor, size: int, at: Coords | None = None, tape: Tape | None = None
-) -> tuple[Tensor, Any]:
-    """Run a text in segments that hand on their state."""
-    state, out, at = net.start(tokens.shape[0], 0), [], at or Coords.span(tokens.shape[1])
-    for a in range(0, tokens.shape[1], size):
-        y, state = net.decode(tokens[:, a : a + size], at.part(slice(a, a + size)), state=state, tape=tape)  # type: ignore[assignment]
-        out.append(y)
-    return torch.cat(out, 1), state
-
-
-def pasts(state: Any) -> list[Past]:
-    return [block["mix"] for block in state.blocks]
 
 
 class TestTransformerXL:
@@ -193,212 +152,6 @@ def from_xlnet(values: dict[str, Tensor]) -> dict[str, Tensor]:
             out[f"{ours}.feed.up.{kind}"] = values[f"{theirs}.ff.layer_1.{kind}"]
             out[f"{ours}.feed.down.{kind}"] = values[f"{theirs}.ff.layer_2.{kind}"]
     return out
-
-
-SQUEEZES: list[SqueezeSpec] = [
-    Pooled(3, 2),
-    Pooled(3, 2, "max"),
-    Convolved(3, 2),
-    Convolved(3, 2, loss="autoencode"),
-    Convolved(3, 4, dilated=True),
-    MostUsed(3, 2),
-]
-squeezes = pytest.mark.parametrize("squeeze", SQUEEZES, ids=repr)
-LEARNED = [s for s in SQUEEZES if isinstance(s, Convolved)]
-
-
-class TestCompressive:
-    @pytest.mark.parametrize("squeeze", [Pooled(6, 1), Pooled(6, 1, "max"), Convolved(6, 1), MostUsed(6, 1)], ids=repr)
-    @pytest.mark.parametrize("at", [None, Coords.lengths([20, 7, 13], left=True)], ids=["", "padded"])
-    def test_one_into_one_as_it_is_gives_a_longer_memory(self, squeeze: SqueezeSpec, at: Coords | None) -> None:
-        net, tokens = built(model(Recall(2, 4, squeeze))), ids(3, 20)
-        for block in net.decoder.blocks:  # type: ignore[union-attr]
-            for name, weight in block.mix.squeezer.named_parameters():
-                assert name == "maps.0.weight"
-                torch.nn.init.eye_(weight)
-        long = built(model(Recall(2, 10)))
-        long.load_state_dict({n: w for n, w in net.state_dict().items() if "squeezer" not in n})
-        with torch.no_grad():
-            (out, state), (wanted, xl) = (segments(m, tokens, 4, at) for m in (net, long))
-        kept = slice(None) if at is None else at.kept
-        torch.testing.assert_close(out[kept], wanted[kept], **CLOSE)
-        for mine, other in zip(pasts(state), pasts(xl), strict=True):
-            assert mine.slots == 6
-            assert torch.equal(mine.at.pos.expand(3, -1), other.at.pos.expand(3, -1))
-
-    @squeezes
-    def test_recent_and_squeezed_have_their_places(self, squeeze: SqueezeSpec) -> None:
-        """What leaves in whole groups is squeezed; slots stand right before what is recent."""
-        net, tokens = built(model(Recall(2, 4, squeeze))), ids(2, 24)
-        _, state = segments(net, tokens, 4)
-        for past in pasts(state):
-            assert (past.slots, past.x.shape[1], past.at.n) == (3, 7, 7)
-            assert (past.at.first, past.at.padded, past.at.pos.tolist()) == (17, False, [list(range(17, 24))])
-            assert not past.x.requires_grad
-        assert len({id(p.at) for p in pasts(state)}) == 1
-
-    @squeezes
-    def test_token_by_token(self, squeeze: SqueezeSpec) -> None:
-        """Up to rate − 1 more stay recent until a whole group can leave; then one slot appears."""
-        net, tokens, rate = built(model(Recall(2, 4, squeeze))), ids(2, 16), squeeze.rate
-        state, sizes = net.start(2, 0), []
-        for i in range(16):
-            _, state = net.decode(tokens[:, i : i + 1], Coords.span(1, i), state=state)  # type: ignore[assignment]
-            sizes.append((pasts(state)[0].slots, pasts(state)[0].at.n - pasts(state)[0].slots))
-        wanted = [(min(max(i - 4, 0) // rate, 3), i if i <= 4 else 4 + (i - 4) % rate) for i in range(1, 17)]
-        assert sizes == wanted
-
-    def test_squeezed_in_groups_from_the_start_whatever_the_segments(self) -> None:
-        """In the first layer inputs do not depend on memory, so neither do slots on how the text was cut."""
-        net, tokens = built(model(Recall(2, 4, Convolved(5, 3)))), ids(2, 19)
-        a, b = (pasts(segments(net, tokens, size)[1])[0] for size in (1, 5))
-        torch.testing.assert_close(a.x, b.x)
-        assert torch.equal(a.at.pos, b.at.pos)
-
-    def test_the_most_used_is_what_drew_most_attention(self) -> None:
-        net, tokens, tape = built(model(Recall(2, 4, MostUsed(2, 2))).replace("decoder.depth", 1)), ids(1, 8), Tape("*")
-        state, total = net.start(1, 0), torch.zeros(8).double()
-        for a in (0, 4):
-            _, state = net.decode(tokens[:, a : a + 4], Coords.span(4, a), state=state, tape=tape)  # type: ignore[assignment]
-            total[: a + 4] += tape.kept["decoder.blocks.0.mix.weights"][0].sum((0, 1))
-        past = pasts(state)[0]
-        best = total[:4].topk(2).indices.sort().values
-        inputs = net.decoder.blocks[0].mix_norm(net.embed(tokens, Coords.span(8)))  # type: ignore[union-attr, index]
-        torch.testing.assert_close(past.x[:, :2], inputs[:, best])
-        assert past.used is not None
-        torch.testing.assert_close(past.used[0], total[4:])
-
-    @squeezes
-    @pytest.mark.parametrize("start", [4, 8, 12])
-    def test_padding_inside_what_leaves_is_not_seen(self, squeeze: SqueezeSpec, start: int) -> None:
-        """A row that begins later, in a batch and alone; what stands in its padding makes no difference."""
-        net, tokens = built(model(Recall(2, 4, squeeze))), ids(2, 28)
-        at = Coords(torch.stack([torch.arange(28), torch.arange(28) - start]).clamp(min=-1), padded=True)
-        other = tokens.clone()
-        other[1, :start] = (other[1, :start] + 1) % 11
-        with torch.no_grad():
-            out, same = segments(net, tokens, 4, at)[0], segments(net, other, 4, at)[0]
-            alone = [segments(net, tokens[:1], 4)[0], segments(net, tokens[1:, start:], 4)[0]]
-        torch.testing.assert_close(same[at.kept], out[at.kept], **CLOSE)
-        torch.testing.assert_close(out[0], alone[0][0], **CLOSE)
-        torch.testing.assert_close(out[1, start:], alone[1][0], **CLOSE)
-
-    @pytest.mark.parametrize("squeeze", [None, *SQUEEZES], ids=repr)
-    @pytest.mark.parametrize("lengths", [[(20, 5), (1, 1)], [(3, 9), (0, 2), (7, 1)], [(1, 2), (6, 6), (2, 11)]])
-    def test_chunks_of_different_lengths(self, squeeze: SqueezeSpec | None, lengths: list[tuple[int, int]]) -> None:
-        """Rows of which one reads more at a time than the other remember what each would remember alone."""
-        net, chunks = built(model(Recall(2, 4, squeeze))), [*lengths, *[(1, 1)] * 9]
-        tokens, done, state, out = ids(2, 40), [0, 0], net.start(2, 0), [list[Tensor](), list[Tensor]()]
-        with torch.no_grad():
-            for sizes in chunks:
-                at = torch.full((2, max(sizes)), -1)
-                for row, size in enumerate(sizes):
-                    at[row, :size] = torch.arange(done[row], done[row] + size)
-                read = tokens.gather(1, at.clamp(min=0))
-                y, state = net.decode(read, Coords(at, padded=min(sizes) < max(sizes)), state=state)  # type: ignore[assignment]
-                for row, size in enumerate(sizes):
-                    out[row].append(y[row, :size])
-                    done[row] += size
-            for row in range(2):
-                alone, begun, wanted = net.start(1, 0), 0, []
-                for size in (sizes[row] for sizes in chunks if sizes[row]):
-                    span = Coords.span(size, begun)
-                    y, alone = net.decode(tokens[row : row + 1, begun : begun + size], span, state=alone)  # type: ignore[assignment]
-                    wanted.append(y[0])
-                    begun += size
-                torch.testing.assert_close(torch.cat(out[row]), torch.cat(wanted), **CLOSE)
-
-    @squeezes
-    def test_another_document_is_not_seen(self, squeeze: SqueezeSpec) -> None:
-        """The second document, begun inside a group, reads as if the first had been other words."""
-        net, tokens, at = built(model(Recall(2, 4, squeeze))), ids(1, 24), Coords.documents([[7, 17]])
-        other = tokens.clone()
-        other[:, :7] = (other[:, :7] + 1) % 11
-        with torch.no_grad():
-            a, b = (segments(net, t, 4, at)[0] for t in (tokens, other))
-        torch.testing.assert_close(a[:, 7:], b[:, 7:], **CLOSE)
-        assert (a[:, :7] - b[:, :7]).abs().amin(-1).amax() > 1e-6
-
-
-class TestGradients:
-    def run(self, squeeze: SqueezeSpec, **stack: Any) -> tuple[Net, Tensor, dict[str, Tensor]]:
-        net, tokens, tape = built(model(Recall(2, 4, squeeze), **stack)).train(), ids(2, 24), Tape()
-        stream, _ = segments(net, tokens, 4, tape=tape)
-        return net, net.loss(stream, ids(2, 24, seed=1))[0], tape.losses
-
-    @pytest.mark.parametrize("squeeze", LEARNED, ids=repr)
-    def test_the_models_loss_does_not_reach_the_compressor(self, squeeze: SqueezeSpec) -> None:
-        net, loss, _ = self.run(squeeze)
-        loss.backward()
-        for name, parameter in net.named_parameters():
-            assert (parameter.grad is None or not parameter.grad.any()) == ("squeezer" in name), name
-
-    @pytest.mark.parametrize("squeeze", LEARNED, ids=repr)
-    def test_the_compressors_loss_reaches_nothing_else(self, squeeze: SqueezeSpec) -> None:
-        net, _, losses = self.run(squeeze)
-        assert sorted(losses) == [f"decoder.blocks.{i}.mix.squeeze" for i in range(DEPTH)]
-        torch.autograd.backward(list(losses.values()))
-        for name, parameter in net.named_parameters():
-            assert (parameter.grad is not None and bool(parameter.grad.any())) == ("squeezer" in name), name
-
-    def test_each_layer_trains_its_own(self) -> None:
-        net, _, losses = self.run(Convolved(3, 2))
-        losses["decoder.blocks.1.mix.squeeze"].backward()
-        assert [n for n, p in net.named_parameters() if p.grad is not None] == [
-            "decoder.blocks.1.mix.squeezer.maps.0.weight"
-        ]
-
-    def test_the_loss_is_the_attention_that_is_missed(self) -> None:
-        """Content alone, mean square over tokens, heads and widths, by hand for the only time anything leaves."""
-        spec = model(Recall(2, 4, Convolved(9, 2))).replace("decoder.depth", 1)
-        net, tokens, tape = built(spec).train(), ids(2, 8), Tape()
-        segments(net, tokens, 4, tape=tape)
-        block = net.decoder.blocks[0]  # type: ignore[union-attr, index]
-        x = block.mix_norm(net.embed(tokens, Coords.span(8)))
-        old, h = x[:, :4], x[:, 4:]
-        small = block.mix.squeezer.maps[0](old.reshape(2, 2, 16))
-
-        def attention(memory: Tensor) -> Tensor:
-            q, k, v = (part(t).view(2, -1, 2, 4).transpose(1, 2) for part, t in
-                       ((block.mix.q, h), (block.mix.k, memory), (block.mix.v, memory)))  # fmt: skip
-            return (q @ k.mT / 2).softmax(-1) @ v
-
-        wanted = (attention(old) - attention(small)).square().mean()
-        torch.testing.assert_close(tape.losses["decoder.blocks.0.mix.squeeze"], wanted)
-
-    def test_nothing_to_learn_no_loss(self) -> None:
-        for squeeze in (Pooled(3, 2), MostUsed(3, 2)):
-            assert self.run(squeeze)[2] == {}
-        net, tape = built(model(Recall(2, 4, Convolved(3, 2)))), Tape()
-        segments(net, ids(2, 16), 4, tape=tape)
-        with torch.no_grad():
-            segments(net.train(), ids(2, 16), 4, tape=tape)
-        assert tape.losses == {}
-
-    @pytest.mark.parametrize("squeeze", LEARNED, ids=repr)
-    def test_blocks_computed_twice(self, squeeze: SqueezeSpec) -> None:
-        found = []
-        for recompute in (False, True):
-            net, loss, losses = self.run(squeeze, recompute=recompute)
-            torch.autograd.backward([loss, *losses.values()])
-            found.append([loss, *losses.values(), *(p.grad for p in net.parameters())])
-        for a, b in zip(*found, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
-
-    def test_the_compressor_learns(self) -> None:
-        """Descending its own loss, with everything else at rest, on one text."""
-        net, tokens = built(model(Recall(2, 4, Convolved(8, 2)))).train(), ids(4, 32)
-        optimiser = torch.optim.Adam(net.parameters(), 0.01)
-        losses = []
-        for _ in range(40):
-            tape = Tape()
-            segments(net, tokens, 8, tape=tape)
-            loss = torch.stack(list(tape.losses.values())).sum()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.item())
-        assert losses[-1] < 0.7 * losses[0]
 
 
 class TestStates:
