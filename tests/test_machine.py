@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard import machine as module
-from regard.machine import SPINS, Machine, keep_large_blocks, machine, precision
+from regard.machine import SPINS, Machine, free_memory, keep_large_blocks, machine, precision
 
 INTEL = "processor\t: 0\nmodel name\t: Some Xeon\nflags\t\t: fpu avx2 {flag}\n\nprocessor\t: 1\nmodel name\t: Other\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd {flag}\n"
@@ -45,6 +45,17 @@ def test_this_machine() -> None:
     assert here.cores >= 1
     assert here.memory > 1 << 28
     assert here.processor
+    assert free_memory() == 0 or 1 << 20 < free_memory() <= here.memory
+
+
+@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="the system does not say how much memory is free")
+@pytest.mark.parametrize(("text", "least"), [("1048576\n", True), ("max\n", False), ("", False)])
+def test_a_container_may_take_less_than_there_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, least: bool
+) -> None:
+    (tmp_path / "memory.max").write_text(text)
+    monkeypatch.setattr(module, "LIMITS", (tmp_path / "memory.max", tmp_path / "absent"))
+    assert (free_memory() == 1 << 20) is least
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(complexity, "SMALL", complexity.SMALL[:2])
     monkeypatch.setattr(complexity, "Child", Answers)
     monkeypatch.setattr(complexity, "shares", lambda: shares(Size(16, 1, 2, 11, 2, 4), rounds=1))
-    monkeypatch.setattr(complexity, "available", lambda: 2 << 30)
+    monkeypatch.setattr(complexity, "free_memory", lambda: 2 << 30)
     monkeypatch.setattr(Answers, "asked", [])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.study.process import Child, Stopped, available, grown
+from regard.study.process import Child, Stopped, grown
 
 MODULE = "tests.study.answering"
 
@@ -69,4 +69,3 @@ def test_an_interrupt_ends_it_too() -> None:
 
 def test_what_the_system_says() -> None:
     assert grown() > 1 << 20
-    assert available() == 0 or available() > 1 << 20

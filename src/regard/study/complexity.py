@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from regard.errors import SpecError
-from regard.machine import machine
+from regard.machine import free_memory, machine
 from regard.study.contenders import FULL, Contender, Power, Shape, named
 from regard.study.depth import depth
 from regard.study.fit import Fit, crossing, fitted, predicted
 from regard.study.path import path_length
-from regard.study.process import Child, Stopped, available
+from regard.study.process import Child, Stopped
 from regard.study.shares import shares
 from regard.training.export import versions
 
@@ -190,7 +190,7 @@ def _structure(contender: Contender) -> tuple[list[tuple[int, int]], list[tuple[
 
 def _measure(found: Found, settings: Settings, threads: int, seconds: float, say: Callable[[str], None]) -> None:
     """Time and memory at every length, shortest first, until `seconds` are over or a limit is met."""
-    name, limit = found.contender.name, int(SPARE * available())
+    name, limit = found.contender.name, int(SPARE * free_memory())
     with Child("regard.study.measure", limit) as child:
         try:
             child.ask({"name": name, "shape": dataclasses.asdict(settings.shape), "threads": threads}, START)

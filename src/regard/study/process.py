@@ -29,15 +29,6 @@ def grown() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def available() -> int:
-    """Bytes of memory that programs can still have; 0 where the system does not say."""
-    path = Path("/proc/meminfo")
-    if not path.exists():
-        return 0
-    found = next(line for line in path.read_text().splitlines() if line.startswith("MemAvailable"))
-    return int(found.split()[1]) * 1024
-
-
 class Child:
     """A module run as a process of its own; leaving the `with` ends it, whatever happened."""
 
