@@ -153,12 +153,13 @@ def test_a_copy_is_not_consumed_with_the_original() -> None:
     assert isinstance(drifting, Drifting)
     assert isinstance(caches, KeyValues)
     drifting.inner.total, drifting.count = torch.ones(2), 4
-    caches.cut(1)
+    caches.cut(1).push(*(torch.full((2, 1, 1), -1.0, dtype=torch.double) for _ in "kv"), Coords.span(2))
     kept, room = (block["mix"] for block in copied.blocks)
     assert isinstance(kept, Drifting)
     assert isinstance(room, KeyValues)
     assert (kept.inner.total.tolist(), kept.count, room.at.n) == ([0, 0], 0, 2)
-    assert room.k is caches.k
+    assert torch.equal(room.k[:, :, :2], numbers(0, 2))
+    assert room.k.stride() == caches.k.stride()  # time still comes first
 
 
 def numbers(first: int, n: int, rows: int = 2) -> Tensor:

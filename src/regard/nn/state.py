@@ -180,6 +180,10 @@ class KeyValues(State):
         self.at = self.at.cut(n)
         return self
 
+    def copy(self) -> Self:
+        """With buffers of its own: newcomers are written into them."""
+        return dataclasses.replace(self, k=self.k.clone(), v=self.v.clone())
+
     def flat(self, name: str = "") -> dict[str, Tensor]:
         """Without the room to grow, in which nothing is written yet."""
         k, v = (t[:, :, : self.at.n] for t in (self.k, self.v))
