@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from torch import Tensor, nn
 
 from regard.errors import SpecError, StateError
-from regard.nn.context import Context
+from regard.nn.context import Context, Memory
 from regard.nn.mask import Tagged
 from regard.nn.state import State
 from regard.registry import Table, kind_of
@@ -126,6 +126,14 @@ class Mixer(nn.Module):
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         raise NotImplementedError
+
+    def seen(self, x: Tensor, ctx: Context) -> Memory:
+        """What its keys and values are made of: the memory in cross-attention, else the stream itself."""
+        if self.site.role != "cross":
+            return Memory(x, x, ctx.at)
+        if ctx.memory is None:
+            raise SpecError(f"{self.site.path} attends to a memory and none was given; give the model a source")
+        return ctx.memory
 
     def begin(self) -> None:
         """Set what starts from somewhere else than the initialisation scheme says; runs after it, without gradients."""

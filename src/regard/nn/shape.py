@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from regard.errors import ShapeError
+from regard.errors import ShapeError, SpecError
 
 
 def sizes(x: Tensor, names: str, **known: int) -> tuple[int, ...]:
@@ -24,6 +24,13 @@ def sizes(x: Tensor, names: str, **known: int) -> tuple[int, ...]:
         why = ", ".join(wrong) if len(shape) == len(letters) else f"{len(shape)} dimensions, not {len(letters)}"
         raise ShapeError(f"tensor should be ({wanted}), got {shape}: {why}")
     return shape
+
+
+def width_of_head(width: int, heads: int, chosen: int | None) -> int:
+    """How wide each of so many heads is: as chosen, or an equal share of the stream."""
+    if chosen is None and width % heads:
+        raise SpecError(f"heads={heads} should divide the width {width}, or head_width be set")
+    return chosen or width // heads
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

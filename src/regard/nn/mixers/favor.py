@@ -32,7 +32,7 @@ from regard.nn.coords import Coords
 from regard.nn.mask import Causal, Everything, visible
 from regard.nn.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
 from regard.nn.position import Position, PositionSpec
-from regard.nn.shape import device_kind, merge_heads, sizes, split_heads
+from regard.nn.shape import device_kind, merge_heads, sizes, split_heads, width_of_head
 from regard.nn.state import State, fixed, moving
 from regard.registry import kind_of
 from regard.spec import Count, Heads, spec
@@ -63,9 +63,7 @@ class Favor(MixerSpec):
         return FavorMixer(self, site)
 
     def head_shape(self, width: int) -> tuple[int, int]:
-        if self.head_width is None and width % self.heads:
-            raise SpecError(f"heads={self.heads} should divide the width {width}, or head_width be set")
-        wide = self.head_width or width // self.heads
+        wide = width_of_head(width, self.heads, self.head_width)
         if self.orthogonal and wide > WIDEST:
             raise SpecError(f"orthogonal directions are made for heads of up to {WIDEST}, got {wide}; take more heads")
         return self.heads, wide
@@ -112,8 +110,6 @@ class FavorMixer(Mixer):
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
-        if self.cross and ctx.memory is None:
-            raise SpecError(f"{self.site.path} attends to a memory and none was given; give the model a source")
         q = self._turn(split_heads(self.q(x), self.heads), ctx)
         with torch.autocast(device_kind(x), enabled=False):  # exponentials want all the bits there are
             qf, _ = self._features(q)
@@ -126,8 +122,8 @@ class FavorMixer(Mixer):
 
     def _all(self, q: Tensor, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
         """Every query looks at the sums over all keys, those of a memory or of its own stream."""
-        memory = ctx.memory if self.cross else None
-        keys, values, at = (x, x, ctx.at) if memory is None else (memory.keys, memory.values, memory.at)
+        source = self.seen(x, ctx)
+        keys, values, at = source.keys, source.values, source.at
         looking = ctx.tape.wants(f"{self.site.path}.weights")
         sums = state.sums if isinstance(state, Summed) else None
         if sums is None or looking:

@@ -24,7 +24,7 @@ from regard.nn.mixer import Can, Mixer, MixerSpec, Site, check_positions
 from regard.nn.norm import NormSpec
 from regard.nn.plan import Needs, plan
 from regard.nn.position import Position, PositionSpec
-from regard.nn.shape import merge_heads, sizes, split_heads
+from regard.nn.shape import merge_heads, sizes, split_heads, width_of_head
 from regard.nn.state import KeyValues, State, fixed
 from regard.registry import kind_of
 from regard.spec import Count, Heads, Share, spec
@@ -54,12 +54,7 @@ class Full(MixerSpec):
         return FullMixer(self, site)
 
     def head_shape(self, width: int) -> tuple[int, int]:
-        return self.heads, self.width_of_head(width)
-
-    def width_of_head(self, width: int) -> int:
-        if self.head_width is None and width % self.heads:
-            raise SpecError(f"heads={self.heads} should divide the width {width}, or head_width be set")
-        return self.head_width or width // self.heads
+        return self.heads, width_of_head(width, self.heads, self.head_width)
 
 
 @dataclasses.dataclass
@@ -74,7 +69,7 @@ class FullMixer(Mixer):
     def __init__(self, spec: Full, site: Site) -> None:
         super().__init__(site)
         self.heads, self.kv_heads = spec.heads, spec.kv_heads or spec.heads
-        e = self.head_width = spec.width_of_head(site.width)
+        e = self.head_width = width_of_head(site.width, spec.heads, spec.head_width)
         self.cross = site.role == "cross"
         read = (self.cross and site.memory) or site.width
         bias = bool(spec.bias)
@@ -114,9 +109,7 @@ class FullMixer(Mixer):
 
     def _look(self, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
         """Cross-attention; several hypotheses of a sentence share its keys."""
-        memory = ctx.memory
-        if memory is None:
-            raise SpecError(f"{self.site.path} attends to a memory and none was given; give the model a source")
+        memory = self.seen(x, ctx)
         k, v = self.looked(memory, state)
         if k.shape[0] != memory.keys.shape[0]:
             raise StateError(

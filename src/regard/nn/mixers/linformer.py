@@ -18,7 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.errors import SpecError
 from regard.nn.attend import attend, fold, unfold
 from regard.nn.context import Context
 from regard.nn.coords import Coords
@@ -26,7 +25,7 @@ from regard.nn.mask import Everything
 from regard.nn.mixer import Act, Can, Mixer, MixerSpec, Site
 from regard.nn.mixers.full import Looked
 from regard.nn.plan import Needs, plan
-from regard.nn.shape import merge_heads, sizes, split_heads
+from regard.nn.shape import merge_heads, sizes, split_heads, width_of_head
 from regard.nn.state import State
 from regard.spec import Count, Heads, Share, spec
 
@@ -47,9 +46,7 @@ class Linformer(MixerSpec):
         return LinformerMixer(self, site)
 
     def head_shape(self, width: int) -> tuple[int, int]:
-        if self.head_width is None and width % self.heads:
-            raise SpecError(f"heads={self.heads} should divide the width {width}, or head_width be set")
-        return self.heads, self.head_width or width // self.heads
+        return self.heads, width_of_head(width, self.heads, self.head_width)
 
     def shares(self, site: Site) -> Mapping[str, Callable[[], nn.Module]]:
         return {self.shared: lambda: Squeeze(self.rank, site.length)} if self.sharing == "layer" else {}
@@ -98,8 +95,6 @@ class LinformerMixer(Mixer):
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
-        if self.cross and ctx.memory is None:
-            raise SpecError(f"{self.site.path} attends to a memory and none was given; give the model a source")
         if isinstance(state, Looked) and state.k is not None and state.v is not None:
             k, v = state.k, state.v
         else:
@@ -121,12 +116,11 @@ class LinformerMixer(Mixer):
 
     def _rows(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         """The squeezed keys and values, of a memory or of the stream itself."""
-        memory = ctx.memory if self.cross else None
-        keys, values, at = (x, x, ctx.at) if memory is None else (memory.keys, memory.values, memory.at)
+        source = self.seen(x, ctx)
         squeeze_k = ctx.shared[self.shared] if self.squeeze_k is None else self.squeeze_k
         squeeze_v = squeeze_k if self.squeeze_v is None else self.squeeze_v
-        k, v = split_heads(self.k(keys), self.heads), split_heads(self.v(values), self.heads)
-        return squeeze_k(k, at), squeeze_v(v, at)
+        k, v = split_heads(self.k(source.keys), self.heads), split_heads(self.v(source.values), self.heads)
+        return squeeze_k(k, source.at), squeeze_v(v, source.at)
 
     def start(self, rows: int, capacity: int) -> State | None:
         return Looked() if self.cross else super().start(rows, capacity)

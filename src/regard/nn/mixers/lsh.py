@@ -27,7 +27,7 @@ from regard.nn.coords import PAD
 from regard.nn.dropout import dropout as drop
 from regard.nn.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
 from regard.nn.position import Position, PositionSpec
-from regard.nn.shape import merge_heads, sizes, split_heads
+from regard.nn.shape import merge_heads, sizes, split_heads, width_of_head
 from regard.nn.state import State
 from regard.registry import kind_of
 from regard.spec import Count, Heads, Share, spec
@@ -68,9 +68,7 @@ class Lsh(MixerSpec):
         return LshMixer(self, site)
 
     def head_shape(self, width: int) -> tuple[int, int]:
-        if self.head_width is None and width % self.heads:
-            raise SpecError(f"heads={self.heads} should divide the width {width}, or head_width be set")
-        return self.heads, self.head_width or width // self.heads
+        return self.heads, width_of_head(width, self.heads, self.head_width)
 
     def hashes(self, length: int) -> tuple[int, ...]:
         """How many buckets each factor of the hash has."""
