@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -53,6 +54,39 @@ def test_it_is_free_again_afterwards(tmp_path: Path) -> None:
         _ = 1 / 0
     with RunLock(tmp_path):
         pass
+
+
+def test_who_is_refused_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), RunLock(tmp_path / "runs" / "x"):
+        _ = 1 / 0
+    assert not (tmp_path / "runs" / "x").exists()
+    (tmp_path / "own").mkdir()
+    with pytest.raises(ZeroDivisionError), RunLock(tmp_path / "own"):
+        _ = 1 / 0
+    assert (tmp_path / "own").exists()  # we did not make it
+    with pytest.raises(ZeroDivisionError), RunLock(tmp_path / "begun"):
+        (tmp_path / "begun" / "run.json").write_text("{}")
+        _ = 1 / 0
+    assert (tmp_path / "begun" / "run.json").exists()
+
+
+def test_who_waited_for_a_lock_that_was_taken_away_makes_another(tmp_path: Path) -> None:
+    """Else a third would lock a new file, and there would be two writers."""
+    entered = []
+
+    def wait() -> None:
+        with RunLock(tmp_path / "x"):
+            entered.append((tmp_path / "x" / LOCK).read_text())
+            with pytest.raises(RegardError, match="being written by process"), RunLock(tmp_path / "x"):
+                pass
+
+    waiting = threading.Thread(target=wait)
+    with pytest.raises(ZeroDivisionError), RunLock(tmp_path / "x"):
+        waiting.start()
+        time.sleep(0.2)
+        _ = 1 / 0
+    waiting.join(30)
+    assert entered == [f"process {os.getpid()} on {socket.gethostname()}\n"]
 
 
 def test_a_holder_that_has_not_signed_yet_is_another_process(tmp_path: Path) -> None:
