@@ -58,14 +58,14 @@ class Spec:
         return part.parse({k: v for k, v in value.items() if k != "kind"})  # type: ignore[no-any-return]
 
     @classmethod
-    def parse(cls, value: Any) -> Self:
-        """This spec from plain data; every fault is in one error."""
+    def parse(cls, value: Any, place: str = "") -> Self:
+        """This spec from plain data; every fault is in one error, at its place below `place`."""
         if "table" in cls.__dict__:
             return cls._member(value)  # type: ignore[return-value]
         try:
             return TypeAdapter(cls).validate_python(value)
         except pydantic.ValidationError as error:
-            raise SpecError(*_faults(cls, error)) from None
+            raise SpecError(*_faults(cls, error, place)) from None
 
     def plain(self) -> dict[str, Any]:
         """This spec as plain data, ready for JSON; `parse` gives it back."""
@@ -168,11 +168,11 @@ def _shared_fields(old: Spec, part: type, new: Mapping[str, Any]) -> dict[str, A
     return kept
 
 
-def _faults(cls: type, error: pydantic.ValidationError) -> list[str]:
+def _faults(cls: type, error: pydantic.ValidationError, under: str = "") -> list[str]:
     """All faults of a spec, each with its place and the nearest valid key."""
     lines = []
     for fault in error.errors(include_url=False)[:_FAULTS]:
-        place = _place(cls, fault["loc"])
+        place = ".".join(filter(None, [under, _place(cls, fault["loc"])]))
         key = str(fault["loc"][-1]) if fault["loc"] else ""
         cause = fault.get("ctx", {}).get("error")
         if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):

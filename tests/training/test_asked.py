@@ -63,9 +63,9 @@ def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
     [
         ({"train__stepz": 1}, "no key 'train.stepz'; did you mean 'steps'"),
         ({"train__schedule": {"peak": 1}, "train__schedule__kind": None}, "no schedule None"),
-        ({"data__generate__cuont": 1}, "no key 'cuont'; did you mean 'count'"),
+        ({"data__generate__cuont": 1}, "data.generate: no key 'cuont'; did you mean 'count'"),
         ({"data__tokenizer": "char"}, "no tokenizer 'char'; did you mean 'chars'"),
-        ({"data__metric": "bleu"}, "no key 'metric'; did you mean 'metrics'"),
+        ({"data__metric": "bleu"}, "no key 'data.metric'; did you mean 'metrics'"),
         ({"data__metrics": []}, "`metrics` should name at least one score"),
         ({"model__widht": 3}, "no key 'model.widht' in 'transformer'; did you mean 'width'"),
         ({"model__width": "wide"}, "model.width: "),
@@ -76,6 +76,16 @@ def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
         ({"train__seed": 2**63}, "train.seed: input should be less than 9223372036854775808, got 9223372036854775808"),
         ({"train__threads": 100_000}, "train.threads: input should be less than or equal to 1024, got 100000"),
         ({"modl": {}}, "no key 'modl'; did you mean 'model'"),
+        ({"steps": 3}, "no key 'steps'; did you mean 'train.steps'?"),
+        ({"seed": 3}, "no key 'seed'; did you mean 'train.seed' or 'decode.seed'?"),
+        ({"width": 3}, "no key 'width'; did you mean 'model.width'?"),
+        ({"family": "gpt"}, "no key 'family'; did you mean 'model.family'?"),
+        ({"filters": "usual"}, "no key 'filters'; did you mean 'data.filters'?"),
+        ({"wings": 2}, "no key 'wings'; there is task, train, data, model, decode, about"),
+        (
+            {"data__filters": "usuall"},
+            "data.filters: should be the word usual, or a list such as [length, ratio], got 'us",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_at_once(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

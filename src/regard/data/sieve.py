@@ -17,6 +17,7 @@ from regard.data.filters import FilterSpec, Identity, Length, Pair, Ratio
 from regard.data.language import Language
 from regard.data.near import Duplicates, Near
 from regard.data.script import Script
+from regard.errors import SpecError
 
 USUAL: tuple[FilterSpec, ...] = (
     Length(200),
@@ -34,9 +35,15 @@ SAMPLE, CHARACTERS = 4000, 1 << 22
 
 Filters = Annotated[
     tuple[FilterSpec, ...],
-    BeforeValidator(lambda value: USUAL if isinstance(value, str) and value == "usual" else value),
+    BeforeValidator(lambda value: _written_out(value) if isinstance(value, str) else value),
 ]
 """In a recipe: a list of filters, or the word `usual`."""
+
+
+def _written_out(word: str) -> tuple[FilterSpec, ...]:
+    if word != "usual":
+        raise SpecError(f"should be the word usual, or a list such as [length, ratio], got {word!r}")
+    return USUAL
 
 
 class Sieve:

@@ -18,7 +18,7 @@ from regard.folder import Folder, read_folder
 from regard.tasks import find
 from regard.training.begin import LOG, RECIPE
 from regard.training.export import config_of
-from regard.training.recipe import merged, read_recipe, set_path
+from regard.training.recipe import demand_placed, merged, read_recipe, set_path
 from regard.training.start import inherited
 
 
@@ -82,6 +82,8 @@ def asked_for(order: Order, start: Folder | None) -> dict[str, Any]:
         asked = {**merged(under, asked, over), "model": {"spec": config_of(start)["model"]}}
     for path, value in order.set.items():
         asked = merged(asked, set_path(path, value))
+    if isinstance(asked["task"], str):
+        demand_placed(asked, find(asked["task"]).Settings)
     return asked
 
 

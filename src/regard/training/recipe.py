@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import io
 import json
@@ -94,13 +95,33 @@ class Recipe(Spec):
         return out.getvalue()
 
 
+def demand_placed(asked: Mapping[str, Any], settings: type[Spec]) -> None:
+    """Refuse a key whose place is further down (`steps`, for `train.steps`), and say where; `settings` are the task's."""
+    model = asked.get("model", {})
+    homes = {"train": names_of(Train), "model": model_keys(model) if isinstance(model, Mapping) else set()}
+    homes |= {"data": names_of(settings), "decode": names_of(Search)}
+    for key in asked.keys() - names_of(Recipe):
+        if places := [repr(f"{home}.{key}") for home, names in homes.items() if key in names]:
+            raise SpecError(f"no key {key!r}; did you mean {' or '.join(places)}?")
+
+
 def demand_known(model: Mapping[str, Any]) -> None:
     """Refuse a family that there is not, and keys that it does not have."""
-    name = "spec" if "spec" in model else str(model.get("family", "transformer"))
-    known = set(ModelSpec.__dataclass_fields__) | (set() if "spec" in model else _arguments(name))
+    known = model_keys(model)
     for key in model:
-        if key not in known | {"family", "spec"}:
+        if key not in known:
+            name = "spec" if "spec" in model else str(model.get("family", "transformer"))
             raise SpecError(f"no key 'model.{key}' in {name!r}" + offer(key, sorted(known)))
+
+
+def model_keys(model: Mapping[str, Any]) -> set[str]:
+    """What can be said of a model: what its family takes, and the parts that every model has."""
+    family = str(model.get("family", "transformer"))
+    return {"family", "spec"} | names_of(ModelSpec) | (set() if "spec" in model else _arguments(family))
+
+
+def names_of(part: type[Spec]) -> set[str]:
+    return {field.name for field in dataclasses.fields(part)}  # type: ignore[arg-type]
 
 
 def suited(advised: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class _Run:
     def execute(self) -> Path:
         Recipe.parse(without_advice(self.asked) if self.advise else self.asked)
         kind = find(self.asked["task"])
-        settings = kind.Settings.parse(self.asked.get("data", {}))
+        settings = kind.Settings.parse(self.asked.get("data", {}), "data")
         demand_known(self.asked.get("model", {}))
         raw = kind.read(settings, ASIDE)
         for line in raw.said:

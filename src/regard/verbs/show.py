@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from regard import families
-from regard.errors import SpecError, UnknownName, offer
+from regard.errors import SpecError, UnknownName
 from regard.model.model import Net
 from regard.training.export import restore
 from regard.training.order import model_folder
-from regard.training.recipe import expand_model, merged, read_recipe, set_path, shipped
+from regard.training.recipe import expand_model, merged, model_keys, read_recipe, set_path, shipped
 
 
 def net_of(what: str, changes: Mapping[str, Any] | None = None) -> tuple[Net, list[str]]:
@@ -21,7 +21,7 @@ def net_of(what: str, changes: Mapping[str, Any] | None = None) -> tuple[Net, li
     model, said = _model_of(what)
     for path, value in (changes or {}).items():
         if not path.startswith("model."):
-            near = offer(path, [f"model.{path}"])
+            near = f"; did you mean 'model.{path}'?" if path.split(".")[0] in model_keys(model) else ""
             raise SpecError(f"show looks at the model only: --set takes model.… here, got {path!r}{near}")
         model = merged({"model": model}, set_path(path, value))["model"]
     with torch.device("meta"):  # shapes are all we look at: the largest model takes no memory
