@@ -23,6 +23,10 @@ def test_against_the_libraries() -> None:
     assert found["bleu"] == sacrebleu.BLEU().corpus_score(OUTPUTS, [REFERENCES]).score
     assert found["bleu_tokens"] == sacrebleu.BLEU(tokenize="none", force=True).corpus_score(OUTPUTS, [REFERENCES]).score
     assert found["chrf"] == sacrebleu.CHRF().corpus_score(OUTPUTS, [REFERENCES]).score
+    assert found["chrfpp"] == sacrebleu.CHRF(word_order=2).corpus_score(OUTPUTS, [REFERENCES]).score
+    assert found["ter"] == sacrebleu.TER().corpus_score(OUTPUTS, [REFERENCES]).score
+    for name in ("zh", "char"):
+        assert found[f"bleu_{name}"] == sacrebleu.BLEU(tokenize=name).corpus_score(OUTPUTS, [REFERENCES]).score
     assert found["wer"] == 100 * jiwer.wer(REFERENCES, OUTPUTS)
     assert found["exact"] == pytest.approx(100 / 3)
     assert 0 < found["bleu"] < 100
@@ -50,7 +54,7 @@ def test_scores_are_always_numbers(pairs: list[tuple[str, str]]) -> None:
 
 def test_of_scores_of_outputs_only_errors_are_better_when_lower() -> None:
     lower = [name for name, metric in METRICS.items() if metric.score and not metric.higher]
-    assert lower == ["wer", "word_error", "phone_error"]
+    assert lower == ["ter", "wer", "word_error", "phone_error"]
 
 
 def test_unknown_and_own_metrics() -> None:

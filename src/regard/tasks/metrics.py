@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from regard.data.pronouncing import OR
 from regard.registry import Table
@@ -39,22 +40,37 @@ class Metric:
 METRICS: Table[Metric] = Table("metric")
 
 
-def bleu(outputs: Sequence[str], references: Sequence[str]) -> float:
+SACREBLEU: dict[str, tuple[str, dict[str, Any]]] = {
+    "bleu": ("BLEU", {}),
+    "bleu_tokens": ("BLEU", {"tokenize": "none", "force": True}),
+    "bleu_zh": ("BLEU", {"tokenize": "zh"}),
+    "bleu_char": ("BLEU", {"tokenize": "char"}),
+    "chrf": ("CHRF", {}),
+    "chrfpp": ("CHRF", {"word_order": 2}),
+    "ter": ("TER", {}),
+}
+"""Our names of sacreBLEU's measures: its class, and the options. `bleu` splits words as 13a does, which suits writing with
+spaces; `bleu_zh` is for Chinese, `bleu_char` for any other without, `bleu_tokens` for what is split already."""
+
+
+def measure(kind: str) -> Any:
+    """sacreBLEU's object for a score of that name."""
     import sacrebleu
 
-    return float(sacrebleu.corpus_bleu(list(outputs), [list(references)]).score)
+    name, options = SACREBLEU[kind]
+    return getattr(sacrebleu, name)(**options)
 
 
-def bleu_tokens(outputs: Sequence[str], references: Sequence[str]) -> float:
-    import sacrebleu
+def _by_sacrebleu(kind: str) -> Metric:
+    def score(outputs: Sequence[str], references: Sequence[str]) -> float:
+        return float(measure(kind).corpus_score(list(outputs), [list(references)]).score)
 
-    return float(sacrebleu.corpus_bleu(list(outputs), [list(references)], tokenize="none", force=True).score)
+    def signature() -> str:
+        """Its own name and signature, with one reference."""
+        here = measure(kind)
+        return f"{here.corpus_score(['a'], [['a']]).name}|{here.get_signature()}"
 
-
-def chrf(outputs: Sequence[str], references: Sequence[str]) -> float:
-    import sacrebleu
-
-    return float(sacrebleu.corpus_chrf(list(outputs), [list(references)]).score)
+    return Metric(kind, score, higher=kind != "ter", signature=signature)
 
 
 def exact(outputs: Sequence[str], references: Sequence[str]) -> float:
@@ -85,24 +101,13 @@ def phone_error(outputs: Sequence[str], references: Sequence[str]) -> float:
     return wer(outputs, [nearest(out, ways.split(OR)) for out, ways in zip(outputs, references, strict=True)])
 
 
-def _signature(name: str, **options: str) -> str:
-    """sacreBLEU's own name and signature of a score with one reference."""
-    import sacrebleu
-
-    measure = getattr(sacrebleu, name)(**options)
-    found = measure.corpus_score(["a"], [["a"]])
-    return f"{found.name}|{measure.get_signature()}"
-
-
 for metric in (
     Metric("loss", None, higher=False),
     Metric("perplexity", None, higher=False),
     Metric("masked_accuracy", None),
     Metric("follows_accuracy", None),
     Metric("pair_accuracy", None),
-    Metric("bleu", bleu, signature=lambda: _signature("BLEU")),
-    Metric("bleu_tokens", bleu_tokens, signature=lambda: _signature("BLEU", tokenize="none")),
-    Metric("chrf", chrf, signature=lambda: _signature("CHRF")),
+    *map(_by_sacrebleu, SACREBLEU),
     Metric("exact", exact),
     Metric("wer", wer, higher=False),
     Metric("word_error", word_error, higher=False),

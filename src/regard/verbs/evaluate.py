@@ -18,7 +18,7 @@ from regard.folder import MANIFEST
 from regard.report.table import Table
 from regard.tasks.counts import Units, tallies
 from regard.tasks.likelihood import likelihood
-from regard.tasks.metrics import METRICS, Metric
+from regard.tasks.metrics import METRICS, SACREBLEU, Metric, measure
 from regard.tasks.task import Task
 from regard.training.begin import RECIPE
 from regard.verbs.run import language_tag
@@ -198,15 +198,11 @@ def _counted(
         lines = [jiwer.process_words(reference, output) for reference, output in zip(references, outputs, strict=True)]
         rows = [(w.substitutions + w.deletions + w.insertions, w.hits + w.substitutions + w.deletions) for w in lines]
         return np.asarray(rows), lambda sums: 100.0 * sums[0] / max(sums[1], 1)
-    if kind not in ("bleu", "bleu_tokens", "chrf"):
+    if kind not in SACREBLEU:
         return None
-    import sacrebleu
-
-    measure: Any = sacrebleu.CHRF() if kind == "chrf" else sacrebleu.BLEU()
-    if kind == "bleu_tokens":
-        measure = sacrebleu.BLEU(tokenize="none", force=True)
-    rows = measure._extract_corpus_statistics(outputs, [references])  # what its own significance tests resample
-    return np.asarray(rows), lambda sums: float(measure._compute_score_from_stats(sums).score)
+    here = measure(kind)
+    rows = here._extract_corpus_statistics(outputs, [references])  # what its own significance tests resample
+    return np.asarray(rows), lambda sums: float(here._compute_score_from_stats(sums).score)
 
 
 def told(found: dict[str, Any]) -> str:
