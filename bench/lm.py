@@ -53,9 +53,10 @@ def train_regard() -> Turn:
     from regard.machine import keep_large_blocks
     from regard.tasks.lm import Lm, LmData, Texts
     from regard.training.checkpoint import Checkpoints
+    from regard.training.layers import read_recipe
     from regard.training.log import Log
     from regard.training.loop import Data, Trainer
-    from regard.training.recipe import Recipe, read_recipe
+    from regard.training.recipe import Recipe
 
     keep_large_blocks()
     recipe = Recipe.parse(read_recipe("gpt"))

@@ -11,7 +11,7 @@ import pytest
 
 import regard
 from regard import errors, tasks
-from regard.training.recipe import shipped
+from regard.training.layers import shipped
 from tests.verbs.calling import ENVIRONMENT, call, shell, start
 
 VERBS = ["train", "run", "eval", "show", "recipes", "doctor"]
@@ -21,18 +21,18 @@ ASK_FOR_HELP = f"""
 import sys
 from regard.__main__ import main
 
-for verb in [], *([verb] for verb in {VERBS!r}):
-    sys.argv = ["regard", *verb, "--help"]
+for words in ["--help"], *([verb, "--help"] for verb in {VERBS!r}), ["recipes"], ["recipes", "dates"]:
+    sys.argv = ["regard", *words]
     try:
         main()
     except SystemExit as end:
         assert end.code == 0, end.code
-    assert verb or "pydantic" not in sys.modules  # typer itself needs it for a verb's options
-    assert not [name for name in {HEAVY!r} if name in sys.modules], verb
+    assert words[0] in {VERBS!r} or "pydantic" not in sys.modules  # typer itself needs it for a verb's options
+    assert not [name for name in {HEAVY!r} if name in sys.modules], words
 """
 
 
-def test_help_never_waits_for_torch() -> None:
+def test_help_and_recipes_never_wait_for_torch() -> None:
     done = subprocess.run([sys.executable, "-c", ASK_FOR_HELP], env=ENVIRONMENT, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[2] for line in done.stdout.splitlines() if line.startswith("Usage: regard ")][1:] == VERBS

@@ -19,8 +19,8 @@ from regard.tasks.task import Output, Task
 from regard.tasks.wordwise import Confidence
 from regard.text import Tokenizer
 from regard.training.export import restore
+from regard.training.layers import merged, set_path
 from regard.training.order import Order, device_of, model_folder
-from regard.training.recipe import merged, set_path
 from regard.training.run import execute
 
 

@@ -295,7 +295,7 @@ def recipes(
     debug: Debug = False,
 ) -> None:
     """The shipped recipes, or one of them to start your own from: `regard recipes dates > mine.yaml`."""
-    from regard.training.recipe import parse_yaml, shipped
+    from regard.training.layers import parse_yaml, shipped
 
     texts = shipped()
     if name is not None and name not in texts:

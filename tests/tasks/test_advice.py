@@ -14,7 +14,8 @@ from regard.data.sources import Pairs
 from regard.tasks.advice import ROWS, advise
 from regard.tasks.translate import TranslateData
 from regard.text import Tokenizer
-from regard.training.recipe import Recipe, merged
+from regard.training.layers import merged
+from regard.training.recipe import Recipe
 
 TRAIN = st.fixed_dictionaries(
     {},

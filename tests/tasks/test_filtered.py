@@ -16,8 +16,8 @@ from regard.folder import Folder
 from regard.tasks.embed import Embed, EmbedData
 from regard.tasks.translate import Translate, TranslateData
 from regard.training import run, start
+from regard.training.layers import parse_yaml
 from regard.training.order import Order
-from regard.training.recipe import parse_yaml
 from regard.training.run import execute
 from tests.training.small import events, tiny
 

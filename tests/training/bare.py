@@ -10,10 +10,11 @@ from torch import Tensor
 
 from regard.tasks.translate import Translate, TranslateData
 from regard.training.checkpoint import Checkpoints
+from regard.training.layers import merged, read_recipe, set_path
 from regard.training.log import Log
 from regard.training.loop import Data, Trainer
 from regard.training.progress import Progress
-from regard.training.recipe import Recipe, merged, read_recipe, set_path
+from regard.training.recipe import Recipe
 from regard.training.stop import Stop
 from tests.training.small import COPY, TINY
 

@@ -14,8 +14,8 @@ from regard.errors import CheckpointError, SpecError
 from regard.folder import read_folder
 from regard.training.begin import BOUND
 from regard.training.checkpoint import Checkpoints
+from regard.training.layers import parse_yaml
 from regard.training.order import Order
-from regard.training.recipe import parse_yaml
 from regard.training.run import execute
 from tests.training.small import ROWS, events, on_files, stopped, tiny
 

@@ -13,8 +13,9 @@ import torch
 from regard.data.sources import Corpus, read
 from regard.errors import SpecError, UnknownName
 from regard.tasks.advice import advise
+from regard.training.layers import parse_yaml
 from regard.training.order import Order, device_of
-from regard.training.recipe import Train, parse_yaml
+from regard.training.recipe import Train
 from regard.training.run import execute
 from tests.training.small import ROWS, events, on_files, tiny
 

@@ -17,7 +17,8 @@ from regard.errors import CheckpointError, SpecError
 from regard.folder import foreign, parse_json
 from regard.storage import explained
 from regard.training.aside import set_aside
-from regard.training.recipe import Recipe, parse_yaml
+from regard.training.layers import parse_yaml
+from regard.training.recipe import Recipe
 from regard.training.text import write_text
 
 RECIPE, LOG, FACTS, REPORT = "recipe.yaml", "log.jsonl", "run.json", "report.html"

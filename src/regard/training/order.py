@@ -18,7 +18,8 @@ from regard.folder import Folder, read_folder
 from regard.tasks import find
 from regard.training.begin import LOG, RECIPE
 from regard.training.export import config_of
-from regard.training.recipe import demand_placed, merged, read_recipe, set_path
+from regard.training.layers import merged, read_recipe, set_path
+from regard.training.recipe import demand_placed
 from regard.training.start import inherited
 
 

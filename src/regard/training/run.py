@@ -33,13 +33,14 @@ from regard.training.checkpoint import Checkpoints
 from regard.training.export import card, export, metric_signatures, restore, versions
 from regard.training.finite import demand_finite
 from regard.training.forecast import forecast
+from regard.training.layers import merged
 from regard.training.lock import RunLock
 from regard.training.log import Log, read_log
 from regard.training.loop import Data, Trainer
 from regard.training.order import Order, asked_for, device_of, model_folder, without_advice
 from regard.training.progress import Progress
 from regard.training.ranks import Ranks
-from regard.training.recipe import Recipe, Train, demand_known, merged, overruled, suited
+from regard.training.recipe import Recipe, Train, demand_known, overruled, suited
 from regard.training.room import measured_tokens
 from regard.training.start import Taken, take
 from regard.training.stop import Stop

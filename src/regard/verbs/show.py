@@ -12,8 +12,9 @@ from regard import families
 from regard.errors import SpecError, UnknownName
 from regard.model.model import Net
 from regard.training.export import restore
+from regard.training.layers import merged, read_recipe, set_path, shipped
 from regard.training.order import model_folder
-from regard.training.recipe import expand_model, merged, model_keys, read_recipe, set_path, shipped
+from regard.training.recipe import expand_model, model_keys
 
 
 def net_of(what: str, changes: Mapping[str, Any] | None = None) -> tuple[Net, list[str]]:
