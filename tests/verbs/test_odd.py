@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.verbs.calling import ENVIRONMENT, call, start
+from tests.verbs.calling import ENVIRONMENT, UNKNOWN, call, start
 
 Draw = random.Random
 LETTERS = "abcdefghij"
@@ -82,6 +82,7 @@ def test_ten_thousand_odd_lines(model: Path) -> None:
     notes = said.err.splitlines()
     assert [note.split("; ")[0].split(" ", 3)[3] for note in notes] == [
         "is not UTF-8",
+        UNKNOWN,
         "is longer than the model can read",
     ]
     again = Draw(5).sample(range(10_000), 60)
@@ -122,6 +123,7 @@ def test_a_line_of_ten_megabytes(model: Path, tail: bytes) -> None:
     assert out.count(b"\n") == 1 + bool(tail)
     assert err.decode().splitlines() == [
         "regard: line 1 has more than 1,048,576 bytes; the rest of it is left out, as of later ones",
+        f"regard: line 1 {UNKNOWN}",
         "regard: line 1 is longer than the model can read; the end is left out, here and in later lines",
     ]
 

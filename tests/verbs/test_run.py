@@ -20,7 +20,7 @@ from regard.decode import Search
 from regard.errors import SpecError
 from regard.tasks.task import Output, Usual
 from regard.verbs.run import run_lines, search_options, stdin_lines
-from tests.verbs.calling import call, shell, start
+from tests.verbs.calling import UNKNOWN, call, shell, start
 
 ODD = [
     b"abc",
@@ -61,7 +61,7 @@ def test_five_hundred_odd_lines_through_a_process_of_its_own(model: Path) -> Non
     for line, out in zip(lines[1:], said.lines[1:], strict=False):
         assert out == "" or line.decode(errors="replace").strip()
     assert "Traceback" not in said.err
-    assert len(said.err.splitlines()) == 2  # one line was not UTF-8, one was too long: each is said once
+    assert len(said.err.splitlines()) == 3  # a line was not UTF-8, one unknown, one too long: each is said once
 
 
 @pytest.mark.parametrize(("given", "wanted"), [(b"", 0), (b"\n", 1), (b"abc", 1), (b"abc\n", 1), (b"abc\n\n", 2)])
@@ -79,7 +79,13 @@ def test_bad_bytes_are_replaced_and_that_is_said_once(model: Path) -> None:
     assert [json.loads(line)["source"] for line in said.lines] == ["abc", "a\ufffdb", "\ufffd"]
     assert said.err == (
         "regard: line 2 is not UTF-8; what cannot be read is taken as U+FFFD, here and in later lines\n"
+        f"regard: line 3 {UNKNOWN}\n"
     )
+
+
+def test_a_line_that_the_vocabulary_makes_nothing_of_is_said_once(model: Path) -> None:
+    said = call("run", model, stdin="abc\n日本語です\nab 😀\nДобрый\n".encode())
+    assert (said.code, len(said.lines), said.err) == (0, 4, f"regard: line 2 {UNKNOWN}\n")
 
 
 def test_a_replacement_character_that_was_there_is_fine(model: Path) -> None:
@@ -131,10 +137,16 @@ def test_bytes_in_an_argument_that_are_not_utf8(model: Path) -> None:
     assert (said.code, json.loads(said.out)["source"]) == (0, "a\ufffdb")
 
 
+class Wordless(Usual):
+    """A task that reads no text."""
+
+    target = None
+
+
 class Parrot:
     """Stands in for a model: answers with what it is told to."""
 
-    task, search, path, options = Usual(), Search(), Path("parrot"), ["first"]
+    task, search, path, options = Wordless(), Search(), Path("parrot"), ["first"]
 
     def __init__(self, *answers: str) -> None:
         self.answers, self.places = answers, list[int]()
@@ -360,7 +372,7 @@ def test_a_glossary(model: Path, tmp_path: Path) -> None:
     file.write_text("abc\tgag\njih\thid\n", encoding="utf-8")
     said = call("run", model, "--glossary", file, "--beam", 2, stdin=b"abc\nj\n\nABC jih\nabcd\n")
     free = call("run", model, "--beam", 2, stdin=b"abc\nj\n\nABC jih\nabcd\n")
-    assert (said.code, said.err) == (0, "")
+    assert (said.code, said.err) == (0, f"regard: line 4 {UNKNOWN}\n")
     assert "gag" in said.lines[0]
     assert "gag" in said.lines[3] and "hid" in said.lines[3]
     assert [said.lines[i] for i in (1, 2, 4)] == [free.lines[i] for i in (1, 2, 4)]

@@ -219,6 +219,9 @@ class Task(Protocol):
     def too_long(self, inputs: Sequence[Any], *, tagged: bool = False) -> list[int]:
         """Which inputs are longer than the model reads, so that `run` cuts them."""
 
+    def unknown(self, inputs: Sequence[Any]) -> list[int]:
+        """Which inputs the vocabulary that they are read by makes next to nothing of."""
+
     def unwritable(self, texts: Sequence[str]) -> list[str]:
         """Those of these texts that no output can have: not all of them is in the vocabulary."""
 
@@ -275,6 +278,9 @@ class Usual:
 
     def too_long(self, inputs: Sequence[Any], *, tagged: bool = False) -> list[int]:
         return []
+
+    def unknown(self, inputs: Sequence[Any]) -> list[int]:
+        return [] if self.target is None else self.target.mostly_unknown(inputs)  # type: ignore[attr-defined]
 
     def unwritable(self, texts: Sequence[str]) -> list[str]:
         return []

@@ -307,6 +307,9 @@ class Translate(Usual):
         room = self.settings.longest - 1 - tagged - len(self._front)
         return [i for i, tokens in enumerate(self.source.encode_all(inputs)) if len(tokens) > room]
 
+    def unknown(self, inputs: Sequence[str]) -> list[int]:
+        return self.source.mostly_unknown(inputs)
+
     def unwritable(self, texts: Sequence[str]) -> list[str]:
         ids = [inside(self.target, text.strip()) for text in texts]
         return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.target.unk in tokens]

@@ -111,6 +111,11 @@ class Tokenizer:
             out.extend(self._seal(encoding.ids) for encoding in encodings)
         return out
 
+    def mostly_unknown(self, lines: Iterable[str]) -> list[int]:
+        """Which of these lines it makes `<unk>` of, at least half of their tokens: another script, or another language."""
+        found = enumerate(self.encode_all(lines))
+        return [i for i, ids in found if ids and 2 * ids.count(self.unk) >= len(ids)]
+
     def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
         """One text or two as a model reads them: special tokens around them, and the segment each token lies in.
 

@@ -179,6 +179,9 @@ def _parts(model: Model, lines: Sequence[str], before: int, note: Notes, *, tagg
     """What is read of each line: nothing if there is no text, pieces of it where it is longer than the model can read."""
     parts = [[line] if line.strip() else [] for line in lines]
     full = [i for i, line in enumerate(lines) if line.strip()]
+    for i in (full[j] for j in model.task.unknown([lines[i] for i in full])):
+        said = f"line {before + i + 1} is mostly unknown to the model's vocabulary: another language or script?"
+        note("unknown", f"{said} Later ones like it pass without a note")
     for i in (full[j] for j in model.task.too_long([lines[i] for i in full], tagged=tagged)):
         said = f"line {before + i + 1} is longer than the model can read"
         parts[i] = (model.task.pieces(lines[i], tagged=tagged) if long == "split" else []) or parts[i]
