@@ -23,7 +23,7 @@ import numpy as np
 import regard
 from bench.results import write
 from regard.data.labels import read_tagged
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.report.table import Table
 from regard.tasks.counts import accuracy
 

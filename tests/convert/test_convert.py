@@ -14,7 +14,7 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 
 import regard
 from regard.convert import carry, hf, probe
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
 from regard.families import gpt, transformer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.data.check import check
 from regard.data.drops import Dropped
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 
 WORDS = "one two three four five six seven eight nine ten".split()  # noqa: SIM905
 WÖRTER = "eins zwei drei vier fünf sechs sieben acht neun zehn".split()  # noqa: SIM905

@@ -15,8 +15,8 @@ from regard.data.check import check
 from regard.data.drops import Dropped, shortened
 from regard.data.filters import FilterSpec, Identity, Length, Pair, Ratio
 from regard.data.near import Duplicates, Near
+from regard.data.pairs import Pairs
 from regard.data.sieve import USUAL, Sieve, would_drop
-from regard.data.sources import Pairs
 from tests.laws.examples import FILTER, short
 
 EACH = [part for row in FILTER.values() for part in row]

@@ -7,17 +7,15 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from regard.data.drops import Dropped
 from regard.data.files import read_lines
-from regard.data.lines import Pile
-from regard.data.sources import Corpus, Pairs, fingerprint, read, sample, split
+from regard.data.sources import Corpus, read
 from regard.errors import DataError, SpecError
 
 SOURCE, TARGET = ["a cat", "two dogs", "ein \u2028 \x85 \x0b \x0c line"], ["eine Katze", 'zwei "Hunde"', "ô, là"]
@@ -293,107 +291,6 @@ def test_a_corpus_is_a_plain_value(put: Put) -> None:
     assert Corpus.parse(json.loads(corpus.json())) == corpus
     pairs = read(corpus)
     assert (pairs.tag, pairs.weight, pairs.name) == ("2de", 2.0, "x.tsv (en-de)")
-
-
-def test_pairs_go_in_step() -> None:
-    with pytest.raises(DataError, match="odd has 2 sources and 1 targets"):
-        Pairs(["a", "b"], ["A"], name="odd")
-
-
-def numbers(n: int, copies: int = 1) -> Pairs:
-    texts = [str(i) for i in range(n)] * copies
-    return Pairs(texts, [t + "!" for t in texts], tag="2de", weight=2.0, dropped=(Dropped("a NUL", 3),))
-
-
-@pytest.mark.parametrize(("n", "size"), [(2, 1), (39, 1), (400, 20), (30000, 1000)])
-def test_split_sets_a_twentieth_aside_but_not_too_much(n: int, size: int) -> None:
-    train, valid = split(numbers(n))
-    assert (len(train), len(valid)) == (n - size, size)
-    assert sorted(train.source + valid.source) == sorted(numbers(n).source)
-    assert train.source == sorted(train.source, key=int)  # in the order they came
-    assert all(t == s + "!" for s, t in zip(valid.source, valid.target, strict=True))
-    assert (train.tag, train.weight) == (valid.tag, valid.weight) == ("2de", 2.0)
-    assert (valid.name, valid.dropped, train.dropped) == ("pairs, set aside", (), (Dropped("a NUL", 3),))
-
-
-@given(PAIRS, st.integers(0, 9), st.data())
-def test_copies_of_a_pair_stay_on_one_side(rows: list[tuple[str, str]], seed: int, data: st.DataObject) -> None:
-    rows = [*rows, ("other", "pair"), *data.draw(st.lists(st.sampled_from(rows), max_size=8))]
-    assume(len(set(rows)) > 1)
-    pairs = Pairs([s for s, _ in rows], [t for _, t in rows])
-    train, valid = split(pairs, size=data.draw(st.integers(1, len(rows) - 1)), seed=seed)
-    assert train.source and valid.source and len(train) + len(valid) == len(pairs)
-    sides = [set(zip(part.source, part.target, strict=True)) for part in (train, valid)]
-    assert not sides[0] & sides[1]
-
-
-def test_split_hardly_moves_when_lines_are_added_and_moves_with_the_seed() -> None:
-    assert split(numbers(40))[1].source == ["25", "27"]  # the same on every machine
-    before = set(split(numbers(1000), size=50)[1].source)
-    more = numbers(1010)
-    shuffled = Pairs(more.source[::-1], more.target[::-1])
-    assert len(before & set(split(shuffled, size=50)[1].source)) >= 45
-    assert len(before & set(split(numbers(1000), size=50, seed=1)[1].source)) < 20
-
-
-def test_split_of_what_cannot_be_split() -> None:
-    with pytest.raises(DataError, match="cannot set 1 of the 1 pairs of pairs aside for validation"):
-        split(numbers(1))
-    with pytest.raises(DataError, match="cannot set 5 of the 5 pairs"):
-        split(numbers(5), size=5)
-    with pytest.raises(DataError, match="all 30 pairs of pairs are the same: none can be set aside"):
-        split(numbers(1, copies=30))
-    assert len(split(numbers(2, copies=30))[1]) == 30  # more than asked for, but copies stay together
-
-
-def test_a_fingerprint_tells_every_change_and_no_renaming() -> None:
-    base = Pairs(["a", "bc"], ["A", "B"])
-    changed = [
-        Pairs(["ab", "c"], ["A", "B"]),
-        Pairs(["a", "bc"], ["B", "A"]),
-        Pairs(["bc", "a"], ["B", "A"]),
-        Pairs(["a"], ["A"]),
-        Pairs(["A", "B"], ["a", "bc"]),
-        Pairs(["a", "bc"], ["A", "B"], tag="2de"),
-        Pairs(["a", "bc"], ["A", "B"], weight=2),
-    ]
-    prints = {fingerprint(pairs) for pairs in [base, *changed]} | {fingerprint(base, base), fingerprint()}
-    assert len(prints) == len(changed) + 3
-    assert fingerprint(base) == fingerprint(
-        Pairs(["a", "bc"], ["A", "B"], weight=1, name="moved", dropped=(Dropped("x", 2),))
-    )
-    assert fingerprint(base) == "b1349ca45de19641a5c9a5d0b77a854ae0ed20678e638ec8a90bd6f2cee11954"
-
-
-def test_a_sample_takes_of_every_corpus_its_share_in_order() -> None:
-    corpora = [numbers(100), numbers(900)]
-    some = sample(corpora, 50)
-    assert [len(pairs) for pairs in some] == [5, 45]
-    assert some == sample(corpora, 50)
-    for pairs in some:
-        assert list(pairs.source) == sorted(pairs.source, key=int)
-        assert all(t == s + "!" for s, t in zip(pairs.source, pairs.target, strict=True))
-    assert sample(corpora, 1000) is corpora
-    assert [len(pairs) for pairs in sample([numbers(1), numbers(999)], 10)] == [1, 9]
-
-
-@given(PAIRS, st.integers(0, 9))
-def test_texts_in_a_scratch_file_are_split_and_known_as_those_in_memory(rows: list[tuple[str, str]], seed: int) -> None:
-    def kept(texts: list[str], room: int) -> Sequence[str]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("regard.data.lines.ROOM", room)
-            pile = Pile()
-        for text in texts:
-            pile.add(text)
-        return pile.lines()
-
-    rows = [*rows, ("other", "pair")]
-    assume(len(set(rows)) > 1)
-    here, there = (Pairs(*(kept([row[side] for row in rows], room) for side in (0, 1))) for room in (1 << 20, 0))
-    assert isinstance(here.source, list) and not isinstance(there.source, list)
-    for one, other in zip((here, *split(here, seed=seed)), (there, *split(there, seed=seed)), strict=True):
-        assert fingerprint(one) == fingerprint(other)
-        assert (list(one.source), list(one.target)) == (list(other.source), list(other.target))
 
 
 def test_lines_out_of_step_are_told_before_a_bad_pair(put: Put) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.tasks.advice import ROWS, advise
 from regard.tasks.translate import TranslateData
 from regard.text import Tokenizer

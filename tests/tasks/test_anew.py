@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.errors import SpecError
 from regard.tasks.translate import TranslateData
 from regard.text import Bpe

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.api import Model
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import DataError, SpecError, UnknownName
 from regard.families import bert, gpt

@@ -10,7 +10,8 @@ import pytest
 
 import regard
 from regard.data.bucket import Buckets
-from regard.data.sources import Corpus, Pairs, like, read
+from regard.data.pairs import Pairs
+from regard.data.sources import Corpus, like, read
 from regard.errors import SpecError
 from regard.tasks.task import Raw
 from regard.tasks.translate import Translate, TranslateData

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from regard.data import lines, sources
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.tasks import encoded, translate
 from regard.tasks.encoded import Encoded
 from regard.tasks.task import Raw
@@ -159,7 +159,8 @@ import numpy as np
 from regard.data import lines
 from regard.data.check import check
 from regard.data.ragged import Ragged
-from regard.data.sources import Corpus, fingerprint, read, split
+from regard.data.pairs import fingerprint, split
+from regard.data.sources import Corpus, read
 from regard.data.store import Store, fill
 
 lines.ROOM, peak = 1 << 22, 0

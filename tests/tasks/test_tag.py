@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.batch import IGNORE
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import DataError
 from regard.families import bert

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import regard
 from regard.data.batch import IGNORE
-from regard.data.sources import Corpus, Pairs
+from regard.data.pairs import Pairs
+from regard.data.sources import Corpus
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, ShapeError, SpecError, UnknownName
 from regard.families import bert, gpt, transformer

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.drops import Dropped
+from regard.data.pairs import Pairs
 from regard.data.sieve import would_drop
-from regard.data.sources import Pairs
 
 LONGEST = 3
 """How many of the longest texts a report shows."""

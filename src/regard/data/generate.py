@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from regard.data import dates
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.errors import SpecError
 from regard.registry import Table
 from regard.spec import Count, Spec, spec

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from regard.data.files import Fault, read_lines
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.data.tables import Columns, is_table, read_columns
 from regard.errors import DataError
 

@@ -6,23 +6,20 @@ nothing shifts.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.drops import Dropped
 from regard.data.files import LONGEST, Fault, lines, unended
 from regard.data.filters import FilterSpec, Pair
-from regard.data.lines import Pile, take
+from regard.data.lines import Pile
 from regard.data.pace import counted
+from regard.data.pairs import Pairs, split
 from regard.data.sieve import Sieve
 from regard.data.tables import READERS, Complain, Row, file_kind, read_columns
 from regard.errors import DataError, SpecError
@@ -31,8 +28,6 @@ from regard.spec import Spec, spec
 Language = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 OnBad = Literal["error", "drop"]
 SIDES = ("source", "target")
-LEARN = 500_000
-"""So many pairs are enough to learn a vocabulary from."""
 
 
 @spec
@@ -88,34 +83,6 @@ class Corpus(Spec):
         files = " + ".join(Path(path).name for path in self.paths)
         more = "-".join(filter(None, (self.source_lang, self.target_lang))) or self.prefix.strip(" :")
         return f"{files} ({more})" if more else files
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Texts and what they should become, in step. The tag is kept apart: the tokeniser sees it as one symbol."""
-
-    source: Sequence[str]
-    target: Sequence[str]
-    tag: str | None = None
-    weight: float = 1.0
-    name: str = "pairs"
-    dropped: tuple[Dropped, ...] = ()
-    """What was left out when they were read, and why."""
-
-    def __post_init__(self) -> None:
-        if len(self.source) != len(self.target):
-            raise DataError(f"{self.name} has {len(self.source)} sources and {len(self.target)} targets")
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def lost(self) -> list[dict[str, Any]]:
-        """What was left out, reason by reason, as plain data."""
-        return [{"corpus": self.name, **asdict(each)} for each in self.dropped]
-
-    def take(self, rows: NDArray[np.int64]) -> Pairs:
-        """The pairs of these rows, in this order."""
-        return replace(self, source=take(self.source, rows), target=take(self.target, rows))
 
 
 def like(corpus: Corpus, paths: tuple[str, ...]) -> Corpus:
@@ -176,59 +143,6 @@ def places(corpora: Sequence[Corpus], wanted: Iterable[Pair]) -> dict[Pair, str]
                 if not left:
                     break
     return found
-
-
-def split(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tuple[Pairs, Pairs]:
-    """Set a validation part aside: the rest, and about `size` pairs (a twentieth, at most 1000).
-
-    A pair's own content decides where it goes, so copies of a pair stay together, and lines added elsewhere move almost
-    nothing: those whose hashes are smallest are taken.
-    """
-    size = max(1, min(1000, len(pairs) // 20)) if size is None else size
-    if not 1 <= size < len(pairs):
-        raise DataError(f"cannot set {size} of the {len(pairs)} pairs of {pairs.name} aside for validation")
-    key = hashlib.blake2b(str(seed).encode()).digest()
-    digests = (
-        hashlib.blake2b(f"{len(s)}:{s}{t}".encode(), digest_size=8, key=key).digest()
-        for s, t in zip(pairs.source, pairs.target, strict=True)
-    )
-    hashes = np.fromiter(map(int.from_bytes, digests), np.uint64, len(pairs))
-    kinds, copies = np.unique(hashes, return_counts=True)
-    if len(kinds) == 1:
-        raise DataError(f"all {len(pairs)} pairs of {pairs.name} are the same: none can be set aside for validation")
-    taken, room = [], size
-    for place in np.flatnonzero(copies <= size):
-        if copies[place] <= room:
-            taken.append(place)
-            room -= int(copies[place])
-        if not room:
-            break
-    aside = np.isin(hashes, kinds[taken or copies.argmin()])  # if every pair has more copies than fit, the rarest
-    valid = replace(pairs.take(np.flatnonzero(aside)), name=f"{pairs.name}, set aside", dropped=())
-    return pairs.take(np.flatnonzero(~aside)), valid
-
-
-def sample(corpora: Sequence[Pairs], size: int = LEARN) -> Sequence[Pairs]:
-    """About `size` pairs drawn by chance, of each corpus its share, in their order; all where there are no more."""
-    count = sum(map(len, corpora))
-    if count <= size:
-        return corpora
-    bits, parts = np.random.Philox(np.random.SeedSequence(size)), list[Pairs]()
-    for pairs in corpora:
-        drawn, some = bits.random_raw(len(pairs)), max(1, len(pairs) * size // count)
-        parts.append(pairs.take(np.flatnonzero(drawn <= np.partition(drawn, some - 1)[some - 1])))
-    return parts
-
-
-def fingerprint(*corpora: Pairs) -> str:
-    """SHA-256 of all that training sees of the corpora: texts in their order, tags and weights, but no file names."""
-    digest = hashlib.sha256()
-    for pairs in corpora:
-        digest.update(f"{len(pairs)} {pairs.tag} {float(pairs.weight)!r}\n".encode())
-        for texts in (pairs.source, pairs.target):
-            for start in range(0, len(texts), 512):
-                digest.update("".join([f"{len(s)}:{s}" for s in texts[start : start + 512]]).encode())
-    return digest.hexdigest()
 
 
 def _sound(corpus: Corpus, complain: Complain) -> Iterator[tuple[int, Pair]]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.data.sources import Pairs, sample
+from regard.data.pairs import Pairs, sample
 from regard.tasks.task import Advice
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.labels import read_labelled
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import DataError
 from regard.model.model import Net

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from regard.data.pairs import Pairs, fingerprint
 from regard.data.sieve import Filters
-from regard.data.sources import Corpus, OnBad, Pairs, fingerprint, read, read_parts
+from regard.data.sources import Corpus, OnBad, read, read_parts
 from regard.decode import Search
 from regard.errors import DataError, SpecError
 from regard.model.model import Net

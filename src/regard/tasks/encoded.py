@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from regard.data.mixture import shares
 from regard.data.noise import Chance
+from regard.data.pairs import Pairs
 from regard.data.ragged import Ragged
-from regard.data.sources import Pairs
 from regard.data.store import Memory, Store, fill
 from regard.errors import DataError
 

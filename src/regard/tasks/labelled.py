@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from regard.data.sources import Pairs, fingerprint, split
+from regard.data.pairs import Pairs, fingerprint, split
 from regard.errors import DataError, SpecError
 from regard.spec import Count, Spec, spec
 from regard.tasks.classes import class_names, packed, unpacked

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from regard.data.pairs import Pairs, fingerprint
 from regard.data.pronouncing import OR, Part, joined, part_of, read_dictionary
 from regard.data.ragged import Ragged
-from regard.data.sources import Pairs, fingerprint
 from regard.errors import DataError, SpecError
 from regard.spec import Count, Share, Spec, spec
 from regard.tasks.encoded import Encoded

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.data.batch import IGNORE
 from regard.data.labels import Unit, read_tagged, units, written
-from regard.data.sources import Pairs
+from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import DataError
 from regard.model.model import Net

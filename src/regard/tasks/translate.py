@@ -20,10 +20,11 @@ from regard.data.generate import GeneratorSpec
 from regard.data.hide import hidden
 from regard.data.lines import Joined
 from regard.data.noise import Bits, Chance
+from regard.data.pairs import LEARN, Pairs, fingerprint, sample
 from regard.data.ragged import Ragged
 from regard.data.resegment import Recut
 from regard.data.sieve import Filters
-from regard.data.sources import LEARN, Corpus, OnBad, Pairs, fingerprint, like, places, read, read_parts, sample
+from regard.data.sources import Corpus, OnBad, like, places, read, read_parts
 from regard.data.store import Memory, Store
 from regard.decode import Search, generate, score
 from regard.errors import CheckpointError, DataError, SpecError

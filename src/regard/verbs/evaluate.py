@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import regard
-from regard.data.sources import OnBad, Pairs
+from regard.data.pairs import Pairs
+from regard.data.sources import OnBad
 from regard.errors import SpecError, UnknownName
 from regard.folder import MANIFEST
 from regard.report.table import Table
