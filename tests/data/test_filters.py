@@ -74,7 +74,7 @@ def test_a_recipe_lists_filters_or_says_usual() -> None:
         ([{"kind": "length", "least": 9, "most": 5}], "no text has at least 9 and at most 5 words"),
         ([{"kind": "near", "by": "both"}], "by: input should be 'pair', 'source' or 'target', got 'both'"),
         ([{"kind": "script", "source": ["latn"]}], "no script 'latn'; did you mean 'latin'?"),
-        ("all", "filters: input should be a valid tuple, got 'all'"),
+        ("all", "filters: should be the word usual, or a list such as [length, ratio], got 'all'"),
     ],
 )
 def test_filters_that_cannot_be(filters: object, message: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from regard.data import lines, sources
+from regard.data import lines, pairs
 from regard.data.pairs import Pairs
 from regard.tasks import encoded, translate
 from regard.tasks.encoded import Encoded
@@ -110,7 +110,7 @@ def test_a_vocabulary_is_learned_from_a_sample_where_there_is_more_than_enough(t
     whole = Translate.prepare(settings, Translate.read(settings, 1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(translate, "LEARN", 20)
-        patch.setattr(sources.sample, "__defaults__", (20,))
+        patch.setattr(pairs.sample, "__defaults__", (20,))
         raw = Translate.read(settings, 1)
         some = Translate.prepare(settings, raw)
     assert raw.said[-1] == "vocabulary: if one is learned, from 20 of the 38 pairs, drawn by chance"
