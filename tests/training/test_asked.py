@@ -79,7 +79,10 @@ def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
         ({"modl": {}}, "no key 'modl'; did you mean 'model'"),
         ({"steps": 3}, "no key 'steps'; did you mean 'train.steps'?"),
         ({"seed": 3}, "no key 'seed'; did you mean 'train.seed' or 'decode.seed'?"),
-        ({"width": 3}, "no key 'width'; did you mean 'model.width'?"),
+        (
+            {"width": 3, "beam": 2},
+            "no key 'width'; did you mean 'model.width'?; no key 'beam'; did you mean 'decode.beam'?",
+        ),
         ({"family": "gpt"}, "no key 'family'; did you mean 'model.family'?"),
         ({"filters": "usual"}, "no key 'filters'; did you mean 'data.filters'?"),
         ({"wings": 2}, "no key 'wings'; there is task, train, data, model, decode, about"),

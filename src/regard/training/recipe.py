@@ -94,9 +94,12 @@ def demand_placed(asked: Mapping[str, Any], settings: type[Spec]) -> None:
     model = asked.get("model", {})
     homes = {"train": names_of(Train), "model": model_keys(model) if isinstance(model, Mapping) else set()}
     homes |= {"data": names_of(settings), "decode": names_of(Search)}
-    for key in asked.keys() - names_of(Recipe):
+    faults = []
+    for key in (key for key in asked if key not in names_of(Recipe)):
         if places := [repr(f"{home}.{key}") for home, names in homes.items() if key in names]:
-            raise SpecError(f"no key {key!r}; did you mean {' or '.join(places)}?")
+            faults.append(f"no key {key!r}; did you mean {' or '.join(places)}?")
+    if faults:
+        raise SpecError(*faults)
 
 
 def demand_known(model: Mapping[str, Any]) -> None:
