@@ -36,7 +36,8 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "Multi30k En→De, raw text, nothing set, test 2016", "sacreBLEU {f[bleu]} (13a, cased), chrF {f[chrf]}; " + RUN),
         "translate-5000": ("Its first 5,000 pairs, nothing set", "sacreBLEU {f[bleu]}, chrF {f[chrf]}; " + RUN),
         "translate-5000000": (
-            "Five million made pairs, nothing set: the first steps", "planned for {f[forecast]}; loss {f[loss]}"),
+            "Five million made pairs, nothing set: how the run begins",
+            "{f[minutes]} minutes of {f[forecast]}; loss {f[loss]}, every 50 steps"),
         "time-to-quality": (
             "Multi30k En→De on the exact input of the published 41.02 BLEU, our fast recipe",
             "BLEU {f[BLEU on test 2016, each seed]} after {f[minutes, each seed]} minutes"),
