@@ -93,6 +93,14 @@ def test_a_role_parses_any_of_its_parts() -> None:
     assert Animal.parse(Cat()) == Cat()
 
 
+def test_faults_lie_below_the_place_of_the_whole() -> None:
+    with pytest.raises(SpecError) as caught:
+        Cage.parse({"wigth": 2}, "at.home")
+    assert set(caught.value.faults) == {"at.home.width is missing", "no key 'at.home.wigth'; did you mean 'width'?"}
+    with pytest.raises(SpecError, match=r"^at\.home\.lives: "):
+        Animal.parse({"kind": "cat", "lives": -1}, "at.home")
+
+
 def test_a_spec_is_frozen() -> None:
     with pytest.raises(AttributeError, match="cannot assign to field"):
         ZOO.tax = 0.5  # type: ignore[misc]

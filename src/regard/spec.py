@@ -43,7 +43,7 @@ class Spec:
         return handler(source)
 
     @classmethod
-    def _member(cls, value: Any) -> Spec:
+    def _member(cls, value: Any, place: str = "") -> Spec:
         """Turn what a file says (a kind, or a mapping with one) into a part of this role."""
         if isinstance(value, cls):
             return value
@@ -55,13 +55,13 @@ class Spec:
         if "kind" not in value:
             raise SpecError(f"should say which {cls.table.what}: 'kind' is missing; there is {', '.join(cls.table)}")
         part = cls.table[value["kind"]]
-        return part.parse({k: v for k, v in value.items() if k != "kind"})  # type: ignore[no-any-return]
+        return part.parse({k: v for k, v in value.items() if k != "kind"}, place)  # type: ignore[no-any-return]
 
     @classmethod
     def parse(cls, value: Any, place: str = "") -> Self:
         """This spec from plain data; every fault is in one error, at its place below `place`."""
         if "table" in cls.__dict__:
-            return cls._member(value)  # type: ignore[return-value]
+            return cls._member(value, place)  # type: ignore[return-value]
         try:
             return TypeAdapter(cls).validate_python(value)
         except pydantic.ValidationError as error:

@@ -57,6 +57,10 @@ def net(task: Mlm) -> Net:
 # What is hidden.
 
 
+def test_a_mark_is_no_unknown_text(task: Mlm) -> None:
+    assert task.unknown(["the [MASK]", "<mask> <mask>", "<extra_id_0> cat", "日本語 <mask>", "[MASK] sat"]) == [3]
+
+
 def test_only_tokens_of_text_are_hidden_and_the_rest_is_as_it_was(task: Mlm) -> None:
     rows = task.encode(Texts(tuple(PLAY * 3), learn=True))
     special = {task.target.pad, task.target.bos, task.target.eos, task.target.unk, task.mask}

@@ -44,6 +44,10 @@ def net(task: Span) -> Net:
     return t5.spec(**SMALL, **task.facts()).build(1).eval()
 
 
+def test_a_mark_is_no_unknown_text(task: Span) -> None:
+    assert task.unknown(["the [MASK]", "<mask> <mask>", "<extra_id_0> cat", "日本語 <mask>", "[MASK] sat"]) == [3]
+
+
 def test_a_batch_holds_every_token_on_one_of_its_sides(task: Span) -> None:
     rows = task.encode(Texts(tuple(PLAY), learn=True))
     batch = task.batch(task.fresh(rows, 1, 0), np.arange(len(rows)))

@@ -26,6 +26,11 @@ TOKENS = 8192
 """How many tokens are read at once."""
 
 
+def mostly_unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
+    """Which of these texts, marks aside, the tokenizer makes next to nothing of."""
+    return tokenizer.mostly_unknown(MARK.sub(" ", text) for text in texts)
+
+
 def marked(tokenizer: Tokenizer, texts: Sequence[str], token: Callable[[int], int]) -> list[list[int]]:
     """Texts as tokens; the k-th mark in a text, counted from 0, becomes `token(k)`."""
     cut = [MARK.split(text) for text in texts]

@@ -28,7 +28,7 @@ from regard.nn.context import Tape
 from regard.nn.coords import Coords
 from regard.nn.head import Classes, Masked, Vocab
 from regard.spec import Count, Share, spec
-from regard.tasks.fill import MASKS, chances, filled, marked
+from regard.tasks.fill import MASKS, chances, filled, marked, mostly_unknown
 from regard.tasks.metrics import METRICS
 from regard.tasks.task import TASKS, Loss, Output, Trial
 from regard.tasks.texts import FromTexts, TextData, Texts
@@ -256,6 +256,9 @@ class Mlm(FromTexts):
 
     def trials(self, raw: Texts) -> list[Trial]:
         return []
+
+    def unknown(self, inputs: Sequence[str]) -> list[int]:
+        return mostly_unknown(self.target, inputs)
 
     def _masked(self, texts: Sequence[str]) -> list[list[int]]:
         """Texts as tokens, with the mask where they spell it."""

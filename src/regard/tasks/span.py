@@ -22,7 +22,7 @@ from regard.errors import DataError, SpecError
 from regard.model.model import Net
 from regard.model.spec import ModelSpec
 from regard.spec import Count, spec
-from regard.tasks.fill import MARK, marked
+from regard.tasks.fill import MARK, marked, mostly_unknown
 from regard.tasks.metrics import METRICS
 from regard.tasks.pairs import both_sides, pair_batch, pair_loss, pair_weights
 from regard.tasks.task import TASKS, Loss, Output, Trial
@@ -166,6 +166,9 @@ class Span(FromTexts):
 
     def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
         return [i for i, ids in enumerate(self._marked(inputs)) if len(ids) >= self.settings.longest]
+
+    def unknown(self, inputs: Sequence[str]) -> list[int]:
+        return mostly_unknown(self.target, inputs)
 
     def _sources(self, inputs: Sequence[str]) -> list[list[int]]:
         """Inputs as the encoder reads them: at most `longest` tokens, with the end mark."""

@@ -133,7 +133,7 @@ class _Run:
             if own := overruled(advised, self.asked):
                 self.progress.say(f"set by you instead: {', '.join(own)}")
         whole = Recipe.parse(merged(advised, self.asked))
-        return dataclasses.replace(whole, data=kind.Settings.parse(whole.data).plain())
+        return dataclasses.replace(whole, data=kind.Settings.parse(whole.data, "data").plain())
 
     def _task(self, kind: type[Task], raw: Raw) -> Task:
         """The task with its vocabulary: of the model to start from, or the run's own, learned once and kept."""
