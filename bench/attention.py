@@ -21,9 +21,9 @@ from torch import nn
 from bench.race import Answers, race, serve
 from bench.results import FOLDER, write
 from regard.families import gpt
-from regard.nn.context import Context, Tape
-from regard.nn.coords import Coords
-from regard.nn.mixer import MixerSpec, Site
+from regard.nn.core.context import Context, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import MixerSpec, Site
 from regard.nn.mixers import Flash, Full, Local
 from regard.report.chart import Series, line_chart
 from regard.report.page import Section, grid, page

@@ -18,16 +18,16 @@ from pathlib import Path
 import torch
 
 from bench.results import write
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Classes
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Classes
+from regard.nn.core.coords import Coords
+from regard.nn.layers.feedforward import FeedForward
 from regard.nn.mixers import Favor
-from regard.nn.position import Sinusoidal
+from regard.nn.positions.position import Sinusoidal
 from regard.report.table import Table
 
 LENGTH, LIMIT, MORE = 16_384, 4096, 64

@@ -53,10 +53,10 @@ def train_regard() -> Turn:
     from regard.machine import keep_large_blocks
     from regard.tasks.lm import Lm, LmData, Texts
     from regard.training.checkpoint import Checkpoints
-    from regard.training.layers import read_recipe
     from regard.training.log import Log
-    from regard.training.loop import Data, Trainer
+    from regard.training.merge import read_recipe
     from regard.training.recipe import Recipe
+    from regard.training.trainer import Data, Trainer
 
     keep_large_blocks()
     recipe = Recipe.parse(read_recipe("gpt"))

@@ -14,10 +14,10 @@ from typing import Any
 
 import regard
 from bench.results import write
-from regard.families import gpt, xl
-from regard.model.spec import ModelSpec
+from regard.families import gpt, transformer_xl
+from regard.model.model_spec import ModelSpec
 from regard.report.table import Table
-from regard.tasks.likelihood import likelihood
+from regard.tasks.common.perplexity import likelihood
 
 CONTEXT, PAST, SEEDS = 64, 128, (1, 2, 3)
 PASTS = {"xl": (1, 128, 256, 512), "compressive": (128,)}
@@ -25,7 +25,7 @@ PASTS = {"xl": (1, 128, 256, 512), "compressive": (128,)}
 ROWS = 8
 """The validation text is judged in so many streams side by side."""
 SHAPE = dict(width=128, depth=4, heads=4, hidden=512, dropout=0.0)
-MEMORY = SHAPE | dict(family="xl", past=PAST, attention_dropout=0.0, norm="pre")
+MEMORY = SHAPE | dict(family="transformer_xl", past=PAST, attention_dropout=0.0, norm="pre")
 SQUEEZE = dict(kind="convolved", slots=64, rate=4)
 VOCAB = 69
 """Of tinyshakespeare with its marks; it only decides how wide the plain decoder must be."""
@@ -38,7 +38,7 @@ def parameters(spec: ModelSpec) -> int:
 def plain_hidden() -> int:
     """The feed-forward width with which a plain decoder has at least as many parameters as Transformer-XL."""
     known = {name: value for name, value in MEMORY.items() if name != "family"}
-    wanted, hidden = parameters(xl.spec(vocab=VOCAB, length=CONTEXT, **known)), int(str(SHAPE["hidden"]))  # type: ignore[arg-type]
+    wanted, hidden = parameters(transformer_xl.spec(vocab=VOCAB, length=CONTEXT, **known)), int(str(SHAPE["hidden"]))  # type: ignore[arg-type]
     rest = {name: value for name, value in SHAPE.items() if name != "hidden"}
     while parameters(gpt.spec(vocab=VOCAB, length=CONTEXT, hidden=hidden, bias=False, **rest)) < wanted:  # type: ignore[arg-type]
         hidden += 4

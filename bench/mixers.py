@@ -21,7 +21,7 @@ import torch
 
 from bench.results import write
 from regard.families import bert, gpt
-from regard.model.spec import ModelSpec
+from regard.model.model_spec import ModelSpec
 from regard.nn.mixers import MIXERS
 from regard.report.table import Table
 

@@ -28,9 +28,9 @@ Train = Callable[[Rows], None]
 def regard(shape: dict[str, int], make: Make, threads: bool = True) -> Train:
     """Ours, as it comes: rows divided among threads, fused loss, cheap dropout, fused Adam, clipping."""
     from regard.families import transformer
-    from regard.nn.chance import new_seed
-    from regard.nn.coords import Coords
-    from regard.training.shards import Shards, split
+    from regard.nn.core.coords import Coords
+    from regard.nn.core.rng import new_seed
+    from regard.training.threads import Shards, split
 
     keep_large_blocks()
     net = transformer.spec(**shape, vocab=VOCAB, dropout=DROPOUT).build(seed=1)  # type: ignore[arg-type]

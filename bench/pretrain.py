@@ -25,7 +25,7 @@ from bench.results import write
 from regard.data.labels import read_tagged
 from regard.data.pairs import Pairs
 from regard.report.table import Table
-from regard.tasks.counts import accuracy
+from regard.tasks.common.confusion import accuracy
 
 NEAR = 8
 """Residues to either side that each attends to: with all in view, a model so small learns little more than frequencies here."""

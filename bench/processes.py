@@ -16,7 +16,7 @@ from unittest.mock import patch
 from bench.results import write
 from regard.report.table import Table
 from regard.training.log import read_log
-from regard.training.shards import Shards
+from regard.training.threads import Shards
 
 RECIPE = str(Path(__file__).parent / "multi30k-fast.yaml")
 STEPS, ROUNDS, CORES = 60, 2, os.cpu_count() or 1

@@ -14,9 +14,9 @@ from typing import Any
 
 import regard
 from bench.results import write
-from regard.data.pronouncing import OR
+from regard.data.pronunciation import OR
 from regard.report.table import Table
-from regard.tasks.metrics import METRICS
+from regard.tasks.common.metrics import METRICS
 from regard.training.log import read_log
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "shared" / "data" / "cmudict" / "cmudict.dict.gz"

@@ -17,9 +17,9 @@ from torch import Tensor
 
 import regard
 from bench.results import write
-from regard.nn.loss import plain_smoothed_loss
+from regard.nn.layers.loss import plain_smoothed_loss
 from regard.training.log import read_log
-from regard.training.shards import Shards
+from regard.training.threads import Shards
 
 RECIPE = str(Path(__file__).parent / "multi30k-fast.yaml")
 SEEDS, EPOCHS = (1, 2, 3), 2
@@ -34,8 +34,8 @@ def plainly() -> Iterator[None]:
         return F.dropout(x, p)
 
     with (
-        patch("regard.nn.dropout.dropout", dropout),
-        patch("regard.nn.head.smoothed_loss", plain_smoothed_loss),
+        patch("regard.nn.layers.dropout.dropout", dropout),
+        patch("regard.nn.blocks.head.smoothed_loss", plain_smoothed_loss),
         patch.object(Shards, "fitting", lambda threads, tokens, device: Shards(1, threads)),
     ):
         yield

@@ -12,22 +12,11 @@ from bench.headlines import HEADLINES
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "regard"
 ORDER = [
-    "text",
-    "data",
-    "nn",
-    "nn/mixers",
-    "model",
-    "families",
-    "decode",
-    "tasks",
-    "report",
-    "training",
-    "recipes",
-    "convert",
-    "study",
+    "files", "text", "data", "nn/core", "nn/layers", "nn/positions", "nn/attention", "nn/mixers", "nn/blocks", "model",
+    "families", "decode", "tasks", "tasks/common", "report", "serialization", "training", "recipes", "convert", "study",
     "verbs",
-]
-FIRST = ["errors", "registry", "spec", "storage", "tensors", "folder", "machine"]
+]  # fmt: skip
+FIRST = ["errors", "registry", "spec", "machine"]
 LAST = ["api", "cli", "__main__"]
 
 
@@ -65,13 +54,13 @@ def tree() -> str:
 
 def _line(path: Path, name: str) -> str:
     doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    first = re.split(r"(?<!al)\.(?:\s|$)", doc.split("\n\n")[0].replace("\n", " "))[0]
+    first = re.split(r"(?<!al)(?<!eq)\.(?:\s|$)", doc.split("\n\n")[0].replace("\n", " "))[0]
     return f"{name:<22}{first}"
 
 
 def written(text: str) -> str:
     """The README with its made parts made anew."""
-    for name, body in (("results", results()), ("tree", tree())):
+    for name, body in (("results", results()),):
         text = re.sub(
             rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", lambda m, body=body: f"{m[1]}{body}\n{m[2]}", text, flags=re.S
         )

@@ -19,20 +19,20 @@ import torch
 from torch import Tensor
 
 from bench.results import write
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
+from regard.files.tensors import pack, unpack
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.blocks.reversible import Reversible
+from regard.nn.core.coords import Coords
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Lsh
 from regard.nn.mixers.lsh import LshMixer
-from regard.nn.norm import LayerNorm
-from regard.nn.position import Learned
-from regard.nn.reversible import Reversible
-from regard.tensors import pack, unpack
+from regard.nn.positions.position import Learned
 
 SYMBOLS, LENGTH, ROUNDS = 13, 64, 2
 IGNORE = -100

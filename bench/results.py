@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.machine import machine
-from regard.training.export import versions
+from regard.serialization.model_folder import versions
 from regard.training.log import read_log
 
 FOLDER = Path(__file__).parent.parent / "results"

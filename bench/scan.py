@@ -18,10 +18,10 @@ from typing import Any
 
 import regard
 from bench.results import write
-from regard.data.files import read_lines
+from regard.data.text_files import read_lines
 from regard.errors import DataError
 from regard.report.table import Table
-from regard.tasks.metrics import METRICS
+from regard.tasks.common.metrics import METRICS
 from regard.training.log import read_log
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "scan"

@@ -21,7 +21,7 @@ import sacrebleu
 import regard
 from bench import large
 from bench.results import write
-from regard.data.files import read_lines
+from regard.data.text_files import read_lines
 from regard.report.table import Table
 from regard.training.log import read_log
 

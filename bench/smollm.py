@@ -11,8 +11,8 @@ import torch
 
 from bench.results import write
 from regard.convert import gguf
-from regard.model.model import Net
-from regard.nn.coords import Coords
+from regard.model.net import Net
+from regard.nn.core.coords import Coords
 from regard.text import Tokenizer
 
 NAME, PROMPT = "SmolLM2-135M-Instruct.Q4_1.gguf", "The capital of France is"

@@ -18,9 +18,9 @@ from typing import Any
 
 import regard
 from bench.results import write
-from regard.data.files import read_lines
+from regard.data.text_files import read_lines
 from regard.report.table import Table
-from regard.tasks.metrics import METRICS
+from regard.tasks.common.metrics import METRICS
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 TASKS = {"summarize": ("chrf", "exact"), "say": ("exact", "wer")}

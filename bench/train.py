@@ -16,7 +16,7 @@ from bench.race import best_and_median, race, serve
 from bench.results import write
 from regard.data.batch import IGNORE, Batch, padded
 from regard.families import transformer
-from regard.model.count import cost
+from regard.model.cost import cost
 from regard.report.table import Table
 
 TOKENS, WARM, PATIENCE = 4096, 2, 20.0

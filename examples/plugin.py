@@ -15,12 +15,12 @@ from typing import Any
 import jiwer
 from torch import Tensor, nn
 
-from regard.nn.context import Context
-from regard.nn.mixer import MIXERS, Can, Mixer, MixerSpec, Site
-from regard.nn.state import State, moving
+from regard.nn.core.context import Context
+from regard.nn.core.mixer import MIXERS, Can, Mixer, MixerSpec, Site
+from regard.nn.core.state import State, moving
 from regard.spec import spec
-from regard.tasks.metrics import METRICS, Metric
-from regard.tasks.task import TASKS, Raw
+from regard.tasks.common.metrics import METRICS, Metric
+from regard.tasks.common.task import TASKS, Raw
 from regard.tasks.translate import Translate
 
 # A metric is a function of outputs and references.

@@ -15,7 +15,7 @@ import regard
 from regard.errors import CheckpointError, SpecError, UnknownName
 from regard.families import transformer
 from regard.text import Tokenizer
-from regard.training.run import execute
+from regard.training.train import execute
 from tests.training.small import COPY, TINY, tiny, traces
 
 SETTINGS: dict[str, Any] = {**COPY, **TINY, "decode.beam": 2}

@@ -11,7 +11,7 @@ import pytest
 
 import regard
 from regard import errors, tasks
-from regard.training.layers import shipped
+from regard.training.merge import shipped
 from tests.verbs.calling import ENVIRONMENT, call, shell, start
 
 VERBS = ["train", "run", "eval", "show", "recipes", "doctor"]

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard import storage
 from regard.errors import CheckpointError, DiskFull, SpecError
-from regard.folder import (
+from regard.files import storage
+from regard.files.folder import (
     JSON_LIMIT,
     MANIFEST,
     MANIFEST_LIMIT,
@@ -24,7 +24,7 @@ from regard.folder import (
     read_folder,
     write_folder,
 )
-from regard.tensors import pack, read_tensors
+from regard.files.tensors import pack, read_tensors
 from tests.faulty import Memory, PowerCut
 
 OLD = {"config.json": b'{"a": 1}', "model.safetensors": pack({"w": torch.ones(2)}), "README.md": b"old"}
@@ -263,7 +263,8 @@ def test_asking_for_what_is_not_there(model: Path) -> None:
 
 
 def test_torch_is_imported_only_for_tensors() -> None:
-    code = "import sys, regard.folder, regard.training.checkpoint, regard.training.schedule; assert 'torch' not in sys.modules"
+    modules = "regard.files.folder, regard.training.checkpoint, regard.training.schedule"
+    code = f"import sys, {modules}; assert 'torch' not in sys.modules"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 

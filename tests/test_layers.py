@@ -18,30 +18,24 @@ PACKAGE = Path(regard.__file__).parent
 ROWS: dict[str, tuple[str, str]] = {
     # row: (its modules, the rows it may import)
     "base": ("errors registry spec machine", ""),
-    "files": ("folder storage tensors", "base"),
+    "files": ("files", "base"),
     "report": ("report", "base"),
     "text": ("text", "base"),
     "data": ("data", "text files"),
-    "nn": (
-        "nn.shape nn.coords nn.mask nn.position nn.plan nn.attend nn.norm nn.feedforward nn.state nn.context nn.mixer "
-        "nn.chance nn.dropout nn.lora nn.loss nn.apart nn.flash nn.distance nn.squeeze nn.stretch nn.tiles",
-        "base",
-    ),
-    "mixers": ("nn.mixers", "nn"),
-    "blocks": ("nn.wiring nn.reversible nn.block nn.body nn.embed nn.patches nn.head", "mixers"),
+    "core": ("nn.core nn.layers nn.positions nn.attention", "base"),
+    "mixers": ("nn.mixers", "core"),
+    "blocks": ("nn.blocks", "mixers"),
     "model": ("model", "blocks"),
     "families": ("families", "model"),
     "decode": ("decode", "model"),
-    "engine": ("engine", "decode"),
     "tasks": ("tasks", "data decode model"),
-    "training": ("training", "tasks report families files"),
-    "look": ("look", "model tasks"),
+    "serialization": ("serialization", "tasks files"),
+    "training": ("training", "serialization report families"),
     "convert": ("convert", "training"),
-    "api": ("api", "training decode engine families look convert"),
+    "api": ("api", "training decode families convert"),
     "studies": ("study", "api"),
-    "serve": ("serve", "api report"),
     "recipes": ("recipes", "base"),
-    "verbs": ("verbs", "studies serve recipes report"),
+    "verbs": ("verbs", "studies recipes report"),
     "top": ("cli __main__", "verbs"),
 }
 FREE = {"regard", "regard.nn"}
@@ -118,14 +112,14 @@ def test_the_reader_finds_imports_wherever_they_hide(tmp_path: Path) -> None:
     file.write_text(
         "import torch, regard.model.build\n"
         "from typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from regard.nn import body, mask\n"
+        "if TYPE_CHECKING:\n    from regard.nn.blocks import body\n"
         "def f():\n    from regard.tasks.lm import Task\n"
         "from . import y\n"
     )
-    assert trespasses("regard.nn.mask", file) == [
-        "line 1: regard.model.build stands in row 'model', which 'nn' may not import",
-        "line 4: regard.nn.body stands in row 'blocks', which 'nn' may not import",
-        "line 6: regard.tasks.lm stands in row 'tasks', which 'nn' may not import",
+    assert trespasses("regard.nn.core.mask", file) == [
+        "line 1: regard.model.build stands in row 'model', which 'core' may not import",
+        "line 4: regard.nn.blocks.body stands in row 'blocks', which 'core' may not import",
+        "line 6: regard.tasks.lm stands in row 'tasks', which 'core' may not import",
         "line 7: (a relative import); write the whole name",
     ]
 

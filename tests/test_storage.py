@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import CheckpointError, DiskFull
-from regard.storage import DISK, Disk, Storage, amount, explained, make_folder
+from regard.files.storage import DISK, Disk, Storage, amount, explained, make_folder
 from tests.faulty import Memory, PowerCut
 
 Place = tuple[Storage, Path]

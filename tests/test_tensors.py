@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import CheckpointError, RegardError
-from regard.tensors import pack, read_tensors, unpack
+from regard.files.tensors import pack, read_tensors, unpack
 
 DTYPES = [
     torch.float32,

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from regard.decode import Search
 from regard.errors import SpecError, UnknownName
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.tasks.task import Output, Task
-from regard.tasks.wordwise import Confidence
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.serialization.model_folder import restore
+from regard.tasks.common.task import Output, Task
+from regard.tasks.common.word_scores import Confidence
 from regard.text import Tokenizer
-from regard.training.export import restore
-from regard.training.layers import merged, set_path
-from regard.training.order import Order, device_of, model_folder
-from regard.training.run import execute
+from regard.training.merge import merged, set_path
+from regard.training.request import Order, device_of, model_folder
+from regard.training.train import execute
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from regard.errors import SpecError, UnknownName
-from regard.verbs.verb import Verb, say
+from regard.verbs.command import Verb, say
 
 app = typer.Typer(
     name="regard",
@@ -90,8 +90,8 @@ def train(
 ) -> None:
     """Train a model. The same command again resumes; the result is one self-contained folder, whose path is printed."""
     _plug_in(plugin)
-    from regard.training.order import Order
-    from regard.training.run import execute
+    from regard.training.request import Order
+    from regard.training.train import execute
 
     changes = _changes(on_bad, sets)
     order = Order(
@@ -221,7 +221,7 @@ def show(
 ) -> None:
     """A model as a tree: shapes, parameters, FLOPs and memory a token, and how attention runs."""
     _plug_in(plugin)
-    from regard.model.show import summary, tree
+    from regard.model.tree import summary, tree
     from regard.verbs.show import net_of, paper_of
 
     net, said = net_of(what, dict(_setting(s) for s in sets))
@@ -295,7 +295,7 @@ def recipes(
     debug: Debug = False,
 ) -> None:
     """The shipped recipes, or one of them to start your own from: `regard recipes dates > mine.yaml`."""
-    from regard.training.layers import parse_yaml, shipped
+    from regard.training.merge import parse_yaml, shipped
 
     texts = shipped()
     if name is not None and name not in texts:

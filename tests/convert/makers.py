@@ -11,7 +11,7 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from tests.text.test_imports import LINES, OTHERS
+from tests.text.test_importers import LINES, OTHERS
 
 CORPUS = [*LINES * 3, *OTHERS, "don't you'll I've 1234 567", "unaffable  \n\n tabs\t and   spaces"]
 

@@ -13,14 +13,14 @@ from tokenizers import Tokenizer as Core
 from tokenizers import models, pre_tokenizers, processors, trainers
 
 import regard
-from regard.convert import carry, hf, probe
+from regard.convert import hf, task_config, verify
 from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
 from regard.families import gpt, transformer
+from regard.serialization.model_folder import export
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
-from regard.training.export import export
 from regard.verbs.convert import convert
 from tests.convert.tiny import VOCAB, make, saved
 from tests.verbs.calling import call
@@ -91,7 +91,7 @@ def ours(place: Path) -> Path:
     """A tiny model folder of ours that others have, too."""
     tokenizer = Tokenizer.train(LINES, Chars())
     spec = gpt.spec(width=16, depth=2, heads=2, vocab=tokenizer.size, length=16)
-    name, task, search = carry.lm(spec, tokenizer)
+    name, task, search = task_config.lm(spec, tokenizer)
     net = spec.build(0)
     export(place, task=task, name=name, net=net, search=search, weights=net.state_dict(), card="# tiny\n")
     return place
@@ -126,7 +126,7 @@ def test_for_programs(tmp_path: Path) -> None:
 
 
 def test_without_the_other_library_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "installed", lambda: False)
+    monkeypatch.setattr(verify, "installed", lambda: False)
     said = call("convert", ours(tmp_path / "ours"), tmp_path / "hf")
     assert said.lines[-1] == "not compared: transformers is not installed (pip install transformers)"
 
@@ -136,7 +136,7 @@ def test_a_gross_difference_would_be_seen(tmp_path: Path) -> None:
     net = regard.load(tmp_path / "ours").net
     with torch.no_grad():
         net.embed.weight[5, 0] += 1.0  # type: ignore[index]
-    assert probe.difference(tmp_path / "hf", net) > 1e-2
+    assert verify.difference(tmp_path / "hf", net) > 1e-2
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_text_is_read_with_what_belongs_around_it(name: str, tmp_path: Path) -
         )
         core.save(str(place / "tokenizer.json"))
     wanted = transformers.AutoTokenizer.from_pretrained(place)("a cab")["input_ids"]
-    _, task, _ = carry.carried(hf.read(place), place)
+    _, task, _ = task_config.carried(hf.read(place), place)
     assert wanted[0] == 0
     if name == "bart":
         assert task._sources(["a cab"], None) == [wanted]
@@ -239,7 +239,7 @@ def test_pooling_is_as_sentence_transformers_was_told(tmp_path: Path) -> None:
     (place / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
     (place / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Pooling"}]))
     (place / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 9}))
-    _, task, _ = carry.carried(hf.read(place), place)
+    _, task, _ = task_config.carried(hf.read(place), place)
     assert (task.settings.pool, task.settings.unit, task.settings.longest) == ("first", False, 9)
 
 
@@ -306,14 +306,14 @@ def test_parts_behind_the_model_that_we_do_not_have(tmp_path: Path) -> None:
     with pytest.raises(
         SpecError, match=r"puts Dense behind the model, and ours has Transformer, Pooling, Normalize only$"
     ):
-        carry.carried(hf.read(place), place)
+        task_config.carried(hf.read(place), place)
 
 
 def test_a_damaged_file_beside_the_weights(tmp_path: Path) -> None:
     place = folder("bert, body", tmp_path / "theirs")
     (place / "modules.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"modules.json is damaged: it is not JSON"):
-        carry.carried(hf.read(place), place)
+        task_config.carried(hf.read(place), place)
 
 
 def test_how_pixels_become_numbers_comes_along_and_goes_back(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 from regard.convert import hf
 from regard.errors import CheckpointError, RegardError, SpecError, UnknownName
 from regard.families import bert, transformer, vit
-from regard.nn.position import Rotary
-from regard.nn.stretch import Linear
+from regard.nn.positions.position import Rotary
+from regard.nn.positions.rope_scaling import Linear
 from tests.convert.tiny import compared, make, put, saved
 
 

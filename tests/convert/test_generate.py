@@ -10,7 +10,7 @@ import torch
 
 from regard.convert import hf
 from regard.decode import Search, generate
-from regard.model.model import Net
+from regard.model.net import Net
 from tests.convert.tiny import BOTH, DECODERS, VOCAB, make, put, saved
 
 EXTRA = 8

@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from regard.convert import gguf
-from regard.convert.carry import lm
 from regard.convert.gguf_file import GgufFile
-from regard.convert.gguf_tokens import _CUTS
+from regard.convert.gguf_tokenizer import _CUTS
+from regard.convert.task_config import lm
 from regard.errors import CheckpointError, DataError, RegardError
-from regard.nn.coords import Coords
-from regard.nn.position import Rotary
-from regard.nn.stretch import Linear
+from regard.nn.core.coords import Coords
+from regard.nn.positions.position import Rotary
+from regard.nn.positions.rope_scaling import Linear
 from regard.text import Tokenizer
 from tests.convert.makers import CORPUS
-from tests.convert.test_tokens import TEXTS
-from tests.text.test_imports import LINES, OTHERS, write_model
+from tests.convert.test_hf_tokenizer import TEXTS
+from tests.text.test_importers import LINES, OTHERS, write_model
 
 
 def write(path: Path, tensors: dict[str, tuple[NDArray[Any], str]], said: dict[str, Any], arch: str = "llama") -> Path:

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from regard.convert import hf
-from regard.nn.coords import Coords
+from regard.nn.core.coords import Coords
 from tests.convert.tiny import BOTH, DECODERS, MODELS, VOCAB, compared, make, put, saved
 
 CLOSE = 1e-5

@@ -19,9 +19,9 @@ from bench import smollm
 
 import regard
 from regard.convert import hf
-from regard.convert.tokens import from_hf
-from regard.model.model import Net
-from regard.nn.coords import Coords
+from regard.convert.hf_tokenizer import from_hf
+from regard.model.net import Net
+from regard.nn.core.coords import Coords
 from regard.text import Tokenizer
 from regard.verbs.convert import convert
 

@@ -11,8 +11,8 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
-from regard.model.model import Net
-from regard.nn.coords import Coords
+from regard.model.net import Net
+from regard.nn.core.coords import Coords
 
 VOCAB, LENGTHS = 23, [11, 7, 3]
 _BERT: dict[str, Any] = dict(

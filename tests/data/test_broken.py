@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.files import LONGEST
-from regard.data.sources import Corpus, read
+from regard.data.pair_reader import Corpus, read
+from regard.data.text_files import LONGEST
 from regard.errors import DataError
 
 TRUE = [(f"source {n} {'s' * n}", f"target {n} {'t' * n}") for n in range(1, 10)]
@@ -305,7 +305,7 @@ def test_what_is_no_file(name: str, message: str, side: int, tmp_path: Path) -> 
 
 READING = """
 import sys
-from regard.data.sources import Corpus, read
+from regard.data.pair_reader import Corpus, read
 pairs = read(Corpus(tuple(sys.argv[1:]), on_bad="drop"))
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(len(pairs), sum(each.count for each in pairs.dropped), peak.split()[1])

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.filter_pipeline import USUAL
 from regard.data.filters import FilterSpec, Identity, Length, Pair, Ratio
-from regard.data.sieve import USUAL
 from regard.errors import SpecError
 from regard.tasks.translate import TranslateData
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from regard.data.drops import Dropped
-from regard.data.lines import Pile
+from regard.data.line_store import Pile
 from regard.data.pairs import Pairs, fingerprint, sample, split
+from regard.data.rejections import Dropped
 from regard.errors import DataError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\t\r\n"), min_size=1).filter(str.strip)
@@ -103,7 +103,7 @@ def test_a_sample_takes_of_every_corpus_its_share_in_order() -> None:
 def test_texts_in_a_scratch_file_are_split_and_known_as_those_in_memory(rows: list[tuple[str, str]], seed: int) -> None:
     def kept(texts: list[str], room: int) -> Sequence[str]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("regard.data.lines.ROOM", room)
+            patch.setattr("regard.data.line_store.ROOM", room)
             pile = Pile()
         for text in texts:
             pile.add(text)

@@ -11,8 +11,8 @@ from transformers import MarianConfig, MarianMTModel
 
 from regard.decode import Hypothesis
 from regard.families import transformer
-from regard.model.model import Net
-from regard.nn.position import sinusoid
+from regard.model.net import Net
+from regard.nn.positions.position import sinusoid
 
 EOS, PAD, BOS, VOCAB = 0, 1, 2, 24
 WIDTH, HEADS, HIDDEN, DEPTH, POSITIONS = 16, 2, 24, 2, 64

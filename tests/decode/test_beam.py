@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from regard.decode import Hypothesis, Search, generate
 from regard.decode.beam import beam_search
-from regard.decode.constrain import Banned
-from regard.decode.steps import Steps
+from regard.decode.ensemble import Steps
+from regard.decode.token_constraints import Banned
 from regard.errors import SpecError
-from regard.nn.coords import Coords
+from regard.nn.core.coords import Coords
 from tests.decode.toys import (
     BOS,
     EOS,

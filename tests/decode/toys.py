@@ -13,10 +13,10 @@ from torch import Tensor
 
 from regard.decode import Hypothesis, Search
 from regard.families import transformer
-from regard.model.model import Net
-from regard.nn.context import Memory
-from regard.nn.coords import Coords
-from regard.nn.state import State, moving
+from regard.model.net import Net
+from regard.nn.core.context import Memory
+from regard.nn.core.coords import Coords
+from regard.nn.core.state import State, moving
 
 EOS, PAD, BOS = 0, 1, 2
 MARKS = {"bos": BOS, "eos": EOS, "pad": PAD}

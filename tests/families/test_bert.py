@@ -6,7 +6,7 @@ import pytest
 
 from regard.errors import UnknownName
 from regard.families import bert
-from regard.nn.head import Classes, Masked, Vector
+from regard.nn.blocks.head import Classes, Masked, Vector
 
 
 def test_the_base_model_is_the_papers() -> None:

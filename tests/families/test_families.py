@@ -5,9 +5,9 @@ import torch
 
 from regard import families
 from regard.errors import UnknownName
-from regard.families.size import sized
-from regard.model.show import summary
-from regard.model.spec import ModelSpec
+from regard.families.named_sizes import sized
+from regard.model.model_spec import ModelSpec
+from regard.model.tree import summary
 from regard.nn.mixers.full import FullMixer
 
 

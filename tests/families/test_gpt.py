@@ -8,8 +8,8 @@ import pytest
 
 from regard.errors import UnknownName
 from regard.families import gpt
-from regard.families.rows import imported
-from regard.nn.wiring import PostNorm
+from regard.families.weight_map import imported
+from regard.nn.blocks.wiring import PostNorm
 
 
 def gpt2(vocab: int, length: int, width: int, depth: int, heads: int, hidden: int) -> Any:

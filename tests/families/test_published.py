@@ -10,7 +10,7 @@ from torch import nn
 
 from regard import families
 from regard.convert.hf import form_for
-from regard.model.model import Net
+from regard.model.net import Net
 
 PUBLISHED = {
     "openai-gpt": 116_534_784,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.families import t5
-from regard.families.rows import imported
+from regard.families.weight_map import imported
 
 
 @pytest.mark.parametrize("size", ["t5-small", "t5-v1.1-small"])

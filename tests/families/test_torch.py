@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.families import transformer
-from regard.model.model import Net
-from regard.nn.context import Context, Memory
-from regard.nn.coords import Coords
+from regard.model.net import Net
+from regard.nn.core.context import Context, Memory
+from regard.nn.core.coords import Coords
 
 WIDTH, HEADS, HIDDEN, DEPTH = 12, 3, 20, 2
 CLOSE = {"rtol": 0.0, "atol": 1e-10}

@@ -9,10 +9,10 @@ import torch
 
 from regard.errors import UnknownName
 from regard.families import transformer
-from regard.model.spec import ModelSpec
-from regard.nn.body import Stack
-from regard.nn.coords import Coords
-from regard.nn.wiring import Parallel, PostNorm, PreNorm
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.wiring import Parallel, PostNorm, PreNorm
+from regard.nn.core.coords import Coords
 
 NAMES = {
     # ours: Marian's

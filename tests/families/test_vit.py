@@ -10,9 +10,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.errors import SpecError
 from regard.families import vit
-from regard.model.show import summary, tree
-from regard.nn.context import Tape
-from regard.nn.coords import Coords
+from regard.model.tree import summary, tree
+from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
 
 TINY: dict[str, Any] = dict(width=16, depth=2, heads=4, hidden=24, patch=4)
 

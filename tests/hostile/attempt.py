@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 import regard
-import regard.convert.carry
 import regard.convert.gguf
 import regard.convert.hf
+import regard.convert.task_config
 import regard.verbs.convert
 from regard.errors import RegardError
-from regard.text import trial
+from regard.text import sandbox
 
 ROOM = 1 << 30
 HANG = 60
@@ -53,7 +53,7 @@ class Watch:
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.folder:
             return
-        if event in STARTS or (event == "subprocess.Popen" and str(trial._CHILD) not in arguments[1]):
+        if event in STARTS or (event == "subprocess.Popen" and str(sandbox._CHILD) not in arguments[1]):
             self.found.append(f"{event} {arguments!r:.200}")
         if event == "open" and isinstance(arguments[0], str | bytes):
             path = os.fsdecode(arguments[0])
@@ -73,7 +73,7 @@ class Watch:
 
 def convert(path: Path) -> None:
     """All that `regard convert` reads of a folder of others."""
-    regard.convert.carry.carried(regard.convert.hf.read(path), path)
+    regard.convert.task_config.carried(regard.convert.hf.read(path), path)
 
 
 WAYS: dict[str, Callable[[Path], Any]] = {"ours": regard.load, "hf": convert, "gguf": regard.convert.gguf.read}

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from regard.model.spec import ModelSpec
-from regard.tensors import pack
+from regard.files.tensors import pack
+from regard.model.model_spec import ModelSpec
 from tests.hostile.place import CONFIG, WEIGHTS, Place, add, both
 
 HUGE, NAN, INF = 10**9, float("nan"), float("inf")

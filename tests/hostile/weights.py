@@ -6,8 +6,8 @@ import json
 import struct
 from typing import Any
 
-from regard.model.spec import ModelSpec
-from regard.tensors import pack
+from regard.files.tensors import pack
+from regard.model.model_spec import ModelSpec
 from tests.hostile.place import ATTACKS, CONFIG, MANIFEST, WEIGHTS, Place, add, both
 from tests.hostile.whole import safetensors
 

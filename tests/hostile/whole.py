@@ -7,11 +7,11 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from regard.convert.carry import lm
+from regard.convert.task_config import lm
 from regard.families import gpt
+from regard.serialization.model_folder import export
 from regard.text import Tokenizer
-from regard.text.kinds import Words
-from regard.training.export import export
+from regard.text.tokenizer_specs import Words
 from regard.verbs.convert import _hf_files
 
 LINES = ["the cat sat on the mat", "a b a b the mat"] * 3

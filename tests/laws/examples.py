@@ -12,31 +12,31 @@ from typing import Any
 
 import torch
 
+from regard.data.duplicates import Duplicates, Near
 from regard.data.filters import FILTERS, FilterSpec, Identity, Length, Ratio
-from regard.data.language import Language
-from regard.data.near import Duplicates, Near
-from regard.data.script import Script
-from regard.families import bart, bert, gpt, llama, marian, t5, transformer, vit, xl
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import BODIES, BodySpec, Stack
-from regard.nn.coords import Coords
-from regard.nn.distance import Distance
-from regard.nn.embed import EMBEDS, Tokens
-from regard.nn.feedforward import FEEDS, FeedForward, FeedSpec
-from regard.nn.head import HEADS, Classes, Masked, Vector, Vocab
-from regard.nn.mask import RULES, All, Causal, Everything, Fixed, Strided, Tagged, Window
-from regard.nn.mask import Any as Some
-from regard.nn.mixer import MIXERS, MixerSpec
+from regard.data.language_id import Language
+from regard.data.unicode_script import Script
+from regard.families import bart, bert, gpt, llama, marian, t5, transformer, transformer_xl, vit
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import BODIES, BodySpec, Stack
+from regard.nn.blocks.embedding import EMBEDS, Tokens
+from regard.nn.blocks.head import HEADS, Classes, Masked, Vector, Vocab
+from regard.nn.blocks.patches import Patches
+from regard.nn.blocks.reversible import Reversible
+from regard.nn.blocks.wiring import WIRINGS, Bare, Parallel, PostNorm, PreNorm, WiringSpec
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import RULES, All, Causal, Everything, Fixed, Strided, Tagged, Window
+from regard.nn.core.mask import Any as Some
+from regard.nn.core.mixer import MIXERS, MixerSpec
+from regard.nn.layers.feedforward import FEEDS, FeedForward, FeedSpec
+from regard.nn.layers.norm import NORMS, LayerNorm, NormSpec, RMSNorm
 from regard.nn.mixers import BigBird, Favor, Flash, Full, Linformer, Local, Lsh, Recall, Sparse
-from regard.nn.norm import NORMS, LayerNorm, NormSpec, RMSNorm
-from regard.nn.patches import Patches
-from regard.nn.position import POSITIONS, ALiBi, Bucketed, Learned, PositionSpec, Relative, Rotary, Sinusoidal
-from regard.nn.reversible import Reversible
-from regard.nn.squeeze import SQUEEZES, Convolved, MostUsed, Pooled
-from regard.nn.stretch import STRETCHES, Linear, Llama3, Yarn
-from regard.nn.wiring import WIRINGS, Bare, Parallel, PostNorm, PreNorm, WiringSpec
+from regard.nn.mixers.compress import SQUEEZES, Convolved, MostUsed, Pooled
+from regard.nn.positions.position import POSITIONS, ALiBi, Bucketed, Learned, PositionSpec, Relative, Rotary, Sinusoidal
+from regard.nn.positions.relative import Distance
+from regard.nn.positions.rope_scaling import STRETCHES, Linear, Llama3, Yarn
 from regard.registry import Table
 from regard.spec import Spec
 
@@ -285,7 +285,7 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
         "mistral": llama.spec(**SMALL, kv_heads=1, length=LENGTH, window=3),
         "qwen2": llama.spec("qwen2.5-0.5b", **SMALL, kv_heads=1, length=LENGTH),
         "qwen3": llama.spec("qwen3-0.6b", **SMALL, kv_heads=1, head_width=6, length=LENGTH),
-        "xl": xl.spec(**SMALL, past=LENGTH, length=LENGTH),
+        "transformer_xl": transformer_xl.spec(**SMALL, past=LENGTH, length=LENGTH),
     },
     "encoder": {
         "bert": bert.spec(**SMALL, length=LENGTH),

@@ -9,10 +9,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from regard.model.model import Net
-from regard.nn.context import Memory
-from regard.nn.coords import Coords
-from regard.nn.state import State
+from regard.model.net import Net
+from regard.nn.core.context import Memory
+from regard.nn.core.coords import Coords
+from regard.nn.core.state import State
 
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from regard.training.order import Order
+from regard.training.request import Order
 from tests.training.small import COPY, TINY
 
 Recipe = dict[str, Any]

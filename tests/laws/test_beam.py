@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from regard.nn.context import Memory
-from regard.nn.coords import Coords
+from regard.nn.core.context import Memory
+from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, Case, ids, name_of
 from tests.laws.running import CLOSE, one_by_one, run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.nn.coords import Coords
+from regard.nn.core.coords import Coords
 from tests.laws.examples import DECODERS, LENGTH, Case, ids, name_of
 from tests.laws.running import CLOSE
 
@@ -28,7 +28,7 @@ def test_no_gradient_flows_back_in_time(case: Case) -> None:
     net, at, t = case.net(), Coords.span(LENGTH), LENGTH // 2
     assert net.decoder is not None
     x = net.embed(ids(2, LENGTH), at).detach().requires_grad_()
-    from regard.nn.context import Context
+    from regard.nn.core.context import Context
 
     out, _ = net.decoder(x, Context(at))
     (grad,) = torch.autograd.grad(out[:, : t + 1].sin().sum(), x)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.nn.coords import Coords
+from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, STREAMING, Case, ids, name_of
 from tests.laws.running import CLOSE, one_by_one, rows_alone, run
 

@@ -11,13 +11,13 @@ from safetensors.torch import save
 from torch import Tensor
 
 from regard.errors import SpecError
-from regard.folder import read_folder, write_folder
-from regard.model.count import cost
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.coords import Coords
-from regard.nn.head import Classes, Masked, Vocab
-from regard.training.export import shapes_of
+from regard.files.folder import read_folder, write_folder
+from regard.model.cost import cost
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.head import Classes, Masked, Vocab
+from regard.nn.core.coords import Coords
+from regard.serialization.model_folder import shapes_of
 from tests.laws.examples import FAMILIES, Case, given, name_of
 from tests.laws.running import CLOSE
 

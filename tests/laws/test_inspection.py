@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.model.model import Net
-from regard.nn.context import Tape
-from regard.nn.coords import Coords
+from regard.model.net import Net
+from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, LENGTH, Case, ids
 
 CASES = ENCODERS + DECODERS + BOTH

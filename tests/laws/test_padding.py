@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.model.model import Net
-from regard.nn.body import Body
-from regard.nn.context import Context
-from regard.nn.coords import Coords
+from regard.model.net import Net
+from regard.nn.blocks.body import Body
+from regard.nn.core.context import Context
+from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, LENGTH, Case, ids, name_of
 from tests.laws.running import CLOSE, rows_alone
 

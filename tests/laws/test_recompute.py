@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.nn.context import Context
-from regard.nn.coords import Coords
+from regard.nn.core.context import Context
+from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, DECODERS, LENGTH, STREAMING, Case, ids, name_of
 from tests.laws.running import run
 
@@ -80,7 +80,7 @@ def test_again_and_again() -> None:
 
 def test_only_where_there_will_be_a_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     net, tokens = variant(DECODERS[0], recompute=True, dropout=0.0).net(), ids(2, 4)
-    monkeypatch.setattr("regard.nn.body.checkpoint", None)
+    monkeypatch.setattr("regard.nn.blocks.body.checkpoint", None)
     net.eval()(tokens, Coords.span(4))
     with torch.no_grad():
         net.train()(tokens, Coords.span(4))

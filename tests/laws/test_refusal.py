@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from regard.errors import SpecError, StateError
 from regard.model.build import refusals
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.context import Context
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.mixer import MIXERS, Can, Mixer, MixerSpec, Site
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.core.context import Context
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import MIXERS, Can, Mixer, MixerSpec, Site
+from regard.nn.core.state import State, moving
 from regard.nn.mixers import Full
-from regard.nn.position import ALiBi, Learned, PositionSpec, Relative, Rotary
-from regard.nn.state import State, moving
+from regard.nn.positions.position import ALiBi, Learned, PositionSpec, Relative, Rotary
 from regard.registry import kind_of
 from regard.spec import spec
 from tests.laws.examples import MIX, POSITION, every, short

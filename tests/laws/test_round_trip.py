@@ -12,9 +12,9 @@ import torch
 
 from regard import families
 from regard.errors import SpecError
-from regard.model.spec import ModelSpec
-from regard.nn.norm import RMSNorm
-from regard.nn.wiring import Bare, PostNorm, PreNorm, WiringSpec
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.wiring import Bare, PostNorm, PreNorm, WiringSpec
+from regard.nn.layers.norm import RMSNorm
 from regard.registry import kind_of
 from regard.spec import Spec
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, IMAGES, Case, name_of, short

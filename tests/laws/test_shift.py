@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.nn.coords import Coords
-from regard.nn.mask import Fixed
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Fixed
 from regard.nn.mixers import Favor
 from tests.laws.examples import DECODERS, ENCODERS, Case, ids, name_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.model.show import summary, tree
+from regard.model.tree import summary, tree
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, IMAGES, Case, name_of
 
 

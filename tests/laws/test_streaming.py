@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.nn.coords import Coords
+from regard.nn.core.coords import Coords
 from tests.laws.examples import LENGTH, STREAMING, Case, ids, name_of
 from tests.laws.running import CLOSE, one_by_one, rows_alone, run, some_cuts
 

@@ -12,9 +12,9 @@ import pytest
 import regard
 from regard import tasks
 from regard.tasks import find, names
-from regard.tasks.likelihood import likelihood
-from regard.tasks.metrics import METRICS
-from regard.training.run import execute
+from regard.tasks.common.metrics import METRICS
+from regard.tasks.common.perplexity import likelihood
+from regard.training.train import execute
 from regard.verbs.evaluate import evaluate_models, told
 from regard.verbs.show import net_of
 from tests.laws.tasks import TASK, Recipe, order_of

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from regard.nn.coords import Coords
+from regard.nn.core.coords import Coords
 from tests.laws.examples import DECODERS, ENCODERS, LENGTH, Case, ids, name_of
 from tests.laws.running import CLOSE
 

@@ -11,9 +11,9 @@ import torch
 
 import regard
 from regard.data.images import Picture, read_pictures
-from regard.folder import read_folder
-from regard.training.export import restore
-from regard.training.run import execute
+from regard.files.folder import read_folder
+from regard.serialization.model_folder import restore
+from regard.training.train import execute
 from tests.laws.uses import USES, Use
 from tests.training.small import interrupted, traces
 from tests.verbs.calling import call

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.training.order import Order
+from regard.training.request import Order
 
 BERT: dict[str, Any] = {"family": "bert", "width": 16, "depth": 1, "heads": 2, "hidden": 32, "dropout": 0.1}
 TRAIN: dict[str, Any] = {

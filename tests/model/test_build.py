@@ -10,11 +10,11 @@ import torch
 from regard.errors import SpecError, UnknownName
 from regard.families import bert, llama, transformer
 from regard.model.build import refusals
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.core.coords import Coords
 from regard.nn.mixers import Full
 
 ALONE, ACROSS = Block(mix=Full(2)), Block(mix=Full(2), cross=Full(2))

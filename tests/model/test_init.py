@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from regard.model.init import SCHEMES
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Full
-from regard.nn.norm import RMSNorm
-from regard.nn.position import Bucketed, Learned, Relative
+from regard.nn.positions.position import Bucketed, Learned, Relative
 
 WIDTH = 64
 

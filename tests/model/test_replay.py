@@ -8,14 +8,14 @@ from torch import Tensor
 
 from regard.decode import Search, generate
 from regard.errors import StateError
-from regard.model.model import Net
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
 from regard.model.replay import Replay
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.context import Tape
-from regard.nn.coords import Coords
-from regard.nn.feedforward import FeedForward
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
+from regard.nn.layers.feedforward import FeedForward
 from regard.nn.mixers import Full
 from tests.nn.odd import Blur, both, in_tables, writer
 

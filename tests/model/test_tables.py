@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-from regard.model.spec import ModelSpec
+from regard.model.model_spec import ModelSpec
 block = {"mix": {"kind": "full", "heads": 2}, "feed": {"kind": "feed_forward", "width": 8}}
 stack = {"kind": "stack", "block": block, "depth": 1, "causal": True}
 ModelSpec.parse({"width": 8, "length": 8, "embed": {"kind": "tokens", "vocab": 5}, "decoder": stack})

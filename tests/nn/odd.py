@@ -11,21 +11,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.model.spec import ModelSpec
-from regard.nn.attend import fold, unfold
-from regard.nn.block import Block, BlockLayer
-from regard.nn.body import Stack
-from regard.nn.context import Context
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
-from regard.nn.mixer import MIXERS, Act, Can, Mixer, MixerSpec, Site
+from regard.model.model_spec import ModelSpec
+from regard.nn.attention.attend import fold, unfold
+from regard.nn.blocks.block import Block, BlockLayer
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.blocks.wiring import WIRINGS, PreNorm, States, WiringSpec
+from regard.nn.core.context import Context
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import MIXERS, Act, Can, Mixer, MixerSpec, Site
+from regard.nn.core.shape import split_heads
+from regard.nn.core.state import State, moving
+from regard.nn.layers.feedforward import FeedForward
 from regard.nn.mixers import Full
-from regard.nn.position import POSITIONS, Position, PositionSpec, distance, sinusoid
-from regard.nn.shape import split_heads
-from regard.nn.state import State, moving
-from regard.nn.wiring import WIRINGS, PreNorm, States, WiringSpec
+from regard.nn.positions.position import POSITIONS, Position, PositionSpec, distance, sinusoid
 from regard.spec import Count, spec
 
 LENGTH = 12

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from regard.errors import StateError
-from regard.nn.attend import attend, fold, unfold
-from regard.nn.coords import Coords
-from regard.nn.mask import Causal, Everything, Rule, Window, visible
-from regard.nn.mixer import Site
-from regard.nn.plan import Needs, plan
-from regard.nn.position import Relative
+from regard.nn.attention.attend import attend, fold, unfold
+from regard.nn.attention.plan import Needs, plan
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Causal, Everything, Rule, Window, visible
+from regard.nn.core.mixer import Site
+from regard.nn.positions.position import Relative
 
 PLAIN = Needs(weights=True)
 

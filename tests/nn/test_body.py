@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 
 from regard.errors import SpecError
-from regard.nn.block import Block
-from regard.nn.body import Stack, StackBody
-from regard.nn.context import Context, Memory
-from regard.nn.coords import Coords
-from regard.nn.feedforward import FeedForward
-from regard.nn.mask import Window
-from regard.nn.mixer import Site
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack, StackBody
+from regard.nn.blocks.wiring import Bare, Parallel, PostNorm, PreNorm, WiringSpec
+from regard.nn.core.context import Context, Memory
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Window
+from regard.nn.core.mixer import Site
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Full
-from regard.nn.norm import RMSNorm
-from regard.nn.position import Bucketed, Relative, Rotary, Sinusoidal
-from regard.nn.wiring import Bare, Parallel, PostNorm, PreNorm, WiringSpec
+from regard.nn.positions.position import Bucketed, Relative, Rotary, Sinusoidal
 
 SITE = Site("decoder", width=8, length=16)
 BLOCK = Block(mix=Full(2), cross=Full(2), feed=FeedForward(12))

@@ -4,10 +4,10 @@ import dataclasses
 
 import torch
 
-from regard.nn.context import Context, Memory, Scratch, Tape
-from regard.nn.coords import Coords
-from regard.nn.mixer import Site
-from regard.nn.position import ALiBi
+from regard.nn.core.context import Context, Memory, Scratch, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
+from regard.nn.positions.position import ALiBi
 
 
 def test_a_tape_keeps_what_was_asked_for() -> None:

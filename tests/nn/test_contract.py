@@ -8,14 +8,14 @@ from torch import Tensor
 
 from regard.errors import ShapeError, SpecError
 from regard.model.build import refusals
-from regard.model.count import cost
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.context import Context, Tape
-from regard.nn.coords import Coords
-from regard.nn.mixer import Mixer, Site
+from regard.model.cost import cost
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.core.context import Context, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Mixer, Site
 from regard.nn.mixers import Full
-from regard.nn.position import Relative, Rotary
+from regard.nn.positions.position import Relative, Rotary
 from tests.nn.odd import (
     LENGTH,
     Blur,

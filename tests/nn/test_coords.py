@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import ShapeError
-from regard.nn.coords import OPTIONAL, PAD, Coords
+from regard.nn.core.coords import OPTIONAL, PAD, Coords
 
 counts = st.lists(st.integers(0, 6), min_size=1, max_size=4)
 

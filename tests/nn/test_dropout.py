@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.nn.dropout import Dropout, dropout
+from regard.nn.layers.dropout import Dropout, dropout
 
 N = 1 << 20
 

@@ -7,14 +7,14 @@ import torch
 import torch.nn.functional as F
 
 from regard.errors import ShapeError, SpecError, StateError
-from regard.nn.context import Context, Memory, Tape
-from regard.nn.coords import Coords
-from regard.nn.mask import Causal, Everything, Window
-from regard.nn.mixer import Mixer, Site
+from regard.nn.core.context import Context, Memory, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Causal, Everything, Window
+from regard.nn.core.mixer import Mixer, Site
+from regard.nn.core.state import KeyValues
+from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Full
-from regard.nn.norm import RMSNorm
-from regard.nn.position import ALiBi, Rotary
-from regard.nn.state import KeyValues
+from regard.nn.positions.position import ALiBi, Rotary
 
 SITE = Site("decoder.blocks.0.mix", width=8, length=16, causal=True)
 CROSS = Site("decoder.blocks.0.cross", width=8, length=16, causal=True, role="cross")

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from regard.errors import ShapeError, SpecError
-from regard.nn.coords import Coords
-from regard.nn.head import Classes, Masked, Vector, pooled
-from regard.nn.mixer import Site
+from regard.nn.blocks.head import Classes, Masked, Vector, pooled
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
 
 SITE = Site("head", width=8, length=16)
 DRAW = torch.Generator().manual_seed(1)

@@ -9,16 +9,16 @@ import torch
 from torch import nn
 
 from regard.errors import SpecError
-from regard.families import bert, gpt, t5, xl
-from regard.model.model import Net
-from regard.nn.coords import Coords
-from regard.nn.lora import Adapted, Lora, adapt, blank, merged
+from regard.families import bert, gpt, t5, transformer_xl
+from regard.model.net import Net
+from regard.nn.core.coords import Coords
+from regard.nn.layers.lora import Adapted, Lora, adapt, blank, merged
 
 SMALL = dict(width=16, depth=2, heads=2, vocab=11)
 FAMILIES: dict[str, Any] = {
     "gpt": lambda: gpt.spec(**SMALL, length=8),
     "bert": lambda: bert.spec(**SMALL, length=8),
-    "xl": lambda: xl.spec(**SMALL, past=4, length=8),
+    "xl": lambda: transformer_xl.spec(**SMALL, past=4, length=8),
 }
 
 

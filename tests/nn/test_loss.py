@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.nn import loss as module
-from regard.nn.loss import IGNORE, plain_smoothed_loss, smoothed_loss
+from regard.nn.layers import loss as module
+from regard.nn.layers.loss import IGNORE, plain_smoothed_loss, smoothed_loss
 
 ROWS, WIDTH, VOCAB = 7, 4, 6
 

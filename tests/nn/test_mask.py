@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import SpecError
-from regard.nn.coords import Coords
-from regard.nn.mask import All, Any, Causal, Everything, Fixed, Rule, Strided, Tagged, Window, visible
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import All, Any, Causal, Everything, Fixed, Rule, Strided, Tagged, Window, visible
 
 
 def drawn(rule: Rule, q: Coords, k: Coords | None = None, row: int = 0) -> str:

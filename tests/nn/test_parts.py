@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from regard.errors import ShapeError, SpecError
-from regard.nn.context import Context
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
-from regard.nn.mixer import Site
-from regard.nn.norm import LayerNorm, RMSNorm
-from regard.nn.position import Rotary, Sinusoidal, sinusoid
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.core.context import Context
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import LayerNorm, RMSNorm
+from regard.nn.positions.position import Rotary, Sinusoidal, sinusoid
 
 SITE = Site("embed", width=8, length=16)
 X = torch.linspace(-3, 5, 2 * 3 * 8, dtype=torch.double).view(2, 3, 8).sin() * 4

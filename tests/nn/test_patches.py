@@ -7,14 +7,14 @@ import torch
 
 from regard.errors import ShapeError, SpecError
 from regard.model.build import refusals
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.coords import Coords
-from regard.nn.head import Classes, Masked, Vocab
-from regard.nn.mixer import Site
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.head import Classes, Masked, Vocab
+from regard.nn.blocks.patches import PatchEmbedding, Patches
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
 from regard.nn.mixers import Full
-from regard.nn.patches import PatchEmbedding, Patches
 
 SITE = Site("embed", width=5, length=10)
 IMAGES = torch.randn(2, 3, 6, 6, dtype=torch.double, generator=torch.Generator().manual_seed(0))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.nn.coords import Coords
-from regard.nn.mask import Causal, Everything, Rule, Window
-from regard.nn.plan import SHORT_BF16, Needs, Plan, plan
+from regard.nn.attention.plan import SHORT_BF16, Needs, Plan, plan
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Causal, Everything, Rule, Window
 
 SPAN, RIGHT, LEFT = Coords.span(5), Coords.lengths([5, 3]), Coords.lengths([5, 3], left=True)
 EMPTY, PACKED = Coords.lengths([5, 0]), Coords.documents([[2, 3], [4]])

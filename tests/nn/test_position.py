@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import ShapeError, SpecError
-from regard.nn.coords import Coords
-from regard.nn.mixer import Site
-from regard.nn.position import (
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
+from regard.nn.positions.position import (
     ALiBi,
     Bucketed,
     Learned,

@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 
 from regard.model.build import refusals
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block, BlockLayer
-from regard.nn.body import Stack
-from regard.nn.context import Context, Memory, Tape
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
-from regard.nn.mixer import MixerSpec, Site
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.block import Block, BlockLayer
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.blocks.reversible import Pair, Reversible
+from regard.nn.blocks.wiring import PreNorm, States, WiringSpec
+from regard.nn.core.context import Context, Memory, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import MixerSpec, Site
+from regard.nn.layers.feedforward import FeedForward
 from regard.nn.mixers import Favor, Full, Linformer, Lsh
 from regard.nn.mixers.lsh import LshMixer
-from regard.nn.position import Bucketed, PositionSpec, Relative, Rotary
-from regard.nn.reversible import Pair, Reversible
-from regard.nn.wiring import PreNorm, States, WiringSpec
+from regard.nn.positions.position import Bucketed, PositionSpec, Relative, Rotary
 from tests.nn.odd import Drift, in_tables
 
 __all__ = ["in_tables"]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.errors import ShapeError
-from regard.nn.shape import merge_heads, sizes, split_heads
+from regard.nn.core.shape import merge_heads, sizes, split_heads
 
 
 def test_sizes_come_by_name() -> None:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from regard.errors import StateError
-from regard.nn.body import Layers
-from regard.nn.coords import Coords
+from regard.nn.blocks.body import Layers
+from regard.nn.core.coords import Coords
+from regard.nn.core.state import NOWHERE, KeyValues, State, fixed, moving
 from regard.nn.mixers.full import Looked
-from regard.nn.state import NOWHERE, KeyValues, State, fixed, moving
 from tests.nn.odd import Drifting, Sum
 
 

@@ -15,8 +15,8 @@ from regard.errors import SpecError
 from regard.study import complexity, figures
 from regard.study.complexity import Found, Point, Settings, Study, lengths_of, names_of, study
 from regard.study.contenders import CONTENDERS, Shape
-from regard.study.process import Stopped
-from regard.study.shares import Size, shares
+from regard.study.time_shares import Size, shares
+from regard.study.worker import Stopped
 
 
 class Answers:

@@ -10,7 +10,7 @@ from torch import nn
 
 from regard.errors import UnknownName
 from regard.study.contenders import CONTENDERS, FULL, MixerLayer, Recurrent, Segments, Shape, Unrolled, named
-from regard.study.fit import fitted
+from regard.study.growth import fitted
 from regard.study.measure import EVENTS, Measuring, Passes, account
 
 SHAPE = Shape(64, width=16, heads=2, window=16)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.study.contenders import CONTENDERS, Shape
-from regard.study.depth import depth
-from regard.study.path import path_length, reach
+from regard.study.path_length import path_length, reach
+from regard.study.sequential_depth import depth
 
 SHAPE = Shape(16, width=8, heads=2, window=8)
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.pairs import Pairs
-from regard.tasks.advice import ROWS, advise
+from regard.tasks.common.advice import ROWS, advise
 from regard.tasks.translate import TranslateData
 from regard.text import Tokenizer
-from regard.training.layers import merged
+from regard.training.merge import merged
 from regard.training.recipe import Recipe
 
 TRAIN = st.fixed_dictionaries(

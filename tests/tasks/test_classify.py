@@ -15,12 +15,12 @@ import regard
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import bert, gpt
-from regard.nn.coords import Coords
-from regard.nn.head import Classes
+from regard.nn.blocks.head import Classes
+from regard.nn.core.coords import Coords
 from regard.nn.mixers import Favor
-from regard.tasks.classes import class_names, plainly_named, unpacked
 from regard.tasks.classify import Classify, ClassifyData
-from regard.tasks.reading import _cut, frame_all
+from regard.tasks.common.classifier import class_names, plainly_named, unpacked
+from regard.tasks.common.encoder_input import _cut, frame_all
 from regard.text import Chars, Tokenizer
 
 TEXTS = ["a fine day", "a bad day", "so fine", "so bad", "fine", "bad and bad again"]

@@ -15,11 +15,11 @@ from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import DataError, SpecError, UnknownName
 from regard.families import bert, gpt
-from regard.nn.coords import Coords
-from regard.nn.head import Vector
+from regard.nn.blocks.head import Vector
+from regard.nn.core.coords import Coords
+from regard.tasks.common.encoder_input import vectors
+from regard.tasks.common.perplexity import likelihood
 from regard.tasks.embed import Embed, EmbedData
-from regard.tasks.likelihood import likelihood
-from regard.tasks.reading import vectors
 from regard.text import Chars, Tokenizer
 
 TEXTS = ["a fine day", "so bad", "fine", "bad and bad again and again", ""]

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 from regard.cli import app
 from regard.data.filters import Length
 from regard.errors import DataError, SpecError
-from regard.folder import Folder
+from regard.files.folder import Folder
 from regard.tasks.embed import Embed, EmbedData
 from regard.tasks.translate import Translate, TranslateData
-from regard.training import run, start
-from regard.training.layers import parse_yaml
-from regard.training.order import Order
-from regard.training.run import execute
+from regard.training import initialize_from, train
+from regard.training.merge import parse_yaml
+from regard.training.request import Order
+from regard.training.train import execute
 from tests.training.small import events, tiny
 
 ROWS = [f"{'abcdefgh'[n % 8] * (2 + n % 3)} {n:03}\t{n:03} {'stuvwxyz'[n % 8]}" for n in range(40)]
@@ -133,7 +133,7 @@ def test_swapped_validation_files_are_refused_unless_the_model_goes_both_ways(tm
 
 def test_on_bad_of_the_command_line_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[Order] = []
-    monkeypatch.setattr(run, "execute", lambda order: orders.append(order) or Path("there"))
+    monkeypatch.setattr(train, "execute", lambda order: orders.append(order) or Path("there"))
     for words in (["--on-bad", "drop"], []):
         assert CliRunner().invoke(app, ["train", "translate", "a", "b", *words]).exit_code == 0
     assert [order.set for order in orders] == [{"data.on_bad": "drop"}, {}]
@@ -148,7 +148,9 @@ def test_what_to_do_about_bad_pairs_is_one_of_two() -> None:
 
 def test_filters_belong_to_the_data_and_do_not_come_with_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = TranslateData(filters=(Length(),), on_bad="drop", longest=9).plain()
-    monkeypatch.setattr(start, "config_of", lambda _: {"task": "translate", "settings": settings, "decode": {}})
-    under, over = start.inherited(Folder(Path(), {}), "translate", TranslateData)
+    monkeypatch.setattr(
+        initialize_from, "config_of", lambda _: {"task": "translate", "settings": settings, "decode": {}}
+    )
+    under, over = initialize_from.inherited(Folder(Path(), {}), "translate", TranslateData)
     assert under["data"]["longest"] == over["data"]["longest"] == 9
     assert not {"filters", "on_bad"} & (under["data"].keys() | over["data"].keys())

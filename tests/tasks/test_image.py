@@ -16,9 +16,9 @@ from regard.data.images import Picture, Pictures
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import bert, vit
-from regard.nn.coords import Coords
+from regard.nn.core.coords import Coords
+from regard.tasks.common.task import Raw
 from regard.tasks.image import Image, ImageData
-from regard.tasks.task import Raw
 from tests.laws.uses import digits
 from tests.verbs.calling import call
 from tests.verbs.conftest import settings

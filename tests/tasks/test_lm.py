@@ -17,16 +17,16 @@ from regard.data.batch import IGNORE, next_tokens
 from regard.data.ragged import Ragged
 from regard.data.windows import Windows
 from regard.decode import Search
+from regard.decode.greedy import Hypothesis, greedy
 from regard.decode.sample import sampler
-from regard.decode.walk import Hypothesis, greedy
 from regard.errors import DataError, SpecError
 from regard.families import bert, gpt
-from regard.model.model import Net
-from regard.nn.context import Context
-from regard.nn.coords import Coords
-from regard.nn.head import Classes
+from regard.model.net import Net
+from regard.nn.blocks.head import Classes
+from regard.nn.core.context import Context
+from regard.nn.core.coords import Coords
+from regard.tasks.common.text_corpus import Texts
 from regard.tasks.lm import Lm, LmData
-from regard.tasks.texts import Texts
 from regard.text import Bpe, Tokenizer
 
 TEXT = "the cat sat on the mat; the dog sat on the cat. " * 20

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UnknownName
-from regard.tasks.metrics import METRICS, Metric
+from regard.tasks.common.metrics import METRICS, Metric
 
 OUTPUTS = ["the cat sat on the mat .", "a dog", "hello world , again !"]
 REFERENCES = ["the cat sat on a mat .", "a big dog ran", "hello world , again !"]

@@ -10,13 +10,13 @@ import pytest
 
 import regard
 from regard.data.bucket import Buckets
+from regard.data.pair_reader import Corpus, like, read
 from regard.data.pairs import Pairs
-from regard.data.sources import Corpus, like, read
 from regard.errors import SpecError
-from regard.tasks.task import Raw
+from regard.tasks.common.task import Raw
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars
-from regard.training.run import execute
+from regard.training.train import execute
 from regard.verbs.evaluate import evaluate_models
 from tests.training.small import events, tiny
 

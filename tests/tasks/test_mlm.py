@@ -16,14 +16,14 @@ from regard.data.batch import IGNORE
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import bert, gpt
-from regard.model.model import Net
-from regard.nn.coords import Coords
-from regard.nn.head import Classes, Masked
-from regard.tasks.fill import marked, views
-from regard.tasks.likelihood import likelihood
+from regard.model.net import Net
+from regard.nn.blocks.head import Classes, Masked
+from regard.nn.core.coords import Coords
+from regard.tasks.common.fill_mask import marked, views
+from regard.tasks.common.perplexity import likelihood
+from regard.tasks.common.task import Raw
+from regard.tasks.common.text_corpus import Texts
 from regard.tasks.mlm import Mlm, MlmData
-from regard.tasks.task import Raw
-from regard.tasks.texts import Texts
 from regard.text import Bpe, ByteBpe, Bytes, Chars, Tokenizer, TokenizerSpec, Unigram, WordPiece, Words
 from tests.training.small import events
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import regard
-from regard.data.pronouncing import part_of
+from regard.data.pronunciation import part_of
 from regard.errors import DataError, SpecError
-from regard.tasks.metrics import METRICS
+from regard.tasks.common.metrics import METRICS
 from regard.tasks.pronounce import Pronounce, PronounceData
-from regard.training.order import Order
-from regard.training.run import execute
+from regard.training.request import Order
+from regard.training.train import execute
 from regard.verbs.evaluate import evaluate_models
 
 WORDS = [f"{a}{b}{c}" for a in "bdgk" for b in "aeiou" for c in "lmnr"]

@@ -11,14 +11,14 @@ import torch
 
 import regard
 from regard.data.batch import IGNORE
-from regard.data.spans import restore
+from regard.data.span_corruption import restore
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import t5
-from regard.model.model import Net
+from regard.model.net import Net
+from regard.tasks.common.task import Raw
+from regard.tasks.common.text_corpus import Texts
 from regard.tasks.span import Span, SpanData
-from regard.tasks.task import Raw
-from regard.tasks.texts import Texts
 from regard.text import Bpe, Chars, Tokenizer
 
 PLAY = [

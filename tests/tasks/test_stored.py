@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from regard.data import lines, pairs
+from regard.data import line_store, pairs
 from regard.data.pairs import Pairs
-from regard.tasks import encoded, translate
-from regard.tasks.encoded import Encoded
-from regard.tasks.task import Raw
+from regard.tasks import translate
+from regard.tasks.common import encoded_pairs
+from regard.tasks.common.encoded_pairs import Encoded
+from regard.tasks.common.task import Raw
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
-from regard.training.begin import agree
 from regard.training.recipe import Recipe
-from regard.training.run import execute
+from regard.training.run_folder import agree
+from regard.training.train import execute
 from tests.training.small import ROWS, events, on_files, traces
 
 LONG = Pairs([f"{i} {'x' * (i % 9)}" for i in range(11)], [f"{i}" * (1 + i % 2) for i in range(11)], tag="2de")
@@ -30,7 +31,7 @@ RAW = [LONG, SHORT]
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of three pairs: LONG is four of them, SHORT one."""
-    monkeypatch.setattr(encoded, "CHUNK", 3)
+    monkeypatch.setattr(encoded_pairs, "CHUNK", 3)
 
 
 def made(raw: Sequence[Pairs] = RAW, **settings: Any) -> Translate:
@@ -81,7 +82,7 @@ def test_preparation_goes_on_where_it_was_stopped(tmp_path: Path, stop: int) -> 
     task = made()
     wanted = plain(task.encode(RAW))
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("regard.data.store.AHEAD", 1)
+        patch.setattr("regard.data.token_store.AHEAD", 1)
         counting(patch, stop)
         task.store(RAW, tmp_path, "one")
     with pytest.MonkeyPatch.context() as patch:
@@ -124,7 +125,7 @@ def test_a_run_is_the_same_to_the_bit_whether_its_texts_are_in_memory_or_in_a_fi
     for room in (1 << 26, 0):
         out = tmp_path / f"run-{room}"
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lines, "ROOM", room)
+            patch.setattr(line_store, "ROOM", room)
             execute(on_files(out, table))
         found.append(traces(out))
     assert found[0] == found[1]
@@ -156,14 +157,14 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.data import lines
-from regard.data.check import check
+from regard.data import line_store
+from regard.data.corpus_stats import check
 from regard.data.ragged import Ragged
 from regard.data.pairs import fingerprint, split
-from regard.data.sources import Corpus, read
-from regard.data.store import Store, fill
+from regard.data.pair_reader import Corpus, read
+from regard.data.token_store import Store, fill
 
-lines.ROOM, peak = 1 << 22, 0
+line_store.ROOM, peak = 1 << 22, 0
 def anonymous():
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")) / 1024

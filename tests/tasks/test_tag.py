@@ -14,8 +14,8 @@ from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import DataError
 from regard.families import bert
-from regard.nn.coords import Coords
-from regard.nn.head import Classes
+from regard.nn.blocks.head import Classes
+from regard.nn.core.coords import Coords
 from regard.tasks.tag import Tag, TagData
 from regard.text import Bpe, Chars, Tokenizer
 

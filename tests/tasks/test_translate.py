@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 
 import regard
 from regard.data.batch import IGNORE
+from regard.data.pair_reader import Corpus
 from regard.data.pairs import Pairs
-from regard.data.sources import Corpus
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, ShapeError, SpecError, UnknownName
 from regard.families import bert, gpt, transformer
-from regard.model.model import Net
-from regard.nn.coords import Coords
+from regard.model.net import Net
+from regard.nn.core.coords import Coords
 from regard.tasks import find, names
-from regard.tasks.pairs import both_sides
-from regard.tasks.task import Raw
+from regard.tasks.common.seq2seq import both_sides
+from regard.tasks.common.task import Raw
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Bpe, Chars, Pieces
-from regard.training.run import execute
+from regard.training.train import execute
 from tests.training.small import events, tiny
 
 GERMAN = Pairs(["a house", "the tree", "a"], ["ein haus", "der baum", "ein"], tag="2de", name="de")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.text import Bpe, ByteBpe, Bytes, Chars, Pieces, Tokenizer, Unigram, WordPiece, Words
-from regard.text.align import inside, rejoined, worded
+from regard.text.word_ids import inside, rejoined, worded
 
 LINES = ["the house boat, the boat house", "a houseboat isn't new.", "日本 はい the thehouse é"] * 4
 KINDS = {

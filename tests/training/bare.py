@@ -10,12 +10,12 @@ from torch import Tensor
 
 from regard.tasks.translate import Translate, TranslateData
 from regard.training.checkpoint import Checkpoints
-from regard.training.layers import merged, read_recipe, set_path
+from regard.training.interrupt import Stop
 from regard.training.log import Log
-from regard.training.loop import Data, Trainer
-from regard.training.progress import Progress
+from regard.training.merge import merged, read_recipe, set_path
+from regard.training.progress_bar import Progress
 from regard.training.recipe import Recipe
-from regard.training.stop import Stop
+from regard.training.trainer import Data, Trainer
 from tests.training.small import COPY, TINY
 
 

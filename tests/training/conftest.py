@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.training.run import execute
+from regard.training.train import execute
 from tests.training.small import ROWS, tiny
 
 

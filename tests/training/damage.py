@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.training.checkpoint import Checkpoints, Loaded
-from regard.training.run import execute
+from regard.training.train import execute
 from tests.training.small import hard
 
 

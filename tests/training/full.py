@@ -22,14 +22,14 @@ import pytest
 import torch
 
 from regard.errors import DiskFull
-from regard.training import run
+from regard.training import train
 from regard.training.checkpoint import Checkpoints
 from regard.training.lock import RunLock
 from regard.training.log import Log
-from regard.training.loop import Trainer
-from regard.training.order import Order
-from regard.training.run import execute
-from regard.training.snapshots import Snapshots
+from regard.training.request import Order
+from regard.training.train import execute
+from regard.training.trainer import Trainer
+from regard.training.weight_averaging import Snapshots
 from tests.training.small import hard, traces
 
 PAGE, ROOM = 4096, 4 << 20
@@ -37,14 +37,14 @@ WAYS = (["unshare", "--map-root-user", "--mount"], ["unshare", "--mount"])
 """How to mount what nobody else sees: as any user where that is allowed, else as root."""
 MOMENTS: dict[str, tuple[Any, str]] = {
     "lock the run": (RunLock, "__enter__"),
-    "write run.json": (run, "agree"),
-    "write vocabulary": (run._Run, "_task"),
+    "write train.json": (train, "agree"),
+    "write vocabulary": (train._Run, "_task"),
     "write the log": (Log, "write"),
-    "write best": (run._Run, "_export"),
+    "write best": (train._Run, "_export"),
     "write step-00000004": (Snapshots, "add"),
     "write step-00000003": (Trainer, "save"),
-    "write final": (run._Run, "_finish"),
-    "write report.html": (run._Run, "_report"),
+    "write final": (train._Run, "_finish"),
+    "write report.html": (train._Run, "_report"),
 }
 """What finds no room if the disk fills up just before this is called."""
 

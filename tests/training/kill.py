@@ -24,8 +24,8 @@ os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 import torch
 import torch._dynamo  # what the first step would import, once for all
 
-from regard.training.loop import Trainer
-from regard.training.run import execute
+from regard.training.train import execute
+from regard.training.trainer import Trainer
 from tests.training.small import hard, traces
 
 LIFE = 0.5

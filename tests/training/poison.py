@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from regard.errors import Diverged
-from regard.tensors import read_tensors
+from regard.files.tensors import read_tensors
 from regard.training.checkpoint import Checkpoints
-from regard.training.loop import Trainer
-from regard.training.optim import optimizer_tensors
-from regard.training.order import Order
-from regard.training.run import execute
+from regard.training.optimizer import optimizer_tensors
+from regard.training.request import Order
+from regard.training.train import execute
+from regard.training.trainer import Trainer
 from tests.training.small import events, hard, tiny
 
 OFTEN = 0.3
@@ -57,7 +57,7 @@ def orders(folder: Path) -> dict[str, Callable[[Path], Order]]:
         "everything": lambda out: hard(out, **EVERY),
         "threads": lambda out: tiny(out, **EVERY, train__threads=2, train__tokens=1024, train__accumulate=2),
         "muon": lambda out: tiny(out, **EVERY, train__optimizer={"kind": "muon"}, train__ema=0.5),
-        "stream": lambda out: Order("xl", (str(text),), set=STREAM | train, out=str(out), quiet=True),
+        "stream": lambda out: Order("transformer_xl", (str(text),), set=STREAM | train, out=str(out), quiet=True),
     }
 
 

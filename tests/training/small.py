@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from regard.errors import Interrupted
-from regard.training import run
+from regard.training import train
 from regard.training.checkpoint import Checkpoints
+from regard.training.interrupt import Stop
 from regard.training.log import read_log
-from regard.training.order import Order
-from regard.training.progress import Progress
-from regard.training.run import execute
-from regard.training.stop import Stop
+from regard.training.progress_bar import Progress
+from regard.training.request import Order
+from regard.training.train import execute
 
 COPY: dict[str, Any] = {"data.generate.count": 60, "data.generate.valid": 6, "data.generate.longest": 6}
 TINY: dict[str, Any] = {
@@ -85,8 +85,8 @@ def stopping_after(step: int) -> Iterator[None]:
                 made[-1].asked = signal.SIGINT
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "Stop", Watched)
-        patch.setattr(run, "Progress", Pressing)
+        patch.setattr(train, "Stop", Watched)
+        patch.setattr(train, "Progress", Pressing)
         yield
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from regard.errors import SpecError
-from regard.training.order import Order
 from regard.training.recipe import overruled, suited
-from regard.training.run import execute
+from regard.training.request import Order
+from regard.training.train import execute
 from tests.training.small import events, on_files
 
 ADVICE = {"family": "transformer", "norm": "pre", "width": 128, "depth": 4, "heads": 4, "hidden_dropout": 0.1}

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from regard.errors import CheckpointError, SpecError
-from regard.folder import read_folder
-from regard.training.begin import BOUND
+from regard.files.folder import read_folder
 from regard.training.checkpoint import Checkpoints
-from regard.training.layers import parse_yaml
-from regard.training.order import Order
-from regard.training.run import execute
+from regard.training.merge import parse_yaml
+from regard.training.request import Order
+from regard.training.run_folder import BOUND
+from regard.training.train import execute
 from tests.training.small import ROWS, events, on_files, stopped, tiny
 
 
@@ -87,9 +87,9 @@ def killed(order: Order, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SAVE, AMEND, STEP = (
-    "regard.training.loop.Trainer.save",
-    "regard.training.run.amend",
-    "regard.training.loop.Trainer._update",
+    "regard.training.trainer.Trainer.save",
+    "regard.training.train.amend",
+    "regard.training.trainer.Trainer._update",
 )
 
 
@@ -144,7 +144,7 @@ def test_other_outputs_mean_another_best(tmp_path: Path, setting: dict[str, Any]
     stopped(tiny(tmp_path, train__validate_every=4), 5)
     change = anyway(tiny(tmp_path, train__validate_every=4, **setting))
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr("regard.training.loop.Trainer._update", lambda *_: 1 / 0)
+        patch.setattr("regard.training.trainer.Trainer._update", lambda *_: 1 / 0)
         execute(change)
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
     assert loaded is not None and (loaded.facts["best"] is None) == anew

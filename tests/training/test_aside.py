@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.storage import Disk
+from regard.files.storage import Disk
 from regard.training import aside
 from regard.training.aside import replacing, set_aside
 

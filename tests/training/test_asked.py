@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from regard.data.sources import Corpus, read
+from regard.data.pair_reader import Corpus, read
 from regard.errors import SpecError, UnknownName
-from regard.tasks.advice import advise
-from regard.training.layers import parse_yaml
-from regard.training.order import Order, device_of
+from regard.tasks.common.advice import advise
+from regard.training.merge import parse_yaml
 from regard.training.recipe import Train
-from regard.training.run import execute
+from regard.training.request import Order, device_of
+from regard.training.train import execute
 from tests.training.small import ROWS, events, on_files, tiny
 
 

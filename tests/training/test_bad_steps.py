@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from regard.errors import Diverged
-from regard.folder import read_folder
+from regard.files.folder import read_folder
+from regard.files.tensors import unpack
+from regard.tasks.common.task import Loss
 from regard.tasks.lm import Lm
-from regard.tasks.task import Loss
 from regard.tasks.translate import Translate
-from regard.tensors import unpack
 from regard.training.checkpoint import Checkpoints
 from regard.training.log import read_log
-from regard.training.loop import BAD_STEPS, Trainer
-from regard.training.order import Order
-from regard.training.progress import Progress
-from regard.training.run import execute
+from regard.training.progress_bar import Progress
+from regard.training.request import Order
+from regard.training.train import execute
+from regard.training.trainer import BAD_STEPS, Trainer
 from tests.training.bare import fit, trainer, weights
 from tests.training.small import ROWS, events, on_files, tiny
 
@@ -88,7 +88,7 @@ def test_a_bad_step_is_skipped_and_leaves_no_trace(tmp_path: Path, value: float)
 
 
 def _state(made: Trainer) -> dict[str, Tensor]:
-    from regard.training.optim import optimizer_tensors
+    from regard.training.optimizer import optimizer_tensors
 
     return optimizer_tensors(made.net, made.steps.optimizer)
 
@@ -221,7 +221,7 @@ def test_a_stream_forgets_what_it_read_in_a_bad_step(tmp_path: Path, monkeypatch
     text.write_text("the cat sat on the mat; the dog sat on the cat. " * 12)
     small = {"data.context": 8, "model.width": 16, "model.depth": 1, "model.heads": 2, "model.hidden": 32}
     train = {"model.past": 12, "train.steps": 9, "train.tokens": 40, "train.schedule.warmup": 2, "train.threads": 1}
-    order = Order("xl", (str(text),), set=small | train, out=str(tmp_path / "run"), quiet=True)
+    order = Order("transformer_xl", (str(text),), set=small | train, out=str(tmp_path / "run"), quiet=True)
     with monkeypatch.context() as patch:
         always(Lm, patch, 3)
         with pytest.raises(Diverged, match=r"example \d+ \d+ \d+ '.*The last good weights, of step 2, are saved"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regard.errors import CheckpointError, SpecError
-from regard.folder import write_folder
+from regard.files.folder import write_folder
 from regard.training.checkpoint import Checkpoints
 from tests.faulty import Bytes, Memory, Names
 from tests.training.saves import HERE, groups, loaded_step, save
@@ -66,8 +66,8 @@ def test_an_older_one_goes_only_when_the_new_one_reads_back_well() -> None:
 
 
 def test_a_checkpoint_beyond_memory_is_saved_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.storage.LARGE", 100)
-    monkeypatch.setattr("regard.storage.free_memory", lambda: 1000)
+    monkeypatch.setattr("regard.files.storage.LARGE", 100)
+    monkeypatch.setattr("regard.files.storage.free_memory", lambda: 1000)
     large = {"weights": {"w": torch.zeros(1000)}}
     checkpoints = Checkpoints(tmp_path, keep=1)
     for step in (1, 2):

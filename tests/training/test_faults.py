@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from regard.errors import CheckpointError, DiskFull, RegardError
-from regard.folder import contents
+from regard.files.folder import contents
 from regard.training.checkpoint import Checkpoints
-from regard.training.snapshots import Snapshots
+from regard.training.weight_averaging import Snapshots
 from tests.faulty import Memory, PowerCut
 from tests.training.saves import HERE, disks, groups, loaded_step, save
 

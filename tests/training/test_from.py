@@ -11,10 +11,10 @@ import torch
 
 import regard
 from regard.errors import CheckpointError, SpecError
-from regard.folder import read_folder, write_folder
-from regard.tensors import pack
-from regard.training.order import Order
-from regard.training.run import execute
+from regard.files.folder import read_folder, write_folder
+from regard.files.tensors import pack
+from regard.training.request import Order
+from regard.training.train import execute
 from tests.training.small import ROWS, events, on_files, stopped, tiny
 
 

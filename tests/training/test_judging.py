@@ -17,11 +17,11 @@ from torch import Tensor
 
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
-from regard.folder import read_folder
+from regard.files.folder import read_folder
 from regard.training.checkpoint import Checkpoints
-from regard.training.loop import Trainer
-from regard.training.optim import mean
-from regard.training.run import execute
+from regard.training.optimizer import mean
+from regard.training.train import execute
+from regard.training.trainer import Trainer
 from tests.training.bare import fit, trainer, weights
 from tests.training.small import tiny
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from regard.errors import CheckpointError, RegardError
-from regard.storage import ADVICE
+from regard.files.storage import ADVICE
 from regard.training.lock import LOCK, RunLock
 
 HOLD = """

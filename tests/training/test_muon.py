@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.families import transformer
 from regard.training.muon import SIZE, Muon, orthogonal
-from regard.training.optim import AdamW, optimizer_tensors, restore_optimizer, set_rate
+from regard.training.optimizer import AdamW, optimizer_tensors, restore_optimizer, set_rate
 
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 5, 12), (2, 12, 5)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regard.training import loop, run
+from regard.training import train, trainer
 from tests.training.poison import poison_often
 
 DOSES = int(os.environ.get("REGARD_DOSES", "40"))
@@ -25,7 +25,7 @@ def test_the_poisoner_finds_what_nobody_looks_for(tmp_path: Path, monkeypatch: p
     def careless(*_: Any) -> None:
         return None
 
-    monkeypatch.setattr(loop, "demand_finite", careless)
-    monkeypatch.setattr(run, "demand_finite", careless)
+    monkeypatch.setattr(trainer, "demand_finite", careless)
+    monkeypatch.setattr(train, "demand_finite", careless)
     with pytest.raises(AssertionError, match="holds a bad"):
         poison_often(60, tmp_path)

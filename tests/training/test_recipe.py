@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from regard.errors import SpecError
 from regard.families import transformer
-from regard.training.layers import merged, parse_yaml, read_recipe, set_path, shipped
-from regard.training.optim import AdamW
+from regard.training.merge import merged, parse_yaml, read_recipe, set_path, shipped
+from regard.training.optimizer import AdamW
 from regard.training.recipe import Averaged, Recipe, Train, expand_model
 from regard.training.schedule import Constant
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from regard.errors import CheckpointError, RegardError, SpecError
-from regard.training.begin import FIXED, agree
 from regard.training.checkpoint import Checkpoints
-from regard.training.layers import parse_yaml
 from regard.training.lock import RunLock
+from regard.training.merge import parse_yaml
 from regard.training.recipe import Recipe
-from regard.training.run import execute
+from regard.training.run_folder import FIXED, agree
+from regard.training.train import execute
 from tests.training.small import ROWS, on_files, stopped, tiny, traces
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regard.training.checkpoint import Checkpoints
-from regard.training.run import execute
+from regard.training.train import execute
 from tests.training.small import events, hard, interrupted, stopping_after, tiny, traces
 
 PAIRS = [("ein haus", "a house"), ("das haus", "the house"), ("ein baum", "a tree"), ("der baum", "the tree")]
@@ -116,7 +116,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(whole: dict[st
         raise Crash
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("regard.training.loop.Trainer.save", crash)
+        patch.setattr("regard.training.trainer.Trainer.save", crash)
         with pytest.raises(Crash):
             execute(order)
     assert events(tmp_path, "train"), "it had logged something"

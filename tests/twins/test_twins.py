@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from regard.families import gpt, transformer
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.coords import Coords
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.core.coords import Coords
 from tests.twins import gpt as flat_gpt
 from tests.twins import transformer as flat_transformer
 

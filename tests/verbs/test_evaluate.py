@@ -11,9 +11,9 @@ import pytest
 
 import regard
 from regard.errors import SpecError
-from regard.tasks.metrics import METRICS, Metric
-from regard.training.order import Order
-from regard.training.run import execute
+from regard.tasks.common.metrics import METRICS, Metric
+from regard.training.request import Order
+from regard.training.train import execute
 from regard.verbs.evaluate import _scorer, bootstrap, evaluate_models
 from tests.verbs.calling import call
 
@@ -259,7 +259,7 @@ def test_what_no_weight_depends_on_can_be_set(tmp_path: Path) -> None:
     text.write_text("the cat sat on the mat; the dog sat on the cat. " * 6)
     small = {"model.width": 16, "model.depth": 2, "model.heads": 2, "model.hidden": 32, "model.past": 4}
     small |= {"data.context": 8, "train.steps": 2, "train.schedule": "constant", "train.threads": 1}
-    execute(Order("xl", (str(text),), set=small, out=str(tmp_path / "run"), quiet=True))
+    execute(Order("transformer_xl", (str(text),), set=small, out=str(tmp_path / "run"), quiet=True))
     losses = []
     for past in (4, 200):
         sets = {"model.decoder.block.mix.past": past}

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from regard import families
-from regard.nn.coords import Coords
+from regard.nn.core.coords import Coords
 from regard.nn.mixers import MIXERS
 from regard.registry import Table
 from regard.tasks import find
-from regard.tasks.metrics import METRICS
-from regard.tasks.task import TASKS
+from regard.tasks.common.metrics import METRICS
+from regard.tasks.common.task import TASKS
 from tests.laws.running import one_by_one, run
 from tests.verbs.calling import ROOT, call
 from tests.verbs.conftest import QUICK, settings
@@ -108,7 +108,7 @@ def test_without_the_plugin_nothing_else_has_changed(model: Path) -> None:
         ("def f():\n    return 1 / 0\nf()\n", ", line 2 failed with ZeroDivisionError"),
         ("class Half(\n", " failed with SyntaxError: "),
         (
-            "from regard.nn.mixer import MIXERS\nMIXERS.add(object, name='full')\n",
+            "from regard.nn.core.mixer import MIXERS\nMIXERS.add(object, name='full')\n",
             "failed with SpecError: there already is a mixer 'full'; choose another name",
         ),
     ],

@@ -18,7 +18,7 @@ import regard
 from regard.data.glossary import Glossary
 from regard.decode import Search
 from regard.errors import SpecError
-from regard.tasks.task import Output, Usual
+from regard.tasks.common.task import Output, Usual
 from regard.verbs.run import run_lines, search_options, stdin_lines
 from tests.verbs.calling import UNKNOWN, call, shell, start
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regard.study import complexity
-from regard.study.shares import Size, shares
+from regard.study.time_shares import Size, shares
 from tests.verbs.calling import call, start
 
 

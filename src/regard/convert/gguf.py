@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from regard.convert.gguf_file import GgufFile
-from regard.convert.gguf_tokens import tokenizer
+from regard.convert.gguf_tokenizer import tokenizer
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import llama
-from regard.model.spec import ModelSpec
-from regard.nn.stretch import Linear
+from regard.model.model_spec import ModelSpec
+from regard.nn.positions.rope_scaling import Linear
+from regard.serialization.model_folder import shapes_of
 from regard.text.tokenizer import Tokenizer
-from regard.training.export import shapes_of
 
 NAMES = (
     # ours, theirs; {} is the layer

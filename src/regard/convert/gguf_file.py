@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, SpecError
-from regard.storage import explained
+from regard.files.storage import explained
 
 KINDS = ("F32", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K")
 """The ways to store numbers that are read, by the names of the format."""

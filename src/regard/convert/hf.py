@@ -17,15 +17,15 @@ import torch
 from torch import Tensor
 
 from regard import families
-from regard.convert.stored import stored
+from regard.convert.weight_files import stored
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError, UnknownName
-from regard.families.form import Form
-from regard.families.rows import expected, exported, faults, imported
-from regard.folder import JSON_LIMIT, parse_json, read_file
-from regard.model.spec import ModelSpec
+from regard.families.published import Form
+from regard.families.weight_map import expected, exported, faults, imported
+from regard.files.folder import JSON_LIMIT, parse_json, read_file
+from regard.model.model_spec import ModelSpec
+from regard.serialization.model_folder import shapes_of
 from regard.text import Tokenizer
-from regard.training.export import shapes_of
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OLD = {"gamma": "weight", "beta": "bias"}

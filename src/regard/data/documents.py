@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from regard.data.files import read_text
 from regard.data.ragged import Ragged
+from regard.data.text_files import read_text
 
 Divide = Literal["file", "blank", "line"]
 

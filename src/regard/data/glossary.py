@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from regard.data.files import read_lines
+from regard.data.text_files import read_lines
 from regard.errors import DataError
 
 Words = tuple[str, ...]

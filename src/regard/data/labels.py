@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from regard.data.files import Fault, read_lines
 from regard.data.pairs import Pairs
 from regard.data.tables import Columns, is_table, read_columns
+from regard.data.text_files import Fault, read_lines
 from regard.errors import DataError
 
 Unit = Literal["words", "letters"]

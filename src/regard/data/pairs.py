@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.drops import Dropped
-from regard.data.lines import take
+from regard.data.line_store import take
+from regard.data.rejections import Dropped
 from regard.errors import DataError
 
 LEARN = 500_000

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from regard.data.files import Fault, lines, unended
+from regard.data.text_files import Fault, lines, unended
 from regard.errors import DataError, offer
 
 Row = tuple[int, tuple[str, ...]]

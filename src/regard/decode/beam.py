@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from regard.decode.constrain import Constraint
+from regard.decode.ensemble import Steps
+from regard.decode.greedy import Hypothesis
 from regard.decode.search import Search
-from regard.decode.steps import Steps
-from regard.decode.top import top
-from regard.decode.walk import Hypothesis
+from regard.decode.token_constraints import Constraint
+from regard.decode.topk import top
 
 Continue = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 """(scores (b, k), log-probabilities (b·k, v), how many) -> what `continuations` gives, in the order in which it is wanted."""

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from regard.decode.beam import beam_search, continuations
-from regard.decode.constrain import Banned, Constraint, Guard, Prefix
+from regard.decode.ensemble import Steps
+from regard.decode.greedy import Choose, Hypothesis, greedy, walk
+from regard.decode.lexical_constraints import Term, Terms, check, width
 from regard.decode.sample import sampler
 from regard.decode.search import Search
-from regard.decode.steps import Steps
-from regard.decode.terms import Term, Terms, check, width
-from regard.decode.walk import Choose, Hypothesis, greedy, walk
+from regard.decode.token_constraints import Banned, Constraint, Guard, Prefix
 from regard.errors import DataError, SpecError
-from regard.model.model import Net
-from regard.nn.coords import Coords
+from regard.model.net import Net
+from regard.nn.core.coords import Coords
 
 TOKENS = 8192
 """How many source tokens are decoded at once, over all hypotheses."""

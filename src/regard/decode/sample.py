@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.decode.greedy import Choose
 from regard.decode.search import Search
-from regard.decode.walk import Choose
 
 
 def sampler(search: Search) -> Choose:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from regard.errors import UnknownName
 
 if TYPE_CHECKING:
-    from regard.families.form import Form
-    from regard.model.spec import ModelSpec
+    from regard.families.published import Form
+    from regard.model.model_spec import ModelSpec
 
-HELPERS = {"__init__", "size", "form", "rows"}
+HELPERS = {"__init__", "published", "named_sizes", "weight_map"}
 
 
 def names() -> list[str]:

@@ -7,19 +7,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from regard.families.form import ACTIVATIONS, Form, Key, Use
-from regard.families.rows import Again, Drop, Name, Rows
-from regard.families.size import sized
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
+from regard.families.named_sizes import sized
+from regard.families.published import ACTIVATIONS, Form, Key, Use
+from regard.families.weight_map import Again, Drop, Name, Rows
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.blocks.wiring import PostNorm
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full
-from regard.nn.norm import LayerNorm
-from regard.nn.position import Learned
-from regard.nn.wiring import PostNorm
+from regard.nn.positions.position import Learned
 
 SIZES: dict[str, dict[str, Any]] = {
     "bart-base": dict(width=768, depth=6, heads=12, hidden=3072),

@@ -11,19 +11,19 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from regard.errors import SpecError, UnknownName
-from regard.families.form import ACTIVATIONS, CLASSES, Config, Form, Key, Use
-from regard.families.rows import Again, Drop, Name, Rows
-from regard.families.size import sized
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Classes, HeadSpec, Masked, Vector
+from regard.families.named_sizes import sized
+from regard.families.published import ACTIVATIONS, CLASSES, Config, Form, Key, Use
+from regard.families.weight_map import Again, Drop, Name, Rows
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Classes, HeadSpec, Masked, Vector
+from regard.nn.blocks.wiring import PostNorm
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full
-from regard.nn.norm import LayerNorm
-from regard.nn.position import Learned
-from regard.nn.wiring import PostNorm
+from regard.nn.positions.position import Learned
 
 _BERT: dict[str, Any] = dict(vocab=30522, segments=2, follows=True, shift=0, eps=1e-12, squash="tanh")
 _ROBERTA: dict[str, Any] = dict(vocab=50265, segments=1, follows=False, shift=2, eps=1e-5, squash="tanh")

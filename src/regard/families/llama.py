@@ -12,21 +12,21 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from regard.errors import SpecError
-from regard.families.form import Config, Form, Key, Use
-from regard.families.rows import Again, Drop, Name
-from regard.families.size import sized
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
-from regard.nn.mask import Window
+from regard.families.named_sizes import sized
+from regard.families.published import Config, Form, Key, Use
+from regard.families.weight_map import Again, Drop, Name
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.blocks.wiring import PreNorm
+from regard.nn.core.mask import Window
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Full
-from regard.nn.norm import RMSNorm
-from regard.nn.position import Rotary
-from regard.nn.stretch import Linear, Llama3, StretchSpec, Yarn
-from regard.nn.wiring import PreNorm
+from regard.nn.positions.position import Rotary
+from regard.nn.positions.rope_scaling import Linear, Llama3, StretchSpec, Yarn
 from regard.registry import kind_of
 
 _SMOLLM2: dict[str, Any] = dict(vocab=49152, length=8192, base=1e5, eps=1e-5, tied=True)

@@ -7,13 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 from regard.families.bart import KEYS, layers, sides
-from regard.families.form import Config, Form, Key, Use
-from regard.families.rows import Again, Drop, Name
-from regard.families.size import sized
-from regard.model.spec import ModelSpec
-from regard.nn.embed import Tokens
-from regard.nn.head import Vocab
-from regard.nn.position import Sinusoidal
+from regard.families.named_sizes import sized
+from regard.families.published import Config, Form, Key, Use
+from regard.families.weight_map import Again, Drop, Name
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.positions.position import Sinusoidal
 
 SIZES: dict[str, dict[str, Any]] = {
     "marian-base": dict(width=512, depth=6, heads=8, hidden=2048),

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from regard.families.form import Config, Form, Key, Use
-from regard.families.rows import Again, Drop, Name, Rows
-from regard.families.size import sized
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vector, Vocab
+from regard.families.named_sizes import sized
+from regard.families.published import Config, Form, Key, Use
+from regard.families.weight_map import Again, Drop, Name, Rows
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vector, Vocab
+from regard.nn.blocks.wiring import PreNorm
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Full
-from regard.nn.norm import RMSNorm
-from regard.nn.position import Bucketed
-from regard.nn.wiring import PreNorm
+from regard.nn.positions.position import Bucketed
 
 _V10: dict[str, Any] = dict(activation="relu", gated=False, tied=True, dropout=0.1)
 _V11: dict[str, Any] = dict(activation="gelu_tanh", gated=True, tied=False, dropout=0.0)

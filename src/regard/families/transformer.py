@@ -8,17 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from regard.errors import UnknownName
-from regard.families.size import sized
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
+from regard.families.named_sizes import sized
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.blocks.wiring import Parallel, PostNorm, PreNorm
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full
-from regard.nn.norm import LayerNorm
-from regard.nn.position import Sinusoidal
-from regard.nn.wiring import Parallel, PostNorm, PreNorm
+from regard.nn.positions.position import Sinusoidal
 
 WIRINGS = {"post": PostNorm, "pre": PreNorm, "parallel": Parallel}
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from regard.families.form import ACTIVATIONS, CLASSES, Config, Form, Key, Use
-from regard.families.rows import Name
-from regard.families.size import sized
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Classes, Vector
+from regard.families.named_sizes import sized
+from regard.families.published import ACTIVATIONS, CLASSES, Config, Form, Key, Use
+from regard.families.weight_map import Name
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.head import Classes, Vector
+from regard.nn.blocks.patches import Patches
+from regard.nn.blocks.wiring import PreNorm
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full
-from regard.nn.norm import LayerNorm
-from regard.nn.patches import Patches
-from regard.nn.wiring import PreNorm
 
 SIZES: dict[str, dict[str, Any]] = {
     "vit-ti16": dict(width=192, depth=12, heads=3, hidden=768, patch=16),

@@ -11,9 +11,9 @@ from torch.overrides import TorchFunctionMode
 
 from regard.errors import SpecError
 from regard.model.init import initialise
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.mixer import Site
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.core.mixer import Site
 
 
 def build(spec: ModelSpec, seed: int | None = None) -> Net:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UnknownName
-from regard.nn.mixer import Mixer
+from regard.nn.core.mixer import Mixer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from regard.errors import StateError
-from regard.nn.coords import Coords
-from regard.nn.state import NOWHERE, State, moving
+from regard.nn.core.coords import Coords
+from regard.nn.core.state import NOWHERE, State, moving
 
 
 @dataclasses.dataclass

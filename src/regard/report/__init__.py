@@ -4,7 +4,7 @@ from regard.report.chart import Series, line_chart
 from regard.report.heatmap import heatmap
 from regard.report.markup import Html, tag
 from regard.report.page import Section, page
-from regard.report.run import RunFacts, run_report
 from regard.report.table import Table
+from regard.report.training_report import RunFacts, run_report
 
 __all__ = ["Html", "RunFacts", "Section", "Series", "Table", "heatmap", "line_chart", "page", "run_report", "tag"]

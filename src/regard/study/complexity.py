@@ -16,13 +16,13 @@ import torch
 
 from regard.errors import SpecError
 from regard.machine import free_memory, machine
+from regard.serialization.model_folder import versions
 from regard.study.contenders import FULL, Contender, Power, Shape, named
-from regard.study.depth import depth
-from regard.study.fit import Fit, crossing, fitted, predicted
-from regard.study.path import path_length
-from regard.study.process import Child, Stopped
-from regard.study.shares import shares
-from regard.training.export import versions
+from regard.study.growth import Fit, crossing, fitted, predicted
+from regard.study.path_length import path_length
+from regard.study.sequential_depth import depth
+from regard.study.time_shares import shares
+from regard.study.worker import Child, Stopped
 
 LENGTHS = tuple(512 << i for i in range(7))
 SMALL = tuple(Shape(n, width=16, heads=2, window=8) for n in (16, 32, 64, 128))

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UnknownName
-from regard.nn.context import Context, Tape
-from regard.nn.coords import Coords
-from regard.nn.distance import Distance
-from regard.nn.mask import Fixed, Strided
-from regard.nn.mixer import Mixer, MixerSpec, Site
+from regard.nn.core.context import Context, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Fixed, Strided
+from regard.nn.core.mixer import Mixer, MixerSpec, Site
 from regard.nn.mixers import BigBird, Favor, Flash, Full, Linformer, Local, Lsh, Recall, Sparse
+from regard.nn.positions.relative import Distance
 
 KERNEL = 3
 """Tokens that a convolution joins."""

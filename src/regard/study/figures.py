@@ -12,7 +12,7 @@ from regard.report.page import Section, grid, page
 from regard.report.table import Cell, Table
 from regard.study.complexity import Found, Study
 from regard.study.contenders import FULL, Power
-from regard.study.fit import Fit, fitted
+from regard.study.growth import Fit, fitted
 
 PLOTS = (
     "no figures as files: matplotlib is not installed; pip install 'regard[plots]' brings it (report.html has them all)"

@@ -23,8 +23,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from regard.machine import keep_large_blocks
 from regard.study.contenders import CONTENDERS, Shape
-from regard.study.fit import predicted
-from regard.study.process import grown
+from regard.study.growth import predicted
+from regard.study.worker import grown
 
 TIMED = 3
 """The layer that is timed, where layers differ by number."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 from regard.errors import UnknownName
-from regard.tasks.task import TASKS, Task
+from regard.tasks.common.task import TASKS, Task
 
 HERE = ("classify", "embed", "image", "lm", "mlm", "pronounce", "span", "tag", "translate")
 """Files that are a task; the others here are what tasks share."""

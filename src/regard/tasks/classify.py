@@ -14,13 +14,13 @@ from regard.data.labels import read_labelled
 from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import DataError
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
 from regard.spec import Share, spec
-from regard.tasks.classes import class_loss, fitted, logits, mixed, places, ranked
-from regard.tasks.labelled import Labelled, LabelledData
-from regard.tasks.reading import Reading, Rows, attended, batches, demand_room, frame_all, whole_lengths
-from regard.tasks.task import TASKS, Loss, Output, Trial
+from regard.tasks.common.classifier import class_loss, fitted, logits, mixed, places, ranked
+from regard.tasks.common.encoder_input import Reading, Rows, attended, batches, demand_room, frame_all, whole_lengths
+from regard.tasks.common.labeled_texts import Labelled, LabelledData
+from regard.tasks.common.task import TASKS, Loss, Output, Trial
 
 
 @spec

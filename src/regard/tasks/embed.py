@@ -17,18 +17,16 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from regard.data.filter_pipeline import Filters
+from regard.data.pair_reader import Corpus, OnBad, read, read_parts
 from regard.data.pairs import Pairs, fingerprint
-from regard.data.sieve import Filters
-from regard.data.sources import Corpus, OnBad, read, read_parts
 from regard.decode import Search
 from regard.errors import DataError, SpecError
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.head import Vector
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.head import Vector
 from regard.spec import Count, Spec, spec
-from regard.tasks.metrics import METRICS
-from regard.tasks.named import by_text
-from regard.tasks.reading import (
+from regard.tasks.common.encoder_input import (
     FILE,
     Reading,
     Rows,
@@ -40,7 +38,9 @@ from regard.tasks.reading import (
     vectors,
     whole_lengths,
 )
-from regard.tasks.task import TASKS, Advice, Loss, Order, Output, Raw, Trial, Usual
+from regard.tasks.common.example_names import by_text
+from regard.tasks.common.metrics import METRICS
+from regard.tasks.common.task import TASKS, Advice, Loss, Order, Output, Raw, Trial, Usual
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 Pool = Literal["first", "mean"]

@@ -16,15 +16,25 @@ from regard.data.augment import Augment, Draws, draw
 from regard.data.images import Picture, Pictures, Pixels, read_picture, read_pictures, split_pictures
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.context import Tape
-from regard.nn.coords import Coords
-from regard.nn.patches import Patches
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.patches import Patches
+from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
 from regard.spec import Spec, spec
-from regard.tasks.classes import class_loss, fitted, logits, mixed, packed, places, plainly_named, ranked, unpacked
-from regard.tasks.metrics import METRICS
-from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
+from regard.tasks.common.classifier import (
+    class_loss,
+    fitted,
+    logits,
+    mixed,
+    packed,
+    places,
+    plainly_named,
+    ranked,
+    unpacked,
+)
+from regard.tasks.common.metrics import METRICS
+from regard.tasks.common.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
 
 PATCH = 16
 """Pixels that count as a token when batches are filled, whatever the patches of the model."""

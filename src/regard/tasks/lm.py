@@ -12,24 +12,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batch import Batch, next_tokens, stream_tokens
-from regard.data.pack import Packed
+from regard.data.bptt import Stream
+from regard.data.packing import Packed
 from regard.data.ragged import Ragged
-from regard.data.stream import Stream
 from regard.data.windows import Windows
 from regard.decode import Search, generate
-from regard.decode.steps import log_probs
+from regard.decode.ensemble import log_probs
 from regard.errors import DataError, SpecError
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.context import Tape
-from regard.nn.coords import Coords
-from regard.nn.head import Classes, Vector
-from regard.nn.state import State
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.head import Classes, Vector
+from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.state import State
 from regard.spec import Count, spec
-from regard.tasks.metrics import METRICS
-from regard.tasks.named import by_text
-from regard.tasks.task import TASKS, Loss, Order, Output, Trial
-from regard.tasks.texts import FromTexts, TextData, Texts
+from regard.tasks.common.example_names import by_text
+from regard.tasks.common.metrics import METRICS
+from regard.tasks.common.task import TASKS, Loss, Order, Output, Trial
+from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Chars, Normalize, Tokenizer, TokenizerSpec
 
 

@@ -16,22 +16,22 @@ from torch import Tensor
 
 from regard.data.batch import IGNORE, Side, padded
 from regard.data.documents import Divide, sentences, stretches
-from regard.data.follow import follow
-from regard.data.mask import Cloze
-from regard.data.noise import Bits, Chance
+from regard.data.example_rng import Bits, Chance
+from regard.data.next_sentence import follow
 from regard.data.ragged import Ragged
+from regard.data.token_masking import Cloze
 from regard.decode import Search
 from regard.errors import DataError, SpecError
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.context import Tape
-from regard.nn.coords import Coords
-from regard.nn.head import Classes, Masked, Vocab
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.head import Classes, Masked, Vocab
+from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, spec
-from regard.tasks.fill import MASKS, chances, filled, marked, mostly_unknown
-from regard.tasks.metrics import METRICS
-from regard.tasks.task import TASKS, Loss, Output, Trial
-from regard.tasks.texts import FromTexts, TextData, Texts
+from regard.tasks.common.fill_mask import MASKS, chances, filled, marked, mostly_unknown
+from regard.tasks.common.metrics import METRICS
+from regard.tasks.common.task import TASKS, Loss, Output, Trial
+from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Tokenizer, TokenizerSpec, WordPiece
 from regard.text.words import Joints
 

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.pairs import Pairs, fingerprint
-from regard.data.pronouncing import OR, Part, joined, part_of, read_dictionary
+from regard.data.pronunciation import OR, Part, joined, part_of, read_dictionary
 from regard.data.ragged import Ragged
 from regard.errors import DataError, SpecError
 from regard.spec import Count, Share, Spec, spec
-from regard.tasks.encoded import Encoded
-from regard.tasks.metrics import METRICS
-from regard.tasks.named import by_text
-from regard.tasks.task import TASKS, Advice, Raw, Trial
+from regard.tasks.common.encoded_pairs import Encoded
+from regard.tasks.common.example_names import by_text
+from regard.tasks.common.metrics import METRICS
+from regard.tasks.common.task import TASKS, Advice, Raw, Trial
 from regard.tasks.translate import Translate
 from regard.text import Chars, Pieces, Tokenizer
 

@@ -14,19 +14,19 @@ from torch import Tensor
 
 from regard.data.batch import Batch
 from regard.data.documents import Divide, stretches
-from regard.data.noise import Chance
+from regard.data.example_rng import Chance
 from regard.data.ragged import Ragged
-from regard.data.spans import Spans, corrupt, restore
+from regard.data.span_corruption import Spans, corrupt, restore
 from regard.decode import Search, generate, score
 from regard.errors import DataError, SpecError
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
 from regard.spec import Count, spec
-from regard.tasks.fill import MARK, marked, mostly_unknown
-from regard.tasks.metrics import METRICS
-from regard.tasks.pairs import both_sides, pair_batch, pair_loss, pair_weights
-from regard.tasks.task import TASKS, Loss, Output, Trial
-from regard.tasks.texts import FromTexts, TextData, Texts
+from regard.tasks.common.fill_mask import MARK, marked, mostly_unknown
+from regard.tasks.common.metrics import METRICS
+from regard.tasks.common.seq2seq import both_sides, pair_batch, pair_loss, pair_weights
+from regard.tasks.common.task import TASKS, Loss, Output, Trial
+from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 SENTINEL = "<extra_id_{}>"

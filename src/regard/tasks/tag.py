@@ -16,15 +16,15 @@ from regard.data.labels import Unit, read_tagged, units, written
 from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import DataError
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
 from regard.spec import Share, spec
-from regard.tasks.classes import class_loss, fitted, logits, mixed, places
-from regard.tasks.labelled import Labelled, LabelledData
-from regard.tasks.reading import Framed, Reading, Rows, attended, batches, demand_room
-from regard.tasks.task import TASKS, Loss, Output, Trial
+from regard.tasks.common.classifier import class_loss, fitted, logits, mixed, places
+from regard.tasks.common.encoder_input import Framed, Reading, Rows, attended, batches, demand_room
+from regard.tasks.common.labeled_texts import Labelled, LabelledData
+from regard.tasks.common.task import TASKS, Loss, Output, Trial
 from regard.text import Tokenizer
-from regard.text.align import align
+from regard.text.word_ids import align
 
 UNITS = {"words": re.compile(r"\S+"), "letters": re.compile(r"(?s).")}
 

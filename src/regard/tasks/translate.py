@@ -15,33 +15,33 @@ from pydantic import Field
 from torch import Tensor
 
 from regard.data.batch import Batch
-from regard.data.check import check
-from regard.data.generate import GeneratorSpec
-from regard.data.hide import hidden
-from regard.data.lines import Joined
-from regard.data.noise import Bits, Chance
+from regard.data.corpus_stats import check
+from regard.data.example_rng import Bits, Chance
+from regard.data.filter_pipeline import Filters
+from regard.data.generators import GeneratorSpec
+from regard.data.line_store import Joined
+from regard.data.pair_reader import Corpus, OnBad, like, places, read, read_parts
 from regard.data.pairs import LEARN, Pairs, fingerprint, sample
 from regard.data.ragged import Ragged
-from regard.data.resegment import Recut
-from regard.data.sieve import Filters
-from regard.data.sources import Corpus, OnBad, like, places, read, read_parts
-from regard.data.store import Memory, Store
+from regard.data.subword_sampling import Recut
+from regard.data.token_store import Memory, Store
+from regard.data.word_dropout import hidden
 from regard.decode import Search, generate, score
 from regard.errors import CheckpointError, DataError, SpecError
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
 from regard.spec import Count, Share, Spec, spec
-from regard.tasks.advice import advise
-from regard.tasks.encoded import Encoded, encode_pairs, in_folder, in_memory
-from regard.tasks.metrics import METRICS
-from regard.tasks.named import by_text
-from regard.tasks.pairs import both_sides, pair_batch, pair_loss, pair_weights
-from regard.tasks.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
-from regard.tasks.wordwise import Confidence, Links, Wordwise
+from regard.tasks.common.advice import advise
+from regard.tasks.common.encoded_pairs import Encoded, encode_pairs, in_folder, in_memory
+from regard.tasks.common.example_names import by_text
+from regard.tasks.common.metrics import METRICS
+from regard.tasks.common.seq2seq import both_sides, pair_batch, pair_loss, pair_weights
+from regard.tasks.common.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
+from regard.tasks.common.word_scores import Confidence, Links, Wordwise
 from regard.text import Bpe, Tokenizer, TokenizerSpec
-from regard.text.align import Worded, inside, rejoined, worded
-from regard.text.split import pieces
-from regard.text.subwords import ONE_WAY
+from regard.text.lattice import ONE_WAY
+from regard.text.sentence_split import pieces
+from regard.text.word_ids import Worded, inside, rejoined, worded
 
 TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
 

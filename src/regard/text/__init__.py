@@ -1,7 +1,10 @@
 """Text to tokens and back, on the `tokenizers` library."""
 
-from regard.text.imports import SentencePiece, SubwordNmt, from_sentencepiece, from_subword_nmt
-from regard.text.kinds import (
+from regard.text.importers import SentencePiece, SubwordNmt, from_sentencepiece, from_subword_nmt
+from regard.text.normalize import Normalize
+from regard.text.template import Template
+from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer_specs import (
     TOKENIZERS,
     Bpe,
     ByteBpe,
@@ -13,9 +16,6 @@ from regard.text.kinds import (
     WordPiece,
     Words,
 )
-from regard.text.normalize import Normalize
-from regard.text.template import Template
-from regard.text.tokenizer import Tokenizer
 
 __all__ = [
     "TOKENIZERS",

@@ -18,9 +18,9 @@ from typing import Any, Self
 from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName
-from regard.text.kinds import BOS, EOS, ROLES, TokenizerSpec, byte_letters, faults_as, fit
+from regard.text.sandbox import tried
 from regard.text.template import Template, names_of
-from regard.text.trial import tried
+from regard.text.tokenizer_specs import BOS, EOS, ROLES, TokenizerSpec, byte_letters, faults_as, fit
 
 TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
 _CHUNK = 10_000  # lines that the library holds as objects of its own at one time

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from regard.storage import DISK, explained
+from regard.files.storage import DISK, explained
 
 BEFORE, GONE = ".before", ".before.gone"
 

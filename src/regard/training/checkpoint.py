@@ -4,7 +4,7 @@
                                  facts.json           the step, and whatever else is no tensor
                                  manifest.json        size and SHA-256 of each, written last
 
-`regard.folder` makes each of them whole or not there; here is which to keep, and which to believe. The caller holds the
+`regard.files.folder` makes each of them whole or not there; here is which to keep, and which to believe. The caller holds the
 run's lock.
 """
 
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import CheckpointError, SpecError
-from regard.folder import contents, discard, parse_json, recover, verify, write_folder
-from regard.storage import DISK, Storage, explained
-from regard.tensors import pack, unpack
+from regard.files.folder import contents, discard, parse_json, recover, verify, write_folder
+from regard.files.storage import DISK, Storage, explained
+from regard.files.tensors import pack, unpack
 
 if TYPE_CHECKING:
     from torch import Tensor

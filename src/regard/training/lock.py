@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO
 
 from regard.errors import RegardError
-from regard.storage import DISK, explained, make_folder
+from regard.files.storage import DISK, explained, make_folder
 
 LOCK = "run.lock"
 PATIENCE = 1.0

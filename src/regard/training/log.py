@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import SpecError
-from regard.storage import DISK, explained
+from regard.files.storage import DISK, explained
 from regard.training.text import write_text
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.spec import Count, Share, spec
-from regard.training.optim import OPTIMIZERS, Betas, OptimizerSpec, decays, fused
+from regard.training.optimizer import OPTIMIZERS, Betas, OptimizerSpec, decays, fused
 
 QUINTIC = (3.4445, -4.7750, 2.0315)
 """Coefficients of the iteration: in five turns they take any singular value from 0.01 to 1 to somewhere near 1."""

@@ -16,12 +16,12 @@ from ruamel.yaml import YAML
 from regard import families
 from regard.decode import Search
 from regard.errors import SpecError, offer
-from regard.model.spec import ModelSpec
+from regard.model.model_spec import ModelSpec
 from regard.spec import Count, Share, Spec, spec
+from regard.training.finetune import Tune
 from regard.training.muon import Muon as Muon  # one of the optimisers a recipe may name
-from regard.training.optim import Adam, OptimizerSpec
+from regard.training.optimizer import Adam, OptimizerSpec
 from regard.training.schedule import InverseSqrt, ScheduleSpec
-from regard.training.tune import Tune
 
 
 @spec

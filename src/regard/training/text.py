@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.storage import DISK, explained
+from regard.files.storage import DISK, explained
 
 
 def write_text(path: Path, text: str) -> None:

@@ -13,22 +13,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.convert import carry, hf, probe
-from regard.convert.marian_tokens import marian_files
-from regard.convert.tokens import to_hf
+from regard.convert import hf, task_config, verify
+from regard.convert.hf_tokenizer import to_hf
+from regard.convert.marian_tokenizer import marian_files
 from regard.decode import Search
 from regard.errors import SpecError
-from regard.folder import MANIFEST, write_folder
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.storage import explained
+from regard.files.folder import MANIFEST, write_folder
+from regard.files.storage import explained
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.serialization.model_folder import export, restore
+from regard.tasks.common.task import Task
 from regard.tasks.image import Image
-from regard.tasks.task import Task
 from regard.text import Tokenizer
-from regard.training.begin import RECIPE
-from regard.training.export import export, restore
-from regard.training.order import model_folder
-from regard.verbs.verb import say
+from regard.training.request import model_folder
+from regard.training.run_folder import RECIPE
+from regard.verbs.command import say
 
 
 def convert(src: str, dst: str, *, to: str | None = None, trust: bool = False) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def _from_hf(source: Path, place: Path, wanted: str, trust: bool) -> dict[str, A
     found = hf.read(source, trust=trust)
     if wanted == "hf":
         raise SpecError(f"{source} is a Hugging Face folder already; leave out --to")
-    name, task, search = carry.carried(found, source)
-    if left := carry.unfollowed(found, source):
+    name, task, search = task_config.carried(found, source)
+    if left := task_config.unfollowed(found, source):
         say(f"{source} writes with {', '.join(left)}, and `regard run` will not: its outputs may differ from theirs")
     net = _net(found.spec, found.weights)
     what = f"{found.form.kind} ({found.use})"
@@ -75,7 +75,7 @@ def _from_gguf(source: Path, place: Path, wanted: str) -> dict[str, Any]:
     from regard.convert.gguf import read
 
     spec, weights, tokenizer = read(source)
-    name, task, search = carry.lm(spec, tokenizer)
+    name, task, search = task_config.lm(spec, tokenizer)
     net = _net(spec, weights)
     if wanted == "hf":
         write_folder(place, _hf_files(spec, weights, task, search))
@@ -153,9 +153,9 @@ def _again(net: Net, task: Task) -> tuple[float | None, str]:
 
 def _asked(found: hf.Found, net: Net) -> tuple[float | None, str]:
     """The largest difference between both sides, or why there is none."""
-    if not probe.installed():
+    if not verify.installed():
         return None, "not compared: transformers is not installed (pip install transformers)"
-    return probe.compared(found, net), ""
+    return verify.compared(found, net), ""
 
 
 def _report(place: Path, what: str, now: str, net: Net, far: float | None, why: str) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _computes() -> Finding:
     import torch
 
     from regard.families import transformer
-    from regard.nn.coords import Coords
+    from regard.nn.core.coords import Coords
 
     try:
         net = transformer.spec(width=8, depth=1, heads=2, vocab=5, dropout=0.0).build(seed=0)

@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import regard
+from regard.data.pair_reader import OnBad
 from regard.data.pairs import Pairs
-from regard.data.sources import OnBad
 from regard.errors import SpecError, UnknownName
-from regard.folder import MANIFEST
+from regard.files.folder import MANIFEST
 from regard.report.table import Table
-from regard.tasks.counts import Units, tallies
-from regard.tasks.likelihood import likelihood
-from regard.tasks.metrics import METRICS, SACREBLEU, Metric, measure
-from regard.tasks.task import Task
-from regard.training.begin import RECIPE
+from regard.tasks.common.confusion import Units, tallies
+from regard.tasks.common.metrics import METRICS, SACREBLEU, Metric, measure
+from regard.tasks.common.perplexity import likelihood
+from regard.tasks.common.task import Task
+from regard.training.run_folder import RECIPE
+from regard.verbs.command import say
 from regard.verbs.run import language_tag
-from regard.verbs.verb import say
 
 Counts = NDArray[np.int64]
 

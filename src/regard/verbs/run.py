@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from regard.errors import NoRoom, SpecError, UnknownName
-from regard.verbs.verb import say
+from regard.verbs.command import say
 
 if TYPE_CHECKING:
     from regard.api import Model
     from regard.data.glossary import Glossary
     from regard.decode import Search
-    from regard.tasks.task import Output
+    from regard.tasks.common.task import Output
 
 BYTES = 1 << 20
 """What is read of one line; no sentence is as long, and memory has an end."""
@@ -96,7 +96,7 @@ def run_lines(
     batch: int = 1024,
 ) -> None:
     """Run the model over lines, `batch` of them at a time; a line without text gives one without."""
-    from regard.tasks.whole import whole
+    from regard.tasks.common.join import whole
 
     _check(model, prefix, glossary, long)
     given = {**options} if to is None else {**options, "tag": language_tag(model, to)}

@@ -10,11 +10,11 @@ import torch
 
 from regard import families
 from regard.errors import SpecError, UnknownName
-from regard.model.model import Net
-from regard.training.export import restore
-from regard.training.layers import merged, read_recipe, set_path, shipped
-from regard.training.order import model_folder
+from regard.model.net import Net
+from regard.serialization.model_folder import restore
+from regard.training.merge import merged, read_recipe, set_path, shipped
 from regard.training.recipe import expand_model, model_keys
+from regard.training.request import model_folder
 
 
 def net_of(what: str, changes: Mapping[str, Any] | None = None) -> tuple[Net, list[str]]:

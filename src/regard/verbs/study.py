@@ -7,7 +7,7 @@ from pathlib import Path
 
 from regard.study import figures
 from regard.study.complexity import Settings, Study, study
-from regard.verbs.verb import say
+from regard.verbs.command import say
 
 
 def study_complexity(settings: Settings, out: Path) -> Study:

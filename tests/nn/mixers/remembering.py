@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.model.model import Net
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.context import Tape
-from regard.nn.coords import Coords
-from regard.nn.distance import Distance
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.mixers.recall import Past
-from regard.nn.position import PositionSpec
-from regard.nn.squeeze import Convolved, MostUsed, Pooled, SqueezeSpec
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.mixers.compress import Convolved, MostUsed, Pooled, SqueezeSpec
+from regard.nn.mixers.xl_memory import Past
+from regard.nn.positions.position import PositionSpec
+from regard.nn.positions.relative import Distance
 
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
 DEPTH = 3

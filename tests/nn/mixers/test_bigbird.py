@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from regard.errors import ShapeError, SpecError
-from regard.model.spec import ModelSpec
-from regard.nn.attend import grouped
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.context import Context, Tape
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.mixer import Site
+from regard.model.model_spec import ModelSpec
+from regard.nn.attention.attend import grouped
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.wiring import PostNorm
+from regard.nn.core.context import Context, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
+from regard.nn.core.shape import merge_heads, split_heads
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import BigBird, Full
-from regard.nn.norm import LayerNorm
-from regard.nn.position import ALiBi, Rotary
-from regard.nn.shape import merge_heads, split_heads
-from regard.nn.wiring import PostNorm
+from regard.nn.positions.position import ALiBi, Rotary
 from tests.nn.mixers.test_local import converted
 
 WIDTH, N = 8, 45

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.model.model import Net
-from regard.nn.context import Tape
-from regard.nn.coords import Coords
+from regard.model.net import Net
+from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
 from regard.nn.mixers import Recall
-from regard.nn.squeeze import Convolved, MostUsed, Pooled, SqueezeSpec
+from regard.nn.mixers.compress import Convolved, MostUsed, Pooled, SqueezeSpec
 from tests.nn.mixers.remembering import CLOSE, DEPTH, LEARNED, SQUEEZES, built, ids, model, pasts, segments, squeezes
 
 

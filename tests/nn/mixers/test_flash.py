@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from regard.families import gpt
-from regard.nn.context import Context, Tape
-from regard.nn.coords import Coords
-from regard.nn.mask import Window
-from regard.nn.mixer import Site
+from regard.nn.core.context import Context, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Window
+from regard.nn.core.mixer import Site
+from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Flash, Full
-from regard.nn.norm import RMSNorm
-from regard.nn.position import Bucketed
+from regard.nn.positions.position import Bucketed
 from tests.nn.odd import writer
-from tests.nn.test_flash import Largest
+from tests.nn.test_tiled import Largest
 
 SITE = Site("decoder.blocks.0.mix", width=8, length=16, causal=True)
 

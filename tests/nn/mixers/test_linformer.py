@@ -10,17 +10,17 @@ from torch import Tensor
 
 from regard.errors import ShapeError, SpecError, StateError
 from regard.model.build import refusals
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.context import Context, Memory, Tape
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.mixer import Site
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.core.context import Context, Memory, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
+from regard.nn.core.shape import merge_heads, split_heads
 from regard.nn.mixers import Full, Linformer
 from regard.nn.mixers.linformer import LinformerMixer
-from regard.nn.position import Rotary
-from regard.nn.shape import merge_heads, split_heads
+from regard.nn.positions.position import Rotary
 from tests.nn.mixers.work import written
 
 N = 10

@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 from regard.errors import SpecError, StateError
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.context import Context, Tape
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.mask import Tagged, Window, visible
-from regard.nn.mixer import Mixer, Site
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.wiring import PostNorm
+from regard.nn.core.context import Context, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Tagged, Window, visible
+from regard.nn.core.mixer import Mixer, Site
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full, Local
-from regard.nn.norm import LayerNorm
-from regard.nn.position import ALiBi, Relative, Rotary
-from regard.nn.wiring import PostNorm
+from regard.nn.positions.position import ALiBi, Relative, Rotary
 
 N, WIDTH = 23, 8
 PLACES = {

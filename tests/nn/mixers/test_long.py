@@ -9,16 +9,16 @@ import sys
 import pytest
 import torch
 
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.mixer import MixerSpec
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import MixerSpec
+from regard.nn.layers.feedforward import FeedForward
 from regard.nn.mixers import Favor, Local
-from regard.nn.position import Rotary
-from regard.study.process import grown
+from regard.nn.positions.position import Rotary
+from regard.study.worker import grown
 
 N, NEW, WIDTH = 16384, 8, 128
 MIXERS: dict[str, MixerSpec] = {"favor": Favor(4, position=Rotary()), "local": Local(4, reach=128, position=Rotary())}

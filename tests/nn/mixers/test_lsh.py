@@ -10,23 +10,23 @@ from torch import Tensor
 
 from regard.errors import ShapeError, SpecError
 from regard.model.build import refusals
+from regard.model.model_spec import ModelSpec
 from regard.model.replay import Replay
-from regard.model.spec import ModelSpec
-from regard.nn.block import Block
-from regard.nn.body import Stack
-from regard.nn.context import Context, Tape
-from regard.nn.coords import Coords
-from regard.nn.embed import Tokens
-from regard.nn.feedforward import FeedForward
-from regard.nn.head import Vocab
-from regard.nn.mask import Causal, Everything, visible
-from regard.nn.mixer import Site
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.blocks.reversible import Reversible
+from regard.nn.core.context import Context, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Causal, Everything, visible
+from regard.nn.core.mixer import Site
+from regard.nn.core.shape import merge_heads, split_heads
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full, Lsh
 from regard.nn.mixers.lsh import ITSELF, LshMixer
-from regard.nn.norm import LayerNorm
-from regard.nn.position import Bucketed, Learned, Rotary
-from regard.nn.reversible import Reversible
-from regard.nn.shape import merge_heads, split_heads
+from regard.nn.positions.position import Bucketed, Learned, Rotary
 from tests.nn.mixers.work import written
 
 N = 22

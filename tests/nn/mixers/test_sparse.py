@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from regard.errors import SpecError
-from regard.nn.context import Context, Tape
-from regard.nn.coords import Coords
-from regard.nn.mask import Causal, Fixed, Rule, Strided, Window
-from regard.nn.mixer import Site
+from regard.nn.core.context import Context, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Causal, Fixed, Rule, Strided, Window
+from regard.nn.core.mixer import Site
 from regard.nn.mixers import Full, Sparse
-from regard.nn.position import ALiBi, PositionSpec, Relative, Rotary
+from regard.nn.positions.position import ALiBi, PositionSpec, Relative, Rotary
 from tests.nn.mixers.test_local import PLACES, WIDTH, N, built, same
 
 PATTERNS = [Strided(3), Strided(5), Strided(1), Fixed(4), Fixed(5, summary=2), Fixed(3, summary=3), Fixed(1)]

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from regard.nn.context import Context
-from regard.nn.coords import Coords
-from regard.nn.mixer import Mixer
+from regard.nn.core.context import Context
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Mixer
 
 
 class Written(TorchDispatchMode):

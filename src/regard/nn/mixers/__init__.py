@@ -1,15 +1,15 @@
 """The table of mixers: one file a mechanism, one line here."""
 
-from regard.nn.mixer import MIXERS
+from regard.nn.core.mixer import MIXERS
 from regard.nn.mixers.bigbird import BigBird
-from regard.nn.mixers.favor import Favor
 from regard.nn.mixers.flash import Flash
 from regard.nn.mixers.full import Full
 from regard.nn.mixers.linformer import Linformer
 from regard.nn.mixers.local import Local
 from regard.nn.mixers.lsh import Lsh
-from regard.nn.mixers.recall import Recall
+from regard.nn.mixers.performer import Favor
 from regard.nn.mixers.sparse import Sparse
+from regard.nn.mixers.xl_memory import Recall
 
 MIXERS.add(Full, Favor, Local, BigBird, Sparse, Linformer, Lsh, Flash, Recall)
 

@@ -22,18 +22,18 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from regard.nn.attend import attend
-from regard.nn.context import Context
-from regard.nn.coords import PAD, Coords
-from regard.nn.mask import Everything
-from regard.nn.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
+from regard.nn.attention.attend import attend
+from regard.nn.attention.banded import Chosen, blanked, side_by_side
+from regard.nn.attention.plan import Needs, Plan, plan
+from regard.nn.core.context import Context
+from regard.nn.core.coords import PAD, Coords
+from regard.nn.core.mask import Everything
+from regard.nn.core.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
+from regard.nn.core.shape import merge_heads, sizes, split_heads
+from regard.nn.core.state import State
+from regard.nn.layers.norm import NormSpec
 from regard.nn.mixers.full import Full, FullMixer
-from regard.nn.norm import NormSpec
-from regard.nn.plan import Needs, Plan, plan
-from regard.nn.position import PositionSpec
-from regard.nn.shape import merge_heads, sizes, split_heads
-from regard.nn.state import State
-from regard.nn.tiles import Chosen, blanked, side_by_side
+from regard.nn.positions.position import PositionSpec
 from regard.registry import kind_of
 from regard.spec import Count, Heads, Share, spec
 

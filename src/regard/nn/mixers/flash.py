@@ -10,13 +10,13 @@ from dataclasses import fields
 
 from torch import Tensor
 
-from regard.nn.attend import fold, unfold
-from regard.nn.context import Context
-from regard.nn.coords import Coords
-from regard.nn.flash import Asked, flash, rows_of_weights
-from regard.nn.mixer import Site
+from regard.nn.attention.attend import fold, unfold
+from regard.nn.attention.tiled import Asked, flash, rows_of_weights
+from regard.nn.core.context import Context
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
 from regard.nn.mixers.full import Full, FullMixer
-from regard.nn.position import Position
+from regard.nn.positions.position import Position
 from regard.spec import Count, spec
 
 

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import SpecError, StateError
-from regard.nn.attend import attend, fold, unfold
-from regard.nn.context import Context, Memory
-from regard.nn.coords import Coords
-from regard.nn.mask import All, Causal, Everything, Rule
-from regard.nn.mixer import Can, Mixer, MixerSpec, Site, check_positions
-from regard.nn.norm import NormSpec
-from regard.nn.plan import Needs, plan
-from regard.nn.position import Position, PositionSpec
-from regard.nn.shape import merge_heads, sizes, split_heads, width_of_head
-from regard.nn.state import KeyValues, State, fixed
+from regard.nn.attention.attend import attend, fold, unfold
+from regard.nn.attention.plan import Needs, plan
+from regard.nn.core.context import Context, Memory
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import All, Causal, Everything, Rule
+from regard.nn.core.mixer import Can, Mixer, MixerSpec, Site, check_positions
+from regard.nn.core.shape import merge_heads, sizes, split_heads, width_of_head
+from regard.nn.core.state import KeyValues, State, fixed
+from regard.nn.layers.norm import NormSpec
+from regard.nn.positions.position import Position, PositionSpec
 from regard.registry import kind_of
 from regard.spec import Count, Heads, Share, spec
 

@@ -18,15 +18,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from regard.nn.attend import attend, fold, unfold
-from regard.nn.context import Context
-from regard.nn.coords import Coords
-from regard.nn.mask import Everything
-from regard.nn.mixer import Act, Can, Mixer, MixerSpec, Site
+from regard.nn.attention.attend import attend, fold, unfold
+from regard.nn.attention.plan import Needs, plan
+from regard.nn.core.context import Context
+from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Everything
+from regard.nn.core.mixer import Act, Can, Mixer, MixerSpec, Site
+from regard.nn.core.shape import merge_heads, sizes, split_heads, width_of_head
+from regard.nn.core.state import State
 from regard.nn.mixers.full import Looked
-from regard.nn.plan import Needs, plan
-from regard.nn.shape import merge_heads, sizes, split_heads, width_of_head
-from regard.nn.state import State
 from regard.spec import Count, Heads, Share, spec
 
 

@@ -22,16 +22,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import StateError
-from regard.nn.context import Context, Tape
-from regard.nn.coords import Coords, last_of
-from regard.nn.mask import Tagged, Window
-from regard.nn.mixer import Can, Mixer, MixerSpec, Site
+from regard.nn.attention.banded import Beside, Chosen, Lanes, blanked, neighbours, side_by_side
+from regard.nn.core.context import Context, Tape
+from regard.nn.core.coords import Coords, last_of
+from regard.nn.core.mask import Tagged, Window
+from regard.nn.core.mixer import Can, Mixer, MixerSpec, Site
+from regard.nn.core.shape import merge_heads, sizes, split_heads
+from regard.nn.core.state import KeyValues, State
+from regard.nn.layers.norm import NormSpec
 from regard.nn.mixers.full import Full, FullMixer
-from regard.nn.norm import NormSpec
-from regard.nn.position import PositionSpec
-from regard.nn.shape import merge_heads, sizes, split_heads
-from regard.nn.state import KeyValues, State
-from regard.nn.tiles import Beside, Chosen, Lanes, blanked, neighbours, side_by_side
+from regard.nn.positions.position import PositionSpec
 from regard.spec import Count, Heads, Share, spec
 
 TILE = 128

@@ -22,13 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import SpecError
-from regard.nn.context import Context
-from regard.nn.coords import PAD
-from regard.nn.dropout import dropout as drop
-from regard.nn.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
-from regard.nn.position import Position, PositionSpec
-from regard.nn.shape import merge_heads, sizes, split_heads, width_of_head
-from regard.nn.state import State
+from regard.nn.core.context import Context
+from regard.nn.core.coords import PAD
+from regard.nn.core.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
+from regard.nn.core.shape import merge_heads, sizes, split_heads, width_of_head
+from regard.nn.core.state import State
+from regard.nn.layers.dropout import dropout as drop
+from regard.nn.positions.position import Position, PositionSpec
 from regard.registry import kind_of
 from regard.spec import Count, Heads, Share, spec
 

@@ -25,18 +25,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import SpecError
-from regard.nn.attend import grouped
-from regard.nn.context import Context
-from regard.nn.coords import PAD, Coords
-from regard.nn.dropout import dropout
-from regard.nn.mask import Causal, Everything, Fixed, Rule, Strided, Window, visible
-from regard.nn.mixer import Can, Mixer, MixerSpec, Site
+from regard.nn.attention.attend import grouped
+from regard.nn.attention.banded import Beside, Chosen, Lanes, blanked, neighbours, side_by_side
+from regard.nn.core.context import Context
+from regard.nn.core.coords import PAD, Coords
+from regard.nn.core.mask import Causal, Everything, Fixed, Rule, Strided, Window, visible
+from regard.nn.core.mixer import Can, Mixer, MixerSpec, Site
+from regard.nn.core.shape import merge_heads, sizes, split_heads
+from regard.nn.core.state import KeyValues, State
+from regard.nn.layers.dropout import dropout
+from regard.nn.layers.norm import NormSpec
 from regard.nn.mixers.full import Full, FullMixer
-from regard.nn.norm import NormSpec
-from regard.nn.position import Position, PositionSpec, distance
-from regard.nn.shape import merge_heads, sizes, split_heads
-from regard.nn.state import KeyValues, State
-from regard.nn.tiles import Beside, Chosen, Lanes, blanked, neighbours, side_by_side
+from regard.nn.positions.position import Position, PositionSpec, distance
 from regard.registry import kind_of
 from regard.spec import Count, Heads, Share, spec
 

@@ -1,0 +1,90 @@
+"""Marian's tokenizers: a SentencePiece model for each side, and one vocabulary for both with numbers of its own.
+
+Each side cuts text with its own pieces, and a letter unknown to it is looked up among the other side's. The longer pieces
+of the other side keep their numbers under a mark that no text can have, which decoding takes off: what a model writes can be
+read whichever side it is from. (A row of unknown letters is one unknown token to Marian; here each is looked up by itself.)
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Core
+from tokenizers import decoders, models, normalizers
+
+from regard.errors import DataError, SpecError
+from regard.text.importers import NORMAL, pieces_file, steps_of
+from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer_specs import EOS, PAD, UNK
+
+_OTHER = "\x00"  # never in a text: the normaliser takes it out
+_SPACE = "▁"
+UNKNOWN = 10
+"""So much worse than any piece is a letter that only the other side has: SentencePiece holds the unknown to be so."""
+
+
+def marian_core(model: Any, ids: Mapping[str, int], path: Path) -> Core:
+    """The library's tokenizer of one side; `ids` is the vocabulary of both."""
+    if model.trainer_spec.model_type != 1 or sorted(ids.values()) != list(range(len(ids))):
+        raise DataError("Marian's SentencePiece models should be unigram, and vocab.json should number tokens from 0")
+    scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
+    if lost := [piece for piece in scores if piece not in ids]:
+        raise DataError(f"{len(lost)} pieces of the SentencePiece model, such as {lost[0]!r}, are not in vocab.json")
+    if missing := [name for name in (EOS, UNK, PAD) if name not in ids]:
+        raise DataError(f"vocab.json lacks {', '.join(missing)}")
+    reserved = {EOS, UNK, PAD, *(name for name in ids if name.startswith(">>") and name.endswith("<<"))}
+    names = sorted(ids, key=lambda name: ids[name])
+    last = min(scores.values()) - UNKNOWN
+    mine = {**dict.fromkeys((name for name in names if len(name) == 1), last), **dict.fromkeys(reserved, 0.0), **scores}
+    pieces = [(name, mine[name]) if name in mine else (_OTHER + name, 0.0) for name in names]
+    core = Core(models.Unigram(pieces, ids[UNK]))
+    core.normalizer = normalizers.Sequence([normalizers.Replace(_OTHER, ""), *steps_of(model.normalizer_spec)])
+    core.decoder = decoders.Sequence(
+        [decoders.Replace(_OTHER, ""), decoders.Replace(_SPACE, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    core.add_special_tokens(sorted(reserved, key=lambda name: ids[name]))
+    return core
+
+
+def marian_files(source: Tokenizer, target: Tokenizer) -> dict[str, bytes]:
+    """What `marian_core` reads, and `transformers`: the common `vocab.json`, a SentencePiece model for each side."""
+    sides = {"source": json.loads(source.core.to_str()), "target": json.loads(target.core.to_str())}
+    names = [[name.removeprefix(_OTHER) for name, _ in _pieces(state)] for state in sides.values()]
+    if not names[0] or names[0] != names[1]:
+        raise SpecError(
+            "this model has a tokenizer for each side, and a Hugging Face folder can have that only as Marian's do: two "
+            "SentencePiece models (unigram) with one vocabulary"
+        )
+    spelled = target.core.id_to_token
+    roles = {"eos_token": spelled(target.eos), "unk_token": spelled(target.unk), "pad_token": spelled(target.pad)}
+    config = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False, **roles}
+    vocabulary = {name: i for i, name in enumerate(names[0])}
+    texts = {"vocab.json": vocabulary, "tokenizer_config.json": config}
+    files = {name: json.dumps(value, ensure_ascii=False, indent=1).encode() for name, value in texts.items()}
+    return files | {f"{side}.spm": _model(state) for side, state in sides.items()}
+
+
+def _pieces(state: Mapping[str, Any]) -> list[tuple[str, float]]:
+    return state["model"]["vocab"] if state["model"]["type"] == "Unigram" else []
+
+
+def _model(state: Mapping[str, Any]) -> bytes:
+    """A side's own pieces as a SentencePiece model, with the normaliser that its steps are."""
+    special = {token["content"] for token in state["added_tokens"]}
+    own = {name: score for name, score in _pieces(state) if name not in special and not name.startswith(_OTHER)}
+    lent = min(own.values())  # letters of the other side, if there are any
+    if min((score for score in own.values() if score != lent), default=lent) == lent + UNKNOWN:
+        own = {name: score for name, score in own.items() if score != lent}
+    steps = state["normalizer"]["normalizers"]
+    tables = [base64.b64decode(step["precompiled_charsmap"]) for step in steps if step["type"] == "Precompiled"]
+    return pieces_file(
+        own,
+        table=b"".join(tables),
+        composes=any(step["type"] == "NFC" for step in steps),
+        single_spaces=any(step.get("pattern") == {"Regex": " +"} for step in steps),
+        begins=any(step["type"] == "Prepend" for step in steps),
+    )

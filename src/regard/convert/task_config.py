@@ -1,0 +1,165 @@
+"""What a converted model is for: its task, tokenizer and all, so that `regard run` and fine-tuning work at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.convert.hf import Found
+from regard.convert.hf_tokenizer import from_hf
+from regard.decode import Search
+from regard.errors import CheckpointError, DataError, SpecError
+from regard.files.folder import JSON_LIMIT, parse_json, read_file
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.head import Classes
+from regard.tasks.classify import Classify, ClassifyData
+from regard.tasks.common.classifier import plainly_named
+from regard.tasks.embed import Embed, EmbedData
+from regard.tasks.image import Image, ImageData
+from regard.tasks.lm import Lm, LmData
+from regard.tasks.mlm import Mlm, MlmData
+from regard.tasks.tag import Tag, TagData
+from regard.tasks.translate import Translate, TranslateData
+from regard.text import Tokenizer
+
+Carried = tuple[str, Any, Search]
+"""A task by name, made; and how it is asked for output."""
+
+
+def lm(spec: ModelSpec, tokenizer: Tokenizer) -> Carried:
+    """A decoder goes on with a text."""
+    return "lm", Lm(LmData(context=spec.length), tokenizer), Search(beam=1)
+
+
+def carried(found: Found, folder: Path) -> Carried:
+    """The task of a model of others, with what their folder says beside."""
+    made = _TASKS[found.form.uses[found.use].task](found, folder)
+    target, tables = made[1].target, (found.spec.source or found.spec.embed, found.spec.embed)
+    for tokenizer, table in zip((getattr(made[1], "source", target), target), tables, strict=True):
+        if tokenizer is not None and tokenizer.size > table.vocab:
+            first = tokenizer.tokens([table.vocab])[0]
+            raise DataError(
+                f"the tokenizer in {folder} has {tokenizer.size} tokens, and the model knows {table.vocab}; the first it does "
+                f"not know is {first!r}"
+            )
+    return made
+
+
+def _lm(found: Found, folder: Path) -> Carried:
+    return lm(found.spec, _tokenizer(folder))
+
+
+def _translate(found: Found, folder: Path) -> Carried:
+    search = {**found.config, **_said(folder, "generation_config.json")}
+    target, source = _tokenizer(folder), from_hf(folder, "source")
+    same = source is None or source.to_bytes() == target.to_bytes()
+    settings = TranslateData(longest=found.spec.length, joint=same)
+    beam, alpha = search.get("num_beams") or 4, search.get("length_penalty")
+    chosen = Search(beam=beam, penalty="length", alpha=1.0 if alpha is None else alpha)
+    return "translate", Translate(settings, target, None if same else source), chosen
+
+
+UNFOLLOWED = {
+    "forced_bos_token_id": None,
+    "min_length": 0,
+    "min_new_tokens": None,
+    "no_repeat_ngram_size": 0,
+    "repetition_penalty": 1.0,
+    "suppress_tokens": None,
+}
+"""What their generation may be told and ours is not, with what says nothing."""
+
+
+def unfollowed(found: Found, folder: Path) -> list[str]:
+    """What a folder says about writing that we do not do."""
+    if found.form.uses[found.use].task != "translate":
+        return []
+    said = {**found.config, **_said(folder, "generation_config.json")}
+    return [f"{name} {said[name]}" for name, none in UNFOLLOWED.items() if said.get(name, none) not in (none, None)]
+
+
+def _mlm(found: Found, folder: Path) -> Carried:
+    settings = MlmData(context=found.spec.length, follows=found.spec.beside is not None)
+    return "mlm", Mlm(settings, _tokenizer(folder)), Search()
+
+
+def _classify(found: Found, folder: Path) -> Carried:
+    settings = ClassifyData(longest=found.spec.length, **found.form.uses[found.use].settings)
+    return "classify", Classify(settings, _tokenizer(folder), _classes(found)), Search()
+
+
+def _tag(found: Found, folder: Path) -> Carried:
+    return "tag", Tag(TagData(longest=found.spec.length), _tokenizer(folder), _classes(found)), Search()
+
+
+def _embed(found: Found, folder: Path) -> Carried:
+    """As `sentence-transformers` was told to pool, where it was; otherwise the mean of all tokens, of length one."""
+    modules, pooling = _said(folder, "modules.json"), _said(folder, "1_Pooling/config.json")
+    kinds = [str(part.get("type")).rpartition(".")[2] for part in modules.values()]
+    if strange := [kind for kind in kinds if kind not in _PARTS]:
+        raise SpecError(f"{folder} puts {', '.join(strange)} behind the model, and ours has {', '.join(_PARTS)} only")
+    longest = _said(folder, "sentence_bert_config.json").get("max_seq_length") or found.spec.length
+    settings = EmbedData(
+        longest=min(longest, found.spec.length),
+        pool="first" if pooling.get("pooling_mode_cls_token") else "mean",
+        unit=not modules or "Normalize" in kinds,
+    )
+    return "embed", Embed(settings, _tokenizer(folder)), Search()
+
+
+_PARTS = ("Transformer", "Pooling", "Normalize")
+"""Of `sentence-transformers`, those that we know."""
+
+
+def _image(found: Found, folder: Path) -> Carried:
+    said = _said(folder, "preprocessor_config.json")
+    if not isinstance(found.spec.head, Classes):
+        raise SpecError(
+            f"{folder} is a body without classes, for which there is no task; take one that tells some apart"
+        )
+    side, channels = found.spec.embed.side, found.spec.embed.channels  # type: ignore[attr-defined]
+    mean, deviation = (said.get(name) or [0.5] * channels for name in ("image_mean", "image_std"))
+    return "image", Image(ImageData(side=side), _classes(found), side, mean, deviation), Search()
+
+
+_TASKS: dict[str, Callable[[Found, Path], Carried]] = {
+    "lm": _lm,
+    "translate": _translate,
+    "mlm": _mlm,
+    "classify": _classify,
+    "tag": _tag,
+    "embed": _embed,
+    "image": _image,
+}
+
+
+def _tokenizer(folder: Path) -> Tokenizer:
+    tokenizer = from_hf(folder)
+    if tokenizer is None:
+        raise DataError(
+            f"{folder} has no tokenizer; put its tokenizer.json (or vocab.txt, or spiece.model) beside the weights"
+        )
+    return tokenizer
+
+
+def _classes(found: Found) -> tuple[str, ...]:
+    """What the classes are called, in order; numbered where nobody said."""
+    assert isinstance(found.spec.head, Classes)
+    said = found.config.get("id2label")
+    named = {str(i): str(name) for i, name in said.items()} if isinstance(said, Mapping) else {}
+    classes = [named.get(str(i), f"LABEL_{i}") for i in range(found.spec.head.count)]
+    return plainly_named(classes, "config.json")
+
+
+def _said(folder: Path, name: str) -> dict[str, Any]:
+    """What a file of the folder says, if there is one; a list by its numbers."""
+    path = folder / name
+    if not path.exists():
+        return {}
+    found = parse_json(read_file(folder, name, JSON_LIMIT), path)
+    if isinstance(found, list) and all(isinstance(part, dict) for part in found):
+        return dict(enumerate(found))  # type: ignore[arg-type]
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} should hold an object or a list of them, got {type(found).__name__}")
+    return found

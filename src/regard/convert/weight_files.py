@@ -1,0 +1,143 @@
+"""The weights of a folder before they are read: their names, shapes and files, from the headers alone.
+
+`model.safetensors`, or several files that `model.safetensors.index.json` lists; or pickles, which only those open who trust
+them. An index names files beside it and nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from regard.errors import CheckpointError
+from regard.files.folder import JSON_LIMIT, file_in, parse_json, read_file
+from regard.files.storage import explained
+from regard.files.tensors import demand_header
+
+ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLE, PICKLES = "pytorch_model.bin", "pytorch_model.bin.index.json"
+REAL = {"F64", "F32", "F16", "BF16"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A weight in a file."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def real(self) -> bool:
+        """Whether it holds real numbers, or none that are learned."""
+        return self.dtype in REAL
+
+
+class Stored(Mapping[str, Entry]):
+    """Weights by name, still on disk, or in memory already where they had to be read to be known."""
+
+    def __init__(self, entries: Mapping[str, Entry], memory: Mapping[str, Tensor] | None = None) -> None:
+        self._entries, self._memory = dict(entries), memory
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def read(self, names: Mapping[str, str]) -> dict[str, Tensor]:
+        """These weights, by the names on the left."""
+        if self._memory is not None:
+            return {name: self._memory[own] for name, own in names.items()}
+        out = {}
+        for file in dict.fromkeys(self[own].file for own in names.values()):
+            with _opened(file) as weights:
+                out.update({name: weights.get_tensor(own) for name, own in names.items() if self[own].file == file})
+        return out
+
+
+def stored(folder: Path, *, trust: bool = False) -> Stored:
+    """What a folder's files hold."""
+    if (folder / ONE).exists():
+        return Stored(_headers(folder / ONE))
+    if (folder / INDEX).exists():
+        return _listed(folder)
+    if (folder / PICKLE).exists():
+        return _unpickled([folder / PICKLE], trust)
+    if (folder / PICKLES).exists():
+        return _unpickled(_files(folder / PICKLES), trust)
+    raise CheckpointError(f"{folder} has no {ONE}; without weights there is nothing to convert")
+
+
+def _listed(folder: Path) -> Stored:
+    """Several files as one; each weight is where the index says that it is."""
+    path = folder / INDEX
+    entries: dict[str, Entry] = {}
+    said = _weight_map(path)
+    for file in _files(path):
+        entries |= {name: entry for name, entry in _headers(file).items() if said.get(name) == file.name}
+    if lost := [name for name in said if name not in entries]:
+        raise CheckpointError(f"{folder} is damaged: {INDEX} lists {', '.join(lost)}, which its files do not hold")
+    return Stored(entries)
+
+
+def _files(index: Path) -> list[Path]:
+    """The files an index lists, all of them beside it."""
+    names = sorted(set(_weight_map(index).values()))
+    outside = [name for name in names if name in ("", ".", "..") or set(name) & set("/\\\0")]
+    if outside:
+        raise CheckpointError(
+            f"{index} is refused: it names {', '.join(map(repr, outside))}, not plain files beside it"
+        )
+    with explained(f"read what {index.name} lists", index.parent):
+        missing = [name for name in names if not (index.parent / name).exists()]
+    if missing:
+        raise CheckpointError(f"{index.parent} is incomplete: {', '.join(missing)} is missing")
+    return [index.parent / name for name in names]
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    said = parse_json(read_file(index.parent, index.name, JSON_LIMIT), index)
+    found = said.get("weight_map") if isinstance(said, dict) else None
+    if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
+        raise CheckpointError(f"{index} is damaged: it should have a weight_map from names to files")
+    return found
+
+
+def _headers(file: Path) -> dict[str, Entry]:
+    with _opened(file) as weights:
+        slices = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118  it is no mapping
+        return {name: Entry(file, tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
+
+
+def _opened(file: Path) -> Any:
+    from safetensors import SafetensorError, safe_open
+
+    place = file_in(file.parent, file.name)
+    demand_header(place)
+    try:
+        return safe_open(place, framework="pt")
+    except (SafetensorError, OSError, ValueError, MemoryError) as error:
+        said = str(error).partition("\n")[0]
+        raise CheckpointError(f"{file} is damaged: it is not a safetensors file we can read ({said})") from None
+
+
+def _unpickled(files: list[Path], trust: bool) -> Stored:
+    from regard.convert.pickle_weights import read
+
+    places = [file_in(file.parent, file.name) for file in files]
+    memory = {name: tensor for place in places for name, tensor in read(place, trust).items()}
+    words = {"torch.float64": "F64", "torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16"}
+    file = files[0]
+    entries = {
+        name: Entry(file, tuple(tensor.shape), words.get(str(tensor.dtype), str(tensor.dtype)))
+        for name, tensor in memory.items()
+    }
+    return Stored(entries, memory)

@@ -1,0 +1,91 @@
+"""Filters in a row over a stream of pairs: what passes all of them goes on, in its order; of the rest there is a count.
+
+A pair is counted by the first filter that drops it. Filters that learn what is usual see the first pairs before any is
+judged; nothing else is held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from regard.data.duplicates import Duplicates, Near
+from regard.data.filters import FilterSpec, Identity, Length, Pair, Ratio
+from regard.data.language_id import Language
+from regard.data.rejections import Dropped, shortened
+from regard.data.unicode_script import Script
+from regard.errors import SpecError
+
+USUAL: tuple[FilterSpec, ...] = (
+    Length(200),
+    Length(2000, unit="characters"),
+    Ratio(),
+    Identity(),
+    Script(),
+    Language(),
+    Duplicates(),
+    Near(),
+)
+"""What translations are mostly filtered by; a recipe that says `filters: usual` has these, and keeps them written out."""
+SAMPLE, CHARACTERS = 4000, 1 << 22
+"""Pairs to learn from: so many, or those that have so many characters."""
+
+Filters = Annotated[
+    tuple[FilterSpec, ...],
+    BeforeValidator(lambda value: _written_out(value) if isinstance(value, str) else value),
+]
+"""In a recipe: a list of filters, or the word `usual`."""
+
+
+def _written_out(word: str) -> tuple[FilterSpec, ...]:
+    if word != "usual":
+        raise SpecError(f"should be the word usual, or a list such as [length, ratio], got {word!r}")
+    return USUAL
+
+
+class Sieve:
+    """Filters, and what each of them has dropped so far."""
+
+    def __init__(self, filters: Sequence[FilterSpec]) -> None:
+        self._filters = filters
+        self.dropped = tuple(Dropped(each.name) for each in filters)
+
+    def __call__(self, rows: Iterable[tuple[int, Pair]]) -> Iterator[tuple[int, Pair]]:
+        """Those of the numbered pairs that stay."""
+        rows, sample = iter(rows), list[tuple[int, Pair]]()
+        if any(each.learns for each in self._filters):
+            sample = list(_first(rows))
+        seen = [pair for _, pair in sample]
+        steps = [(each.judge(seen), into) for each, into in zip(self._filters, self.dropped, strict=True)]
+        for judge, into in steps:
+            into.remark = judge.remark
+        for line, pair in chain(sample, rows):
+            for judge, into in steps:
+                if not judge.keeps(*pair):
+                    into.add(f"line {line}: {' ||| '.join(map(shortened, pair))}")
+                    break
+            else:
+                yield line, pair
+
+
+def would_drop(sources: Sequence[str], targets: Sequence[str]) -> tuple[int, tuple[Dropped, ...]]:
+    """What the usual filters would drop of these pairs, or of some from all over them; and how many were looked at."""
+    step = -(-len(sources) // SAMPLE)
+    rows = list(enumerate(zip(sources[::step], targets[::step], strict=True)))
+    sieve = Sieve(USUAL)
+    for _ in sieve((1 + i * step, pair) for i, pair in rows):
+        pass
+    return len(rows), sieve.dropped
+
+
+def _first(rows: Iterator[tuple[int, Pair]]) -> Iterator[tuple[int, Pair]]:
+    """Enough rows to learn from."""
+    room = CHARACTERS
+    for count, row in enumerate(rows, 1):
+        yield row
+        room -= len(row[1][0]) + len(row[1][1])
+        if count == SAMPLE or room <= 0:
+            return

@@ -1,0 +1,58 @@
+"""Masked language modelling (BERT, Devlin et al. 2018): which tokens a model must guess, and what it sees instead of them.
+
+    of the chosen    80 %    the mask
+                     10 %    any token
+                     10 %    the token itself, so that what is not masked cannot be trusted either
+
+With `words`, whole words are chosen: a model that sees `phil ##am [MASK]` need only know how to spell.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from regard.data.example_rng import Bits
+from regard.errors import SpecError
+from regard.spec import Spec, spec
+
+Ids = NDArray[np.int64]
+
+
+@spec
+class Cloze(Spec):
+    """How tokens are chosen, and what becomes of them."""
+
+    rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    """The part of the tokens a model must guess, at least one."""
+    masked: Annotated[float, Field(ge=0, le=1)] = 0.8
+    swapped: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """What is neither masked nor swapped stays."""
+    words: bool = False
+    """All tokens of a word, or none."""
+
+    def __post_init__(self) -> None:
+        if self.masked + self.swapped > 1:
+            raise SpecError(f"masked and swapped are parts of the chosen tokens, got {self.masked} and {self.swapped}")
+
+    def choose(self, free: Ids, joined: NDArray[np.bool_] | None, bits: Bits) -> Ids:
+        """Some of the places `free` to be chosen, in order; `joined` says which of them go on with the word before."""
+        most = max(round(len(free) * self.rate), 1)
+        if joined is None:
+            return free[np.sort(bits.order(len(free))[:most])]
+        words = np.split(np.arange(len(free)), np.flatnonzero(~joined[1:]) + 1)
+        chosen, count = list[Ids](), 0
+        for i in bits.order(len(words)).tolist():
+            if count + len(words[i]) <= most:
+                chosen.append(words[i])
+                count += len(words[i])
+        chosen = chosen or [min(words, key=len)]  # every word is longer than what may be chosen
+        return free[np.sort(np.concatenate(chosen))]
+
+    def cover(self, ids: Ids, mask: int, tokens: Ids, bits: Bits) -> Ids:
+        """What is seen instead of the chosen `ids`; a swap is any of `tokens`."""
+        draw, other = bits.shares(len(ids)), bits.pick(tokens, len(ids))
+        return np.where(draw < self.masked, mask, np.where(draw < self.masked + self.swapped, other, ids))

@@ -1,0 +1,184 @@
+"""Token lists on disk, made once: all cores encode, a chunk at a time, and whoever is interrupted goes on at the next chunk.
+
+    tokens/train/source.ids    every id in a row, int32     ┐ columns, mapped into memory as `Ragged`; what is read is
+                 source.ends   where each list ends, int64  ┘ the system's to keep or drop
+                 target.ids, target.ends
+                 chunks.jsonl  what it is made of (first line), then a line for each chunk: its rows, sizes and digest
+
+A chunk is there when its line is. All digests are checked when a store is opened, and from the first chunk that does not
+prove whole (a power cut, a bad disk) it is made again: so nothing needs to be synced. A store made of something else
+(another corpus, another tokenizer) is thrown away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from regard.data.progress import counted
+from regard.data.ragged import Ragged
+from regard.errors import SpecError
+from regard.files.storage import explained
+from regard.spec import Spec, spec
+
+JOURNAL = "chunks.jsonl"
+KINDS: tuple[tuple[str, Any], ...] = (("ids", np.dtype("<i4")), ("ends", np.dtype("<i8")))
+AHEAD = 2
+"""So many chunks are worked on at once: the tokenizer has threads of its own, and Python gathers what it made beside it."""
+
+Size = Annotated[int, Field(ge=0, lt=1 << 48)]
+J = TypeVar("J")
+Chunk = Sequence[Ragged]
+"""Some rows of every column."""
+
+
+@spec
+class Written(Spec):
+    """What the journal says of a chunk: how many rows it has, and how many bytes it added to each file."""
+
+    rows: Size
+    sizes: tuple[Size, ...]
+    digest: str = ""
+
+    def of(self, place: int, parts: Iterable[bytes]) -> Written:
+        """This, with the digest of a chunk's place, its counts and its bytes."""
+        digest = hashlib.blake2b(f"{place} {self.rows} {self.sizes}\n".encode(), digest_size=16)
+        for part in parts:
+            digest.update(part)
+        return replace(self, digest=digest.hexdigest())
+
+
+class Store:
+    """Columns of token lists in a folder. `rows` says how many rows each chunk has that is there and whole."""
+
+    def __init__(self, folder: Path, columns: Sequence[str], made_of: Mapping[str, Any]) -> None:
+        self.folder, self.rows = folder, list[int]()
+        self._head = (json.dumps({**made_of, "columns": columns}) + "\n").encode()
+        self._files = [(folder / f"{column}.{kind}", dtype) for column in columns for kind, dtype in KINDS]
+        self._sizes = [0] * len(self._files)
+        with self._explained():
+            folder.mkdir(parents=True, exist_ok=True)
+            self._recover()
+
+    def add(self, chunk: Chunk) -> None:
+        """Put a chunk behind those that are there."""
+        parts = [part.tobytes() for part in self._parts(chunk)]
+        written = Written(len(chunk[0]), tuple(map(len, parts))).of(len(self.rows), parts)
+        line = json.dumps(written.plain()).encode() + b"\n"
+        with self._explained(sum(written.sizes)):
+            for path, part in zip((*self._paths, self.folder / JOURNAL), (*parts, line), strict=True):
+                with path.open("ab") as file:
+                    file.write(part)
+        self._count(written)
+
+    def read(self) -> list[Ragged]:
+        """The columns, mapped into memory."""
+        found = iter([_mapped(path, dtype) for path, dtype in self._files])
+        return [Ragged(ids, ends) for ids, ends in zip(found, found, strict=True)]
+
+    @property
+    def _paths(self) -> list[Path]:
+        return [path for path, _ in self._files]
+
+    def _parts(self, chunk: Chunk) -> Iterator[NDArray[Any]]:
+        """What a chunk adds to each file."""
+        (_, small), (_, large) = KINDS
+        for column, base in zip(chunk, self._sizes[::2], strict=True):
+            yield column.ids.astype(small, copy=False)
+            yield (column.ends + base // small.itemsize).astype(large, copy=False)
+
+    def _recover(self) -> None:
+        """Keep the chunks that prove whole, and cut off everything after them."""
+        journal = self.folder / JOURNAL
+        for path in (journal, *self._paths):
+            path.open("ab").close()
+        head, *lines = journal.read_bytes().splitlines(keepends=True) or [b""]
+        if head != self._head:
+            journal.write_bytes(self._head)
+            lines = []
+        kept = len(self._head)
+        for line in lines:
+            written = self._proved(line)
+            if written is None:
+                break
+            self._count(written)
+            kept += len(line)
+        for path, size in zip((journal, *self._paths), (kept, *self._sizes), strict=True):
+            if path.stat().st_size != size:
+                os.truncate(path, size)
+
+    def _proved(self, line: bytes) -> Written | None:
+        """What the journal says of the next chunk, if that is what is there."""
+        try:
+            written = Written.parse(json.loads(line))
+        except (ValueError, SpecError):
+            return None
+        places = zip(self._paths, self._sizes, written.sizes, strict=False)
+        parts = [_bytes(path, start, size) for path, start, size in places]
+        return written if line.endswith(b"\n") and written == written.of(len(self.rows), parts) else None
+
+    def _count(self, written: Written) -> None:
+        self._sizes = [size + more for size, more in zip(self._sizes, written.sizes, strict=True)]
+        self.rows.append(written.rows)
+
+    def _explained(self, needed: int = 0) -> AbstractContextManager[None]:
+        return explained("keep tokens", self.folder, needed=needed)
+
+
+class Memory:
+    """Columns of token lists that are kept nowhere: a store for those who are soon done."""
+
+    def __init__(self, columns: int) -> None:
+        self.rows: list[int] = []
+        self._chunks: list[list[Ragged]] = [[] for _ in range(columns)]
+
+    def add(self, chunk: Chunk) -> None:
+        for parts, part in zip(self._chunks, chunk, strict=True):
+            parts.append(part)
+        self.rows.append(len(chunk[0]))
+
+    def read(self) -> list[Ragged]:
+        return [Ragged.concat(parts) for parts in self._chunks]
+
+
+def fill(store: Store | Memory, jobs: Sequence[J], work: Callable[[J], Chunk], what: str = "chunks") -> list[Ragged]:
+    """The columns of all jobs, one after the other; of those that are in the store already nothing is done again."""
+    done = len(store.rows)
+    for chunk in counted(_ahead(work, jobs[done:]), what, done=done, total=len(jobs)):
+        store.add(chunk)
+    return store.read()
+
+
+def _ahead(work: Callable[[J], Chunk], jobs: Iterable[J]) -> Iterator[Chunk]:
+    """What comes of each job, in order, while the next ones are worked on."""
+    waiting = deque[Future[Chunk]]()
+    with ThreadPoolExecutor(AHEAD) as pool:
+        for job in jobs:
+            waiting.append(pool.submit(work, job))
+            if len(waiting) > AHEAD:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _mapped(path: Path, dtype: Any) -> NDArray[Any]:
+    """A file as an array; one without bytes cannot be mapped."""
+    return np.memmap(path, dtype, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, dtype)
+
+
+def _bytes(path: Path, start: int, size: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(size)

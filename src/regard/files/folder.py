@@ -1,0 +1,319 @@
+"""Folders that are whole or not there: model folders, and the checkpoints of a run.
+
+`manifest.json`, written last, holds the size and SHA-256 of every other file. A folder is written under another name and
+renamed into place, so that a reader finds the old one or the new one at every moment, even after a power cut:
+
+    .best.partial   is written; its files, its manifest and its own list of names are synced
+    best            is renamed .best.previous, if there is one: a reader that finds no `best` takes this
+    .best.partial   is renamed best, and the folder around it is synced
+    .best.previous  is removed
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from regard.errors import CheckpointError, RegardError, SpecError
+from regard.files.storage import DISK, Storage, explained, make_folder
+from regard.files.tensors import PICKLE, PICKLES, disguise, unpack
+from regard.spec import Spec, spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MANIFEST, WEIGHTS = "manifest.json", "model.safetensors"
+MANIFEST_LIMIT = 1_000_000
+JSON_LIMIT = 10_000_000
+"""Bytes of a configuration; some list a hundred thousand labels."""
+BESIDE_LIMIT = 200_000_000
+"""Bytes of all that is in a model folder and no weights: tokenisers, configurations, the card."""
+
+
+@spec
+class Entry(Spec):
+    """What a file must be to be believed."""
+
+    size: Annotated[int, Field(ge=0)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+@spec
+class Manifest(Spec):
+    """The files of a folder, by name."""
+
+    files: dict[str, Entry]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A model folder that proved whole: what its files held when they were verified."""
+
+    path: Path
+    files: Mapping[str, bytes]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.files
+
+    def __getitem__(self, name: str) -> bytes:
+        if name not in self.files:
+            raise CheckpointError(f"{self.path} holds no {name}; there is {', '.join(self.files)}")
+        return self.files[name]
+
+    def json(self, name: str) -> Any:
+        if len(self[name]) > JSON_LIMIT:
+            raise CheckpointError(f"{self.path / name} is refused: no configuration has over {JSON_LIMIT} bytes")
+        return parse_json(self[name], self.path / name)
+
+    def tensors(self, name: str = WEIGHTS) -> dict[str, Tensor]:
+        return unpack(self[name], self.path / name)
+
+
+def write_folder(path: Path | str, files: Mapping[str, bytes], *, storage: Storage = DISK) -> None:
+    """Write a folder with these files, in place of the one that may be there. When it returns, it is there to stay."""
+    path = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow a link at the very place we replace)
+    manifest = _manifest(files)
+    needed = len(manifest) + sum(map(len, files.values()))
+    partial, previous = _beside(path)
+    with explained(f"write {path.name}", path.parent, needed=needed, storage=storage):
+        make_folder(storage, path.parent)
+        recover(path, storage)
+        replaces = _ours(path, storage)
+        try:
+            storage.mkdir(partial)
+            for name, data in files.items():
+                storage.write(partial / name, data)
+            for name in files:
+                storage.sync(partial / name)
+            storage.write(partial / MANIFEST, manifest)
+            storage.sync(partial / MANIFEST)
+            storage.sync(partial)
+            if replaces:
+                storage.rename(path, previous)
+            storage.rename(partial, path)
+            storage.sync(path.parent)
+            if replaces:
+                storage.remove(previous)
+        except OSError:
+            with suppress(OSError):  # what cannot be undone now is undone before the next write, and no reader minds it
+                recover(path, storage)
+            raise
+
+
+def recover(path: Path, storage: Storage = DISK) -> None:
+    """Undo or finish what a writer left half done around a folder."""
+    partial, previous = _beside(path)
+    names = storage.list(path.parent)
+    if partial.name in names:
+        storage.remove(partial)
+    if previous.name in names and path.name in names:
+        storage.sync(path.parent)  # the new one must be there to stay before the old one goes
+        storage.remove(previous)
+    elif previous.name in names:
+        storage.rename(previous, path)
+
+
+def discard(path: Path, storage: Storage = DISK) -> None:
+    """Remove a folder; to a reader it is gone at once."""
+    partial, _ = _beside(path)
+    storage.rename(path, partial)
+    storage.remove(partial)
+
+
+def foreign(path: Path, storage: Storage = DISK) -> list[str]:
+    """What in a folder its manifest does not speak of; a manifest that is damaged may have spoken of all of it."""
+    names = storage.list(path)
+    if MANIFEST not in names:
+        return names
+    try:
+        return sorted({*names} - {MANIFEST, *_listed(path, storage)})
+    except CheckpointError:
+        return []
+
+
+def read_folder(path: Path | str, *, storage: Storage = DISK) -> Folder:
+    """A model folder, verified. Nothing outside it is read, and nothing in it is run."""
+    path = Path(path)
+    with explained(f"read {path.name}", path.parent, storage=storage):
+        try:
+            return _read_model(path, storage)
+        except RegardError:  # it may have been replaced while we read it: only what is wrong twice is wrong
+            return _read_model(path, storage)
+
+
+def contents(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize) -> dict[str, bytes]:
+    """The files of a folder as its manifest vouches for them; every fault is in one error.
+
+    `beside` is how many bytes all but the weights may have: a file can be large that takes no room on a disk.
+    """
+    _demand_no_link(path)
+    files: dict[str, bytes] = {}
+    faults, left = [], beside
+    for name, entry in _listed(path, storage).items():
+        try:
+            if name.endswith(".safetensors") and (fault := disguise(path / name, entry.size, storage)):
+                faults.append(f"{name} is {fault}")
+                continue
+            data = storage.read(path / name, 1 + (entry.size if name == WEIGHTS else min(entry.size, left)))
+        except OSError as error:
+            faults.append(_unreadable(name, error))
+            continue
+        left -= 0 if name == WEIGHTS else len(data)
+        if left < 0:
+            raise CheckpointError(f"{path} is refused: no model has over {beside} bytes beside its {WEIGHTS}")
+        faults += _differences(name, entry, len(data), hashlib.sha256(data).hexdigest())
+        if not faults:
+            files[name] = data
+    _demand_none(path, faults)
+    return files
+
+
+def verify(path: Path, storage: Storage = DISK) -> None:
+    """Refuse a folder that is not what its manifest says, as `contents` does, without room for its files in memory."""
+    faults = []
+    for name, entry in _listed(path, storage).items():
+        try:
+            faults += _differences(name, entry, *storage.digest(path / name))
+        except OSError as error:
+            faults.append(_unreadable(name, error))
+    _demand_none(path, faults)
+
+
+def read_file(folder: Path, name: str, limit: int = sys.maxsize) -> bytes:
+    """The bytes of a file in a folder of others, of which it may have `limit`."""
+    with explained(f"read {name}", folder):
+        data = DISK.read(file_in(folder, name), limit if limit == sys.maxsize else limit + 1)
+    if len(data) > limit:
+        raise CheckpointError(f"{folder / name} is refused: no such file has over {limit} bytes")
+    return data
+
+
+def file_in(folder: Path, name: str) -> Path:
+    """Where a file of a folder really lies. A link may lead within the folder, or into the store of a download.
+
+    The Hugging Face library keeps files in `blobs/` and makes `snapshots/REVISION/` of links to them; nothing else lies
+    outside a folder that is of it.
+    """
+    home, path = Path(os.path.realpath(folder)), folder / name
+    place = Path(os.path.realpath(path))
+    stores = [home, home.parents[1] / "blobs"] if home.parent.name == "snapshots" else [home]
+    if not any(place.is_relative_to(store) for store in stores):
+        raise CheckpointError(f"{path} is refused: it is a link that leads out of the folder")
+    with explained(f"read {name}", folder):
+        if not stat.S_ISREG(place.stat().st_mode):
+            raise CheckpointError(f"{path} is refused: it is no regular file")
+    return place
+
+
+def parse_json(data: bytes, path: Path) -> Any:
+    """What a JSON file says."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged: it is not JSON ({error})") from None
+
+
+def _read_model(path: Path, storage: Storage) -> Folder:
+    _, previous = _beside(Path(os.path.abspath(path)))  # noqa: PTH100
+    try:
+        names, place = storage.list(path), path.resolve() if path.is_symlink() else path  # a link that the user named
+    except NotADirectoryError:
+        raise SpecError(f"{path} is a file; a model is a folder with a {MANIFEST}") from None
+    except FileNotFoundError:
+        _demand_no_link(previous)
+        try:
+            names, place = storage.list(previous), previous
+        except FileNotFoundError:
+            raise SpecError(f"there is no model folder {path}") from None
+    pickles = [name for name in names if Path(name).suffix in PICKLES]
+    if pickles and not any(name.endswith(".safetensors") for name in names):
+        raise CheckpointError(f"{path} is refused: its weights are pickles ({', '.join(pickles)}); {PICKLE}")
+    if MANIFEST not in names:
+        raise CheckpointError(f"{path} has no {MANIFEST}: it is not a model folder of ours, or was never finished")
+    return Folder(path, contents(place, storage, beside=BESIDE_LIMIT))
+
+
+def _demand_no_link(path: Path) -> None:
+    """A folder that we name ourselves is where it says."""
+    if path.is_symlink():
+        raise CheckpointError(f"{path} is a link, and links are not followed; name the folder that it leads to")
+
+
+def _beside(path: Path) -> tuple[Path, Path]:
+    """The names a folder has while it is written, and while it is replaced."""
+    return path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.previous")
+
+
+def _manifest(files: Mapping[str, bytes]) -> bytes:
+    entries = {name: Entry(len(data), hashlib.sha256(data).hexdigest()) for name, data in sorted(files.items())}
+    return Manifest(entries).json().encode()
+
+
+def _listed(path: Path, storage: Storage) -> dict[str, Entry]:
+    """What the manifest of a folder lists. It is believed only where it speaks of plain files in that folder."""
+    place = path / MANIFEST
+    try:
+        data = storage.read(place, MANIFEST_LIMIT + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path} is damaged: {_unreadable(MANIFEST, error)}") from None
+    if len(data) > MANIFEST_LIMIT:
+        raise CheckpointError(f"{place} is damaged: no manifest of ours has over {MANIFEST_LIMIT} bytes")
+    try:
+        files = Manifest.parse(parse_json(data, place)).files
+    except SpecError as error:
+        raise CheckpointError(f"{place} is damaged: {error}") from None
+    outside = [name for name in files if name in ("", ".", "..") or set(name) & set("/\\\0")]
+    if outside:
+        raise CheckpointError(
+            f"{place} is refused: it names {', '.join(map(repr, outside))}, not plain files beside it"
+        )
+    return files
+
+
+def _differences(name: str, entry: Entry, size: int, sha256: str) -> list[str]:
+    """In what a file is other than its manifest says."""
+    if size != entry.size:
+        return [f"{name} should have {entry.size} bytes, has {'more' if size > entry.size else size}"]
+    return [] if sha256 == entry.sha256 else [f"{name} is not what was written (its SHA-256 differs)"]
+
+
+def _demand_none(path: Path, faults: Sequence[str]) -> None:
+    if faults:
+        raise CheckpointError(f"{path} is damaged: {'; '.join(faults)}")
+
+
+def _unreadable(name: str, error: OSError) -> str:
+    """Why a file counts as damaged; an error that says nothing about the file itself is raised again."""
+    if error.errno == errno.ENOENT:
+        return f"{name} is missing"
+    if error.errno == errno.ELOOP:
+        return f"{name} is a link, and links are not followed"
+    if error.errno in (errno.EINVAL, errno.EIO, errno.ENAMETOOLONG):
+        return f"{name} cannot be read ({error.strerror})"
+    raise error
+
+
+def _ours(path: Path, storage: Storage) -> bool:
+    """Whether there is a folder to replace. One that holds anything we did not write is never touched."""
+    try:
+        names = storage.list(path)
+    except FileNotFoundError:
+        return False
+    known = {MANIFEST, *_listed(path, storage)} if MANIFEST in names else set()
+    foreign = sorted(set(names) - known)
+    if foreign:
+        raise SpecError(
+            f"{path} holds {', '.join(foreign[:3])}, which we did not write; move it or choose another folder"
+        )
+    return True

@@ -1,0 +1,90 @@
+"""Tensors as bytes: safetensors files, ours or anyone's, and never a pickle."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
+
+from regard.errors import CheckpointError
+from regard.files.storage import DISK, Storage, explained
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+HEADER_LIMIT = 5_000_000
+"""Bytes of the header of a safetensors file: room for fifty thousand tensors."""
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+PICKLE = "opening a pickle can run any code it names; save the weights as safetensors where you trust them"
+
+
+def pack(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors as the bytes of a safetensors file. One that goes by several names is written once; `unpack` ties it again."""
+    from safetensors.torch import save
+
+    stored: dict[str, Tensor] = {}
+    tied: dict[str, str] = {}
+    first: dict[tuple[object, ...], str] = {}
+    memories: set[int] = set()
+    for name, tensor in tensors.items():
+        same = (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() and first.setdefault(same, name) != name:
+            tied[name] = first[same]
+            continue
+        packed = tensor.detach().cpu().contiguous()
+        if packed.untyped_storage().data_ptr() in memories:  # another view of the same memory: not a tie, a copy
+            packed = packed.clone()
+        memories.add(packed.untyped_storage().data_ptr())
+        stored[name] = packed
+    data: bytes = save(stored, {"tied": json.dumps(tied)} if tied else None)
+    return data
+
+
+def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
+    """The tensors in the bytes of a safetensors file; `path` is what an error calls it."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors: dict[str, Tensor] = load(data)  # checks the header against the size before it makes room for anything
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        tied = TypeAdapter(dict[str, str]).validate_json((header.get("__metadata__") or {}).get("tied", "{}"))
+        return {**tensors, **{name: tensors[other] for name, other in tied.items()}}
+    except (
+        SafetensorError,
+        KeyError,
+        ValueError,
+        TypeError,
+        RuntimeError,
+    ) as error:  # the last two: shapes out of range
+        said = str(error).partition("\n")[0]
+        raise CheckpointError(f"{path} is damaged: it is not a safetensors file we can read ({said})") from None
+
+
+def read_tensors(path: Path | str) -> dict[str, Tensor]:
+    """The tensors of one safetensors file, ours or anyone's."""
+    path = Path(path)
+    if path.suffix in PICKLES:
+        raise CheckpointError(f"{path} is refused: {PICKLE}")
+    with explained(f"read {path.name}", path.parent):
+        return unpack(DISK.read(path.resolve(), sys.maxsize), path)
+
+
+def demand_header(path: Path) -> None:
+    """Refuse a safetensors file by its first bytes, before a library makes room for the header that they promise."""
+    with explained(f"read {path.name}", path.parent):
+        if fault := disguise(path, path.stat().st_size, DISK):
+            raise CheckpointError(f"{path} is damaged: it is {fault}")
+
+
+def disguise(path: Path, size: int, storage: Storage) -> str | None:
+    """Why weights are none, as far as their first bytes tell: those are the length of a header that fits in."""
+    start = storage.read(path, 8)
+    length = int.from_bytes(start, "little")
+    if len(start) == 8 and (length > HEADER_LIMIT or not 0 < length <= size - 8):
+        return f"not a safetensors file we can read (its header should have {length} bytes, of {size})"
+    return None

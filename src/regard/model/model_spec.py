@@ -1,0 +1,79 @@
+"""ModelSpec: the whole model as one small value, saved as JSON beside its weights.
+
+embed ─▶ decoder ─▶ head                      decoder-only (GPT)
+embed ─▶ encoder ─▶ head                      encoder-only (BERT)
+source ─▶ encoder ─▶ (memory)                 encoder-decoder; without `source`, both sides share `embed`
+embed ─▶ decoder ─▶ head
+
+A second head may stand `beside` the first and read the same stream (BERT's next sentence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import regard.nn.blocks.patches  # noqa: F401  fills the table that `embed: {kind: patches}` is looked up in
+from regard.errors import SpecError
+from regard.nn.blocks.body import BodySpec
+from regard.nn.blocks.embedding import EmbedSpec
+from regard.nn.blocks.head import HeadSpec, Vocab
+from regard.nn.core.mixer import MixerSpec
+from regard.nn.positions.position import Learned
+from regard.spec import Count, Spec, spec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.model.net import Net
+
+
+@spec
+class ModelSpec(Spec):
+    """What to build. Width and length are written here once and reach the parts through their `Site`."""
+
+    width: Count
+    length: Count
+    embed: EmbedSpec
+    encoder: BodySpec | None = None
+    decoder: BodySpec | None = None
+    source: EmbedSpec | None = None
+    head: HeadSpec = Vocab()
+    init: str = "xavier"
+    beside: HeadSpec | None = None
+
+    def __post_init__(self) -> None:
+        if self.encoder is None and self.decoder is None:
+            raise SpecError("a model needs an encoder, a decoder or both")
+        if self.source is not None and (self.encoder is None or self.decoder is None):
+            raise SpecError("`source` is the encoder's embedding in an encoder-decoder; this model has one side only")
+
+    @property
+    def memory_width(self) -> int:
+        """How wide the memory is that the encoder leaves for a decoder; 0 without one."""
+        return 0 if self.encoder is None else self.encoder.leaves(self.width)
+
+    @property
+    def out_width(self) -> int:
+        """How wide the stream is that the head reads."""
+        return self.memory_width if self.decoder is None else self.decoder.leaves(self.width)
+
+    @property
+    def room(self) -> int | None:
+        """How many tokens fit on either side; None where no part minds."""
+        bound = any(
+            isinstance(p, Learned) or (isinstance(p, MixerSpec) and p.can.length == "fixed") for _, p in self.walk()
+        )
+        return self.length if bound else None
+
+    def build(self, seed: int | None = None) -> Net:
+        """The torch module, initialised; the same seed gives the same weights."""
+        from regard.model.build import build
+
+        return build(self, seed)
+
+    def filled(self, weights: Mapping[str, Tensor]) -> Net:
+        """The torch module with these weights, which are all that it has."""
+        from regard.model.build import filled
+
+        return filled(self, weights)

@@ -1,0 +1,157 @@
+"""The model: embed, encode, decode, and the head. Everything it does it reads off its spec."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ShapeError, SpecError
+from regard.model.model_spec import ModelSpec
+from regard.model.replay import Replay
+from regard.nn.blocks.body import Body, BodySpec
+from regard.nn.blocks.embedding import Embedding
+from regard.nn.blocks.head import Head
+from regard.nn.core.context import Context, Memory, Tape
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Mixer, MixerSpec, Site
+from regard.nn.core.state import State
+from regard.registry import kind_of
+
+
+class Net(nn.Module):
+    """A model of any shape: `encode` gives a memory, `decode` runs the stream, `logits` reads it out."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.edition = 0
+        """Grows whenever training begins again: whoever keeps a copy of the weights must make it anew."""
+        site = Site("", spec.width, spec.length)
+        self.embed: Embedding = spec.embed.build(site.at("embed", role="embed"))
+        self.source: Embedding | None = spec.source.build(site.at("source", role="embed")) if spec.source else None
+        read, write = site.at("encoder", role="stack"), site.at("decoder", role="stack", memory=spec.memory_width)
+        self.encoder: Body | None = spec.encoder.build(read) if spec.encoder else None
+        self.decoder: Body | None = spec.decoder.build(write) if spec.decoder else None
+        end = site.at("head", role="head", width=spec.out_width)
+        self.head: Head = spec.head.build(end, spec.embed.vocab)
+        aside = dataclasses.replace(end, path="beside")
+        self.beside: Head | None = spec.beside.build(aside, spec.embed.vocab) if spec.beside else None
+        self._picky = {"encoder": _picky(spec.encoder), "decoder": _picky(spec.decoder)}
+
+    def encode(self, ids: Tensor, at: Coords, tape: Tape | None = None) -> Memory:
+        """Run the encoder over ids (b, n)."""
+        if self.encoder is None:
+            raise SpecError("this model has no encoder")
+        embed = self.embed if self.source is None else self.source
+        self._fits("encoder", at)
+        first = embed(ids, at, self.embed.weight)
+        x, _ = self.encoder(first, Context(at, tape=tape or Tape()))
+        return self.encoder.memory(x, first, at)
+
+    def decode(
+        self,
+        ids: Tensor,
+        at: Coords,
+        memory: Memory | None = None,
+        state: State | None = None,
+        tape: Tape | None = None,
+    ) -> tuple[Tensor, State | None]:
+        """Run the decoder over ids (b, n), which follow what `state` remembers; gives the stream, not yet the logits."""
+        if self.decoder is None:
+            raise SpecError("this model has no decoder")
+        if isinstance(state, Replay):
+            n, state = ids.shape[1], state.add(ids, at)
+            stream, _ = self.decode(state.ids, state.at, memory, tape=tape)
+            return stream[:, state.at.n - n :], state
+        self._fits("decoder", at, memory)
+        stream, state = self.decoder(self.embed(ids, at), Context(at, memory=memory, tape=tape or Tape()), state)
+        return stream, state
+
+    def forward(
+        self, ids: Tensor, at: Coords, source: tuple[Tensor, Coords] | None = None, tape: Tape | None = None
+    ) -> Tensor:
+        """The stream (b, n, d) of a whole pass: encoder-only, decoder-only, or both when a source is given."""
+        if self.decoder is None:
+            return self.encode(ids, at, tape).keys
+        memory = self.encode(*source, tape) if source is not None else None
+        return self.decode(ids, at, memory, tape=tape)[0]
+
+    def logits(self, stream: Tensor, at: Coords | None = None) -> Tensor:
+        """What the head makes of the stream; one that pools must be told where the tokens stand."""
+        return self.head(stream, self.embed.weight, at)  # type: ignore[no-any-return]
+
+    def logits_beside(self, stream: Tensor, at: Coords | None = None) -> Tensor:
+        """What the second head makes of the same stream."""
+        if self.beside is None:
+            raise SpecError("this model has one head only; set `beside` for a second")
+        return self.beside(stream, self.embed.weight, at)  # type: ignore[no-any-return]
+
+    def loss(self, stream: Tensor, target: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Summed label-smoothed loss against target (b, n), and its plain negative log-likelihood."""
+        return self.head.loss(stream, self.embed.weight, target, smoothing)
+
+    def start(self, rows: int, capacity: int) -> State:
+        """A decoder state that remembers nothing, for `rows` hypotheses with room for `capacity` tokens."""
+        if self.decoder is None or self.spec.decoder is None:
+            raise SpecError("this model has no decoder")
+        return self.decoder.start(rows, capacity) if self.spec.decoder.streams else Replay.empty(rows, self.device)
+
+    def train(self, mode: bool = True) -> Self:
+        """Fused optimisers change weights without a trace in their versions, so a new edition begins here."""
+        self.edition += mode
+        return super().train(mode)
+
+    def tick(self, step: int) -> None:
+        """Tell every mixer that training step `step` is about to begin."""
+        for part in self.modules():
+            if isinstance(part, Mixer):
+                part.tick(step)
+
+    def _fits(self, side: str, at: Coords, memory: Memory | None = None) -> None:
+        """Refuse what a mixer cannot take, from facts for which no tensor need be read."""
+        for role, mixer in self._picky[side]:
+            name = f"mixer {kind_of(type(mixer))!r} in the {side}"
+            seen = memory.at if role == "cross" and memory is not None else at
+            if seen.packed and not mixer.can.packed:
+                raise ShapeError(f"{name} cannot keep packed documents apart; give it one document a row")
+            end = seen.n + (seen.first or 0)
+            if end > self.spec.length and mixer.can.length == "fixed":
+                raise ShapeError(
+                    f"{name} is built for {self.spec.length} tokens, got {end}; shorten them or raise the length"
+                )
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """What belongs in a weights file: every parameter, and every buffer that cannot be computed again."""
+        return {name: tuple(t.shape) for name, t in self.state_dict().items()}
+
+    @torch.no_grad()
+    def put(self, weights: Mapping[str, Tensor]) -> None:
+        """Copy weights in by name; those not named stay."""
+        own = self.state_dict()
+        for name, tensor in weights.items():
+            own[name].copy_(tensor)
+
+    @contextmanager
+    def holding(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+        """Other weights for a while; those not named stay."""
+        own = {name: t.clone() for name, t in self.state_dict().items() if name in weights}
+        self.put(weights)
+        try:
+            yield
+        finally:
+            self.put(own)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+
+def _picky(body: BodySpec | None) -> list[tuple[str, MixerSpec]]:
+    """The mixers of a body, with their roles, that cannot take every batch."""
+    found = [] if body is None else body.mixers()
+    return list(dict.fromkeys((r, m) for r, m in found if m.can.length == "fixed" or not m.can.packed))

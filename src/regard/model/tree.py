@@ -1,0 +1,137 @@
+"""A model as a tree people can read: shapes, parameters, FLOPs and state a token, and how attention will run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.model.cost import cost
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.body import Body, Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.core.context import Tape
+from regard.registry import kind_of
+from regard.spec import Spec
+
+
+def tree(net: Net, n: int = 32, beside: str = "") -> str:
+    """The model as text; alike blocks are drawn once. Costs are for `n` tokens on either side, or for an image's own.
+
+    What stands `beside` the count is for the reader to compare it with.
+    """
+    n = _tokens(net, n)
+    spec, whole = net.spec, cost(net, n)
+    lines = [
+        f"{_count(whole.parameters)} parameters ({whole.parameters:,}{beside})   width {spec.width}   "
+        f"length {spec.length}   init {spec.init}",
+        f"{_count(whole.flops)}FLOP forward a token at length {n}, three times that in training; "
+        f"{_count(4 * whole.state)}B of float32 state a token",
+        "",
+    ]
+    plans = attention_plans(net, n)
+    for name, part in net.named_children():
+        lines += _part(name, part, getattr(spec, name), n, plans)
+    return "\n".join(lines)
+
+
+def summary(net: Net, n: int = 32) -> dict[str, Any]:
+    """The same facts for programs."""
+    n = _tokens(net, n)
+    whole = cost(net, n)
+    parts = {name: dataclasses.asdict(cost(part, n)) for name, part in net.named_children()}
+    facts = {"parameters": whole.parameters, "flops": whole.flops, "state": whole.state, "length": n}
+    return facts | {"parts": parts, "plans": attention_plans(net, n), "spec": net.spec.plain()}
+
+
+def _tokens(net: Net, n: int) -> int:
+    """How many tokens a row has that is asked to have `n`: an image has as many as it has."""
+    return net.embed.sample(n)[1].n
+
+
+def attention_plans(net: Net, n: int) -> dict[str, str]:
+    """How attention over `n` tokens runs in training, place by place, learned by running a row and reading the tape."""
+    n = min(n, net.spec.room or n)
+    if net.device.type == "meta":
+        try:
+            return _plans(net, n)
+        except (NotImplementedError, RuntimeError):  # a mixer that reads tags or buckets cannot run without numbers
+            return _plans(_thin(net.spec).build(), n)
+    return _plans(net, n)
+
+
+def _plans(net: Net, n: int) -> dict[str, str]:
+    tape, was = Tape("*.nothing"), net.training
+    both = net.encoder is not None and net.decoder is not None
+    with torch.random.fork_rng(devices=[]):
+        nn.Module.train(net)  # for a look only: no edition of the weights begins
+        try:
+            net(*net.embed.sample(n), (net.source or net.embed).sample(n) if both else None, tape)
+        finally:
+            nn.Module.train(net, was)
+    return tape.plans
+
+
+def _thin(spec: ModelSpec) -> ModelSpec:
+    """The same model with one block where all are alike, and few words: small enough to be made for a look."""
+    for path, part in list(spec.walk()):
+        if isinstance(part, Stack) and part.depth is not None:
+            spec = spec.replace(f"{path}.depth", 1)
+        elif isinstance(part, Tokens):
+            spec = spec.replace(f"{path}.vocab", 8)
+    return spec
+
+
+def _part(name: str, part: nn.Module, spec: Any, n: int, plans: dict[str, str]) -> list[str]:
+    own = cost(part, n)
+    if not isinstance(part, Body):
+        about = "" if spec is None else _words(spec)
+        return [f"{name:<10}{_count(own.parameters):>9}  {about}", *_weights(part)]
+    lines = [f"{name:<10}{_count(own.parameters):>9}  {_words(spec)}"]
+    blocks, layers = list(getattr(part, "blocks", [])), spec.layers()
+    start = 0
+    while start < len(blocks):
+        end = next((i for i in range(start, len(blocks)) if layers[i] != layers[start]), len(blocks))
+        label = f"blocks.{start}" if end == start + 1 else f"blocks.{start}–{end - 1}"
+        each = cost(blocks[start], n)
+        lines.append(f"  {label:<14}{_count(each.parameters):>9} each   {_count(each.flops)}FLOP a token")
+        for role in layers[start].roles:
+            sub = getattr(blocks[start], role)
+            lines.append(f"    {role:<6}{_count(cost(sub, n).parameters):>9}  {_words(getattr(layers[start], role))}")
+            lines += [f"  {line}" for line in _weights(sub)]
+            plan = plans.get(f"{name}.blocks.{start}.{role}")
+            lines += [f"            in training: {plan}"] if plan else []
+        start = end
+    for own_name, own_part in part.named_children():
+        if own_name != "blocks" and (count := cost(own_part, n).parameters):
+            lines += [f"  {own_name:<14}{_count(count):>9}", *_weights(own_part)]
+    return lines
+
+
+def _words(spec: Spec) -> str:
+    """A spec in one line: its kind and every field that is not its default."""
+    words = [kind_of(type(spec))]
+    for field in dataclasses.fields(spec):  # type: ignore[arg-type]
+        value = getattr(spec, field.name)
+        if field.name in ("block", "blocks") or value == field.default:
+            continue
+        words.append(f"{field.name}={_words(value) if isinstance(value, Spec) else value}")
+    return words[0] if len(words) == 1 else f"{words[0]}({', '.join(words[1:])})"
+
+
+def _weights(part: nn.Module) -> list[str]:
+    shapes: dict[tuple[int, ...], list[str]] = {}
+    for name, parameter in part.named_parameters():
+        if parameter.dim() > 1:
+            shapes.setdefault(tuple(parameter.shape), []).append(name.removesuffix(".weight"))
+    return [f"          {' × '.join(map(str, shape))}: {', '.join(names)}" for shape, names in shapes.items()]
+
+
+def _count(value: float) -> str:
+    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.4g} {letter}"
+    return f"{value:.4g} "

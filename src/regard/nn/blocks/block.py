@@ -1,0 +1,77 @@
+"""A block: up to three sublayers in a fixed order, mix · cross · feed, wired by somebody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+import regard.nn.mixers  # noqa: F401  fills the table that `mix: full` is looked up in
+from regard.errors import SpecError
+from regard.nn.blocks.wiring import States, WiringSpec
+from regard.nn.core.context import Context
+from regard.nn.core.mixer import Mixer, MixerSpec, Site
+from regard.nn.layers.dropout import Dropout
+from regard.nn.layers.feedforward import FeedSpec
+from regard.spec import Spec, spec
+
+ROLES = ("mix", "cross", "feed")
+
+
+@spec
+class Block(Spec):
+    """`mix` looks around in the stream, `cross` at a memory, `feed` treats every position alike."""
+
+    mix: MixerSpec | None = None
+    cross: MixerSpec | None = None
+    feed: FeedSpec | None = None
+
+    def __post_init__(self) -> None:
+        if self.mix is None and self.cross is None and self.feed is None:
+            raise SpecError("a block needs at least one of mix, cross and feed")
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return tuple(name for name in ROLES if getattr(self, name) is not None)
+
+    @property
+    def mixers(self) -> tuple[tuple[str, MixerSpec], ...]:
+        """The sublayers in which positions look at one another, by role."""
+        return tuple((role, part) for role, part in (("mix", self.mix), ("cross", self.cross)) if part is not None)
+
+    def build(self, site: Site, wiring: WiringSpec) -> BlockLayer:
+        return BlockLayer(self, site, wiring)
+
+    def refusals(self, site: Site, wiring: WiringSpec) -> list[str]:
+        """What its mixers are asked to do at this place, wired so, and cannot."""
+        out = []
+        for role, mixer in self.mixers:
+            here = site.at(role, role=role)
+            out += mixer.refusals(here) + wiring.refusals(mixer.can, here.path)
+        return out
+
+
+class BlockLayer(nn.Module):
+    """The sublayers by role (`mix`, `cross`, `feed`) and their norms (`mix_norm`, …)."""
+
+    def __init__(self, spec: Block, site: Site, wiring: WiringSpec) -> None:
+        super().__init__()
+        self.roles, self.wiring = spec.roles, wiring
+        for role in self.roles:
+            setattr(self, role, getattr(spec, role).build(site.at(role, role=role)))
+        for role in wiring.norms(self.roles):
+            assert wiring.norm is not None
+            setattr(self, f"{role}_norm", wiring.norm.build(site.width))
+        self.dropout = Dropout(wiring.dropout)
+
+    def parts(self) -> list[tuple[str, nn.Module]]:
+        return [(role, getattr(self, role)) for role in self.roles]
+
+    def norm(self, role: str) -> nn.Module:
+        return getattr(self, f"{role}_norm")  # type: ignore[no-any-return]
+
+    def forward(self, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
+        return self.wiring.run(self, stream, ctx, states)
+
+    def start(self, rows: int, capacity: int) -> States:
+        return {name: part.start(rows, capacity) for name, part in self.parts() if isinstance(part, Mixer)}

@@ -1,0 +1,223 @@
+"""Bodies: what stands between embedding and head. A stack runs its blocks one after another.
+
+A uniform stack is written `block` + `depth`, so that one word changes every layer; a hybrid lists its `blocks`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from regard.errors import SpecError
+from regard.nn.blocks.block import Block, BlockLayer
+from regard.nn.blocks.reversible import Reversible
+from regard.nn.blocks.wiring import WIRINGS, PreNorm, States, WiringSpec
+from regard.nn.core.context import Context, Memory
+from regard.nn.core.coords import Coords, Tags
+from regard.nn.core.mixer import MixerSpec, Site, check_positions
+from regard.nn.core.rng import Place
+from regard.nn.core.state import State
+from regard.nn.positions.position import Position, PositionSpec
+from regard.registry import Table, kind_of
+from regard.spec import Count, Spec, spec
+
+BODIES: Table[type[BodySpec]] = Table("body")
+
+
+class BodySpec(Spec):
+    """What stands between embedding and head."""
+
+    table = BODIES
+    causal: bool
+
+    def build(self, site: Site) -> Body:
+        raise NotImplementedError
+
+    def layers(self) -> tuple[Block, ...]:
+        """The blocks in the order they run."""
+        raise NotImplementedError
+
+    def refusals(self, site: Site) -> list[str]:
+        """What its parts are asked to do at this place and cannot."""
+        raise NotImplementedError
+
+    def leaves(self, width: int) -> int:
+        """How wide the stream leaves that entered with this width."""
+        return width
+
+    def mixers(self) -> list[tuple[str, MixerSpec]]:
+        """Every mixer in it, with its role."""
+        return [pair for block in self.layers() for pair in block.mixers]
+
+    @property
+    def streams(self) -> bool:
+        """Whether it can run token by token."""
+        return all(mixer.can.stream for _, mixer in self.mixers())
+
+    @property
+    def reads_memory(self) -> bool:
+        """Whether any part of it looks at an encoder."""
+        return any(role == "cross" or mixer.can.memory for role, mixer in self.mixers())
+
+
+class Body(nn.Module):
+    """`(x, ctx, state) -> (x, state)`."""
+
+    def memory(self, x: Tensor, first: Tensor, at: Coords) -> Memory:
+        """What a decoder is shown of it, where `first` entered and `x` came out."""
+        return Memory(x, x, at)
+
+    def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
+        raise NotImplementedError
+
+    def start(self, rows: int, capacity: int) -> State:
+        raise NotImplementedError
+
+
+@spec
+class Stack(BodySpec):
+    """Blocks one after another. `recompute` trades time for memory: activations inside a block are not stored.
+
+    `tags` says which tokens are global, where the batch does not: they see all and are seen by all (Longformer).
+    """
+
+    block: Block | None = None
+    depth: Count | None = None
+    blocks: tuple[Block, ...] = ()
+    causal: bool = False
+    wiring: WiringSpec = PreNorm()
+    position: PositionSpec | None = None
+    recompute: bool = False
+    tags: Tags | None = None
+
+    def __post_init__(self) -> None:
+        if (self.block is None) == (not self.blocks):
+            raise SpecError("a stack is either one `block` with a `depth`, or a list of `blocks`")
+        if (self.block is None) != (self.depth is None):
+            raise SpecError("`depth` goes with `block`: how often the block is repeated")
+
+    def layers(self) -> tuple[Block, ...]:
+        return self.blocks if self.block is None else (self.block,) * (self.depth or 0)
+
+    def build(self, site: Site) -> Body:
+        return StackBody(self, self._inside(site))
+
+    def refusals(self, site: Site) -> list[str]:
+        inside, out = self._inside(site), []
+        if self.tags is not None and not any(mixer.heeds_tags for _, mixer in self.mixers()):
+            out.append(f"{site.path}.tags is {self.tags!r}, and no mixer heeds tags; use 'local' or a 'tagged' mask")
+        for i, block in enumerate(self.layers()):
+            out += block.refusals(inside.at(f"blocks.{i}"), self.wiring)
+        return out
+
+    def leaves(self, width: int) -> int:
+        return self.wiring.leaves(width)
+
+    def _inside(self, site: Site) -> Site:
+        return dataclasses.replace(site, causal=self.causal, position=self.position)
+
+
+@dataclasses.dataclass
+class Layers(State):
+    """The states of a stack's blocks, each by role."""
+
+    blocks: tuple[dict[str, State | None], ...]
+
+
+class StackBody(Body):
+    def __init__(self, spec: Stack, site: Site) -> None:
+        super().__init__()
+        layers = spec.layers()
+        self.wiring, self.recompute, self.tags = spec.wiring, spec.recompute, spec.tags
+        self.position = stack_position(spec.position, layers, site)
+        self.shared = stack_shares(layers, site)
+        self.blocks = nn.ModuleList(
+            block.build(site.at(f"blocks.{i}", layer=i, depth=len(layers)), spec.wiring)
+            for i, block in enumerate(layers)
+        )
+        self.norm = spec.wiring.norm.build(spec.leaves(site.width)) if spec.wiring.ends and spec.wiring.norm else None
+
+    def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
+        assert state is None or isinstance(state, Layers)
+        at = ctx.at if self.tags is None else ctx.at.tagging(self.tags)
+        ctx = dataclasses.replace(ctx, at=at, position=self.position, first=x, shared=dict(self.shared.items()))
+        stream, new = self.wiring.enter(x), []
+        run = _run_twice if self.recompute and self.training and torch.is_grad_enabled() else _run
+        for i, block in enumerate(self._layers()):
+            stream, states = run(block, stream, ctx, {} if state is None else state.blocks[i])
+            new.append(states)
+        x = self.wiring.leave(stream)
+        x = x if self.norm is None else self.norm(x)
+        return x, None if state is None else Layers(tuple(new))
+
+    def memory(self, x: Tensor, first: Tensor, at: Coords) -> Memory:
+        return Memory(x, self.wiring.values(x, first), at)
+
+    def start(self, rows: int, capacity: int) -> State:
+        return Layers(tuple(block.start(rows, capacity) for block in self._layers()))
+
+    def _layers(self) -> list[BlockLayer]:
+        return list(self.blocks)  # type: ignore[arg-type]
+
+
+def _run(block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
+    return block(stream, ctx, states)  # type: ignore[no-any-return]
+
+
+def _run_twice(block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
+    """Run a block and store nothing inside it: the backward pass runs it again, from what was known before, on a mute tape."""
+    known, first = ctx.scratch.copy(), True
+
+    def run(stream: Any) -> tuple[Any, States]:
+        nonlocal first
+        here, first = ctx if first else ctx.again(known.copy()), False
+        return _run(block, stream, here, {role: None if s is None else s.copy() for role, s in states.items()})
+
+    place = Place(stream)
+    return checkpoint(  # type: ignore[no-any-return]
+        run, stream, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), place)
+    )
+
+
+def stack_position(spec: PositionSpec | None, layers: tuple[Block, ...], site: Site) -> Position | None:
+    """A position written in a body: one object that every layer's mixer sees."""
+    if spec is None:
+        return None
+    name = kind_of(type(spec))
+    if "embed" in spec.acts:
+        raise SpecError(f"position {name!r} acts on the stream; write it in the embedding, not in {site.path}")
+    shapes = set()
+    for i, block in enumerate(layers):
+        if block.mix is not None:
+            here = site.at(f"blocks.{i}.mix", role="mix")
+            check_positions(block.mix, here, spec.acts, name)
+            shape = block.mix.head_shape(site.width)
+            if shape is None:
+                raise SpecError(f"position {name!r} in {site.path} is made for heads, and {here.path} has none")
+            shapes.add(shape)
+    if not shapes:
+        raise SpecError(f"position {name!r} in {site.path} is made for mixers, and no block has one")
+    if len(shapes) > 1:
+        raise SpecError(f"position {name!r} in {site.path} is one for all layers, whose heads differ: {sorted(shapes)}")
+    heads, head_width = shapes.pop()
+    return spec.build(site.at("position", role="stack", heads=heads, head_width=head_width))
+
+
+def stack_shares(layers: tuple[Block, ...], site: Site) -> nn.ModuleDict:
+    """The parts that mixers ask their body to own, each made once."""
+    shared = nn.ModuleDict()
+    for block in layers:
+        for role, mixer in block.mixers:
+            for name, make in mixer.shares(site.at("shared", role=role)).items():
+                if name not in shared:
+                    shared[name] = make()
+    return shared
+
+
+BODIES.add(Stack)
+WIRINGS.add(Reversible)

@@ -1,0 +1,128 @@
+"""Embeddings: from token ids to the stream. Images are in `patches.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from regard.errors import ShapeError, SpecError
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
+from regard.nn.layers.dropout import Dropout
+from regard.nn.layers.norm import NormSpec
+from regard.nn.positions.position import Position, PositionSpec
+from regard.registry import Table, kind_of
+from regard.spec import Count, Share, Spec, spec
+
+EMBEDS: Table[type[EmbedSpec]] = Table("embedding")
+
+
+class EmbedSpec(Spec):
+    """From what comes in to the stream."""
+
+    table = EMBEDS
+    vocab: int
+
+    def build(self, site: Site) -> Embedding:
+        raise NotImplementedError
+
+    def refusals(self, path: str, table: int | None) -> list[str]:
+        """What it cannot do at its place, beside an embedding of `table` tokens (None: it is that one)."""
+        return []
+
+
+class Embedding(nn.Module):
+    """`(ids, at, table) -> (b, n, d)`; `weight` is the table that others may share, if there is one.
+
+    `table` is the other side's, for an embedding that shares it.
+    """
+
+    weight: nn.Parameter | None
+
+    def forward(self, ids: Tensor, at: Coords, table: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def sample(self, n: int) -> tuple[Tensor, Coords]:
+        """A batch it can read, two rows of about `n` tokens, for those who only want to see a model run."""
+        device = next((p.device for p in self.parameters()), None)
+        return torch.zeros(2, n, dtype=torch.long, device=device), Coords.lengths([n, n - 1], device)
+
+
+@spec
+class Tokens(EmbedSpec):
+    """A vector a token; `scaled` multiplies it by √d, as the paper does, before the position joins.
+
+    With `segments` there is one more vector for each part of a text, which `Coords.segment` tells (BERT's pairs).
+    A `source` that is `tied` reads the table of the other side, and has the rest to itself (BART's positions).
+    """
+
+    vocab: Count
+    position: PositionSpec | None = None
+    scaled: bool = False
+    norm: NormSpec | None = None
+    dropout: Share = 0.0
+    segments: Annotated[int, Field(ge=0)] = 0
+    tied: bool = False
+
+    def build(self, site: Site) -> Embedding:
+        return TokenEmbedding(self, site)
+
+    def refusals(self, path: str, table: int | None) -> list[str]:
+        if not self.tied:
+            return []
+        if not table:
+            return [
+                f"{path}.tied shares the table of an embedding of tokens, and there is no other; set it for `source`"
+            ]
+        if table != self.vocab:
+            return [
+                f"{path} shares a table of {table} tokens and asks for {self.vocab}; set {path}.vocab or leave out tied"
+            ]
+        return []
+
+
+class TokenEmbedding(Embedding):
+    weight: nn.Parameter | None
+
+    def __init__(self, spec: Tokens, site: Site) -> None:
+        super().__init__()
+        self.path = site.path
+        self.weight = None if spec.tied else nn.Parameter(torch.empty(spec.vocab, site.width))
+        self.segment = nn.Parameter(torch.empty(spec.segments, site.width)) if spec.segments else None
+        self.scale = site.width**0.5 if spec.scaled else 1.0
+        self.position: Position | None = None
+        if spec.position is not None:
+            if "embed" not in spec.position.acts:
+                name = kind_of(type(spec.position))
+                raise SpecError(
+                    f"position {name!r} acts on attention; write it in the stack or mixer, not in {site.path}"
+                )
+            self.position = spec.position.build(site.at("position"))
+        self.norm = spec.norm.build(site.width) if spec.norm else None
+        self.dropout = Dropout(spec.dropout)
+
+    def forward(self, ids: Tensor, at: Coords, table: Tensor | None = None) -> Tensor:
+        weight = table if self.weight is None else self.weight
+        assert weight is not None  # a tied embedding without a table is refused when the model is built
+        x = F.embedding(ids, weight)
+        x = x * self.scale if self.scale != 1.0 else x
+        x = self._segmented(x, at)
+        x = x if self.position is None else self.position.embed(x, at)
+        x = x if self.norm is None else self.norm(x)
+        out: Tensor = self.dropout(x)
+        return out
+
+    def _segmented(self, x: Tensor, at: Coords) -> Tensor:
+        """With the vector of each token's segment; where none is told, all are of the first."""
+        if self.segment is None:
+            if at.segment is not None:
+                raise ShapeError(f"{self.path} has no segments and was given some; set {self.path}.segments")
+            return x
+        return x + (self.segment[0] if at.segment is None else F.embedding(at.segment.clamp(min=0), self.segment))
+
+
+EMBEDS.add(Tokens)

@@ -1,0 +1,270 @@
+"""Heads: from the stream to logits, and the training loss that never stores all of them.
+
+Vocab     a score for every token of the vocabulary            language models, translation
+Masked    the same, after one more layer of its own            BERT
+Classes   a score for every class, of each token or of a row   classifiers, BERT's next sentence, ViT
+Vector    a vector a row, and no scores                        sentence embeddings, BERT's pooler
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.errors import ShapeError, UnknownName
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
+from regard.nn.layers.dropout import Dropout
+from regard.nn.layers.feedforward import ACTIVATIONS
+from regard.nn.layers.loss import smoothed_loss
+from regard.nn.layers.norm import LayerNorm, NormSpec
+from regard.registry import Table
+from regard.spec import Count, Share, Spec, spec
+
+HEADS: Table[type[HeadSpec]] = Table("head")
+
+
+class HeadSpec(Spec):
+    """What the stream is turned into."""
+
+    table = HEADS
+
+    def build(self, site: Site, vocab: int) -> Head:
+        raise NotImplementedError
+
+    def refusals(self, width: int, table: int) -> list[str]:
+        """What it cannot do with a stream this wide and an embedding whose table is that wide (0: it has none)."""
+        return []
+
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        """Its parts that mean the same in another head, so that they may start from there, whatever others are called."""
+        return ()
+
+
+class Head(nn.Module):
+    """`(x, table, at) -> logits`, where `table` is the embedding's weight for a head that shares it.
+
+    `at` says where the tokens stand, which a head must know only if it pools them.
+    """
+
+    def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
+        raise NotImplementedError
+
+    def flops(self, n: int) -> float:
+        """Multiply-adds ×2 of a forward pass, a token among `n`: as it is here, of its linear maps."""
+        return sum(2.0 * part.weight.numel() for part in self.modules() if isinstance(part, nn.Linear))
+
+    def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """Summed loss of the stream (b, n, d) against targets (b, n), and the part of it that is plain likelihood."""
+        raise NotImplementedError
+
+
+def _table_refusals(tied: bool, width: int, table: int) -> list[str]:
+    if table == 0:
+        return ["a head over a vocabulary needs an embedding of tokens, and here is none; use head.kind: classes"]
+    if not tied or width == table:
+        return []
+    return [
+        f"a tied head reads a stream as wide as the embedding, {table}, and this one is {width}; set head.tied: false"
+    ]
+
+
+@spec
+class Vocab(HeadSpec):
+    """A score for every token. `tied` uses the embedding's own matrix; `scale` multiplies the stream first (T5)."""
+
+    tied: bool = True
+    bias: bool = False
+    scale: float = 1.0
+
+    def build(self, site: Site, vocab: int) -> VocabHead:
+        return VocabHead(self, site, vocab)
+
+    def refusals(self, width: int, table: int) -> list[str]:
+        return _table_refusals(self.tied, width, table)
+
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        return ("weight", "bias") if isinstance(other, Vocab) else ()
+
+
+class VocabHead(Head):
+    def __init__(self, spec: Vocab, site: Site, vocab: int) -> None:
+        super().__init__()
+        self.scale = spec.scale
+        self.weight = None if spec.tied else nn.Parameter(torch.empty(vocab, site.width))
+        self.bias = nn.Parameter(torch.zeros(vocab)) if spec.bias else None
+        self.readout = 2.0 * vocab * site.width
+
+    def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
+        return F.linear(self.read(x), self._weight(table), self.bias)
+
+    def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        x = self.read(x).flatten(0, -2)
+        return smoothed_loss(x, self._weight(table), self.bias, target.flatten(), smoothing)
+
+    def read(self, x: Tensor) -> Tensor:
+        """The stream as the table meets it."""
+        return x * self.scale if self.scale != 1.0 else x
+
+    def flops(self, n: int) -> float:
+        return super().flops(n) + self.readout
+
+    def _weight(self, table: Tensor | None) -> Tensor:
+        weight = table if self.weight is None else self.weight
+        assert weight is not None  # a tied head without a table is refused when the model is built
+        return weight
+
+
+@spec
+class Masked(HeadSpec):
+    """A score for every token from `norm(activation(dense(x)))`: how BERT fills in what was masked (Devlin et al. 2018)."""
+
+    activation: str = "gelu"
+    norm: NormSpec = LayerNorm(1e-12)
+    tied: bool = True
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise UnknownName("activation", self.activation, ACTIVATIONS)
+
+    def build(self, site: Site, vocab: int) -> MaskedHead:
+        return MaskedHead(self, site, vocab)
+
+    def refusals(self, width: int, table: int) -> list[str]:
+        return _table_refusals(self.tied, width, table)
+
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        """All or nothing: each part reads what the one before it makes."""
+        same = isinstance(other, Masked) and (self.activation, self.norm) == (other.activation, other.norm)
+        return ("weight", "bias", "dense", "norm") if same else ()
+
+
+class MaskedHead(VocabHead):
+    def __init__(self, spec: Masked, site: Site, vocab: int) -> None:
+        super().__init__(Vocab(spec.tied, bias=True), site, vocab)
+        self.dense = nn.Linear(site.width, site.width)
+        self.activation = ACTIVATIONS[spec.activation]
+        self.norm = spec.norm.build(site.width)
+
+    def read(self, x: Tensor) -> Tensor:
+        out: Tensor = self.norm(self.activation(self.dense(x)))
+        return out
+
+
+@spec
+class Classes(HeadSpec):
+    """A score for every class: of a row, from its `first` token or the `mean` of all; without `pool`, of each token.
+
+    `hidden` puts a layer before it: BERT's pooler, and ViT's head in pre-training. Theirs has tanh, DistilBERT's ReLU.
+    """
+
+    count: Count
+    pool: Literal["first", "mean"] | None = "first"
+    hidden: bool = False
+    dropout: Share = 0.0
+    activation: str = "tanh"
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise UnknownName("activation", self.activation, ACTIVATIONS)
+
+    def build(self, site: Site, vocab: int) -> ClassHead:
+        return ClassHead(self, site)
+
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        """The pooler; and where it reads the same, the classes, if they are the same ones, which a spec does not know."""
+        if not isinstance(other, Classes):
+            return _shared_pooler(self, other)
+        reads = (self.pool, self.hidden, self.activation) == (other.pool, other.hidden, other.activation)
+        return (*_shared_pooler(self, other), *(("classes",) if reads and self.count == other.count else ()))
+
+
+class PoolHead(Head):
+    """A head that reads whole rows: the stream pooled, and through a hidden layer."""
+
+    def __init__(
+        self, site: Site, pool: Literal["first", "mean"] | None, hidden: bool, activation: str = "tanh"
+    ) -> None:
+        super().__init__()
+        self.path, self.pool = site.path, pool
+        self.dense = nn.Linear(site.width, site.width) if hidden else None
+        self.activation = ACTIVATIONS[activation]
+
+    def read(self, x: Tensor, at: Coords | None) -> Tensor:
+        """The stream pooled, if it is to be, and through the hidden layer: what BERT calls the pooled output."""
+        if self.pool is not None:
+            if at is None:
+                raise ShapeError(
+                    f"{self.path} pools its rows: it must be told where tokens stand; use logits(stream, at)"
+                )
+            x = pooled(x, at, self.pool)
+        return x if self.dense is None else self.activation(self.dense(x))
+
+    def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """Rows that are pooled have one answer each, so there is none a token."""
+        raise ShapeError(f"{self.path} pools its rows and has no loss a token; take the loss of logits(stream, at)")
+
+    def flops(self, n: int) -> float:
+        return super().flops(n) / (1 if self.pool is None else n)
+
+
+class ClassHead(PoolHead):
+    def __init__(self, spec: Classes, site: Site) -> None:
+        super().__init__(site, spec.pool, spec.hidden, spec.activation)
+        self.dropout = Dropout(spec.dropout)
+        self.classes = nn.Linear(site.width, spec.count)
+
+    def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
+        out: Tensor = self.classes(self.dropout(self.read(x, at)))
+        return out
+
+    def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """Of each token against targets (b, n); rows that are pooled have a class each, so take their logits instead."""
+        if self.pool is not None:
+            return super().loss(x, table, target, smoothing)
+        x = self.dropout(self.read(x, None)).flatten(0, -2)
+        return smoothed_loss(x, self.classes.weight, self.classes.bias, target.flatten(), smoothing)
+
+
+@spec
+class Vector(HeadSpec):
+    """One vector a row, from its `first` token or the `mean` of all; `hidden` puts a layer with tanh behind (BERT's pooler)."""
+
+    pool: Literal["first", "mean"] = "first"
+    hidden: bool = False
+
+    def build(self, site: Site, vocab: int) -> PoolHead:
+        return VectorHead(site, self.pool, self.hidden)
+
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        return _shared_pooler(self, other)
+
+
+class VectorHead(PoolHead):
+    def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
+        return self.read(x, at)
+
+
+def _shared_pooler(one: Classes | Vector, other: HeadSpec | None) -> tuple[str, ...]:
+    """A hidden layer that reads the same tokens and ends in the same function is one, be it for classes or a vector."""
+
+    def told(head: Classes | Vector) -> tuple[object, ...]:
+        return head.hidden, head.pool, getattr(head, "activation", "tanh")
+
+    same = isinstance(other, Classes | Vector) and one.hidden and told(one) == told(other)
+    return ("dense",) if same else ()
+
+
+def pooled(x: Tensor, at: Coords, how: Literal["first", "mean"]) -> Tensor:
+    """One vector a row of x (b, n, d): of its first token, or the mean of those that are there."""
+    kept = at.kept.expand(x.shape[0], -1)
+    if how == "first":
+        return x[torch.arange(x.shape[0], device=x.device), kept.to(torch.uint8).argmax(1)]
+    there = kept.unsqueeze(2).to(x.dtype)
+    return (x * there).sum(1) / there.sum(1).clamp(min=1)
+
+
+HEADS.add(Vocab, Masked, Classes, Vector)

@@ -1,0 +1,98 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021): a linear map stays as it is and learns through two thin matrices beside it.
+
+    x ─┬─ weight, frozen ────────────────(+)─ y       y = (W + alpha / rank · up · down) x
+       └─ dropout ─ down ─ up ─ · scale ──┘           up starts at zero: an adapted model begins as the model it was
+
+`merged` adds the product to the weight; what is left are the weights of a plain model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from regard.errors import SpecError
+from regard.nn.layers.dropout import Dropout
+from regard.spec import Count, Share, Spec, spec
+
+BODIES = ("encoder.", "decoder.")
+"""Where maps are adapted. A head is small, and often new: it learns as it is."""
+
+
+@spec
+class Lora(Spec):
+    """Adapters of this `rank` on the maps named by `on`: a part's own name (`q`) or a pattern of its whole one."""
+
+    rank: Count = 8
+    alpha: Annotated[float, Field(gt=0)] = 16.0
+    on: tuple[str, ...] = ("q", "v")
+    dropout: Share = 0.0
+
+
+class Adapted(nn.Linear):
+    """A linear map with an adapter beside it; the map's own weight and bias keep their names."""
+
+    def __init__(self, linear: nn.Linear, spec: Lora) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self.down = nn.Parameter(linear.weight.new_empty(spec.rank, linear.in_features))
+        self.up = nn.Parameter(linear.weight.new_zeros(linear.out_features, spec.rank))
+        self.scale, self.dropout = spec.alpha / spec.rank, Dropout(spec.dropout)
+        nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))  # as the paper's own code begins
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.scale * F.linear(F.linear(self.dropout(x), self.down), self.up)
+
+    def whole(self) -> Tensor:
+        """The weight of the plain map that does the same."""
+        return self.weight + self.scale * (self.up @ self.down)
+
+
+def adapt(net: nn.Module, spec: Lora) -> list[str]:
+    """Put adapters on the maps that the spec names; gives the names of what they added."""
+    maps = {name: part for name, part in net.named_modules() if type(part) is nn.Linear and name.startswith(BODIES)}
+    for pattern in spec.on:
+        if not _chosen(maps, [pattern]):
+            there = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in maps)) or "none"
+            raise SpecError(f"no map of this model is called {pattern!r} (lora.on); there is {there}")
+    added = []
+    for name in _chosen(maps, spec.on):
+        parent, _, leaf = name.rpartition(".")
+        drops = leaf != "r"  # which reads distances, not a text: nothing is dropped there, in no tile another part
+        setattr(net.get_submodule(parent), leaf, Adapted(maps[name], spec if drops else spec.replace("dropout", 0.0)))
+        added += [f"{name}.down", f"{name}.up"]
+    return added
+
+
+@torch.no_grad()
+def merged(net: nn.Module) -> dict[str, Tensor]:
+    """What belongs in a weights file, of the plain model that does the same; of one without adapters, just that."""
+    out = dict(net.state_dict())
+    for name, part in _adapted(net):
+        del out[f"{name}.down"], out[f"{name}.up"]
+        out[f"{name}.weight"] = part.whole()
+    return out
+
+
+def blank(net: nn.Module) -> dict[str, Tensor]:
+    """Adapters that add nothing: beside merged weights, the adapted model is the merged one."""
+    return {f"{name}.up": torch.zeros_like(part.up) for name, part in _adapted(net)}
+
+
+def _adapted(net: nn.Module) -> Iterator[tuple[str, Adapted]]:
+    yield from ((name, part) for name, part in net.named_modules() if isinstance(part, Adapted))
+
+
+def _chosen(names: dict[str, nn.Linear], patterns: Sequence[str]) -> list[str]:
+    def fits(name: str, pattern: str) -> bool:
+        return fnmatchcase(name, pattern) or fnmatchcase(name.rpartition(".")[2], pattern)
+
+    return [name for name in names if any(fits(name, pattern) for pattern in patterns)]

@@ -1,0 +1,204 @@
+"""Compressing old memories: `rate` of them become one (Compressive Transformer, Rae et al. 2019, §3.2).
+
+    pooled      the largest or the mean of every `rate` memories
+    convolved   one linear map of every `rate` memories, or a tree of pairs (dilated convolutions)
+    most_used   the memories that drew the most attention so far, as they are
+
+What is learned here learns from a loss of its own: the model's loss never reaches a compressor, and a compressor's loss
+reaches nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.errors import SpecError
+from regard.nn.core.coords import PAD, Coords
+from regard.registry import Table
+from regard.spec import Count, Spec, spec
+
+SQUEEZES: Table[type[SqueezeSpec]] = Table("compression")
+
+
+class SqueezeSpec(Spec):
+    """How memories are compressed when they are no longer recent: `rate` into one, of which the last `slots` are kept."""
+
+    table = SQUEEZES
+    slots: int
+    rate: int
+
+    def build(self, width: int) -> Squeezer:
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Old:
+    """Memories that leave together, oldest first: their inputs (b, l, d), where they stand, the attention they drew."""
+
+    x: Tensor
+    at: Coords
+    used: Tensor | None = None
+
+
+class Squeezer(nn.Module):
+    """`(old) -> (small, at)`; where `at` says which are there and of which document, its positions yet to be given."""
+
+    loss: Literal["attention", "autoencode"] | None = None
+    uses = False
+    """Whether it asks how much attention memories drew."""
+
+    def __init__(self, rate: int) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, old: Old) -> tuple[Tensor, Coords]:
+        raise NotImplementedError
+
+    def autoencoding(self, old: Old, small: Tensor) -> Tensor:
+        """How far from the old memories a learned decoder lands that is given the small ones."""
+        raise NotImplementedError
+
+
+@spec
+class Pooled(SqueezeSpec):
+    """The mean, or the largest, of every `rate` memories."""
+
+    slots: Count
+    rate: Count = 4
+    by: Literal["mean", "max"] = "mean"
+
+    def build(self, width: int) -> Squeezer:
+        return PooledSqueezer(self)
+
+
+@spec
+class Convolved(SqueezeSpec):
+    """A convolution whose stride is its width, or with `dilated` one of width two for each doubling of the stride.
+
+    It learns to leave the layer's attention unchanged, or to let the memories be told from what is left of them.
+    """
+
+    slots: Count
+    rate: Count = 4
+    dilated: bool = False
+    loss: Literal["attention", "autoencode"] = "attention"
+
+    def __post_init__(self) -> None:
+        if self.dilated and self.rate == 1:
+            raise SpecError("dilated convolutions join two memories at a time: rate should be at least 2, got 1")
+
+    def build(self, width: int) -> Squeezer:
+        return ConvolvedSqueezer(self, width)
+
+
+@spec
+class MostUsed(SqueezeSpec):
+    """Of every `rate` memories that leave, the one that drew the most attention stays; chosen among all that leave."""
+
+    slots: Count
+    rate: Count = 4
+
+    def build(self, width: int) -> Squeezer:
+        return MostUsedSqueezer(self.rate)
+
+
+class PooledSqueezer(Squeezer):
+    def __init__(self, spec: Pooled) -> None:
+        super().__init__(spec.rate)
+        self.by = spec.by
+
+    def forward(self, old: Old) -> tuple[Tensor, Coords]:
+        there, at = windows(old.at, self.rate)
+        x, hidden = every(old.x, self.rate), ~there.unsqueeze(-1)
+        if self.by == "mean":
+            return x.masked_fill(hidden, 0.0).sum(2) / there.sum(2).clamp(min=1).unsqueeze(-1), at
+        empty = ~there.any(2, keepdim=True)
+        return x.masked_fill(hidden, -torch.inf).amax(2).masked_fill(empty, 0.0), at
+
+
+class ConvolvedSqueezer(Squeezer):
+    def __init__(self, spec: Convolved, width: int) -> None:
+        super().__init__(spec.rate)
+        self.loss, self.fan = spec.loss, 2 if spec.dilated else spec.rate
+        steps = (spec.rate - 1).bit_length() if spec.dilated else 1
+        self.room = self.fan**steps - spec.rate
+        self.maps = nn.ModuleList(nn.Linear(self.fan * width, width, bias=False) for _ in range(steps))
+        self.decoder = nn.Linear(width, spec.rate * width) if spec.loss == "autoencode" else None
+
+    def forward(self, old: Old) -> tuple[Tensor, Coords]:
+        """Of a dilated convolution only what the last output of a window depends on: pairs, then pairs of pairs."""
+        there, at = windows(old.at, self.rate)
+        x = every(old.x, self.rate).masked_fill(~there.unsqueeze(-1), 0.0)
+        x = F.pad(x, (0, 0, self.room, 0))
+        for i, part in enumerate(self.maps):
+            x = part(every(F.relu(x) if i else x, self.fan, 2).flatten(-2))
+        return x.squeeze(2), at
+
+    def autoencoding(self, old: Old, small: Tensor) -> Tensor:
+        assert self.decoder is not None
+        there, _ = windows(old.at, self.rate)
+        old_x = every(old.x, self.rate)
+        off = self.decoder(small).view_as(old_x) - old_x
+        return mean_of(off.square().mean(-1), there)
+
+
+class MostUsedSqueezer(Squeezer):
+    uses = True
+
+    def forward(self, old: Old) -> tuple[Tensor, Coords]:
+        assert old.used is not None
+        there = old.at.kept.expand_as(old.used)
+        best = old.used.masked_fill(~there, -1.0).topk(old.x.shape[1] // self.rate, 1).indices
+        if old.at.padded:  # a row of which fewer leave keeps fewer
+            rank = torch.arange(best.shape[1], device=best.device)
+            best = best.where(rank < there.sum(1, keepdim=True) // self.rate, -1)
+        best = best.sort(1).values
+        index = best.clamp(min=0)
+        small = old.x.gather(1, index.unsqueeze(-1).expand(-1, -1, old.x.shape[2]))
+        pos = old.at.pos.expand_as(there).gather(1, index).where(best >= 0, PAD)
+        doc = None if old.at.doc is None else old.at.doc.expand_as(there).gather(1, index)
+        return small, Coords(pos, doc, padded=old.at.padded)
+
+
+def every(x: Tensor, count: int, dim: int = 1) -> Tensor:
+    """A dimension of groups of `count` in place of one of all."""
+    return x.reshape(*x.shape[:dim], -1, count, *x.shape[dim + 1 :])
+
+
+def windows(at: Coords, rate: int) -> tuple[Tensor, Coords]:
+    """Which of every `rate` tokens take part (b | 1, r, c), and which windows are there: each is of its last document."""
+    there, doc = every(at.kept, rate), None
+    if at.doc is not None:
+        docs = every(at.doc, rate)
+        there = there.expand(docs.shape)
+        last = (there * torch.arange(1, rate + 1, device=there.device)).argmax(2, keepdim=True)
+        there = there & (docs == docs.gather(2, last))
+        doc = docs.gather(2, last).squeeze(2)
+    some = there.any(2)
+    return there, Coords(torch.where(some, 0, PAD), doc, padded=at.padded)
+
+
+def placed(slots: Coords, recent: Coords) -> Coords:
+    """Slots numbered backwards from the first recent token: a squeezed memory stands where its index says."""
+    if recent.first is not None and not (recent.padded or recent.packed or slots.padded):
+        return Coords.span(slots.n, recent.first - slots.n, device=recent.pos.device)
+    there, first = slots.kept, recent.kept.to(torch.int8).argmax(1, keepdim=True)
+    if slots.doc is not None and recent.doc is not None:
+        there = there & (slots.doc == recent.doc.gather(1, first.expand(recent.doc.shape[0], 1)))
+    back = there.flip(1).cumsum(1).flip(1)
+    pos = torch.where(there, recent.pos.gather(1, first) - back, PAD)
+    return Coords(pos, slots.doc, padded=True)
+
+
+def mean_of(x: Tensor, there: Tensor) -> Tensor:
+    """The mean of what is there."""
+    there = there.expand_as(x)
+    return x.masked_fill(~there, 0.0).sum() / there.sum().clamp(min=1)
+
+
+SQUEEZES.add(Pooled, Convolved, MostUsed)

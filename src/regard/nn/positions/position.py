@@ -1,0 +1,340 @@
+"""Position codes: small hooks, identity by default, one class a scheme.
+
+    embed(x, at)                     joins the stream            sinusoidal, learned
+    table(at), turn(x, table)        turns queries and keys      rotary
+    prepare(q, k), bias(p)           content-free, after scaling  bucketed (T5), ALiBi
+    prepare(q, k), score, blend      content terms, before it     relative (Shaw)
+    project(p, layer)                what a layer makes of them   Transformer-XL's W_R
+
+`table` and `prepare` run once a forward pass and what they give is shared. **The place where a position is written owns
+its parameters**: in the embedding it acts on the stream, in a stack one object serves every layer, in a mixer each layer has
+its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from regard.errors import ShapeError, SpecError
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Act, Site
+from regard.nn.positions.rope_scaling import StretchSpec
+from regard.registry import Table
+from regard.spec import Count, Spec, spec
+
+POSITIONS: Table[type[PositionSpec]] = Table("position")
+
+
+class PositionSpec(Spec):
+    """How a model knows where tokens stand."""
+
+    table = POSITIONS
+    acts: ClassVar[frozenset[Act]]
+    projects: ClassVar[bool] = False
+    """Whether each layer has a linear map of its own, from the stream's width to its heads', that `project` is given."""
+
+    def build(self, site: Site) -> Position:
+        raise NotImplementedError
+
+
+class Position(nn.Module):
+    """The hooks; a scheme overrides the few it needs."""
+
+    acts: frozenset[Act] = frozenset()
+
+    def embed(self, x: Tensor, at: Coords) -> Tensor:
+        return x
+
+    def table(self, at: Coords) -> Any:
+        return None
+
+    def turn(self, x: Tensor, table: Any) -> Tensor:
+        return x
+
+    def prepare(self, q: Coords, k: Coords) -> Any:
+        return None
+
+    def project(self, p: Any, layer: Callable[[Tensor], Tensor]) -> Any:
+        """What was prepared for all layers, as this layer's own map makes it; only where the spec `projects`."""
+        return p
+
+    def bias(self, p: Any) -> Tensor | None:
+        """Added to the scaled scores, (b | 1, h, n, m)."""
+        return None
+
+    def score(self, q: Tensor, k: Tensor, p: Any) -> Tensor:
+        """Added to the scores before scaling, (b, h, n, m)."""
+        raise NotImplementedError
+
+    def blend(self, weights: Tensor, p: Any) -> Tensor | None:
+        """Added to the output, (b, h, n, e), if anything is."""
+        return None
+
+
+def distance(q: Coords, k: Coords) -> Tensor:
+    """How far each key stands after each query, (b | 1, n, m)."""
+    return k.pos.unsqueeze(1) - q.pos.unsqueeze(2)
+
+
+# ------------------------------------------------------------------------------------------------- on the stream
+
+
+def sinusoid(pos: Tensor, width: int, layout: str, dtype: torch.dtype) -> Tensor:
+    """sin and cos of pos / 10000^(2i/d) (Vaswani et al. 2017, §3.5), as pairs or as two halves."""
+    i = torch.arange((width + 1) // 2, device=pos.device, dtype=torch.float64)
+    angle = pos.to(torch.float64).unsqueeze(-1) / 10000.0 ** (2 * i / width)
+    if layout == "pairs":
+        code = torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[..., :width]
+    else:
+        code = torch.cat([angle.sin(), angle.cos()[..., : width // 2]], -1)
+    return code.to(dtype)
+
+
+@spec
+class Sinusoidal(PositionSpec):
+    """Fixed waves added to the embedding; `halves` puts all sines first (Marian, tensor2tensor)."""
+
+    layout: Literal["pairs", "halves"] = "pairs"
+    acts = frozenset[Act]({"embed"})
+
+    def build(self, site: Site) -> Position:
+        return SinusoidalPosition(self, site)
+
+
+class SinusoidalPosition(Position):
+    acts = Sinusoidal.acts
+
+    def __init__(self, spec: Sinusoidal, site: Site) -> None:
+        super().__init__()
+        self.layout, self.width = spec.layout, site.width
+        self.waves: Tensor
+        self.register_buffer("waves", torch.empty(0, site.width), persistent=False)
+
+    def embed(self, x: Tensor, at: Coords) -> Tensor:
+        if at.first is None:
+            return x + sinusoid(at.pos.clamp(min=0), self.width, self.layout, x.dtype)
+        end = at.first + at.n
+        waves = self.waves  # looked at once: another thread may change it
+        if end > waves.shape[0] or waves.dtype != x.dtype or waves.device != x.device:
+            steps = torch.arange(max(2 * end, 64), device=x.device)
+            self.waves = waves = sinusoid(steps, self.width, self.layout, x.dtype)
+        return x + waves[at.first : end]
+
+
+@spec
+class Learned(PositionSpec):
+    """A learned vector a position, up to the model's length (`shift` leaves room in front, as RoBERTa does)."""
+
+    shift: Annotated[int, Field(ge=0)] = 0
+    acts = frozenset[Act]({"embed"})
+
+    def build(self, site: Site) -> Position:
+        return LearnedPosition(self, site)
+
+
+class LearnedPosition(Position):
+    acts = Learned.acts
+
+    def __init__(self, spec: Learned, site: Site) -> None:
+        super().__init__()
+        self.path, self.shift = site.path, spec.shift
+        self.weight = nn.Parameter(torch.empty(site.length + spec.shift, site.width))
+
+    def embed(self, x: Tensor, at: Coords) -> Tensor:
+        room = self.weight.shape[0] - self.shift
+        end = at.first + at.n if at.first is not None else int(at.pos.max()) + 1
+        if end > room:
+            raise ShapeError(
+                f"{self.path} has {room} positions, asked for {end}; shorten the input or raise the length"
+            )
+        if at.first is not None:
+            return x + self.weight[self.shift + at.first : self.shift + end]
+        return x + nn.functional.embedding(at.pos.clamp(min=0) + self.shift, self.weight)
+
+
+# ---------------------------------------------------------------------------------------- on queries and keys
+
+
+@spec
+class Rotary(PositionSpec):
+    """Queries and keys turned by angles that grow with position (Su et al. 2021); `share` of each head turns.
+
+    `stretch` makes the angles grow more slowly, for longer texts than those of training.
+    """
+
+    base: Annotated[float, Field(gt=0)] = 10000.0
+    layout: Literal["halves", "pairs"] = "halves"
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    stretch: StretchSpec | None = None
+    acts = frozenset[Act]({"turn"})
+
+    def __post_init__(self) -> None:
+        if self.stretch is not None and self.base <= 1:
+            raise SpecError(f"base should be above 1 for angles that are stretched, got {self.base}")
+
+    def build(self, site: Site) -> Position:
+        return RotaryPosition(self, site)
+
+
+class RotaryPosition(Position):
+    acts = Rotary.acts
+
+    def __init__(self, spec: Rotary, site: Site) -> None:
+        super().__init__()
+        self.base, self.layout, self.stretch = spec.base, spec.layout, spec.stretch
+        self.gain = 1.0 if spec.stretch is None else spec.stretch.gain
+        self.turned = int(site.head_width * spec.share) // 2 * 2
+        if not self.turned:
+            raise SpecError(
+                f"rotary positions turn pairs of a head's numbers, and share={spec.share} of {site.head_width} holds none; "
+                "use fewer heads or a larger share"
+            )
+
+    def table(self, at: Coords) -> tuple[Tensor, Tensor]:
+        i = torch.arange(0, self.turned, 2, device=at.pos.device, dtype=torch.float64)
+        rates = self.base ** (-i / self.turned)
+        if self.stretch is not None:
+            rates = self.stretch.slowed(rates, self.base)
+        angle = (at.pos.to(torch.float64).unsqueeze(-1) * rates).unsqueeze(1)
+        return angle.cos() * self.gain, angle.sin() * self.gain  # (b | 1, 1, n, turned / 2)
+
+    def turn(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+        cos, sin = (t.to(x.dtype) for t in table)
+        head, rest = x[..., : self.turned], x[..., self.turned :]
+        a, b = head.chunk(2, -1) if self.layout == "halves" else (head[..., 0::2], head[..., 1::2])
+        a, b = a * cos - b * sin, a * sin + b * cos
+        turned = torch.cat([a, b], -1) if self.layout == "halves" else torch.stack([a, b], -1).flatten(-2)
+        return torch.cat([turned, rest], -1) if rest.shape[-1] else turned
+
+
+# ------------------------------------------------------------------------------------------------- on the scores
+
+
+@spec
+class ALiBi(PositionSpec):
+    """Scores fall linearly with distance, at a rate of its own for each head (Press et al. 2021)."""
+
+    kind = "alibi"
+    acts = frozenset[Act]({"bias"})
+
+    def build(self, site: Site) -> Position:
+        return ALiBiPosition(site)
+
+
+class ALiBiPosition(Position):
+    acts = ALiBi.acts
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.slopes: Tensor
+        self.register_buffer("slopes", torch.tensor(alibi_slopes(site.heads)), persistent=False)
+
+    def prepare(self, q: Coords, k: Coords) -> Tensor:
+        return -distance(q, k).abs().unsqueeze(1) * self.slopes.view(1, -1, 1, 1)
+
+    def bias(self, p: Tensor) -> Tensor:
+        return p
+
+
+def alibi_slopes(heads: int) -> list[float]:
+    """2^(−8i/h) for a power of two; otherwise the next lower one's, then every second of the next higher one's."""
+    whole = 2 ** math.floor(math.log2(heads))
+    slopes = [2.0 ** (-8 * (i + 1) / whole) for i in range(whole)]
+    between = [2.0 ** (-4 * (2 * i + 1) / whole) for i in range(heads - whole)]
+    return slopes + between
+
+
+@spec
+class Bucketed(PositionSpec):
+    """A learned scalar a head and bucket of distance: near ones exact, far ones log-spaced up to `reach` (T5)."""
+
+    buckets: Count = 32
+    reach: Count = 128
+    acts = frozenset[Act]({"bias"})
+
+    def __post_init__(self) -> None:
+        if self.buckets < 4 or self.buckets % 4:
+            raise SpecError(f"buckets should be a multiple of four, got {self.buckets}")
+        if self.reach <= self.buckets // 2:
+            raise SpecError(f"reach should be more than half of the {self.buckets} buckets, got {self.reach}")
+
+    def build(self, site: Site) -> Position:
+        return BucketedPosition(self, site)
+
+
+class BucketedPosition(Position):
+    acts = Bucketed.acts
+
+    def __init__(self, spec: Bucketed, site: Site) -> None:
+        super().__init__()
+        self.buckets, self.reach, self.both_sides = spec.buckets, spec.reach, not site.causal
+        self.weight = nn.Parameter(torch.empty(spec.buckets, site.heads))
+
+    def prepare(self, q: Coords, k: Coords) -> Tensor:
+        bucket = self.bucket(distance(q, k))
+        return nn.functional.embedding(bucket, self.weight).permute(0, 3, 1, 2)
+
+    def bucket(self, after: Tensor) -> Tensor:
+        """The bucket of a distance: half of them for keys after the query where both sides are seen."""
+        count = self.buckets
+        base = torch.zeros_like(after)
+        if self.both_sides:
+            count //= 2
+            base = (after > 0) * count
+            far = after.abs()
+        else:
+            far = (-after).clamp(min=0)
+        exact = count // 2
+        log = (far.clamp(min=1) / exact).log() / math.log(self.reach / exact) * (count - exact)
+        return base + torch.where(far < exact, far, (exact + log.to(far.dtype)).clamp(max=count - 1))
+
+    def bias(self, p: Tensor) -> Tensor:
+        return p
+
+
+@spec
+class Relative(PositionSpec):
+    """A learned vector a clipped distance, added to keys and (with `values`) to values (Shaw et al. 2018)."""
+
+    reach: Count = 16
+    values: bool = True
+    acts = frozenset[Act]({"content"})
+
+    def build(self, site: Site) -> Position:
+        return RelativePosition(self, site)
+
+
+class RelativePosition(Position):
+    acts = Relative.acts
+
+    def __init__(self, spec: Relative, site: Site) -> None:
+        super().__init__()
+        self.reach = spec.reach
+        self.keys = nn.Parameter(torch.empty(2 * spec.reach + 1, site.head_width))
+        self.values = nn.Parameter(torch.empty(2 * spec.reach + 1, site.head_width)) if spec.values else None
+
+    def prepare(self, q: Coords, k: Coords) -> Tensor:
+        return distance(q, k).clamp(-self.reach, self.reach) + self.reach
+
+    def score(self, q: Tensor, k: Tensor, p: Tensor) -> Tensor:
+        """q·a_r for every pair: a product with the 2k+1 vectors, then each pair picks its distance."""
+        b, h, n, _ = q.shape
+        return (q @ self.keys.t()).gather(-1, p.unsqueeze(1).expand(b, h, n, -1))
+
+    def blend(self, weights: Tensor, p: Tensor) -> Tensor | None:
+        """Weights summed a distance, then a product with the 2k+1 vectors."""
+        if self.values is None:
+            return None
+        b, h, n, _ = weights.shape
+        by_distance = weights.new_zeros(b, h, n, 2 * self.reach + 1)
+        by_distance = by_distance.scatter_add(-1, p.unsqueeze(1).expand_as(weights), weights)
+        return by_distance @ self.values
+
+
+POSITIONS.add(Sinusoidal, Learned, Rotary, ALiBi, Bucketed, Relative)

@@ -1,0 +1,75 @@
+"""Pairs of texts as token ids: cut into chunks, encoded by all cores, and kept in memory or in the folder of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.example_rng import Chance
+from regard.data.mixture import shares
+from regard.data.pairs import Pairs
+from regard.data.ragged import Ragged
+from regard.data.token_store import Memory, Store, fill
+from regard.errors import DataError
+
+CHUNK = 1 << 14
+"""Pairs that are encoded at a time."""
+
+Cut = Callable[[Sequence[str], Sequence[str], str | None], tuple[Ragged, Ragged]]
+"""The tokens of some sources, which have this tag, and of their targets."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """Pairs as token ids, without marks; sources carry their language tag."""
+
+    source: Ragged
+    target: Ragged
+    lengths: NDArray[np.integer[Any]]
+    groups: NDArray[np.int64] | None = None
+    shares: tuple[float, ...] | None = None
+    left_out: int = 0
+    chance: Chance | None = None
+    """What hides some of the tokens that are read."""
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+
+def in_memory() -> Memory:
+    return Memory(2)
+
+
+def in_folder(folder: Path, **made_of: Any) -> Store:
+    return Store(folder, ("source", "target"), {**made_of, "chunk": CHUNK})
+
+
+def encode_pairs(
+    raw: Sequence[Pairs], cut: Cut, store: Store | Memory, *, longest: int, limit: int | None, temperature: float
+) -> Encoded:
+    """Token ids of all pairs but those that have, with a mark, more than `longest` on either side."""
+    jobs = [(pairs, first) for pairs in raw for first in range(0, len(pairs), CHUNK)]
+
+    def work(job: tuple[Pairs, int]) -> tuple[Ragged, Ragged]:
+        pairs, some = job[0], slice(job[1], job[1] + CHUNK)
+        source, target = cut(pairs.source[some], pairs.target[some], pairs.tag)
+        short = np.flatnonzero(np.maximum(source.lengths, target.lengths) < longest)
+        return source.take(short), target.take(short)
+
+    source, target = fill(store, jobs, work, f"tokens, chunks of {CHUNK:,} pairs")
+    groups = [group for group, pairs in enumerate(raw) for _ in range(0, len(pairs), CHUNK)]
+    counts = np.bincount(groups, store.rows, len(raw)).astype(np.int64)
+    for pairs, count in zip(raw, counts, strict=True):
+        if count == 0:
+            raise DataError(f"every pair of {pairs.name} has more than {longest} tokens; raise data.longest")
+    lengths = np.stack([side.lengths.astype(np.int32) + 1 for side in (source, target)], 1)
+    left_out = sum(map(len, raw)) - len(source)
+    if len(raw) == 1:
+        return Encoded(source, target, lengths, left_out=left_out)
+    mixed = shares(counts.tolist(), [pairs.weight for pairs in raw], limit=limit, temperature=temperature)
+    return Encoded(source, target, lengths, np.repeat(np.arange(len(raw)), counts), mixed, left_out)

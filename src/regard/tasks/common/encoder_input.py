@@ -1,0 +1,179 @@
+"""Texts as an encoder reads them: with what belongs around them, cut to what fits, in batches of like lengths."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.data.batch import IGNORE, Side, padded
+from regard.data.labels import BETWEEN
+from regard.data.ragged import Ragged
+from regard.decode.generate import by_length
+from regard.errors import CheckpointError, DataError, SpecError
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import pooled
+from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
+from regard.text import Tokenizer
+
+FILE = "tokenizer.json"
+TOKENS = 8192
+"""How many tokens are read at once where nothing is learned."""
+Framed = tuple[list[int], list[int]]
+"""The tokens of a row, and the segment of each."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Framed texts, with a label each or a label a token (IGNORE where there is none)."""
+
+    ids: Ragged
+    segments: Ragged
+    labels: Ragged
+    lengths: NDArray[np.int64]
+    left_out: int = 0
+    groups: None = None
+    shares: None = None
+
+    @classmethod
+    def of(cls, framed: Sequence[Framed], labels: Sequence[Sequence[int]]) -> Self:
+        ids, segments = (Ragged.of([row[side] for row in framed]) for side in (0, 1))
+        return cls(ids, segments, Ragged.of(labels), ids.lengths)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def batch(self, indices: NDArray[np.int64], pad: int) -> Reading:
+        labels = padded(self.labels, indices, IGNORE).ids
+        return Reading(padded(self.ids, indices, pad), padded(self.segments, indices, 0).ids, labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What an encoder reads, and the labels (b, 1) of its rows or (b, n) of its tokens."""
+
+    given: Side
+    segments: Tensor
+    labels: Tensor
+
+    @property
+    def tokens(self) -> int:
+        return int((self.labels != IGNORE).sum())
+
+    def to(self, device: torch.device | str) -> Reading:
+        return Reading(self.given.to(device), self.segments.to(device), self.labels.to(device))
+
+    def at(self, net: Net) -> Coords:
+        """Where the tokens stand; their segments too, for a model that knows several."""
+        at = Coords.lengths(self.given.lengths, self.given.ids.device)
+        embed = net.spec.embed
+        return (
+            dataclasses.replace(at, segment=self.segments) if isinstance(embed, Tokens) and embed.segments > 1 else at
+        )
+
+
+def frame_all(tokenizer: Tokenizer, texts: Sequence[str], longest: int, *, pair: bool = False) -> list[Framed]:
+    """Texts as rows of at most `longest` tokens. Of two texts in a row, what is too much is taken from the longer one."""
+    if not pair:
+        room = longest - len(tokenizer.frame([])[0])
+        return [tokenizer.frame(ids[:room]) for ids in tokenizer.encode_all(texts)]
+    parts = [_two(text) for text in texts]
+    room = longest - len(tokenizer.frame([], [])[0])
+    first, second = (tokenizer.encode_all([two[side] for two in parts]) for side in (0, 1))
+    return [tokenizer.frame(*_cut(a, b, room)) for a, b in zip(first, second, strict=True)]
+
+
+def whole_lengths(tokenizer: Tokenizer, texts: Sequence[str], *, pair: bool = False) -> list[int]:
+    """How many tokens each text would have if none were cut."""
+    return [len(ids) for ids, _ in frame_all(tokenizer, texts, 1 << 40, pair=pair)]
+
+
+def batches(framed: Sequence[Framed], pad: int, device: torch.device) -> Iterator[tuple[list[int], Reading]]:
+    """Rows of like lengths together, with the places they had."""
+    rows = Rows.of(framed, [[IGNORE]] * len(framed))
+    for indices in by_length([len(ids) for ids, _ in framed], TOKENS):
+        yield list(indices), rows.batch(np.asarray(indices, np.int64), pad).to(device)
+
+
+def vectors(
+    net: Net,
+    tokenizer: Tokenizer | None,
+    texts: Sequence[str],
+    *,
+    pool: Literal["first", "mean"],
+    unit: bool,
+    longest: int | None = None,
+) -> Tensor:
+    """A vector a text (b, d): of its first token or the mean of all, of length one if `unit`.
+
+    What is longer than the model reads, or than `longest` tokens, is cut.
+    """
+    if net.spec.encoder is None or net.spec.decoder is not None or tokenizer is None:
+        raise SpecError("a vector of a text is what an encoder leaves, and this model is not an encoder of texts alone")
+    if isinstance(texts, str):
+        raise SpecError("embed takes a list of texts, got one text; write model.embed([text])")
+    out = torch.zeros(len(texts), net.spec.out_width)
+    framed = frame_all(tokenizer, texts, longest or net.spec.length)
+    for indices, read in batches(framed, tokenizer.pad, net.device):
+        with torch.no_grad():
+            out[indices] = pooled_rows(net, read, pool, unit=unit).float().cpu()
+    return out
+
+
+def pooled_rows(net: Net, read: Reading, pool: Literal["first", "mean"], *, unit: bool) -> Tensor:
+    """The same of a batch, with gradients."""
+    at = read.at(net)
+    out = pooled(net(read.given.ids, at), at, pool)
+    return F.normalize(out, dim=-1) if unit else out
+
+
+def attended(net: Net, tokenizer: Tokenizer, row: Framed) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    """Attention weights (h, n, n) by place for one row, with its tokens along both sides."""
+    ((_, read),) = batches([row], tokenizer.pad, net.device)
+    tape = Tape("*.weights")
+    with torch.no_grad():
+        net(read.given.ids, read.at(net), tape=tape)
+    labels = tokenizer.tokens(row[0])
+    return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
+
+
+def own_tokenizer(files: Mapping[str, bytes]) -> Tokenizer:
+    """The tokenizer a model folder keeps."""
+    if FILE not in files:
+        raise CheckpointError(f"there is no {FILE} among {', '.join(files)}; a model is of no use without it")
+    return Tokenizer.from_bytes(files[FILE], FILE)
+
+
+def demand_room(spec: ModelSpec, longest: int) -> ModelSpec:
+    """The model, if rows as long as asked for fit it."""
+    if spec.room is not None and longest > spec.room:
+        raise SpecError(f"the model has room for {spec.room} tokens, and data.longest asks for {longest}; set it lower")
+    return spec
+
+
+def _two(text: str) -> tuple[str, str]:
+    first, tab, second = text.partition(BETWEEN)
+    if not tab:
+        raise DataError(f"this model reads pairs of texts with a tab between them, got {text[:80]!r}")
+    return first, second
+
+
+def _cut(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:
+    over = len(a) + len(b) - room
+    if over <= 0:
+        return a, b
+    gap = len(a) - len(b)
+    level = min(over, abs(gap))  # first the longer one down to the other, then both
+    rest = over - level
+    from_a = (level if gap > 0 else 0) + rest // 2
+    from_b = (level if gap < 0 else 0) + rest - rest // 2
+    return a[: len(a) - from_a], b[: len(b) - from_b]

@@ -1,0 +1,122 @@
+"""Filling in: texts in which people mark what is missing, and what a model that reads both ways puts there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.decode.ensemble import log_probs
+from regard.decode.generate import by_length, pad_rows
+from regard.model.net import Net
+from regard.nn.core.coords import Coords
+from regard.tasks.common.task import Output
+from regard.text import Tokenizer
+
+MASKS = ("<mask>", "[MASK]")
+"""How a mask is spelled: by us and RoBERTa, and by BERT."""
+MARK = re.compile("|".join([*map(re.escape, MASKS), r"<extra_id_\d+>"]))
+"""What people write where something is missing; the last is T5's."""
+TOKENS = 8192
+"""How many tokens are read at once."""
+
+
+def mostly_unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
+    """Which of these texts, marks aside, the tokenizer makes next to nothing of."""
+    return tokenizer.mostly_unknown(MARK.sub(" ", text) for text in texts)
+
+
+def marked(tokenizer: Tokenizer, texts: Sequence[str], token: Callable[[int], int]) -> list[list[int]]:
+    """Texts as tokens; the k-th mark in a text, counted from 0, becomes `token(k)`."""
+    cut = [MARK.split(text) for text in texts]
+    parts = iter(_inside(tokenizer, [(part, j > 0, j + 1 < len(each)) for each in cut for j, part in enumerate(each)]))
+    out = []
+    for each in cut:
+        ids = list(next(parts))
+        for k in range(len(each) - 1):
+            ids += [token(k), *next(parts)]
+        out.append(ids)
+    return out
+
+
+def _inside(tokenizer: Tokenizer, parts: Sequence[tuple[str, bool, bool]]) -> list[list[int]]:
+    """Parts of texts as tokens, each with whether something stands before it and after it.
+
+    A tokenizer may begin every text with a space, and strip those it finds at the ends. So a stand-in is put where something
+    stands, a letter beside a mark and a full stop beside a letter, that they make two tokens; and is taken away again.
+    """
+    letter, stop, both = tokenizer.encode_all(["a", ".", "a a"])
+    alone = len(both) > 2 * len(letter)  # a space is a token of its own, and not a part of the word after it
+    fronts = ["" if not before else "." if part[:1].isalnum() else "a" for part, before, _ in parts]
+    backs = ["a" if after and alone else "" for _, _, after in parts]
+    bodies = [part.rstrip() if after and not alone else part for part, _, after in parts]
+    whole = tokenizer.encode_all([a + b + c for a, b, c in zip(fronts, bodies, backs, strict=True)])
+    known, out = {"": [], "a": letter, ".": stop}, []
+    for ids, front, body, back in zip(whole, fronts, bodies, backs, strict=True):
+        first, last = len(known[front]), len(ids) - len(known[back])
+        kept = ids[:first] == known[front] and ids[last:] == known[back]
+        out.append(ids[first:last] if kept else tokenizer.encode(body))
+    return out
+
+
+def chances(
+    nets: Sequence[Net], tokenizer: Tokenizer, texts: Sequence[Sequence[int]], mask: int, reach: int
+) -> list[dict[int, Tensor]]:
+    """For each text and the place of each mask in it, the log-probability of every token; of an ensemble, the mean's.
+
+    A model sees `reach` tokens at once: of a longer text it sees what is around the mask.
+    """
+    seen = [(i, *view) for i, ids in enumerate(texts) for view in views(ids, mask, reach)]
+    front, device = tokenizer.frame([-1])[0].index(-1), nets[0].device
+    rows = [tokenizer.frame(texts[i][start : start + reach])[0] for i, start, _ in seen]
+    out: list[dict[int, Tensor]] = [{} for _ in texts]
+    for indices in by_length([len(row) for row in rows], TOKENS):
+        ids = pad_rows([rows[j] for j in indices], tokenizer.pad, device)
+        at = Coords.lengths([len(rows[j]) for j in indices], device)
+        places = [(r, *seen[j][:2], p) for r, j in enumerate(indices) for p in seen[j][2]]
+        row, column = torch.tensor([(r, p - start + front) for r, _, start, p in places], device=device).T
+        with torch.no_grad():
+            each = torch.stack([log_probs(net, net(ids, at)[row, column]) for net in nets])
+        mean = (each.logsumexp(0) - math.log(len(nets))).cpu()
+        for (_, i, _, p), log_p in zip(places, mean, strict=True):
+            out[i][p] = log_p
+    return out
+
+
+def views(ids: Sequence[int], mask: int, reach: int) -> list[tuple[int, list[int]]]:
+    """Where a model that sees `reach` tokens begins to look, and the masks it fills in from there."""
+    left, out = [i for i, token in enumerate(ids) if token == mask], []
+    while left:
+        start = max(min(left[0] - reach // 4, len(ids) - reach), 0)
+        inside = [i for i in left if i < start + reach]
+        out.append((start, inside))
+        left = left[len(inside) :]
+    return out
+
+
+def filled(
+    tokenizer: Tokenizer, ids: Sequence[int], found: Mapping[int, Tensor], usable: NDArray[np.bool_], count: int
+) -> list[Output]:
+    """The likeliest ways to put `usable` tokens in all places, each for itself, best first."""
+    barred = torch.from_numpy(~usable)
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    for log_p in found.values():
+        value, token = log_p.masked_fill(barred, -torch.inf).topk(min(count, int(usable.sum())))
+        choices = list(zip(value.tolist(), token.tolist(), strict=True))
+        more = [(total + p, (*fills, t)) for total, fills in best for p, t in choices]
+        best = sorted(more, key=lambda way: -way[0])[:count]
+    out = []
+    for total, fills in best:
+        put = dict(zip(found, fills, strict=True))
+        words = [
+            {"text": tokenizer.decode([fill]), "probability": float(found[place][fill].exp())}
+            for place, fill in put.items()
+        ]
+        text = tokenizer.decode([put.get(i, token) for i, token in enumerate(ids)])
+        out.append(Output(text, math.exp(total), total, {"fills": words}))
+    return out

@@ -1,0 +1,68 @@
+"""The batch that fits into memory: one short pass shows how many bytes a token keeps for the backward pass.
+
+They are counted, not read from the process's size, which the allocator rounds and other programs disturb.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from regard.model.net import Net
+from regard.tasks.common.task import Examples, Task
+from regard.training.recipe import Train
+
+SHARE = 0.6
+"""How much of the free memory training may fill."""
+MARGIN = 1.5
+"""What a pass needs beside what it keeps: gradients on their way, the buffers of operators."""
+STATES = 4
+"""A weight, its gradient and two numbers of the optimiser."""
+LEAST, MOST, PASSES = 256, 1 << 16, 50
+"""Tokens of a batch at least and at most; and updates a pass over the data should have."""
+
+
+def measured_tokens(net: Net, task: Task, examples: Examples, train: Train, free: int) -> int:
+    """The tokens of a batch that fits into `free` bytes, by passes over batches that hold the longest example."""
+    seen = task.fresh(examples, train.seed, 0)
+    longest = np.asarray(seen.lengths).reshape(len(seen), -1).max(axis=1)
+
+    def probe(size: int) -> Tensor:
+        batches = task.order(seen, tokens=size, seed=train.seed).epoch(0)
+        rows = next(batch for batch in batches if int(longest.argmax()) in batch)
+        return task.loss(net, task.batch(seen, rows).to(net.device), train.smoothing).total
+
+    with torch.random.fork_rng(devices=[]):
+        return fitting_tokens(net, probe, free, corpus=int(longest.sum()))
+
+
+def fitting_tokens(net: nn.Module, probe: Callable[[int], Tensor], free: int, *, corpus: int) -> int:
+    """The largest power of two that a batch may hold in `free` bytes of memory; `probe` gives the loss of so many tokens.
+
+    A batch larger than a fiftieth of the corpus would leave too few updates to learn by, so that is the most.
+    """
+    small, large = (_kept(net, probe, size) for size in (LEAST, 2 * LEAST))
+    each = max(large - small, 1) / LEAST
+    fixed = STATES * sum(p.numel() * p.element_size() for p in net.parameters())
+    room = max((free * SHARE - fixed) / (each * MARGIN), LEAST)
+    limit = min(room, MOST, max(corpus // PASSES, LEAST))
+    return int(1 << (int(limit).bit_length() - 1))
+
+
+def _kept(net: nn.Module, probe: Callable[[int], Tensor], size: int) -> int:
+    """Bytes that a pass over so many tokens keeps for the backward pass, weights aside."""
+    weights = {p.untyped_storage().data_ptr() for p in net.parameters()}
+    seen: dict[int, tuple[int, Tensor]] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            seen[storage.data_ptr()] = storage.nbytes(), tensor  # held, so that no other gets its place
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        probe(size)
+    return sum(size for size, _ in seen.values())

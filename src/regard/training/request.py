@@ -1,0 +1,139 @@
+"""What a user asks for when a model is trained: a recipe, files, settings, a model to start from; and what that amounts to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard.errors import CheckpointError, SpecError, UnknownName
+from regard.files.folder import Folder, read_folder
+from regard.serialization.model_folder import config_of
+from regard.tasks import find
+from regard.training.initialize_from import inherited
+from regard.training.merge import merged, read_recipe, set_path
+from regard.training.recipe import demand_placed
+from regard.training.run_folder import LOG, RECIPE
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """What the user asked for."""
+
+    recipe: str | Mapping[str, Any]
+    data: Sequence[str] = ()
+    valid: Sequence[str] = ()
+    set: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    start: str | None = None
+    """A model folder whose weights to start from."""
+    out: str | None = None
+    fresh: bool = False
+    anyway: bool = False
+    """Go on with a run although its recipe, corpus, threads or torch changed."""
+    device: str = "auto"
+    quiet: bool = False
+    tensorboard: bool = False
+    plugins: Sequence[str] = ()
+    """The user's own files, which the command line has run; here only to be named again."""
+
+    @property
+    def folder(self) -> Path:
+        name = self.recipe if isinstance(self.recipe, str) else "run"
+        return Path(self.out or f"runs/{Path(name).stem}")
+
+    @property
+    def command(self) -> str:
+        """The command line that says the same."""
+        return shlex.join(self.words)
+
+    @property
+    def words(self) -> list[str]:
+        """The words of that command line."""
+        words = ["regard", "train", self.recipe if isinstance(self.recipe, str) else "RECIPE", *self.data]
+        for flag, values in (("--valid", self.valid), ("--set", [f"{k}={_said(v)}" for k, v in self.set.items()])):
+            words += [w for value in values for w in (flag, value)]
+        words += ["--from", self.start] if self.start else []
+        words += ["--out", self.out] if self.out else []
+        words += ["--device", self.device] if self.device != "auto" else []
+        words += ["--tensorboard"] if self.tensorboard else []
+        words += [w for plugin in self.plugins for w in ("--plugin", plugin)]
+        return words
+
+
+def asked_for(order: Order, start: Folder | None) -> dict[str, Any]:
+    """The recipe with the command line's files and settings laid over it."""
+    _demand_text(order.words)
+    asked = read_recipe(order.recipe) if isinstance(order.recipe, str) else merged(order.recipe)
+    asked |= {"task": order.set["task"]} if "task" in order.set else {}
+    if start is not None:
+        asked.setdefault("task", config_of(start)["task"])
+    if "task" not in asked:
+        raise SpecError("task is missing: name one, or a model to go on with (--from MODEL), whose task it then is")
+    if order.data or order.valid:
+        asked = merged(asked, {"data": find(asked["task"]).given(order.data, order.valid)})
+    if start is not None:
+        under, over = inherited(start, asked["task"], find(asked["task"]).Settings)
+        asked = {**merged(under, asked, over), "model": {"spec": config_of(start)["model"]}}
+    for path, value in order.set.items():
+        asked = merged(asked, set_path(path, value))
+    if isinstance(asked["task"], str):
+        demand_placed(asked, find(asked["task"]).Settings)
+    return asked
+
+
+def without_advice(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe as far as it can be checked before the data is read: advice may still say how long, and which kinds."""
+    whole = merged({"train": {"epochs": 1}}, asked)
+    if isinstance(whole["train"], dict):
+        for name in ("optimizer", "schedule"):
+            part = whole["train"].get(name)
+            if isinstance(part, dict) and "kind" not in part:
+                del whole["train"][name]
+    return whole
+
+
+def device_of(asked: str) -> str:
+    """`auto` is the fastest device torch finds here."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if asked == "auto":
+        return next(name for name, found in there.items() if found)
+    name = re.sub(r"(?<=^cuda):\d+$", "", asked)
+    if name not in there:
+        raise UnknownName("device", asked, ["auto", *there])
+    if not there[name]:
+        raise SpecError(f"torch finds no device {asked!r} on this machine; use --device auto")
+    return asked
+
+
+def model_folder(path: str | Path) -> Folder:
+    """A model folder, or the best one of a run folder: final, else best."""
+    path = Path(path)
+    for name in ("final", "best"):
+        if (path / name).is_symlink():
+            raise CheckpointError(f"{path / name} is a link, and links in a run are not followed; name where it leads")
+        with suppress(SpecError):  # there is none
+            return read_folder(path / name)
+    if (path / RECIPE).exists():
+        said = "has not validated yet; let it train a little longer"
+        begun = (path / "checkpoints").exists() or (path / LOG).exists()
+        raise CheckpointError(f"{path} is a run that {said if begun else 'never began: train it first'}")
+    return read_folder(path)
+
+
+def _demand_text(words: Sequence[str]) -> None:
+    """A recipe and a card are UTF-8: what they quote must be so. Python hands on other bytes as halves of characters."""
+    if bad := [word for word in words if any("\ud800" <= letter <= "\udfff" for letter in word)]:
+        raise SpecError(
+            f"{', '.join(map(ascii, bad))} is not UTF-8 and could not be written down; give the file another name"
+        )
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,160 @@
+"""Begin a run, or go on with it: a run folder holds one run, of one recipe on one corpus.
+
+run.json       facts that must not change: the corpus, threads, device, precision, what it started from
+recipe.yaml    the whole recipe
+log.jsonl, report.html, vocabulary/, tokens/, checkpoints/, snapshots/, best/, final/
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from regard.errors import CheckpointError, SpecError
+from regard.files.folder import foreign, parse_json
+from regard.files.storage import explained
+from regard.training.aside import set_aside
+from regard.training.merge import parse_yaml
+from regard.training.recipe import Recipe
+from regard.training.text import write_text
+
+RECIPE, LOG, FACTS, REPORT = "recipe.yaml", "log.jsonl", "run.json", "report.html"
+VOCABULARY, TOKENS = "vocabulary", "tokens"
+FOLDERS = ("checkpoints", "snapshots", "best", "final", VOCABULARY, TOKENS, "tensorboard")
+MODELS = ("best", "final", VOCABULARY)
+LEFT = (
+    *(left for name in FOLDERS for left in (name, f".{name}.partial", f".{name}.previous")),
+    RECIPE,
+    LOG,
+    REPORT,
+    FACTS,
+)
+"""All that a run may leave; its facts, which say that it is ours, are the last."""
+FIXED = ("threads", "processes", "device", "precision", "torch", "start")
+"""Facts on which the numbers depend."""
+BOUND = ("task", "data.tokenizer", "data.joint", "train.optimizer.kind", "train.tune")
+"""Settings that a checkpoint cannot do without: to change one is to start over."""
+FOREIGN = "is not of a run of ours, and would be written over; choose another --out"
+
+
+def agree(
+    folder: Path, recipe: Recipe, facts: Mapping[str, Any], *, fresh: bool = False, anyway: bool = False
+) -> list[str]:
+    """Refuse to go on with another recipe or corpus than the run began with, or list what is other and go on `anyway`.
+
+    A run that saved nothing begins anew, but for what it had prepared.
+    """
+    path, before = folder / RECIPE, folder / FACTS
+    begun = _begun(folder)
+    if begun or before.exists():
+        _demand_ours(folder)
+    if fresh or not begun:
+        if before.exists():
+            _demand_no_guests(folder)
+            set_aside(folder, LEFT) if fresh else _clear(folder, _prepared(folder, recipe, facts))
+        for name in (RECIPE, LOG, REPORT):
+            if (folder / name).exists():
+                raise SpecError(f"{folder / name} {FOREIGN}")
+        for place, text in _opening(folder, recipe, facts):
+            write_text(place, text)
+        return []
+    if not path.exists():
+        raise CheckpointError(f"{folder} has no {RECIPE} any more; start over with --fresh")
+    was = parse_json(before.read_bytes(), before)
+    changed = _differences(parse_yaml(path.read_text("utf-8"), str(path)), parse_yaml(recipe.yaml(), "the recipe"))
+    if was["fingerprint"] != facts["fingerprint"]:
+        changed.append("the corpus is not the one this run began with")
+    changed += [f"{name}: {was.get(name)} -> {facts[name]}" for name in FIXED if was.get(name) != facts[name]]
+    if bound := [line for line in changed if line.startswith(BOUND)]:
+        raise SpecError(
+            f"{folder} was begun with another recipe: {'; '.join(bound)}, which no checkpoint of it can follow. "
+            "Take that back, choose another --out, or start over with --fresh"
+        )
+    if changed and not anyway:
+        raise SpecError(
+            f"{folder} was begun with another recipe or corpus: {'; '.join(changed)}. Take that back, choose another "
+            "--out, go on all the same with --anyway, or start over with --fresh"
+        )
+    return changed
+
+
+def amend(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
+    """From now on this is the run's recipe, and these are its facts."""
+    note(folder, **facts)
+    write_text(folder / RECIPE, recipe.yaml())
+
+
+def recalled(folder: Path, name: str) -> Any:
+    """A fact of this run that was found out when it began; None if it was not."""
+    path = folder / FACTS
+    return parse_json(path.read_bytes(), path).get(name)
+
+
+def note(folder: Path, **facts: Any) -> None:
+    """Keep facts that were found out, for when the run goes on."""
+    path = folder / FACTS
+    write_text(path, json.dumps({**parse_json(path.read_bytes(), path), **facts}, indent=2))
+
+
+def _begun(folder: Path) -> bool:
+    """Whether there is anything that would be lost by starting over."""
+    left = ("checkpoints/step-*", "best", ".best.previous", "final", ".final.previous")
+    return any(True for name in left for _ in folder.glob(name))
+
+
+def _demand_ours(folder: Path) -> None:
+    """Refuse a folder whose facts do not say that a run of ours is in it; only of such a one anything is ever removed."""
+    path = folder / FACTS
+    if not path.exists():
+        raise SpecError(f"{folder} holds models or checkpoints, but no {FACTS} of a run of ours; choose another --out")
+    try:
+        said = parse_json(path.read_bytes(), path)
+    except CheckpointError as error:
+        if not any((folder / name).exists() for name in (*FOLDERS, RECIPE, LOG, REPORT)):
+            return  # a power cut when it had just begun: nothing else is there
+        raise CheckpointError(f"{error}; choose another --out") from None
+    if not isinstance(said, dict) or not {"fingerprint", "threads", "torch"} <= set(said):
+        raise SpecError(f"{path} {FOREIGN}")
+
+
+def _opening(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> list[tuple[Path, str]]:
+    """The files a run begins with."""
+    return [(folder / FACTS, json.dumps(facts, indent=2)), (folder / RECIPE, recipe.yaml())]
+
+
+def _prepared(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What an interrupted run had ready for this one: tokens say what they were made of, a vocabulary does not."""
+    same = all(place.exists() and place.read_bytes() == t.encode() for place, t in _opening(folder, recipe, facts))
+    return (TOKENS, VOCABULARY) if same else (TOKENS,)
+
+
+def _demand_no_guests(folder: Path) -> None:
+    """Refuse to remove what somebody else put into our folders."""
+    with explained("start over", folder):
+        for place in (folder / name for name in LEFT if name.removeprefix(".").removesuffix(".previous") in MODELS):
+            if place.exists() and (others := foreign(place)):
+                raise SpecError(f"{place} holds {', '.join(others[:3])}, which we did not write; choose another --out")
+
+
+def _clear(folder: Path, kept: Collection[str]) -> None:
+    """Delete what an earlier run left, and nothing else; its facts stay, for they say that it is ours."""
+    with explained("start over", folder):
+        for name in (name for name in FOLDERS if name not in kept):
+            for left in (name, f".{name}.partial", f".{name}.previous"):
+                if (folder / left).exists():
+                    shutil.rmtree(folder / left)
+        for name in (RECIPE, LOG, REPORT):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _differences(old: Any, new: Any, path: str = "") -> list[str]:
+    """Where two recipes differ, with both values."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        out = []
+        for key in dict.fromkeys([*old, *new]):
+            out += _differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+        return out
+    return [] if old == new else [f"{path}: {old!r} -> {new!r}"]

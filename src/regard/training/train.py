@@ -1,0 +1,366 @@
+"""A run from beginning to end: read the data, choose what was left open, train, leave a folder anybody can use."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from regard.data.progress import listening
+from regard.errors import CheckpointError, Interrupted, SpecError
+from regard.files.folder import Folder, read_folder, recover, verify, write_folder
+from regard.files.storage import explained
+from regard.machine import free_memory, keep_large_blocks, machine, precision
+from regard.model.cost import cost
+from regard.model.net import Net
+from regard.model.tree import tree
+from regard.nn.layers import lora
+from regard.report.number import duration
+from regard.report.training_report import RunFacts, run_report
+from regard.serialization.model_folder import card, export, metric_signatures, restore, versions
+from regard.tasks import find
+from regard.tasks.common.metrics import METRICS
+from regard.tasks.common.task import Raw, Task
+from regard.training.aside import replacing
+from regard.training.batch_size import measured_tokens
+from regard.training.checkpoint import Checkpoints
+from regard.training.finite import demand_finite
+from regard.training.initialize_from import Taken, take
+from regard.training.interrupt import Stop
+from regard.training.lock import RunLock
+from regard.training.log import Log, read_log
+from regard.training.merge import merged
+from regard.training.processes import Ranks
+from regard.training.progress_bar import Progress
+from regard.training.recipe import Recipe, Train, demand_known, overruled, suited
+from regard.training.request import Order, asked_for, device_of, model_folder, without_advice
+from regard.training.run_folder import LEFT, LOG, REPORT, TOKENS, agree, amend, note, recalled
+from regard.training.text import write_text
+from regard.training.time_estimate import forecast
+from regard.training.trainer import Data, Trainer
+
+ASIDE = 1
+"""The seed of what is set aside: whatever seed a run has, it is judged by the same examples, and learns the same vocabulary."""
+
+
+def execute(order: Order) -> Path:
+    """Train as ordered, resuming if the run folder holds a beginning; gives the folder of the finished model."""
+    start = None if order.start is None else model_folder(order.start)
+    if start is not None:
+        if order.folder.resolve() in (start.path.resolve(), *start.path.resolve().parents):
+            raise SpecError(f"a run cannot start from a model in its own folder {order.folder}; choose another --out")
+        restore(start)  # what is wrong with it is said now
+    asked = asked_for(order, start)
+    run = _Run(order, asked, start)
+    with RunLock(order.folder) if run.ranks.leads else nullcontext(), listening(run.progress.say):
+        return run.execute()
+
+
+class _Run:
+    def __init__(self, order: Order, asked: dict[str, Any], start: Folder | None) -> None:
+        self.order, self.folder, self.start = order, order.folder, start
+        self.asked = {key: value for key, value in asked.items() if key != "advise"}
+        self.advise = asked.get("advise", False)
+        if not isinstance(self.advise, bool):
+            raise SpecError(f"advise should be true or false, got {self.advise!r}")
+        self.device = device_of(order.device)
+        self.ranks = Ranks.joined(self.device)
+        self.quiet = order.quiet or not self.ranks.leads
+        self.progress = Progress(1, quiet=self.quiet)
+        self.taken: Taken | None = None
+        self.changed: list[str] = []
+
+    def execute(self) -> Path:
+        Recipe.parse(without_advice(self.asked) if self.advise else self.asked)
+        kind = find(self.asked["task"])
+        settings = kind.Settings.parse(self.asked.get("data", {}), "data")
+        demand_known(self.asked.get("model", {}))
+        raw = kind.read(settings, ASIDE)
+        for line in raw.said:
+            self.progress.say(line)
+        self.recipe = self._decide(kind, settings, raw)
+        command = self.ranks.started_by(self.order.command)
+        self.facts: dict[str, Any] = {"fingerprint": raw.fingerprint, "command": command, **versions()}
+        self.facts |= {
+            "threads": self.recipe.train.threads or torch.get_num_threads(),
+            "processes": self.ranks.size,
+            "device": self.device,
+            "precision": precision(self.recipe.train.precision, self.device),
+            "start": None if self.start is None else f"{self.order.start} ({_digest(self.start)[:12]})",
+        }
+        keep_large_blocks()
+        with _threads(self.facts["threads"]), torch.random.fork_rng(devices=[]):
+            if not self.ranks.leads:
+                return self._follow(kind, raw)
+            with replacing(self.folder, LEFT):
+                how = {"fresh": self.order.fresh, "anyway": self.order.anyway}
+                self.changed = agree(self.folder, self.recipe, self.facts, **how)
+                task = self._task(kind, raw)
+                trainer = self._trainer(task, raw)
+                trainer.rate(1)  # what is wrong with the schedule is said now
+            return self._train(trainer, task, raw)
+
+    def _follow(self, kind: type[Task], raw: Raw) -> Path:
+        """One of several processes that does not lead: wait until the run folder is made, and write nothing there."""
+        self.ranks.wait()
+        with TemporaryDirectory() as aside:
+            trainer = self._trainer(self._task(kind, raw), raw, Path(aside))
+            trainer.resume()
+            self.ranks.wait()
+            with Stop():  # the leader decides, also when all are asked to stop
+                trainer.follow()
+        return self.folder / "final"
+
+    # ------------------------------------------------------------------------------------------------ deciding
+
+    def _decide(self, kind: type[Task], settings: Any, raw: Raw) -> Recipe:
+        """The whole recipe: what the data advises, under what was asked for."""
+        advised: dict[str, Any] = {}
+        if self.advise:
+            advice = kind.advise(settings, raw, self.asked.get("train", {}))
+            for reason in advice.reasons:
+                self.progress.say(f"chosen: {reason}")
+            advised = {"train": advice.recipe["train"]} if self.start else {**advice.recipe}
+            if "model" in advised:
+                advised["model"] = suited(advised["model"], self.asked.get("model", {}))
+            if own := overruled(advised, self.asked):
+                self.progress.say(f"set by you instead: {', '.join(own)}")
+        whole = Recipe.parse(merged(advised, self.asked))
+        return dataclasses.replace(whole, data=kind.Settings.parse(whole.data, "data").plain())
+
+    def _task(self, kind: type[Task], raw: Raw) -> Task:
+        """The task with its vocabulary: of the model to start from, or the run's own, learned once and kept."""
+        settings, kept = kind.Settings.parse(self.recipe.data), self.folder / "vocabulary"
+        if kept.exists():
+            return kind.load(settings, read_folder(kept).files)
+        task = kind.prepare(settings, raw) if self.start is None else kind.adopt(settings, raw, self.start.files)
+        write_folder(kept, task.files())
+        return task
+
+    def _trainer(self, task: Task, raw: Raw, logs: Path | None = None) -> Trainer:
+        net = self._net(task)
+        torch.manual_seed(self.recipe.train.seed)
+        parts = {"train": raw.train, "valid": raw.valid}
+        kept = {name: task.store(part, self.folder / TOKENS / name, raw.fingerprint) for name, part in parts.items()}
+        data = Data(**kept, trials=task.trials(raw.valid))
+        train = self._sized(net, task, data)
+        log = Log(
+            (logs or self.folder) / LOG, tensorboard=self.folder / "tensorboard" if self.order.tensorboard else None
+        )
+        checkpoints = Checkpoints(self.folder / "checkpoints", keep=train.keep)
+        bf16 = self.facts["precision"] == "bfloat16"
+        return Trainer(
+            net,
+            task,
+            data,
+            train,
+            checkpoints=checkpoints,
+            log=log,
+            bf16=bf16,
+            search=self.recipe.decode,
+            ranks=self.ranks,
+        )
+
+    def _sized(self, net: Net, task: Task, data: Data) -> Train:
+        """How to train, with the batch that fits into memory where that was asked for: found once and kept."""
+        train = self.recipe.train
+        if train.tokens != "auto":
+            return train
+        found, free = recalled(self.folder, "tokens"), free_memory()
+        if found is None:
+            found = measured_tokens(net, task, data.train, train, free)
+            note(self.folder, tokens=found)
+            self.progress.say(
+                f"chosen: batches of {found:,} tokens, which fit into {free / 2**30:.1f} GiB of free memory"
+            )
+        return dataclasses.replace(train, tokens=found)
+
+    def _net(self, task: Task) -> Net:
+        net = task.fit(self.recipe.model_spec(task.facts())).build(self.recipe.train.seed)
+        if self.start is not None:
+            self.taken = take(net, self.start, str(self.order.start), task.files())
+        if self.recipe.train.tune is not None:
+            new = () if self.taken is None else self.taken.new
+            self.recipe.train.tune.apply(net, new, self.recipe.train.seed)
+        return net.to(self.device)
+
+    # ------------------------------------------------------------------------------------------------ training
+
+    def _train(self, trainer: Trainer, task: Task, raw: Raw) -> Path:
+        said = trainer.resume(self.changed) or self._begin(trainer)
+        progress = self.progress = Progress(trainer.total, trainer.now.step, quiet=self.quiet)
+        with closing(trainer.log), progress:
+            for line in said or self._opening(trainer):
+                progress.say(line)
+            if not said:
+                began = {"parameters": self._parameters(trainer.net), "total": trainer.total, **self.facts}
+                began |= {} if self.taken is None else {"weights": dataclasses.asdict(self.taken)}
+                began |= {"dropped": raw.dropped} if raw.dropped else {}
+                trainer.log.write("start", 0, **began)
+            if self.changed:
+                self._change(trainer)
+            for _ in range(2):  # the others come when the folder is made, and have read it when they come again
+                self.ranks.wait()
+            with Stop() as stop, self.ranks:
+                trainer.fit(stop, progress, on_better=lambda: self._export("best", trainer, task, trainer.now.step))
+            if stop.asked is not None:
+                where = f"step {trainer.now.step} of {trainer.total}"
+                raise Interrupted(f"stopped at {where}, saved; to go on: {self.facts['command']}", stop.asked)
+            final = self.folder / "final"
+            done = (self._done() if final.exists() else None) or self._finish(trainer, task)
+            if skipped := sum(event["event"] == "skip" for event in read_log(self.folder / LOG)):
+                progress.say(
+                    f"{skipped} of {trainer.now.step} steps were not finite and skipped; {LOG} names their examples"
+                )
+            progress.say("done: " + "  ".join(f"{k} {v:.4g}" for k, v in done["scores"].items()) + f"  in {final}")
+        self._report(trainer, task, raw, done["examples"])
+        return final
+
+    def _begin(self, trainer: Trainer) -> list[str]:
+        """Begin a run that has no checkpoint, unless it had some; what there is to say then. No model is written over."""
+        final, saved = self.folder / "final", self._saved_once(trainer.save_every)
+        if saved and not self.changed and self._done() and _whole(final):
+            trainer.now.finished = True
+            return ["this run is finished; its checkpoints are gone, so that no step can be added"]
+        if saved:
+            raise CheckpointError(
+                f"{self.folder} holds the model of a run, but no checkpoint to go on from: start over with --fresh, or "
+                f"begin a run from that model with --from {self.folder} and another --out"
+            )
+        if self.changed:
+            amend(self.folder, self.recipe, self.facts)
+            self.changed = []
+        trainer.log.rewind(-1)
+        return []
+
+    def _saved_once(self, every: int) -> bool:
+        """Whether a run left more than one that was killed before its first save, which comes after so many steps."""
+        with explained("read final", self.folder):
+            recover(self.folder / "final")
+        if (self.folder / "final").exists():
+            return True
+        steps = [event["step"] for event in read_log(self.folder / LOG)]
+        judged = any((self.folder / name).exists() for name in ("best", ".best.previous"))
+        return judged and (not steps or max(steps) > every)
+
+    def _change(self, trainer: Trainer) -> None:
+        """Go on otherwise than the run began: saved first, then written down, so that no crash loses a part."""
+        self.progress.say(f"going on all the same: {'; '.join(self.changed)}")
+        trainer.log.write("changed", trainer.now.step, changes=self.changed)
+        trainer.save()
+        amend(self.folder, self.recipe, self.facts)
+
+    def _done(self) -> dict[str, Any] | None:
+        """The last line of a finished run's log, unless something changed since."""
+        ends = (event for event in reversed(read_log(self.folder / LOG)) if event["event"] in ("done", "changed"))
+        last = next(ends, {"event": None})
+        return last if last["event"] == "done" else None
+
+    def _opening(self, trainer: Trainer) -> list[str]:
+        count, examples = self._parameters(trainer.net), trainer.data.train
+        threads = f"{self.facts['threads']} thread{'s' * (self.facts['threads'] > 1)}"
+        where = f"{threads} of {machine().processor}" if self.device == "cpu" else self.device
+        left = f" ({examples.left_out:,} too long ones left out)" if examples.left_out else ""
+        learns = sum(p.numel() for p in trainer.net.parameters() if p.requires_grad)
+        part = f", {learns:,} of them learn" if learns < count else ""
+        seconds = None if self.quiet else forecast(trainer)
+        time = "" if seconds is None else f", about {duration(seconds)} on this machine beside validation"
+        return [
+            *(() if self.taken is None else self.taken.lines(str(self.order.start))),
+            f"model: {count:,} parameters{part}, {self.facts['precision']}, on {where}",
+            f"training: {trainer.total:,} steps, {len(examples):,} examples{left}{time}; run folder {self.folder}",
+        ]
+
+    def _finish(self, trainer: Trainer, task: Task) -> dict[str, Any]:
+        """The model to keep: the average where one was asked for, otherwise the best; and what there is to say of it."""
+        steps = [step for step, _ in trainer.now.snapshots]
+        if steps:
+            weights = trainer.snapshots.mean(steps)
+        else:
+            weights = restore(read_folder(self.folder / "best"))[0].state_dict() | lora.blank(trainer.net)
+        with trainer.net.holding(weights):
+            scores = trainer.judge.scores(greedily=False)
+            examples = trainer.judge.examples()
+            whose = f"the mean of {', '.join(map(str, steps))}" if steps else trainer.now.best_step
+            self._export("final", trainer, task, whose, scores)
+        done = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": examples}
+        trainer.log.write("done", trainer.now.step, **done)
+        return done
+
+    def _export(
+        self, name: str, trainer: Trainer, task: Task, step: int | str, scores: Mapping[str, float] | None = None
+    ) -> None:
+        """Write a model folder; its card says of which step the weights are."""
+        facts = {
+            "recipe": json.dumps(json.loads(self.recipe.json()), ensure_ascii=False),
+            "step": step,
+            **self.facts,
+        }
+        title = f"{self.folder.name}: a {self.recipe.task} model"
+        text = card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
+        weights = lora.merged(trainer.net)
+        demand_finite(trainer.now.step, {name: weights})
+        export(
+            self.folder / name, task=task, name=self.recipe.task, net=trainer.net, search=self.recipe.decode,
+            weights=weights, card=text,
+        )  # fmt: skip
+
+    def _report(self, trainer: Trainer, task: Task, raw: Raw, examples: list[Any]) -> None:
+        log = read_log(self.folder / LOG)
+        facts = {
+            "command": self.facts["command"],
+            "versions": versions(),
+            "parameters": self._parameters(trainer.net),
+            "device": self.device,
+        }
+        run = RunFacts(
+            self.folder.name,
+            log,
+            self.recipe.yaml(),
+            tree(trainer.net),
+            examples,
+            raw.facts,
+            facts,
+            raw.dropped,
+            [name for name in task.metrics if not METRICS[name].higher],
+        )
+        write_text(self.folder / REPORT, run_report(run))
+
+    def _parameters(self, net: Net) -> int:
+        return cost(net, 1).parameters
+
+
+def _whole(model: Path) -> bool:
+    """Whether a model folder is what its manifest says."""
+    with explained(f"read {model.name}", model.parent):
+        try:
+            verify(model)
+        except CheckpointError:
+            return False
+    return True
+
+
+def _digest(folder: Folder) -> str:
+    """SHA-256 of all that a model folder holds."""
+    digest = hashlib.sha256()
+    for name, data in sorted(folder.files.items()):
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """So many threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,101 @@
+"""Pickles are refused, and with trust only their tensors come out: no code in them runs, and they cannot take all there is."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from regard.convert import pickle_weights
+from regard.errors import CheckpointError
+
+
+class Bomb:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.mark}",)
+
+
+def test_a_pickle_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    torch.save({"a": torch.ones(1)}, tmp_path / "model.bin")
+    with pytest.raises(
+        CheckpointError, match=r"model\.bin is refused: it is a pickle, .* safetensors, or say --trust-pickle"
+    ):
+        pickle_weights.read(tmp_path / "model.bin", trust=False)
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["zip", "legacy"])
+def test_with_trust_the_tensors_come_out(old: bool, tmp_path: Path) -> None:
+    shared = torch.randn(3, 4)
+    weights = {"a": shared, "tied": shared, "part": shared[1:], "half": torch.randn(2).half(), "n": torch.tensor(7)}
+    torch.save({"state_dict": weights, "epoch": 3}, tmp_path / "model.pt", _use_new_zipfile_serialization=not old)
+    found = pickle_weights.read(tmp_path / "model.pt", trust=True)
+    assert found.keys() == weights.keys()
+    for name, tensor in weights.items():
+        assert found[name].dtype == tensor.dtype and torch.equal(found[name], tensor), name
+
+
+@pytest.mark.parametrize("nest", ["state_dict", "model", "model_state_dict", "module"])
+def test_weights_are_found_where_trainers_put_them(nest: str) -> None:
+    weights = {"a": torch.arange(2.0)}
+    for found in (
+        pickle_weights.weights_of(weights | {"epoch": 1}),
+        pickle_weights.weights_of({nest: weights, "b": torch.ones(1)}),
+    ):
+        assert found.keys() == weights.keys() and torch.equal(found["a"], weights["a"])
+
+
+def test_a_bomb_among_weights_does_not_go_off_even_with_trust(tmp_path: Path) -> None:
+    mark = tmp_path / "went-off"
+    torch.save({"a": torch.ones(2), "b": Bomb(mark)}, tmp_path / "model.bin")
+    with pytest.raises(CheckpointError, match=r"model\.bin holds no weights we can read: Weights only load failed"):
+        pickle_weights.read(tmp_path / "model.bin", trust=True)
+    assert not mark.exists()
+
+
+def test_a_plain_pickle_does_not_go_off_even_with_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = tmp_path / "went-off"
+    (tmp_path / "torch.py").write_text(f"open({str(mark)!r}, 'w')")  # nor does code that lies beside it
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.bin").write_bytes(pickle.dumps(Bomb(mark)))
+    with pytest.raises(CheckpointError, match="holds no weights we can read"):
+        pickle_weights.read(tmp_path / "model.bin", trust=True)
+    assert not mark.exists()
+    pickle.loads(pickle.dumps(Bomb(mark)))
+    assert mark.exists()  # it would have
+
+
+@pytest.mark.parametrize(
+    ("saved", "why"),
+    [([1, 2], "it should be a dictionary of tensors, got list"), ({"a": 1}, "no tensors in it; there is a")],
+)
+def test_what_holds_no_weights_says_what_it_holds(saved: Any, why: str) -> None:
+    with pytest.raises(TypeError, match=why):
+        pickle_weights.weights_of(saved)
+
+
+def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save({"a": torch.zeros(1 << 22)}, tmp_path / "model.pt")
+    monkeypatch.setattr(pickle_weights, "_ROOM", 1 << 20)
+    monkeypatch.setattr(pickle_weights, "_TIMES", 0)
+    with pytest.raises(CheckpointError, match=r"model\.pt holds no weights we can read"):
+        pickle_weights.read(tmp_path / "model.pt", trust=True)
+
+
+def test_time_is_bounded(tmp_path: Path) -> None:
+    torch.save({"a": torch.zeros(1)}, tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match=r"model\.pt was not read within 0\.01 seconds"):
+        pickle_weights.read(tmp_path / "model.pt", trust=True, seconds=0.01)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"there is no file .*gone\.bin"):
+        pickle_weights.read(tmp_path / "gone.bin", trust=True)

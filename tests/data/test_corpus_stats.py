@@ -1,0 +1,107 @@
+"""The report on a corpus: right numbers, and words only where something is likely wrong."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data.corpus_stats import check
+from regard.data.pairs import Pairs
+from regard.data.rejections import Dropped
+
+WORDS = "one two three four five six seven eight nine ten".split()  # noqa: SIM905
+WÖRTER = "eins zwei drei vier fünf sechs sieben acht neun zehn".split()  # noqa: SIM905
+
+
+def counting(start: int, stop: int) -> Pairs:
+    """Numbers said digit by digit in two languages: lengths go together, no pair is twice there."""
+
+    def say(words: list[str], n: int) -> str:
+        return " ".join(words[int(digit)] for digit in f"{n:b}" + f"{n}")
+
+    return Pairs(
+        [say(WORDS, n) for n in range(start, stop)], [say(WÖRTER, n) for n in range(start, stop)], name="numbers"
+    )
+
+
+@given(st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), min_size=1, max_size=30))
+def test_numbers_are_those_of_a_plain_count(rows: list[tuple[str, str]]) -> None:
+    report = check(Pairs([s for s, _ in rows], [t for _, t in rows]))
+    assert report.pairs == len(rows)
+    assert report.duplicates == sum(row in rows[:i] for i, row in enumerate(rows))
+    assert report.identical == sum(s == t for s, t in rows) / len(rows)
+    for side, texts in ((report.source, [s for s, _ in rows]), (report.target, [t for _, t in rows])):
+        lengths = sorted(map(len, texts))
+        assert (side.characters, side.shortest, side.longest) == (sum(lengths), lengths[0], lengths[-1])
+        assert side.mean == pytest.approx(sum(lengths) / len(lengths))
+        assert sum(length <= side.median for length in lengths) >= len(lengths) / 2
+        assert all(a <= b for a, b in pairwise((side.shortest, side.median, side.p95, side.p99, side.longest)))
+        assert [text.characters for text in side.longest_texts] == lengths[::-1][:3]
+        assert all(texts[text.pair - 1] == text.start for text in side.longest_texts)
+
+
+def test_a_sound_corpus_gives_no_facts() -> None:
+    train, valid = counting(0, 900), counting(900, 1200)
+    assert check(train).facts == check(valid, train=[train]).facts == ()
+
+
+def test_a_report_is_plain_data_and_lines() -> None:
+    report = check(
+        Pairs(["a", "bbb"], ["same", "same"], name="toy", dropped=(Dropped("a NUL", 2, ["x, line 3: a NUL"]),))
+    )
+    assert json.loads(json.dumps(report.plain()))["source"]["longest_texts"][0] == {
+        "pair": 2,
+        "characters": 3,
+        "start": "bbb",
+    }
+    assert list(report.lines()) == [
+        "toy: 2 pairs",
+        "  source: 2 characters on average, half up to 1, 95 % up to 3, the longest 3 (pair 2)",
+        "  target: 4 characters on average, half up to 4, 95 % up to 4, the longest 4 (pair 1)",
+        "  2 dropped: a NUL, such as x, line 3: a NUL",
+        "  note: every target is the same text",
+    ]
+
+
+def test_the_same_file_twice() -> None:
+    source = counting(0, 20).source
+    assert check(Pairs(source, source)).facts == (
+        "source and target are the same in every pair: is one file given twice?",
+    )
+    assert check(Pairs(source, [*source[:5], *WORDS, *WÖRTER][:20])).facts == (
+        "source and target are the same in 25% of the pairs",
+    )
+
+
+def test_pairs_that_repeat() -> None:
+    pairs = counting(0, 10)
+    assert check(Pairs(pairs.source * 3, pairs.target * 3)).facts == ("20 of 30 pairs repeat an earlier one",)
+
+
+def test_lines_out_of_step() -> None:
+    pairs = counting(0, 1000)
+    (fact,) = check(Pairs(pairs.source, pairs.target[500:] + pairs.target[:500])).facts
+    assert fact.startswith("long sources do not have long targets (correlation -0.")
+    assert fact.endswith("for translations the lines may be out of step")
+
+
+def test_marks_of_a_broken_conversion() -> None:
+    assert check(Pairs(["caf\ufffd", "b"], ["A", "B\ufffd"])).facts == (
+        "2 pairs hold U+FFFD, which a broken conversion leaves behind",
+    )
+
+
+def test_validation_pairs_that_are_trained_on() -> None:
+    report = check(counting(890, 900), train=[counting(0, 895)])
+    assert (report.seen, report.facts) == (5, ("5 of 10 pairs are also trained on: scores on them flatter",))
+
+
+def test_validation_sides_swapped() -> None:
+    train, valid = counting(0, 900), counting(900, 950)
+    assert check(Pairs(valid.target, valid.source), train=[train]).facts == (
+        "source and target look swapped: the sources use the words of the training data's targets, and the reverse",
+    )

@@ -1,0 +1,88 @@
+"""Tables of names: what a row does to a weight, it undoes; and what no row speaks of is told."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard import families
+from regard.convert.hf import form_for
+from regard.errors import SpecError
+from regard.families.published import Key
+from regard.families.weight_map import Again, Drop, Join, Name, expected, exported, faults, imported
+from tests.laws.examples import FAMILY
+
+ROWS = (
+    Name("embed", "wte"),
+    Join(("blocks.{}.q", "blocks.{}.k"), "h.{}.qk", turned=True),
+    Name("blocks.{}.up", "h.{}.wi_1", beside="blocks.{}.gate"),
+    Name("blocks.{}.up", "h.{}.wi"),
+    Name("blocks.{}.gate", "h.{}.wi_0"),
+    Name("bias", "bias", lead=1),
+    Name("head", "lm_head"),
+    Again("lm_head.weight", of="wte.weight"),
+    Again("copy.weight", of="wte.weight", beside="head"),
+    Drop("h.{}.mask"),
+)
+
+
+def weights(gated: bool, untied: bool, sizes: tuple[int, int, int]) -> dict[str, Tensor]:
+    v, d, e = sizes
+    shapes = {"embed.weight": (v, d), "bias": (v,)} | ({"head.weight": (v, d)} if untied else {})
+    for i in range(2):
+        shapes |= {f"blocks.{i}.q.weight": (e, d), f"blocks.{i}.k.weight": (2, d), f"blocks.{i}.up.weight": (3, d)}
+        shapes |= {f"blocks.{i}.q.bias": (e,), f"blocks.{i}.k.bias": (2,)}
+        shapes |= {f"blocks.{i}.gate.weight": (3, d)} if gated else {}
+    return {name: torch.randn(shape) for name, shape in shapes.items()}
+
+
+@given(st.booleans(), st.booleans(), st.tuples(*[st.integers(1, 5)] * 3))
+def test_there_and_back(gated: bool, untied: bool, sizes: tuple[int, int, int]) -> None:
+    ours = weights(gated, untied, sizes)
+    shapes = {name: tuple(t.shape) for name, t in ours.items()}
+    theirs = exported(ROWS, ours)
+    assert ("h.1.wi_1.weight" in theirs) == gated
+    assert ("copy.weight" in theirs) == untied
+    assert theirs["bias"].shape == (1, sizes[0])
+    assert theirs["h.0.qk.weight"].shape == (sizes[1], sizes[2] + 2)
+    assert not faults(ROWS, shapes, {name: tuple(t.shape) for name, t in theirs.items()})
+    back, wrong = imported(ROWS, shapes, theirs)
+    assert not wrong
+    assert back.keys() == ours.keys()
+    assert all(torch.equal(back[name], ours[name]) for name in ours)
+
+
+def test_what_no_row_speaks_of() -> None:
+    with pytest.raises(SpecError, match=r"^no place elsewhere for tail.weight, blocks.0.tail.bias$"):
+        expected(ROWS, {"embed.weight": (2, 2), "tail.weight": (1,), "blocks.0.tail.bias": (1,)})
+
+
+OURS = ("transformer", "transformer_xl", "openai-gpt", "vit of means")
+"""Of the third, theirs is four times as wide inside; of the fourth, theirs always reads a class token."""
+
+
+@pytest.mark.parametrize("name", families.forms())
+def test_every_word_has_a_way_back(name: str) -> None:
+    """A config of ours says the same when it is read."""
+    form = families.forms()[name]
+    spec = form.build({"architectures": [next(iter(form.uses))]})
+    made, _, config = form_for(spec)
+    assert (made.kind, made.build(config)) == (name, spec)
+
+
+def test_every_family_that_others_have_can_go_out() -> None:
+    """All examples of the laws but those that are ours alone."""
+    for shape in FAMILY.values():
+        for name, spec in shape.items():
+            if name not in OURS:
+                form, use, _ = form_for(spec)
+                assert expected(form.rows(use), spec.build().shapes())
+
+
+def test_a_value_without_a_word() -> None:
+    key = Key("activation", "a", "act", words={"relu": "relu"})
+    with pytest.raises(SpecError, match=r"^act has no word for 'tanh'$"):
+        key.setting({"activation": "tanh"})

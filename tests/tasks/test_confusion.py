@@ -1,0 +1,46 @@
+"""Scores of classes against their definitions, and against known figures."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.tasks.common.confusion import accuracy, macro_f1, span_f1, spans, tallies, words
+
+LABELS = st.lists(st.sampled_from("abc"), min_size=1, max_size=30)
+
+
+@given(LABELS, st.randoms())
+def test_accuracy_and_f1_are_what_they_say(true: list[str], chance: object) -> None:
+    said = [chance.choice("abc") for _ in true]  # type: ignore[attr-defined]
+    assert accuracy()(said, true) == pytest.approx(
+        100 * sum(a == b for a, b in zip(said, true, strict=True)) / len(true)
+    )
+    each = []
+    for name in sorted({*said, *true}):
+        hits = sum(a == b == name for a, b in zip(said, true, strict=True))
+        precision, recall = hits / max(said.count(name), 1), hits / max(true.count(name), 1)
+        each.append(200 * precision * recall / (precision + recall) if hits else 0.0)
+    assert macro_f1()(said, true) == pytest.approx(sum(each) / len(each))
+    found = tallies(said, true)
+    assert [(t.said, t.true) for t in found] == [(said.count(t.name), true.count(t.name)) for t in found]
+
+
+def test_labels_in_a_row() -> None:
+    assert accuracy(words)(["A B", "A"], ["A A", "A"]) == pytest.approx(200 / 3)
+    assert accuracy(list)(["HHE", "L"], ["HEE", "L"]) == 75.0
+    assert accuracy(words)(["A"], ["A A"]) == 50.0, "what is missing is wrong"
+    assert accuracy(words)(["A A A"], ["A A"]) == 100.0
+    assert tallies(["A A A"], ["A A"], words)[0].precision == pytest.approx(200 / 3), "what is too much costs precision"
+
+
+def test_spans_as_conll_has_them() -> None:
+    assert spans(["B-PER", "I-PER", "O", "B-LOC", "B-LOC", "I-PER"]) == [
+        ("PER", 0, 2), ("LOC", 3, 4), ("LOC", 4, 5), ("PER", 5, 6),
+    ]  # fmt: skip
+    assert spans([]) == spans(["O"]) == []
+    assert spans(["NOUN", "NOUN"]) == [("NOUN", 0, 1), ("NOUN", 1, 2)]
+    true, said = ["B-PER I-PER O B-LOC"], ["B-PER I-PER O O"]
+    assert span_f1(said, true) == pytest.approx(100 * 2 / 3)
+    assert span_f1(["B-PER O O B-LOC"], true) == 50.0, "a span that is cut is wrong"

@@ -1,0 +1,248 @@
+"""Memory carried through training: exactly that of one long pass, detached, saved, and judged by in one stream."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard.errors import SpecError
+from regard.families import bert, gpt, transformer_xl
+from regard.model.net import Net
+from regard.nn.core.coords import Coords
+from regard.nn.mixers import Lsh
+from regard.tasks.common.perplexity import likelihood
+from regard.tasks.common.text_corpus import Texts
+from regard.tasks.lm import Lm, LmData
+from regard.text import Tokenizer
+from regard.training.checkpoint import Checkpoints
+from regard.training.request import Order
+from regard.training.stream_state import Carried, refusals
+from regard.training.train import execute
+from tests.training.small import HARD, events, interrupted, traces
+
+TEXT = "the cat sat on the mat; the dog sat on the cat. " * 12
+SMALL = dict(width=16, depth=2, heads=2, hidden=32, dropout=0.0, attention_dropout=0.0, norm="pre")
+TINY: dict[str, Any] = {
+    "data.context": 8,
+    "model.width": 16,
+    "model.depth": 2,
+    "model.heads": 2,
+    "model.hidden": 32,
+    "model.past": 12,
+    "train.steps": 12,
+    "train.tokens": 40,
+    "train.schedule": {"kind": "cosine", "peak": 3e-3, "warmup": 3},
+    "train.validate_every": 6,
+    "train.save_every": 5,
+    "train.log_every": 1,
+    "train.threads": 1,
+    "train.precision": "float32",
+}
+SQUEEZE = {"kind": "convolved", "slots": 4, "rate": 2}
+EVERYTHING = {name: value for name, value in HARD.items() if name != "train.tokens"}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(TEXT)
+    return str(path)
+
+
+def lm(context: int = 8, **settings: Any) -> Lm:
+    made = LmData(context=context, stream=True, **settings)
+    return Lm(made, Tokenizer.train([TEXT], made.tokenizer))
+
+
+def net(task: Lm, **changes: Any) -> Net:
+    return transformer_xl.spec(**SMALL | task.facts() | changes).build(1).double()  # type: ignore[arg-type, no-any-return]
+
+
+def order(text: str, out: Path, recipe: str = "transformer_xl", **changes: Any) -> Order:
+    settings = TINY | {name.replace("__", "."): value for name, value in changes.items()}
+    return Order(recipe, (text,), set=settings, out=str(out), quiet=True)
+
+
+# The law.
+
+
+@torch.no_grad()
+def test_a_stream_with_memory_without_limit_is_one_pass() -> None:
+    """However it is cut: the loss of all segments is the loss of the text read at once."""
+    ids = torch.tensor([lm().target.encode(TEXT)])
+    for context in (1, 7, 64):
+        task = lm(context)
+        made = net(task, past=10_000).eval()
+        whole, _ = made.loss(made(ids[:, :-1], Coords.span(ids.shape[1] - 1)), ids[:, 1:])
+        found = likelihood(task, made, task.encode(Texts((TEXT,))))
+        assert found["loss"] == pytest.approx(float(whole) / (ids.shape[1] - 1), rel=1e-10)
+
+
+@torch.no_grad()
+def test_texts_that_follow_one_another_are_strangers() -> None:
+    """Two texts in one stream cost what they cost each for itself."""
+    task, parts = lm(5), (TEXT[:101], TEXT[200:263])
+    made = net(task, past=1000).eval()
+    alone = [likelihood(task, made, task.encode(Texts((part,))))["loss"] for part in parts]
+    both = likelihood(task, made, task.encode(Texts(parts)))["loss"]
+    weights = [len(part) - 1 for part in parts]
+    assert both == pytest.approx(float(np.average(alone, weights=weights)), rel=1e-9)
+
+
+def test_the_gradient_ends_where_the_segment_begins() -> None:
+    """A step's gradient is that of its own segment, with the memory as a constant."""
+    task = lm()
+    made = net(task, past=64).train()
+    examples = task.encode(Texts((TEXT,)))
+    first, second = (task.batch(examples, s) for s in task.order(examples, tokens=24, seed=1).epoch(0)[:2])
+    carried = Carried(made, task)
+    carried.loss(task, 0, first, 0.0)
+    assert not any(t.requires_grad for t in carried.tensors().values())
+    memory = {name: t.clone() for name, t in carried.tensors().items()}
+    carried.loss(task, 0, second, 0.0).total.backward()
+    found = {name: p.grad.clone() for name, p in made.named_parameters() if p.grad is not None}
+    made.zero_grad(set_to_none=True)
+    carried.restore(memory)
+    task.follow(made, second, 0.0, carried.states[0]).total.backward()
+    for name, p in made.named_parameters():
+        if p.grad is not None:
+            torch.testing.assert_close(found[name], p.grad, rtol=0, atol=1e-12)
+
+
+# Runs.
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, EVERYTHING, {"model.squeeze": SQUEEZE}, {"model.squeeze": {"kind": "most_used", "slots": 4, "rate": 2}}],
+    ids=["plain", "everything", "compressive", "most used"],
+)
+def test_stopped_mid_stream_and_resumed_is_never_stopped(text: str, tmp_path: Path, changes: dict[str, Any]) -> None:
+    named = {name.replace(".", "__"): value for name, value in changes.items()}
+    execute(order(text, tmp_path / "whole", **named))
+    interrupted(order(text, tmp_path / "parts", **named), 1, 4, 7)
+    assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
+    assert "carried/0.blocks.1.mix.x" in traces(tmp_path / "whole")["bits"]
+
+
+def test_an_epoch_begins_with_nothing_remembered(text: str, tmp_path: Path) -> None:
+    """One step an epoch with memory learns what it would without."""
+    one_step = {"train__tokens": 10_000, "data__context": 2000, "train__steps": 3, "train__schedule": "constant"}
+    changes = one_step | {"train__validate_every": 3, "train__save_every": 3}
+    execute(order(text, tmp_path / "with", **changes))
+    execute(order(text, tmp_path / "without", **changes, model__past=1))
+    one, other = (events(tmp_path / name, "train") for name in ("with", "without"))
+    assert [e["loss"] for e in one] == pytest.approx([e["loss"] for e in other], rel=1e-6)
+    assert [e["epoch"] for e in one] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("loss", ["attention", "autoencode"])
+def test_compressors_learn_from_their_own_loss_in_a_run(text: str, tmp_path: Path, loss: str) -> None:
+    squeeze = SQUEEZE | {"loss": loss}
+    execute(order(text, tmp_path, model__squeeze=squeeze, train__schedule={"kind": "constant", "peak": 1e-2}))
+    made = regard.load(tmp_path)
+    fresh = made.spec.build(1).state_dict()
+    names = [name for name in fresh if "squeezer" in name]
+    assert names
+    assert all(not torch.equal(fresh[name], made.net.state_dict()[name]) for name in names)
+
+
+def test_divided_among_threads_each_part_remembers_its_own(text: str, tmp_path: Path) -> None:
+    """Two threads learn what one does, up to rounding; their states are saved apart."""
+    large = {"train__tokens": 1200, "data__context": 24, "train__steps": 5, "train__validate_every": 5}
+    (tmp_path / "long.txt").write_text(TEXT * 12)
+    for threads in (1, 2):
+        execute(order(str(tmp_path / "long.txt"), tmp_path / str(threads), train__threads=threads, **large))
+    one, two = (events(tmp_path / name, "train") for name in ("1", "2"))
+    assert [e["loss"] for e in one] == pytest.approx([e["loss"] for e in two], rel=1e-4)
+    loaded = Checkpoints(tmp_path / "2" / "checkpoints").load_newest()
+    assert loaded is not None
+    assert {name.split(".")[0] for name in loaded.groups["carried"]} == {"0", "1"}
+
+
+def test_the_recipe_gpt_becomes_transformer_xl_by_words(text: str, tmp_path: Path) -> None:
+    settings = {name: value for name, value in TINY.items() if name != "model.past"}
+    words = {
+        "model.family": "transformer_xl",
+        "data.stream": True,
+        "model.past": 16,
+        "train.steps": 2,
+        "train.schedule.warmup": 1,
+    }
+    execute(Order("gpt", (text,), set=settings | words, out=str(tmp_path), quiet=True))
+    assert regard.load(tmp_path).spec.decoder.layers()[0].mix.past == 16  # type: ignore[union-attr]
+
+
+def test_a_longer_memory_in_use_than_in_training(text: str, tmp_path: Path) -> None:
+    execute(order(text, tmp_path))
+    short, long = regard.load(tmp_path), regard.load(tmp_path, set={"model.decoder.block.mix.past": 500})
+    raw = Texts((TEXT,))
+    one, other = (likelihood(m.task, m.net, m.task.encode(raw))["loss"] for m in (short, long))
+    assert one != other
+    again = regard.load(tmp_path, set={"model.decoder.block.mix.past": 500, "data.context": 13})
+    third = likelihood(again.task, again.net, again.task.encode(raw))["loss"]
+    assert math.isfinite(third)
+    with pytest.raises(
+        SpecError, match=r"its weights do not fit a model so changed: .* should be \(32, 32\), got \(16, 16\)"
+    ):
+        regard.load(tmp_path, set={"model.width": 32})
+    with pytest.raises(SpecError, match=r"^of a finished model only `model\.…` and `data\.…` can be set, got 'train'$"):
+        regard.load(tmp_path, set={"train.steps": 3})
+
+
+# Refusals, and what else carries.
+
+
+def test_other_mixers_carry_too() -> None:
+    """A window and a linear mixer remember in their own way."""
+    for mix in ({"kind": "local", "heads": 2, "reach": 6}, {"kind": "favor", "heads": 2, "features": 8, "redraw": 2}):
+        task = lm()
+        spec = gpt.spec(width=16, depth=1, heads=2, hidden=32, dropout=0.0, **task.facts())
+        spec = spec.overlay({"embed": {"position": None}, "decoder": {"block": {"mix": mix}}})
+        made = spec.build(1)
+        assert not refusals(made)
+        carried, examples = Carried(made, task), task.encode(Texts((TEXT,)))
+        for step, segments in enumerate(task.order(examples, tokens=24, seed=1).epoch(0)[:5], 1):
+            carried.begin(step, first=step == 1)
+            assert bool(carried.states) == (step > 1 and not (mix["kind"] == "favor" and step % 2 == 0))
+            carried.loss(task, 0, task.batch(examples, segments), 0.0).total.backward()
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (
+            gpt.spec(width=16, depth=1, heads=2, vocab=9, length=8).overlay({"embed": {"position": None}}),
+            r"decoder\.blocks\.0\.mix remembers everything, and data\.stream has no end; use model\.family=transformer_xl, or ",
+        ),
+        (
+            gpt.spec(width=16, depth=1, heads=2, vocab=9, length=8),
+            "the model has room for 8 tokens, and data.stream has no end: its positions should be relative",
+        ),
+        (
+            gpt.spec(width=16, depth=1, heads=2, vocab=9, length=8).overlay(
+                {"embed": {"position": None}, "decoder": {"block": {"mix": Lsh(2, 4)}}}
+            ),
+            "mixer 'lsh' cannot go on where it stopped, as data.stream asks; use model.family=transformer_xl",
+        ),
+        (bert.spec(width=16, depth=1, heads=2, vocab=9, length=8), "data.stream is for models that write from left to right"),
+    ],
+    ids=["endless", "room", "lsh", "encoder"],
+)  # fmt: skip
+def test_refusals(spec: Any, said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        Carried(spec.build(1), lm())
+
+
+def test_one_process_alone() -> None:
+    task = lm()
+    with pytest.raises(SpecError, match=r"data\.stream is learned by one process: .*; train without torchrun"):
+        Carried(net(task), task, processes=2)
+    Carried(net(task), Lm(dataclasses.replace(task.settings, stream=False), task.target), processes=2)
