@@ -304,7 +304,8 @@ def recipes(
         print(json.dumps(parse_yaml(texts[name], name)) if as_json else texts[name].rstrip("\n"))
         return
     found = {key: str(parse_yaml(text, key).get("about", "")) for key, text in texts.items()}
-    print(json.dumps(found) if as_json else "\n".join(f"{key:<12}{about}" for key, about in found.items()))
+    width = max(map(len, found)) + 2
+    print(json.dumps(found) if as_json else "\n".join(f"{key:<{width}}{about}" for key, about in found.items()))
 
 
 @app.command(cls=Verb, short_help="Is this installation healthy, and what does this machine support?")

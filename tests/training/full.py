@@ -37,7 +37,7 @@ WAYS = (["unshare", "--map-root-user", "--mount"], ["unshare", "--mount"])
 """How to mount what nobody else sees: as any user where that is allowed, else as root."""
 MOMENTS: dict[str, tuple[Any, str]] = {
     "lock the run": (RunLock, "__enter__"),
-    "write train.json": (train, "agree"),
+    "write run.json": (train, "agree"),
     "write vocabulary": (train._Run, "_task"),
     "write the log": (Log, "write"),
     "write best": (train._Run, "_export"),
