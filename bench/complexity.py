@@ -11,7 +11,7 @@ from bench.results import write
 
 AT = 8192
 """Where the window stands against full attention."""
-SHOWN = ("plain", "flash", "local", "bigbird", "favor", "linformer", "lsh", "recall", "lstm")
+SHOWN = ("plain", "flash", "local", "bigbird", "performer", "linformer", "lsh", "xl_memory", "lstm")
 """Whose growth stands in the README."""
 
 

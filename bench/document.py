@@ -26,7 +26,7 @@ from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import Classes
 from regard.nn.core.coords import Coords
 from regard.nn.layers.feedforward import FeedForward
-from regard.nn.mixers import Favor
+from regard.nn.mixers import Performer
 from regard.nn.positions.position import Sinusoidal
 from regard.report.table import Table
 
@@ -35,7 +35,7 @@ WIDTH, DEPTH, HEADS = 256, 4, 4
 
 
 def net(vocab: int, *, causal: bool) -> Net:
-    block = Block(mix=Favor(HEADS, 128), feed=FeedForward(4 * WIDTH))
+    block = Block(mix=Performer(HEADS, 128), feed=FeedForward(4 * WIDTH))
     stack = Stack(block, depth=DEPTH, causal=causal, recompute=True)  # in training, what is inside blocks is not stored
     embed = Tokens(vocab, position=Sinusoidal())
     if causal:
@@ -110,7 +110,7 @@ def main() -> None:
     print(Table(("part", "seconds", "peak MB"), rows).markdown())
     too_much = [part for part, f in figures.items() if f["peak MB"] >= LIMIT]
     if not said.dry:
-        title = f"A document of {LENGTH:,} tokens, favor, {DEPTH} layers of width {WIDTH}, under {LIMIT} MB"
+        title = f"A document of {LENGTH:,} tokens, performer, {DEPTH} layers of width {WIDTH}, under {LIMIT} MB"
         command = f"python -m bench.document {Path(said.text).parent.name}"
         print(write("document", title=title, command=command, figures=figures), file=sys.stderr)
     if too_much:

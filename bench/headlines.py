@@ -108,7 +108,7 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "Growth with the length, last three doublings", "time n^ {f[time ∝ n^]}; memory n^ {f[memory ∝ n^]}"),
         "mixers": (
             "Every mixer on the same two tasks", "context 1,024: loss {f[decode full][loss]:.3f} full, "
-            "{f[decode local][loss]:.3f} local, {f[decode favor][loss]:.3f} favor, {f[decode lsh][loss]:.3f} lsh"),
+            "{f[decode local][loss]:.3f} local, {f[decode performer][loss]:.3f} performer, {f[decode lsh][loss]:.3f} lsh"),
         "document": (
             "A document of 16,384 tokens through a Performer",
             "{f[encode][peak MB]} MB to read, {f[train][peak MB]:,} MB to train"),

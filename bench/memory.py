@@ -19,14 +19,14 @@ from regard.model.model_spec import ModelSpec
 from regard.report.table import Table
 from regard.tasks.common.perplexity import likelihood
 
-CONTEXT, PAST, SEEDS = 64, 128, (1, 2, 3)
-PASTS = {"xl": (1, 128, 256, 512), "compressive": (128,)}
+CONTEXT, MEMORY_LENGTH, SEEDS = 64, 128, (1, 2, 3)
+MEMORY_LENGTHS = {"xl": (1, 128, 256, 512), "compressive": (128,)}
 """Memories to judge each with; that of training is among them."""
 ROWS = 8
 """The validation text is judged in so many streams side by side."""
 SHAPE = dict(width=128, depth=4, heads=4, hidden=512, dropout=0.0)
-MEMORY = SHAPE | dict(family="transformer_xl", past=PAST, attention_dropout=0.0, norm="pre")
-SQUEEZE = dict(kind="convolved", slots=64, rate=4)
+MEMORY = SHAPE | dict(family="transformer_xl", memory_length=MEMORY_LENGTH, attention_dropout=0.0, norm="pre")
+COMPRESS = dict(kind="convolution", slots=64, rate=4)
 VOCAB = 69
 """Of tinyshakespeare with its marks; it only decides how wide the plain decoder must be."""
 
@@ -51,7 +51,7 @@ def contenders() -> dict[str, dict[str, Any]]:
     return {
         "plain": {"model": {**SHAPE, "family": "gpt", "bias": False, "hidden": plain_hidden()}},
         "xl": stream | {"model": MEMORY},
-        "compressive": stream | {"model": {**MEMORY, "squeeze": SQUEEZE}},
+        "compressive": stream | {"model": {**MEMORY, "compress": COMPRESS}},
     }
 
 
@@ -72,12 +72,12 @@ def recipe(model: dict[str, Any], steps: int) -> dict[str, Any]:
     }
 
 
-def judged(model: regard.Model, text: str, past: int | None = None) -> float:
+def judged(model: regard.Model, text: str, memory_length: int | None = None) -> float:
     """Loss a character of the last tenth of the text, as in training, with a memory of this length."""
-    if past is not None:
-        model = regard.load(model.path, set={"model.decoder.block.mix.past": past})
+    if memory_length is not None:
+        model = regard.load(model.path, set={"model.decoder.block.mix.memory_length": memory_length})
     held = model.task.read(model.task.settings.overlay({"train": [text]}), 1).valid
-    tokens = ROWS * CONTEXT if past is not None else None
+    tokens = ROWS * CONTEXT if memory_length is not None else None
     return likelihood(model.task, model.net, model.task.encode(held), tokens=tokens)["loss"]
 
 
@@ -97,10 +97,10 @@ def main() -> None:
             whole = recipe(changes["model"], said.steps)
             model = regard.train(whole, [said.text], set=settings, out=said.out / f"{name}-{seed}")
             counts[name] = sum(p.numel() for p in model.net.parameters())
-            pasts: list[int | None] = [None] if name == "plain" else list(PASTS[name])
-            for past in pasts:
-                key = name if past is None else f"{name}, memory {past}"
-                losses.setdefault(key, []).append(judged(model, said.text, past))
+            lengths: list[int | None] = [None] if name == "plain" else list(MEMORY_LENGTHS[name])
+            for memory_length in lengths:
+                key = name if memory_length is None else f"{name}, memory {memory_length}"
+                losses.setdefault(key, []).append(judged(model, said.text, memory_length))
                 print(f"{key}, seed {seed}: {losses[key][-1]:.4f}", file=sys.stderr, flush=True)
     base = losses["plain"]
     figures: dict[str, dict[str, Any]] = {}
@@ -115,7 +115,9 @@ def main() -> None:
     rows = tuple((key, f["loss"], f["below plain"], f["parameters"]) for key, f in figures.items())
     print(Table(("model", "validation loss", "below plain", "parameters"), rows).markdown())
     if not said.dry:
-        facts = dict(steps=said.steps, tokens=said.steps * 1024, seeds=said.seeds, context=CONTEXT, memory=PAST)
+        facts = dict(
+            steps=said.steps, tokens=said.steps * 1024, seeds=said.seeds, context=CONTEXT, memory=MEMORY_LENGTH
+        )
         name = Path(said.text).parent.name
         title = f"Transformer-XL and Compressive beside a plain decoder, {name}"
         path = write("memory", title=title, command=f"python -m bench.memory {name}", figures=figures, **facts)

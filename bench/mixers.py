@@ -29,10 +29,10 @@ LENGTH = 1024
 SHAPE: dict[str, Any] = dict(width=128, depth=2, heads=4, dropout=0.0)
 HIDDEN = 512
 SETTINGS: dict[str, dict[str, Any]] = {
-    "favor": {"features": 64},
+    "performer": {"features": 64},
     "local": {"reach": 64},
     "sparse": {"pattern": {"kind": "strided", "stride": 32}},
-    "recall": {"past": LENGTH},
+    "xl_memory": {"memory_length": LENGTH},
 }
 """What a mixer must be told beside its heads; the rest is as it comes."""
 SIDES = {"decode": "decoder", "encode": "encoder"}

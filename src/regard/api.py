@@ -130,7 +130,7 @@ class Model:
 def load(path: str | Path, *, device: str = "cpu", set: Mapping[str, Any] | None = None) -> Model:
     """A model from its folder, or the best of a run folder. Opening one never runs code.
 
-    `set` changes what no weight depends on: `{"model.decoder.block.mix.past": 512}` gives it a longer memory.
+    `set` changes what no weight depends on: `{"model.decoder.block.mix.memory_length": 512}` gives it a longer memory.
     """
     folder = model_folder(path)
     net, task, search = restore(folder, merged(*(set_path(name, value) for name, value in (set or {}).items())))

@@ -16,7 +16,7 @@ from regard.convert import hf
 from regard.errors import CheckpointError, RegardError, SpecError, UnknownName
 from regard.families import bert, transformer, vit
 from regard.nn.positions.position import Rotary
-from regard.nn.positions.rope_scaling import Linear
+from regard.nn.positions.rope_scaling import LinearScaling
 from tests.convert.tiny import compared, make, put, saved
 
 
@@ -99,7 +99,7 @@ def test_stretched_rotary_positions(tmp_path: Path) -> None:
     configure(tmp_path, rope_parameters={"rope_type": "llama3", "rope_theta": 1e4})
     assert "factor is missing" in said(tmp_path)
     configure(tmp_path, rope_parameters=None, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
-    assert hf.read(tmp_path).spec.decoder.position == Rotary(500.0, stretch=Linear(2.0))  # type: ignore[union-attr]
+    assert hf.read(tmp_path).spec.decoder.position == Rotary(500.0, rope_scaling=LinearScaling(2.0))  # type: ignore[union-attr]
 
 
 def test_a_window_in_some_layers(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from regard.convert.task_config import lm
 from regard.errors import CheckpointError, DataError, RegardError
 from regard.nn.core.coords import Coords
 from regard.nn.positions.position import Rotary
-from regard.nn.positions.rope_scaling import Linear
+from regard.nn.positions.rope_scaling import LinearScaling
 from regard.text import Tokenizer
 from tests.convert.makers import CORPUS
 from tests.convert.test_hf_tokenizer import TEXTS
@@ -226,7 +226,7 @@ def test_a_token_that_is_a_text_is_refused(letters: int, bpe: tokenizers.Tokeniz
 def test_stretched_positions(bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:
     told = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
     spec, *_ = gguf.read(tiny(tmp_path / "x.gguf", bpe, facts_=told))
-    assert spec.decoder.position == Rotary(500.0, stretch=Linear(4.0))  # type: ignore[union-attr]
+    assert spec.decoder.position == Rotary(500.0, rope_scaling=LinearScaling(4.0))  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from regard.errors import UnknownName
 from regard.families import transformer_xl
 from regard.nn.blocks.wiring import PostNorm, PreNorm
 from regard.nn.core.coords import Coords
-from regard.nn.mixers import Recall
-from regard.nn.mixers.compress import Convolved
+from regard.nn.mixers import XLMemory
+from regard.nn.mixers.compress import Convolution
 from regard.nn.positions.relative import Distance
 
-SMALL = dict(width=16, depth=2, heads=2, vocab=11, past=8, length=8)
+SMALL = dict(width=16, depth=2, heads=2, vocab=11, memory_length=8, length=8)
 
 
 @pytest.mark.parametrize(("size", "millions"), [("xl-enwik8-base", 41), ("xl-enwik8-large", 277)])
@@ -28,7 +28,7 @@ def test_the_base_model_is_the_papers() -> None:
     stack = spec.decoder
     block = stack.layers()[0]  # type: ignore[union-attr]
     assert (spec.width, spec.length, len(stack.layers())) == (512, 512, 12)  # type: ignore[union-attr]
-    assert block.mix == Recall(8, 512, bias=False)
+    assert block.mix == XLMemory(8, 512, bias=False)
     assert (block.feed.width, block.feed.activation, block.feed.dropout) == (2048, "relu", 0.1)  # type: ignore[union-attr]
     assert stack.wiring == PostNorm(dropout=0.1)  # type: ignore[union-attr]
     assert stack.position == Distance()  # type: ignore[union-attr]
@@ -37,7 +37,7 @@ def test_the_base_model_is_the_papers() -> None:
 def test_evaluated_with_more_memory_and_a_clamp() -> None:
     """The weights of training fit, and where nothing lies beyond the clamp the numbers agree."""
     net = transformer_xl.spec(**SMALL).build(0).eval()  # type: ignore[arg-type]
-    wide = transformer_xl.spec(**SMALL | dict(past=30), clamp=40).build(1).eval()  # type: ignore[arg-type]
+    wide = transformer_xl.spec(**SMALL | dict(memory_length=30), clamp=40).build(1).eval()  # type: ignore[arg-type]
     wide.load_state_dict(net.state_dict())
     ids = torch.randint(11, (2, 24))
     state, out = wide.start(2, 0), []
@@ -49,12 +49,12 @@ def test_evaluated_with_more_memory_and_a_clamp() -> None:
 
 
 def test_compressive_is_one_word_more() -> None:
-    spec = transformer_xl.spec(**SMALL, squeeze=Convolved(4, 3), norm="pre")  # type: ignore[arg-type]
-    assert spec.decoder.layers()[0].mix == Recall(2, 8, Convolved(4, 3), bias=False)  # type: ignore[union-attr]
+    spec = transformer_xl.spec(**SMALL, compress=Convolution(4, 3), norm="pre")  # type: ignore[arg-type]
+    assert spec.decoder.layers()[0].mix == XLMemory(2, 8, Convolution(4, 3), bias=False)  # type: ignore[union-attr]
     assert isinstance(spec.decoder.wiring, PreNorm)  # type: ignore[union-attr]
     net = spec.build()
-    assert [n for n, _ in net.named_parameters() if "squeezer" in n] == [
-        f"decoder.blocks.{i}.mix.squeezer.maps.0.weight" for i in range(2)
+    assert [n for n, _ in net.named_parameters() if "compressor" in n] == [
+        f"decoder.blocks.{i}.mix.compressor.maps.0.weight" for i in range(2)
     ]
 
 

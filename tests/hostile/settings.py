@@ -39,7 +39,7 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "10^9 heads on a slope": ("model.decoder.block.mix", _FULL | {"heads": HUGE, "position": {"kind": "alibi"}}),
     "heads so wide that a square of them is beyond memory": (
         "model.decoder.block.mix",
-        {"kind": "favor", "heads": 1, "features": 1, "head_width": 200_000},
+        {"kind": "performer", "heads": 1, "features": 1, "head_width": 200_000},
     ),
     "a width of 2^63": ("model.width", 2**63),
     "a width of 10^30": ("model.width", 10**30),

@@ -32,11 +32,11 @@ from regard.nn.core.mask import Any as Some
 from regard.nn.core.mixer import MIXERS, MixerSpec
 from regard.nn.layers.feedforward import FEEDS, FeedForward, FeedSpec
 from regard.nn.layers.norm import NORMS, LayerNorm, NormSpec, RMSNorm
-from regard.nn.mixers import BigBird, Favor, Flash, Full, Linformer, Local, Lsh, Recall, Sparse
-from regard.nn.mixers.compress import SQUEEZES, Convolved, MostUsed, Pooled
+from regard.nn.mixers import BigBird, Flash, Full, Linformer, Local, Lsh, Performer, Sparse, XLMemory
+from regard.nn.mixers.compress import COMPRESSIONS, Convolution, MostUsed, Pooling
 from regard.nn.positions.position import POSITIONS, ALiBi, Bucketed, Learned, PositionSpec, Relative, Rotary, Sinusoidal
 from regard.nn.positions.relative import Distance
-from regard.nn.positions.rope_scaling import STRETCHES, Linear, Llama3, Yarn
+from regard.nn.positions.rope_scaling import ROPE_SCALINGS, LinearScaling, Llama3Scaling, YarnScaling
 from regard.registry import Table
 from regard.spec import Spec
 
@@ -53,11 +53,14 @@ MIX: dict[str, tuple[MixerSpec, ...]] = {
         Full(2, mask=Window(2)),
     ),
     "flash": (Flash(2, tile=5), Flash(4, kv_heads=2, mask=Window(2), tile=4)),
-    "recall": (Recall(2, past=LENGTH), Recall(4, past=30, squeeze=MostUsed(3), kv_heads=2, head_width=3)),
-    "favor": (
-        Favor(2, features=6),
-        Favor(4, head_width=3, orthogonal=False),
-        Favor(2, features=5, kernel="relu", bias=False),
+    "xl_memory": (
+        XLMemory(2, memory_length=LENGTH),
+        XLMemory(4, memory_length=30, compress=MostUsed(3), kv_heads=2, head_width=3),
+    ),
+    "performer": (
+        Performer(2, features=6),
+        Performer(4, head_width=3, orthogonal=False),
+        Performer(2, features=5, kernel="relu", bias=False),
     ),
     "linformer": (
         Linformer(2, rank=5),
@@ -73,7 +76,7 @@ MIX: dict[str, tuple[MixerSpec, ...]] = {
 POSITION: dict[str, tuple[PositionSpec, ...]] = {
     "sinusoidal": (Sinusoidal(), Sinusoidal("halves")),
     "learned": (Learned(), Learned(2)),
-    "rotary": (Rotary(), Rotary(100.0, "pairs", 0.5), Rotary(50.0, stretch=Yarn(4.0, 8, 2.0))),
+    "rotary": (Rotary(), Rotary(100.0, "pairs", 0.5), Rotary(50.0, rope_scaling=YarnScaling(4.0, 8, 2.0))),
     "alibi": (ALiBi(),),
     "bucketed": (Bucketed(8, 6),),
     "relative": (Relative(3), Relative(2, values=False)),
@@ -129,19 +132,19 @@ EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
             "patches": (Patches(8, 2), Patches(6, 3, channels=1, first=False, dropout=0.1)),
         },
     ),
-    "stretch": (
-        STRETCHES,
+    "rope_scaling": (
+        ROPE_SCALINGS,
         {
-            "linear": (Linear(2.0),),
-            "llama3": (Llama3(8.0, 16), Llama3(2.0, 8, low=0.5, high=1.5)),
-            "yarn": (Yarn(4.0, 16), Yarn(4.0, 16, 3.0, 0.5, strength=1.1, whole=False)),
+            "linear": (LinearScaling(2.0),),
+            "llama3": (Llama3Scaling(8.0, 16), Llama3Scaling(2.0, 8, low_freq_factor=0.5, high_freq_factor=1.5)),
+            "yarn": (YarnScaling(4.0, 16), YarnScaling(4.0, 16, 3.0, 0.5, attention_factor=1.1, truncate=False)),
         },
     ),
-    "squeeze": (
-        SQUEEZES,
+    "compress": (
+        COMPRESSIONS,
         {
-            "pooled": (Pooled(3), Pooled(3, 2, "max")),
-            "convolved": (Convolved(4, 3), Convolved(4, 3, dilated=True, loss="autoencode")),
+            "pooling": (Pooling(3), Pooling(3, 2, "max")),
+            "convolution": (Convolution(4, 3), Convolution(4, 3, dilated=True, loss="autoencode")),
             "most_used": (MostUsed(5, 2),),
         },
     ),
@@ -281,11 +284,11 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
         "gpt": gpt.spec(**SMALL, length=LENGTH),
         "openai-gpt": gpt.spec("openai-gpt", **SMALL, length=LENGTH),
         "llama": llama.spec(**SMALL, kv_heads=1, length=LENGTH),
-        "llama3": llama.spec(**SMALL, kv_heads=1, length=LENGTH, base=50.0, stretch=Llama3(8.0, 16)),
+        "llama3": llama.spec(**SMALL, kv_heads=1, length=LENGTH, base=50.0, rope_scaling=Llama3Scaling(8.0, 16)),
         "mistral": llama.spec(**SMALL, kv_heads=1, length=LENGTH, window=3),
         "qwen2": llama.spec("qwen2.5-0.5b", **SMALL, kv_heads=1, length=LENGTH),
         "qwen3": llama.spec("qwen3-0.6b", **SMALL, kv_heads=1, head_width=6, length=LENGTH),
-        "transformer_xl": transformer_xl.spec(**SMALL, past=LENGTH, length=LENGTH),
+        "transformer_xl": transformer_xl.spec(**SMALL, memory_length=LENGTH, length=LENGTH),
     },
     "encoder": {
         "bert": bert.spec(**SMALL, length=LENGTH),

@@ -7,7 +7,7 @@ import torch
 
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Fixed
-from regard.nn.mixers import Favor
+from regard.nn.mixers import Performer
 from tests.laws.examples import DECODERS, ENCODERS, Case, ids, name_of
 
 N = 8
@@ -20,7 +20,7 @@ def reads_distances(case: Case) -> bool:
     """
     embed = getattr(case.spec.embed, "position", None)
     blocks = isinstance(getattr(case.mixer, "pattern", None), Fixed)
-    return embed is None and case.mixer.can.length == "any" and not (isinstance(case.mixer, Favor) or blocks)
+    return embed is None and case.mixer.can.length == "any" and not (isinstance(case.mixer, Performer) or blocks)
 
 
 @pytest.mark.parametrize("case", [c for c in ENCODERS + DECODERS if reads_distances(c)], ids=name_of)

@@ -19,8 +19,8 @@ from regard.nn.blocks.head import Classes, HeadSpec, Masked, Vocab
 from regard.nn.core.context import Context, Tape
 from regard.nn.core.coords import Coords
 from regard.nn.layers.feedforward import FeedForward
-from regard.nn.mixers import BigBird, Full, Recall
-from regard.nn.mixers.compress import Pooled
+from regard.nn.mixers import BigBird, Full, XLMemory
+from regard.nn.mixers.compress import Pooling
 from regard.nn.positions.position import ALiBi, Bucketed, Learned
 from regard.nn.positions.relative import Distance
 
@@ -70,11 +70,11 @@ def test_a_causal_mixer_is_charged_half_of_the_square() -> None:
     assert counted(both(), n) - cost(both().build(), n).flops * n == 2 * 4 * (n / 2) * 12 * n
 
 
-@pytest.mark.parametrize("squeeze", [None, Pooled(8, 4)], ids=["recent", "squeezed"])
-def test_a_memory_is_paid_for(squeeze: Pooled | None) -> None:
+@pytest.mark.parametrize("compress", [None, Pooling(8, 4)], ids=["recent", "compressed"])
+def test_a_memory_is_paid_for(compress: Pooling | None) -> None:
     """Keys, values and codes of distances of what is remembered; here, too, torch counts the other half of the square."""
     n, width = 32, 16
-    mix = Recall(4, past=24, squeeze=squeeze)
+    mix = XLMemory(4, memory_length=24, compress=compress)
     spec = ModelSpec(width, n, Tokens(11), decoder=Stack(Block(mix=mix), depth=1, causal=True, position=Distance()))
     body = spec.build(0).eval().decoder
     assert body is not None

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import SpecError
 from regard.nn.core.coords import Coords
-from regard.nn.mixers.compress import Convolved, MostUsed, Old, Pooled, SqueezeSpec, placed, windows
+from regard.nn.mixers.compress import CompressionSpec, Convolution, MostUsed, Old, Pooling, placed, windows
 
 D = 4
 
@@ -20,29 +20,29 @@ def old(n: int, at: Coords | None = None, rows: int = 2, used: Tensor | None = N
 def test_pooling() -> None:
     o = old(6)
     for by, pool in (("mean", torch.nn.functional.avg_pool1d), ("max", torch.nn.functional.max_pool1d)):
-        small, at = Pooled(9, 3, by).build(D)(o)  # type: ignore[arg-type]
+        small, at = Pooling(9, 3, by).build(D)(o)  # type: ignore[arg-type]
         torch.testing.assert_close(small, pool(o.x.mT, 3).mT)
         assert (at.n, at.padded) == (2, False)
 
 
 def test_a_convolution() -> None:
-    o, squeezer = old(8), Convolved(9, 4).build(D).double()
-    weight = squeezer.maps[0].weight.view(D, 4, D).mT  # type: ignore[index, union-attr, operator]
-    torch.testing.assert_close(squeezer(o)[0], torch.nn.functional.conv1d(o.x.mT, weight, stride=4).mT)
+    o, compressor = old(8), Convolution(9, 4).build(D).double()
+    weight = compressor.maps[0].weight.view(D, 4, D).mT  # type: ignore[index, union-attr, operator]
+    torch.testing.assert_close(compressor(o)[0], torch.nn.functional.conv1d(o.x.mT, weight, stride=4).mT)
 
 
 @pytest.mark.parametrize("rate", [2, 3, 4, 7])
 def test_dilated_convolutions(rate: int) -> None:
     """One of width two for each doubling, with a gap twice as wide each time; a window starts with silence if need be."""
-    o, squeezer = old(2 * rate), Convolved(9, rate, dilated=True).build(D).double()
+    o, compressor = old(2 * rate), Convolution(9, rate, dilated=True).build(D).double()
     steps = (rate - 1).bit_length()
-    assert len(squeezer.maps) == steps  # type: ignore[arg-type]
+    assert len(compressor.maps) == steps  # type: ignore[arg-type]
     for w in range(2):
         x = o.x[:, w * rate : (w + 1) * rate].mT
         x = torch.nn.functional.pad(x, (2**steps - rate, 0))
-        for i, part in enumerate(squeezer.maps):  # type: ignore[arg-type]
+        for i, part in enumerate(compressor.maps):  # type: ignore[arg-type]
             x = torch.nn.functional.conv1d(x.relu() if i else x, part.weight.view(D, 2, D).mT, dilation=2**i)
-        torch.testing.assert_close(squeezer(o)[0][:, w], x[..., -1])
+        torch.testing.assert_close(compressor(o)[0][:, w], x[..., -1])
 
 
 def test_the_most_used_stay_in_order() -> None:
@@ -58,16 +58,16 @@ PADDED = Coords(torch.tensor([[-1, -1, -1, 0, 1, 2], [0, 1, 2, 3, 4, 5]]), padde
 
 
 @pytest.mark.parametrize(
-    "spec", [Pooled(9, 2), Pooled(9, 2, "max"), Convolved(9, 2), Convolved(9, 2, dilated=True)], ids=repr
+    "spec", [Pooling(9, 2), Pooling(9, 2, "max"), Convolution(9, 2), Convolution(9, 2, dilated=True)], ids=repr
 )
-def test_padding_takes_no_part(spec: SqueezeSpec) -> None:
-    squeezer, o = spec.build(D).double(), old(6, PADDED)
+def test_padding_takes_no_part(spec: CompressionSpec) -> None:
+    compressor, o = spec.build(D).double(), old(6, PADDED)
     loud = Old(torch.where(PADDED.kept.unsqueeze(-1), o.x, 1e6), o.at)
-    small, at = squeezer(o)
-    assert torch.equal(squeezer(loud)[0], small)
+    small, at = compressor(o)
+    assert torch.equal(compressor(loud)[0], small)
     assert at.kept.tolist() == [[False, True, True], [True, True, True]]
     assert at.padded
-    if isinstance(spec, Pooled):
+    if isinstance(spec, Pooling):
         torch.testing.assert_close(small[0, 1], o.x[0, 3])
 
 
@@ -108,15 +108,15 @@ class TestPlaces:
 
 
 def test_autoencoding_counts_what_is_there() -> None:
-    squeezer, o = Convolved(9, 2, loss="autoencode").build(D).double(), old(6, PADDED)
-    small, _ = squeezer(o)
-    back = squeezer.decoder(small).view(2, 6, D)  # type: ignore[operator, misc]
+    compressor, o = Convolution(9, 2, loss="autoencode").build(D).double(), old(6, PADDED)
+    small, _ = compressor(o)
+    back = compressor.decoder(small).view(2, 6, D)  # type: ignore[operator, misc]
     wanted = (back - o.x).square().mean(-1)[PADDED.kept].mean()
-    torch.testing.assert_close(squeezer.autoencoding(o, small), wanted)
+    torch.testing.assert_close(compressor.autoencoding(o, small), wanted)
 
 
 def test_a_dilated_convolution_joins_at_least_two() -> None:
     with pytest.raises(
         SpecError, match=r"^dilated convolutions join two memories at a time: rate should be at least 2, got 1$"
     ):
-        Convolved(3, 1, dilated=True)
+        Convolution(3, 1, dilated=True)

@@ -18,7 +18,7 @@ SMALL = dict(width=16, depth=2, heads=2, vocab=11)
 FAMILIES: dict[str, Any] = {
     "gpt": lambda: gpt.spec(**SMALL, length=8),
     "bert": lambda: bert.spec(**SMALL, length=8),
-    "xl": lambda: transformer_xl.spec(**SMALL, past=4, length=8),
+    "xl": lambda: transformer_xl.spec(**SMALL, memory_length=4, length=8),
 }
 
 

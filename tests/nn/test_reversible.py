@@ -23,7 +23,7 @@ from regard.nn.core.context import Context, Memory, Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import MixerSpec, Site
 from regard.nn.layers.feedforward import FeedForward
-from regard.nn.mixers import Favor, Full, Linformer, Lsh
+from regard.nn.mixers import Full, Linformer, Lsh, Performer
 from regard.nn.mixers.lsh import LshMixer
 from regard.nn.positions.position import Bucketed, PositionSpec, Relative, Rotary
 from tests.nn.odd import Drift, in_tables
@@ -138,10 +138,10 @@ class TestGradients:
             (Full(2, dropout=0.2), Bucketed(8, 6)),
             (Full(2), Relative(3)),
             (Full(2, position=Bucketed(8, 6)), None),
-            (Favor(2), Rotary()),
+            (Performer(2), Rotary()),
             (Lsh(2, chunk=4, buckets=4, rounds=3, dropout=0.2), None),
         ],
-        ids=["full", "a bias of the stack", "vectors of the stack", "a bias of the layer", "favor", "lsh"],
+        ids=["full", "a bias of the stack", "vectors of the stack", "a bias of the layer", "performer", "lsh"],
     )
     def test_are_those_of_plain_autograd(
         self, mix: MixerSpec, position: PositionSpec | None, plainly: pytest.MonkeyPatch
@@ -160,7 +160,7 @@ class TestGradients:
         for mine, wanted in zip(found, passed(net), strict=True):
             torch.testing.assert_close(mine, wanted, rtol=1e-9, atol=1e-9)
 
-    @pytest.mark.parametrize("cross", [Full(2, dropout=0.2), Linformer(2, rank=4, sharing="layer"), Favor(2)])
+    @pytest.mark.parametrize("cross", [Full(2, dropout=0.2), Linformer(2, rank=4, sharing="layer"), Performer(2)])
     def test_with_cross_attention(self, cross: MixerSpec, plainly: pytest.MonkeyPatch) -> None:
         net = both(Full(2, dropout=0.2), cross)
         found = passed(net)
@@ -254,7 +254,9 @@ def alive(net: Net) -> int:
 
 
 class TestMemory:
-    @pytest.mark.parametrize("mix", [Full(2), Favor(2), Lsh(2, chunk=4, buckets=4)], ids=["full", "favor", "lsh"])
+    @pytest.mark.parametrize(
+        "mix", [Full(2), Performer(2), Lsh(2, chunk=4, buckets=4)], ids=["full", "performer", "lsh"]
+    )
     def test_is_flat_in_depth(self, mix: MixerSpec) -> None:
         shallow, deep = (kept(writer(mix, depth)) for depth in (2, 16))
         assert shallow == deep

@@ -142,7 +142,7 @@ def test_what_cannot_be_asked(settings: dict[str, Any], message: str) -> None:
 
 def test_options_as_they_are_typed() -> None:
     assert lengths_of("512,1_024") == (512, 1024)
-    assert names_of(["local,favor", "gru"]) == ("local", "favor", "gru")
+    assert names_of(["local,performer", "gru"]) == ("local", "performer", "gru")
     with pytest.raises(
         SpecError, match=re.escape("lengths should be whole numbers with commas, such as 1024,2048,4096; got '1k'")
     ):

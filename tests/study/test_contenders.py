@@ -48,7 +48,7 @@ def test_a_loop_of_cells_is_the_recurrent_layer(layer: type[nn.LSTM], cell: type
 
 def test_segments_see_the_one_before() -> None:
     torch.manual_seed(0)
-    layer = CONTENDERS["recall"].layer(SHAPE, 0)
+    layer = CONTENDERS["xl_memory"].layer(SHAPE, 0)
     assert isinstance(layer, Segments)
     x = torch.randn(1, SHAPE.n, SHAPE.width)
     other = x.clone()
@@ -66,7 +66,7 @@ def test_all_mixers_of_the_papers_take_part() -> None:
     }  # fmt: skip
     assert kinds == {
         f"{name}Mixer"
-        for name in ("Full", "Flash", "Local", "BigBird", "Sparse", "Lsh", "Favor", "Linformer", "Recall")
+        for name in ("Full", "Flash", "Local", "BigBird", "Sparse", "Lsh", "Performer", "Linformer", "XLMemory")
     }
 
 
@@ -97,7 +97,7 @@ class TestMemory:
 
     @pytest.mark.parametrize(
         ("name", "least", "most"),
-        [("plain", 1.8, 2.0), *((name, 0.5, 1.15) for name in ("flash", "local", "bigbird", "favor", "linformer"))],
+        [("plain", 1.8, 2.0), *((name, 0.5, 1.15) for name in ("flash", "local", "bigbird", "performer", "linformer"))],
     )
     def test_fitted_exponents(self, name: str, least: float, most: float) -> None:
         """The promise of every linear mixer, over three doublings; bytes are counted, so no noise is in it."""

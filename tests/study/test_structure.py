@@ -45,7 +45,7 @@ class TestDepth:
         )  # fmt: skip
         if name in ("lstm", "gru"):
             assert long > 1.9 * short
-        elif name == "recall":
+        elif name == "xl_memory":
             assert long - short == 64 // 8 - 32 // 8
         else:
             assert long == short
@@ -65,7 +65,7 @@ class TestPath:
     @pytest.mark.parametrize(
         ("name", "layers"),
         [
-            ("fused", 1), ("flash", 1), ("favor", 1), ("linformer", 1), ("strided", 2), ("fixed", 2), ("bigbird", 2),
+            ("fused", 1), ("flash", 1), ("performer", 1), ("linformer", 1), ("strided", 2), ("fixed", 2), ("bigbird", 2),
             ("local", math.ceil(15 / 4)), ("conv", 15), ("dilated", 4), ("lstm", 15), ("gru", 15),
         ],
     )  # fmt: skip

@@ -17,7 +17,7 @@ from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import bert, gpt
 from regard.nn.blocks.head import Classes
 from regard.nn.core.coords import Coords
-from regard.nn.mixers import Favor
+from regard.nn.mixers import Performer
 from regard.tasks.classify import Classify, ClassifyData
 from regard.tasks.common.classifier import class_names, plainly_named, unpacked
 from regard.tasks.common.encoder_input import _cut, frame_all
@@ -83,7 +83,7 @@ def test_an_ensemble_is_the_mean_of_probabilities() -> None:
 
 def test_any_mixer_and_any_encoder() -> None:
     task = made()
-    spec = bert.spec(**SMALL, **task.facts()).replace("encoder.block.mix", Favor(2, features=8).plain())
+    spec = bert.spec(**SMALL, **task.facts()).replace("encoder.block.mix", Performer(2, features=8).plain())
     assert task.fit(spec).head == Classes(3, "first", hidden=True, dropout=0.1)
     assert len(task.run([task.fit(spec).build(0).eval()], TEXTS, Search())) == len(TEXTS)
     assert made(pool="mean").fit(spec).head == Classes(3, "mean", hidden=True, dropout=0.1)

@@ -41,7 +41,7 @@ STREAM = {
     "model.depth": 1,
     "model.heads": 2,
     "model.hidden": 32,
-    "model.past": 12,
+    "model.memory_length": 12,
 }
 EVERY = {"train__steps": 10, "train__validate_every": 5, "train__save_every": 2, "data__generate__valid": 2}
 

@@ -220,7 +220,13 @@ def test_a_stream_forgets_what_it_read_in_a_bad_step(tmp_path: Path, monkeypatch
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat; the dog sat on the cat. " * 12)
     small = {"data.context": 8, "model.width": 16, "model.depth": 1, "model.heads": 2, "model.hidden": 32}
-    train = {"model.past": 12, "train.steps": 9, "train.tokens": 40, "train.schedule.warmup": 2, "train.threads": 1}
+    train = {
+        "model.memory_length": 12,
+        "train.steps": 9,
+        "train.tokens": 40,
+        "train.schedule.warmup": 2,
+        "train.threads": 1,
+    }
     order = Order("transformer_xl", (str(text),), set=small | train, out=str(tmp_path / "run"), quiet=True)
     with monkeypatch.context() as patch:
         always(Lm, patch, 3)

@@ -30,7 +30,7 @@ def test_another_kind_replaces_the_part_and_the_same_kind_does_not() -> None:
     assert merged(part, {"mix": {"kind": "local", "reach": 3}}) == {"mix": {"kind": "local", "reach": 3}}
     assert merged(part, {"mix": {"kind": "full", "bias": True}}) == {"mix": {"kind": "full", "heads": 4, "bias": True}}
     assert merged(part, {"mix": {"heads": 2}}) == {"mix": {"kind": "full", "heads": 2}}
-    assert merged(part, {"mix": "favor"}) == {"mix": "favor"}
+    assert merged(part, {"mix": "performer"}) == {"mix": "performer"}
 
 
 def test_a_part_written_as_one_word_takes_settings() -> None:

@@ -35,7 +35,7 @@ TINY: dict[str, Any] = {
     "model.depth": 2,
     "model.heads": 2,
     "model.hidden": 32,
-    "model.past": 12,
+    "model.memory_length": 12,
     "train.steps": 12,
     "train.tokens": 40,
     "train.schedule": {"kind": "cosine", "peak": 3e-3, "warmup": 3},
@@ -45,7 +45,7 @@ TINY: dict[str, Any] = {
     "train.threads": 1,
     "train.precision": "float32",
 }
-SQUEEZE = {"kind": "convolved", "slots": 4, "rate": 2}
+COMPRESS = {"kind": "convolution", "slots": 4, "rate": 2}
 EVERYTHING = {name: value for name, value in HARD.items() if name != "train.tokens"}
 
 
@@ -79,7 +79,7 @@ def test_a_stream_with_memory_without_limit_is_one_pass() -> None:
     ids = torch.tensor([lm().target.encode(TEXT)])
     for context in (1, 7, 64):
         task = lm(context)
-        made = net(task, past=10_000).eval()
+        made = net(task, memory_length=10_000).eval()
         whole, _ = made.loss(made(ids[:, :-1], Coords.span(ids.shape[1] - 1)), ids[:, 1:])
         found = likelihood(task, made, task.encode(Texts((TEXT,))))
         assert found["loss"] == pytest.approx(float(whole) / (ids.shape[1] - 1), rel=1e-10)
@@ -89,7 +89,7 @@ def test_a_stream_with_memory_without_limit_is_one_pass() -> None:
 def test_texts_that_follow_one_another_are_strangers() -> None:
     """Two texts in one stream cost what they cost each for itself."""
     task, parts = lm(5), (TEXT[:101], TEXT[200:263])
-    made = net(task, past=1000).eval()
+    made = net(task, memory_length=1000).eval()
     alone = [likelihood(task, made, task.encode(Texts((part,))))["loss"] for part in parts]
     both = likelihood(task, made, task.encode(Texts(parts)))["loss"]
     weights = [len(part) - 1 for part in parts]
@@ -99,7 +99,7 @@ def test_texts_that_follow_one_another_are_strangers() -> None:
 def test_the_gradient_ends_where_the_segment_begins() -> None:
     """A step's gradient is that of its own segment, with the memory as a constant."""
     task = lm()
-    made = net(task, past=64).train()
+    made = net(task, memory_length=64).train()
     examples = task.encode(Texts((TEXT,)))
     first, second = (task.batch(examples, s) for s in task.order(examples, tokens=24, seed=1).epoch(0)[:2])
     carried = Carried(made, task)
@@ -121,7 +121,7 @@ def test_the_gradient_ends_where_the_segment_begins() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, EVERYTHING, {"model.squeeze": SQUEEZE}, {"model.squeeze": {"kind": "most_used", "slots": 4, "rate": 2}}],
+    [{}, EVERYTHING, {"model.compress": COMPRESS}, {"model.compress": {"kind": "most_used", "slots": 4, "rate": 2}}],
     ids=["plain", "everything", "compressive", "most used"],
 )
 def test_stopped_mid_stream_and_resumed_is_never_stopped(text: str, tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ def test_an_epoch_begins_with_nothing_remembered(text: str, tmp_path: Path) -> N
     one_step = {"train__tokens": 10_000, "data__context": 2000, "train__steps": 3, "train__schedule": "constant"}
     changes = one_step | {"train__validate_every": 3, "train__save_every": 3}
     execute(order(text, tmp_path / "with", **changes))
-    execute(order(text, tmp_path / "without", **changes, model__past=1))
+    execute(order(text, tmp_path / "without", **changes, model__memory_length=1))
     one, other = (events(tmp_path / name, "train") for name in ("with", "without"))
     assert [e["loss"] for e in one] == pytest.approx([e["loss"] for e in other], rel=1e-6)
     assert [e["epoch"] for e in one] == [0, 1, 2]
@@ -145,11 +145,11 @@ def test_an_epoch_begins_with_nothing_remembered(text: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("loss", ["attention", "autoencode"])
 def test_compressors_learn_from_their_own_loss_in_a_run(text: str, tmp_path: Path, loss: str) -> None:
-    squeeze = SQUEEZE | {"loss": loss}
-    execute(order(text, tmp_path, model__squeeze=squeeze, train__schedule={"kind": "constant", "peak": 1e-2}))
+    compress = COMPRESS | {"loss": loss}
+    execute(order(text, tmp_path, model__compress=compress, train__schedule={"kind": "constant", "peak": 1e-2}))
     made = regard.load(tmp_path)
     fresh = made.spec.build(1).state_dict()
-    names = [name for name in fresh if "squeezer" in name]
+    names = [name for name in fresh if "compressor" in name]
     assert names
     assert all(not torch.equal(fresh[name], made.net.state_dict()[name]) for name in names)
 
@@ -168,25 +168,25 @@ def test_divided_among_threads_each_part_remembers_its_own(text: str, tmp_path: 
 
 
 def test_the_recipe_gpt_becomes_transformer_xl_by_words(text: str, tmp_path: Path) -> None:
-    settings = {name: value for name, value in TINY.items() if name != "model.past"}
+    settings = {name: value for name, value in TINY.items() if name != "model.memory_length"}
     words = {
         "model.family": "transformer_xl",
         "data.stream": True,
-        "model.past": 16,
+        "model.memory_length": 16,
         "train.steps": 2,
         "train.schedule.warmup": 1,
     }
     execute(Order("gpt", (text,), set=settings | words, out=str(tmp_path), quiet=True))
-    assert regard.load(tmp_path).spec.decoder.layers()[0].mix.past == 16  # type: ignore[union-attr]
+    assert regard.load(tmp_path).spec.decoder.layers()[0].mix.memory_length == 16  # type: ignore[union-attr]
 
 
 def test_a_longer_memory_in_use_than_in_training(text: str, tmp_path: Path) -> None:
     execute(order(text, tmp_path))
-    short, long = regard.load(tmp_path), regard.load(tmp_path, set={"model.decoder.block.mix.past": 500})
+    short, long = regard.load(tmp_path), regard.load(tmp_path, set={"model.decoder.block.mix.memory_length": 500})
     raw = Texts((TEXT,))
     one, other = (likelihood(m.task, m.net, m.task.encode(raw))["loss"] for m in (short, long))
     assert one != other
-    again = regard.load(tmp_path, set={"model.decoder.block.mix.past": 500, "data.context": 13})
+    again = regard.load(tmp_path, set={"model.decoder.block.mix.memory_length": 500, "data.context": 13})
     third = likelihood(again.task, again.net, again.task.encode(raw))["loss"]
     assert math.isfinite(third)
     with pytest.raises(
@@ -202,7 +202,10 @@ def test_a_longer_memory_in_use_than_in_training(text: str, tmp_path: Path) -> N
 
 def test_other_mixers_carry_too() -> None:
     """A window and a linear mixer remember in their own way."""
-    for mix in ({"kind": "local", "heads": 2, "reach": 6}, {"kind": "favor", "heads": 2, "features": 8, "redraw": 2}):
+    for mix in (
+        {"kind": "local", "heads": 2, "reach": 6},
+        {"kind": "performer", "heads": 2, "features": 8, "redraw": 2},
+    ):
         task = lm()
         spec = gpt.spec(width=16, depth=1, heads=2, hidden=32, dropout=0.0, **task.facts())
         spec = spec.overlay({"embed": {"position": None}, "decoder": {"block": {"mix": mix}}})
@@ -211,7 +214,7 @@ def test_other_mixers_carry_too() -> None:
         carried, examples = Carried(made, task), task.encode(Texts((TEXT,)))
         for step, segments in enumerate(task.order(examples, tokens=24, seed=1).epoch(0)[:5], 1):
             carried.begin(step, first=step == 1)
-            assert bool(carried.states) == (step > 1 and not (mix["kind"] == "favor" and step % 2 == 0))
+            assert bool(carried.states) == (step > 1 and not (mix["kind"] == "performer" and step % 2 == 0))
             carried.loss(task, 0, task.batch(examples, segments), 0.0).total.backward()
 
 

@@ -18,7 +18,7 @@ from regard.convert.gguf_tokenizer import tokenizer
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import llama
 from regard.model.model_spec import ModelSpec
-from regard.nn.positions.rope_scaling import Linear
+from regard.nn.positions.rope_scaling import LinearScaling
 from regard.serialization.model_folder import shapes_of
 from regard.text.tokenizer import Tokenizer
 
@@ -101,8 +101,8 @@ def _spec(file: GgufFile) -> tuple[ModelSpec, dict[str, int]]:
     if head_width * heads == width:
         shape["head_width"] = None
     try:
-        stretch = None if factor is None else Linear(factor)
-        return llama.spec(**shape, vocab=table.shape[0], stretch=stretch), order
+        rope_scaling = None if factor is None else LinearScaling(factor)
+        return llama.spec(**shape, vocab=table.shape[0], rope_scaling=rope_scaling), order
     except SpecError as error:
         raise CheckpointError(f"cannot make a model of {file.path}: {error}") from None
 

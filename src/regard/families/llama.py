@@ -1,7 +1,7 @@
 """Llama (Touvron et al. 2023) and its kin: a causal decoder with RMS norms, rotary positions, gates and grouped heads.
 
 SmolLM2 and TinyLlama have this very shape; Mistral looks back only so far; Qwen2 has biases on queries, keys and values; Qwen3
-has none, but normalises queries and keys, and sets the width of a head apart. Llama 3 stretches its angles to longer texts.
+has none, but normalises queries and keys, and sets the width of a head apart. Llama 3 scales its angles for longer texts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from regard.nn.layers.feedforward import FeedForward
 from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Full
 from regard.nn.positions.position import Rotary
-from regard.nn.positions.rope_scaling import Linear, Llama3, StretchSpec, Yarn
+from regard.nn.positions.rope_scaling import LinearScaling, Llama3Scaling, RopeScalingSpec, YarnScaling
 from regard.registry import kind_of
 
 _SMOLLM2: dict[str, Any] = dict(vocab=49152, length=8192, base=1e5, eps=1e-5, tied=True)
@@ -61,7 +61,7 @@ def spec(
     vocab: int | None = None,
     length: int | None = None,
     base: float | None = None,
-    stretch: StretchSpec | None = None,
+    rope_scaling: RopeScalingSpec | None = None,
     window: int | None = None,
     eps: float | None = None,
     tied: bool | None = None,
@@ -71,7 +71,7 @@ def spec(
 ) -> ModelSpec:
     """A decoder-only model. Heads given by hand share no keys unless `kv_heads` says so; `bias` is on attention's maps.
 
-    `window` is how many tokens a token sees, itself included; `stretch` slows its angles down for longer texts.
+    `window` is how many tokens a token sees, itself included; `rope_scaling` slows its angles down for longer texts.
     """
     kv_heads = heads if kv_heads is None else kv_heads
     shape = sized(
@@ -97,7 +97,7 @@ def spec(
             depth=shape["depth"],
             causal=True,
             wiring=PreNorm(norm, dropout),
-            position=Rotary(shape["base"], stretch=stretch),
+            position=Rotary(shape["base"], rope_scaling=rope_scaling),
         ),
         head=Vocab(tied=shape["tied"]),
         init="normal",
@@ -107,43 +107,48 @@ def spec(
 # ------------------------------------------------------------------------------------------------- as others have it
 
 
-def _rope(config: Config) -> tuple[float, StretchSpec | None]:
-    """The base of the rotary angles, and how they are stretched; newer files say both in one place."""
+def _rope(config: Config) -> tuple[float, RopeScalingSpec | None]:
+    """The base of the rotary angles and their scaling; newer files state both in one place."""
     said = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     base = float(said.get("rope_theta") or config.get("rope_theta") or 1e4)
     kind = said.get("rope_type", said.get("type", "default"))
-    if kind not in _STRETCHES:
-        raise SpecError(f"rotary positions of the kind {kind!r} are not among ours; there is {', '.join(_STRETCHES)}")
-    make, keys = _STRETCHES[kind]
+    if kind not in _ROPE_SCALINGS:
+        raise SpecError(
+            f"rotary positions of the kind {kind!r} are not among ours; there is {', '.join(_ROPE_SCALINGS)}"
+        )
+    make, keys = _ROPE_SCALINGS[kind]
     if make is None:
         return base, None
     said["original_max_position_embeddings"] = (
         said.get("original_max_position_embeddings") or config["max_position_embeddings"]
     )
     given = {ours: said[theirs] for theirs, ours in keys.items() if said.get(theirs) is not None}
-    if said.get("mscale") and said.get("mscale_all_dim") and "strength" not in given:
+    if said.get("mscale") and said.get("mscale_all_dim") and "attention_factor" not in given:
         gains = (1 + 0.1 * said[name] * math.log(said["factor"]) for name in ("mscale", "mscale_all_dim"))
-        given["strength"] = next(gains) / next(gains)
+        given["attention_factor"] = next(gains) / next(gains)
     return base, make(**given)
 
 
-def _ropes(value: tuple[float, StretchSpec | None]) -> dict[str, Any]:
-    base, stretch = value
-    said: dict[str, Any] = {"rope_type": "default" if stretch is None else kind_of(type(stretch)), "rope_theta": base}
-    for theirs, ours in _STRETCHES[said["rope_type"]][1].items():
-        if (own := getattr(stretch, ours)) is not None:
+def _ropes(value: tuple[float, RopeScalingSpec | None]) -> dict[str, Any]:
+    base, rope_scaling = value
+    said: dict[str, Any] = {
+        "rope_type": "default" if rope_scaling is None else kind_of(type(rope_scaling)),
+        "rope_theta": base,
+    }
+    for theirs, ours in _ROPE_SCALINGS[said["rope_type"]][1].items():
+        if (own := getattr(rope_scaling, ours)) is not None:
             said[theirs] = own
     return {"rope_theta": base, "rope_parameters": said}
 
 
-_LONG = {"factor": "factor", "original_max_position_embeddings": "length"}
-_STRETCHES: dict[str, tuple[Callable[..., StretchSpec] | None, dict[str, str]]] = {
+_LONG = {"factor": "factor", "original_max_position_embeddings": "original_length"}
+_ROPE_SCALINGS: dict[str, tuple[Callable[..., RopeScalingSpec] | None, dict[str, str]]] = {
     "default": (None, {}),
-    "linear": (Linear, {"factor": "factor"}),
-    "llama3": (Llama3, {**_LONG, "low_freq_factor": "low", "high_freq_factor": "high"}),
+    "linear": (LinearScaling, {"factor": "factor"}),
+    "llama3": (Llama3Scaling, {**_LONG, **{k: k for k in ("low_freq_factor", "high_freq_factor")}}),
     "yarn": (
-        Yarn,
-        {**_LONG, "beta_fast": "fast", "beta_slow": "slow", "attention_factor": "strength", "truncate": "whole"},
+        YarnScaling,
+        {**_LONG, **{k: k for k in ("beta_fast", "beta_slow", "attention_factor", "truncate")}},
     ),
 }
 """Their words for ours, and what they call its fields."""
@@ -164,7 +169,7 @@ def _keys(eps: float, length: int, vocab: int, *more: Key) -> tuple[Key, ...]:
         Key("eps", "decoder.wiring.norm.eps", "rms_norm_eps", eps),
         Key("tied", "head.tied", "tie_word_embeddings", False),
         Key(
-            ("base", "stretch"), ("decoder.position.base", "decoder.position.stretch"), "rope_parameters", read=_rope,
+            ("base", "rope_scaling"), ("decoder.position.base", "decoder.position.rope_scaling"), "rope_parameters", read=_rope,
             write=_ropes,
         ),
         *more,

@@ -1,8 +1,8 @@
 """Transformer-XL (Dai et al. 2019): a causal decoder that remembers earlier segments and knows tokens by their distance.
 
-With `squeeze` it is the Compressive Transformer (Rae et al. 2019): what is no longer recent is kept, compressed. No weight
+With `compress` it is the Compressive Transformer (Rae et al. 2019): what is no longer recent is kept, compressed. No weight
 depends on how long the memory is or where distances are clamped, so both may differ in evaluation, as in the paper's: its base
-model is evaluated as `spec(past=2100, clamp=820)` in segments of 80.
+model is evaluated as `spec(memory_length=2100, clamp=820)` in segments of 80.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from regard.nn.blocks.head import Vocab
 from regard.nn.blocks.wiring import PostNorm, PreNorm
 from regard.nn.layers.feedforward import FeedForward
 from regard.nn.layers.norm import LayerNorm
-from regard.nn.mixers import Recall
-from regard.nn.mixers.compress import SqueezeSpec
+from regard.nn.mixers import XLMemory
+from regard.nn.mixers.compress import CompressionSpec
 from regard.nn.positions.relative import Distance
 
 WIRINGS = {"post": PostNorm, "pre": PreNorm}
 
 SIZES: dict[str, dict[str, Any]] = {
     "xl-enwik8-base": dict(
-        width=512, depth=12, heads=8, hidden=2048, past=512, length=512, dropout=0.1, attention_dropout=0.0
+        width=512, depth=12, heads=8, hidden=2048, memory_length=512, length=512, dropout=0.1, attention_dropout=0.0
     ),
     "xl-enwik8-large": dict(
-        width=1024, depth=24, heads=8, hidden=3072, past=768, length=768, dropout=0.15, attention_dropout=0.15
+        width=1024, depth=24, heads=8, hidden=3072, memory_length=768, length=768, dropout=0.15, attention_dropout=0.15
     ),
 }
 """The character models of the paper, as its code trains them; `length` is the segment."""
@@ -44,25 +44,25 @@ def spec(
     depth: int | None = None,
     heads: int | None = None,
     hidden: int | None = None,
-    past: int | None = None,
+    memory_length: int | None = None,
     length: int | None = None,
     dropout: float | None = None,
     attention_dropout: float | None = None,
     vocab: int = 204,
     clamp: int | None = None,
-    squeeze: SqueezeSpec | None = None,
+    compress: CompressionSpec | None = None,
     bias: bool = False,
     activation: str = "relu",
     norm: str = "post",
 ) -> ModelSpec:
-    """A decoder-only model; `past` tokens before the segment are remembered by every layer. `bias` is on attention's maps."""
+    """A decoder whose layers remember the `memory_length` tokens before the segment. `bias` is that of attention."""
     shape = sized(
-        SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, past=past, length=length, dropout=dropout,
-        attention_dropout=attention_dropout,
+        SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, memory_length=memory_length, length=length,
+        dropout=dropout, attention_dropout=attention_dropout,
     )  # fmt: skip
     if norm not in WIRINGS:
         raise UnknownName("norm placement", norm, WIRINGS)
-    mix = Recall(shape["heads"], shape["past"], squeeze, bias=bias, dropout=shape["attention_dropout"])
+    mix = XLMemory(shape["heads"], shape["memory_length"], compress, bias=bias, dropout=shape["attention_dropout"])
     return ModelSpec(
         width=shape["width"],
         length=shape["length"],

@@ -244,5 +244,5 @@ def lengths_of(text: str) -> tuple[int, ...]:
 
 
 def names_of(words: Sequence[str]) -> tuple[str, ...]:
-    """`local,favor` and repeated options as names."""
+    """`local,performer` and repeated options as names."""
     return tuple(name for word in words for name in word.split(",") if name)

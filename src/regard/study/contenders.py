@@ -18,7 +18,7 @@ from regard.nn.core.context import Context, Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Fixed, Strided
 from regard.nn.core.mixer import Mixer, MixerSpec, Site
-from regard.nn.mixers import BigBird, Favor, Flash, Full, Linformer, Local, Lsh, Recall, Sparse
+from regard.nn.mixers import BigBird, Flash, Full, Linformer, Local, Lsh, Performer, Sparse, XLMemory
 from regard.nn.positions.relative import Distance
 
 KERNEL = 3
@@ -187,8 +187,8 @@ def _root(n: int) -> int:
     return 1 << (n.bit_length() // 2)
 
 
-def _recall(shape: Shape) -> nn.Module:
-    return Segments(Recall(shape.heads, past=shape.window, position=Distance()), shape)
+def _xl_memory(shape: Shape) -> nn.Module:
+    return Segments(XLMemory(shape.heads, memory_length=shape.window, position=Distance()), shape)
 
 
 FULL = "fused"
@@ -221,14 +221,14 @@ CONTENDERS: dict[str, Contender] = {
             "lsh", "hashed, two rounds (Reformer)", "sparse", Theory(1, 1, 0, None),
             lambda s: Lsh(s.heads, chunk=max(s.window // 8, 4)),
         ),
-        _mixer("favor", "random features (Performer)", "linear", Theory(1, 1, 0, 0), lambda s: Favor(s.heads)),
+        _mixer("performer", "random features (Performer)", "linear", Theory(1, 1, 0, 0), lambda s: Performer(s.heads)),
         _mixer(
             "linformer", "keys squeezed to a rank (Linformer)", "linear", Theory(1, 1, 0, 0),
             lambda s: Linformer(s.heads, rank=s.window // 2),
         ),
         Contender(
-            "recall", "segments with memory (Transformer-XL)", "linear", Theory(1, 1, 1, None),
-            lambda shape, _: _recall(shape), _recall, None, causal=True,
+            "xl_memory", "segments with memory (Transformer-XL)", "linear", Theory(1, 1, 1, None),
+            lambda shape, _: _xl_memory(shape), _xl_memory, None, causal=True,
         ),
         _recurrent("lstm", nn.LSTM, nn.LSTMCell),
         _recurrent("gru", nn.GRU, nn.GRUCell),

@@ -20,7 +20,7 @@ from regard.tasks.common.task import Loss, Task
 
 ENDLESS = 1 << 40
 """Tokens of a stream that has no end."""
-OTHERS = "use model.family=transformer_xl, or the mixer 'recall', 'local' or 'favor'"
+OTHERS = "use model.family=transformer_xl, or the mixer 'xl_memory', 'local' or 'performer'"
 
 
 class Carried:

@@ -1,4 +1,4 @@
-"""Models that remember segments, every way of squeezing, and texts run through them in segments."""
+"""Models that remember segments, every way of compressing, and texts run through them in segments."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from regard.nn.blocks.embedding import Tokens
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.layers.feedforward import FeedForward
-from regard.nn.mixers.compress import Convolved, MostUsed, Pooled, SqueezeSpec
-from regard.nn.mixers.xl_memory import Past
+from regard.nn.mixers.compress import CompressionSpec, Convolution, MostUsed, Pooling
+from regard.nn.mixers.xl_memory import XLState
 from regard.nn.positions.position import PositionSpec
 from regard.nn.positions.relative import Distance
 
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
 DEPTH = 3
-SQUEEZES: list[SqueezeSpec] = [
-    Pooled(3, 2),
-    Pooled(3, 2, "max"),
-    Convolved(3, 2),
-    Convolved(3, 2, loss="autoencode"),
-    Convolved(3, 4, dilated=True),
+COMPRESSIONS: list[CompressionSpec] = [
+    Pooling(3, 2),
+    Pooling(3, 2, "max"),
+    Convolution(3, 2),
+    Convolution(3, 2, loss="autoencode"),
+    Convolution(3, 4, dilated=True),
     MostUsed(3, 2),
 ]
-squeezes = pytest.mark.parametrize("squeeze", SQUEEZES, ids=repr)
-LEARNED = [s for s in SQUEEZES if isinstance(s, Convolved)]
+compressions = pytest.mark.parametrize("compress", COMPRESSIONS, ids=repr)
+LEARNED = [s for s in COMPRESSIONS if isinstance(s, Convolution)]
 
 
 def model(mix: Any, position: PositionSpec | None = None, **stack: Any) -> ModelSpec:
@@ -67,5 +67,5 @@ def segments(
     return torch.cat(out, 1), state
 
 
-def pasts(state: Any) -> list[Past]:
+def xl_states(state: Any) -> list[XLState]:
     return [block["mix"] for block in state.blocks]

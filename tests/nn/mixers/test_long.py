@@ -16,12 +16,15 @@ from regard.nn.blocks.embedding import Tokens
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import MixerSpec
 from regard.nn.layers.feedforward import FeedForward
-from regard.nn.mixers import Favor, Local
+from regard.nn.mixers import Local, Performer
 from regard.nn.positions.position import Rotary
 from regard.study.worker import grown
 
 N, NEW, WIDTH = 16384, 8, 128
-MIXERS: dict[str, MixerSpec] = {"favor": Favor(4, position=Rotary()), "local": Local(4, reach=128, position=Rotary())}
+MIXERS: dict[str, MixerSpec] = {
+    "performer": Performer(4, position=Rotary()),
+    "local": Local(4, reach=128, position=Rotary()),
+}
 
 
 def model(mixer: MixerSpec, causal: bool) -> ModelSpec:

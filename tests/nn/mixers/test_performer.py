@@ -19,9 +19,9 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Causal, Everything, visible
 from regard.nn.core.mixer import Site
 from regard.nn.core.shape import merge_heads, split_heads
-from regard.nn.mixers import Favor, Full
+from regard.nn.mixers import Full, Performer
 from regard.nn.mixers import performer as module
-from regard.nn.mixers.performer import FavorMixer, Sums, directions
+from regard.nn.mixers.performer import PerformerMixer, Sums, directions
 from regard.nn.positions.position import ALiBi, Rotary
 from tests.nn.mixers.work import written
 
@@ -43,7 +43,7 @@ def _short_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 5)
 
 
-def build(spec: Favor, site: Site) -> FavorMixer:
+def build(spec: Performer, site: Site) -> PerformerMixer:
     mixer = spec.build(site).double()
     for p in mixer.parameters():
         torch.nn.init.normal_(p, std=0.5)
@@ -54,14 +54,14 @@ def stream(rows: int = 2, n: int = N) -> Tensor:
     return torch.randn(rows, n, 8, dtype=torch.double)
 
 
-def phi(mixer: FavorMixer, x: Tensor) -> Tensor:
+def phi(mixer: PerformerMixer, x: Tensor) -> Tensor:
     """The features as the paper writes them (lemma 1), up to m^−½."""
     x = x / mixer.head_width**0.25
     z = x @ mixer.omega.mT
     return z.relu() + 1e-3 if mixer.kernel == "relu" else (z - x.square().sum(-1, keepdim=True) / 2).exp()
 
 
-def pair_by_pair(mixer: FavorMixer, x: Tensor, at: Coords, keys: Tensor, values: Tensor, at_k: Coords) -> Tensor:
+def pair_by_pair(mixer: PerformerMixer, x: Tensor, at: Coords, keys: Tensor, values: Tensor, at_k: Coords) -> Tensor:
     """Every pair of the same features, a mask over them, and one division."""
     q, k, v = (split_heads(t, mixer.heads) for t in (mixer.q(x), mixer.k(keys), mixer.v(values)))
     weights = phi(mixer, q) @ phi(mixer, k).mT
@@ -71,7 +71,7 @@ def pair_by_pair(mixer: FavorMixer, x: Tensor, at: Coords, keys: Tensor, values:
     return mixer.out(merge_heads(weights @ v / torch.where(total > 0, total, 1.0)))
 
 
-def same(mixer: FavorMixer, x: Tensor, at: Coords, memory: Memory | None = None) -> None:
+def same(mixer: PerformerMixer, x: Tensor, at: Coords, memory: Memory | None = None) -> None:
     """Outputs and gradients of tokens that are there."""
     keys, values, at_k = (x, x, at) if memory is None else (memory.keys, memory.values, memory.at)
     kept = at.kept.expand(x.shape[:2])
@@ -121,7 +121,7 @@ class TestEstimate:
 
     def test_the_mixers_own_estimate_is_unbiased_over_its_own_redraws(self) -> None:
         """φ(q)·φ(k) as it runs, its size put back, against exp(q·k/√e)."""
-        mixer = Favor(1, features=8, redraw=1, head_width=8).build(CAUSAL)
+        mixer = Performer(1, features=8, redraw=1, head_width=8).build(CAUSAL)
         q, k = (0.7 * F.normalize(torch.randn(1, 1, 1, 8).double(), dim=-1) * 8**0.25 for _ in range(2))
         found = []
         for step in range(1, 4001):
@@ -149,29 +149,31 @@ class TestEstimate:
         for r in (16, 256, 4096):
             found = []
             for _ in range(4):
-                mixer = Favor(2, features=r).build(CAUSAL).double()
+                mixer = Performer(2, features=r).build(CAUSAL).double()
                 mixer.load_state_dict(full.state_dict() | {"omega": mixer.omega})
                 found.append(mixer(x, Context(PLACES[""]))[0] - full(x, Context(PLACES[""]))[0])
             errors.append(torch.stack(found).square().mean().sqrt())
         assert errors[2] < errors[1] / 2 < errors[0] / 4
 
 
-@pytest.mark.parametrize("spec", [Favor(2), Favor(2, kernel="relu", features=5), Favor(4, head_width=3, bias=False)])
+@pytest.mark.parametrize(
+    "spec", [Performer(2), Performer(2, kernel="relu", features=5), Performer(4, head_width=3, bias=False)]
+)
 class TestPairByPair:
     @places
-    def test_causal(self, spec: Favor, at: Coords) -> None:
+    def test_causal(self, spec: Performer, at: Coords) -> None:
         same(build(spec, CAUSAL), stream().requires_grad_(), at)
 
     @places
-    def test_both_ways(self, spec: Favor, at: Coords) -> None:
+    def test_both_ways(self, spec: Performer, at: Coords) -> None:
         same(build(spec, LOOSE), stream().requires_grad_(), at)
 
     @pytest.mark.parametrize("at", [Coords.span(7), Coords.lengths([7, 3]), Coords.lengths([7, 3], left=True)])
-    def test_across(self, spec: Favor, at: Coords) -> None:
+    def test_across(self, spec: Performer, at: Coords) -> None:
         memory = Memory(stream(n=7).requires_grad_(), stream(n=7).requires_grad_(), at)
         same(build(spec, CROSS), stream().requires_grad_(), PLACES["right"], memory)
 
-    def test_across_documents(self, spec: Favor) -> None:
+    def test_across_documents(self, spec: Performer) -> None:
         memory = Memory(*(stream(n=7).requires_grad_() for _ in range(2)), Coords.documents([[2, 4, 1], [1, 3, 2]]))
         same(build(spec, CROSS), stream().requires_grad_(), PLACES["documents"], memory)
 
@@ -179,7 +181,7 @@ class TestPairByPair:
 class TestCausal:
     def test_the_past_does_not_feel_how_large_the_future_is(self) -> None:
         """Not even in the last bit, and also within a chunk. Features of long keys are small, of short ones large."""
-        mixer, x = build(Favor(2), CAUSAL), 20 * stream()
+        mixer, x = build(Performer(2), CAUSAL), 20 * stream()
         before, _ = mixer(x, Context(PLACES[""]))
         assert (before[:, 0] != before[:, 1]).any()
         for t in (1, 7, 13, 22):
@@ -193,14 +195,14 @@ class TestCausal:
     @pytest.mark.parametrize("size", [0.0, 30.0, 1e4])
     def test_large_and_no_inputs_give_finite_outputs_and_gradients(self, size: float) -> None:
         for site in (CAUSAL, LOOSE):
-            mixer, x = build(Favor(2), site).float(), (size * stream()).float().requires_grad_()
+            mixer, x = build(Performer(2), site).float(), (size * stream()).float().requires_grad_()
             out, _ = mixer(x, Context(PLACES["left"]))
             assert out.isfinite().all()
             for grad in torch.autograd.grad(out.square().mean(), [x, *mixer.parameters()]):
                 assert grad.isfinite().all()
 
     def test_what_is_remembered_does_not_grow(self) -> None:
-        mixer, x = build(Favor(2, features=6), CAUSAL), stream(n=70)
+        mixer, x = build(Performer(2, features=6), CAUSAL), stream(n=70)
         whole, _ = mixer(x, Context(Coords.span(70)))
         state, out, counts = mixer.start(2, 1), [], set()
         for i in range(70):
@@ -215,19 +217,19 @@ class TestCausal:
     @pytest.mark.parametrize("site", [CAUSAL, LOOSE], ids=["causal", "both ways"])
     def test_work_grows_with_the_length_and_no_faster(self, site: Site) -> None:
         """Forward and back. No (n, n), and no (n, r, e): the largest tensor holds the features of all tokens."""
-        short, long = (written(Favor(2, features=10).build(site), n) for n in (256, 512))
+        short, long = (written(Performer(2, features=10).build(site), n) for n in (256, 512))
         assert long.total < 2.02 * short.total
         assert long.largest == 512 * 2 * 10
 
 
 class TestDrawing:
     def model(self, redraw: int) -> ModelSpec:
-        stack = Stack(Block(mix=Favor(2, redraw=redraw)), depth=2, causal=True)
+        stack = Stack(Block(mix=Performer(2, redraw=redraw)), depth=2, causal=True)
         return ModelSpec(8, 16, Tokens(11), decoder=stack)
 
     def test_anew_every_few_steps(self) -> None:
         net = self.model(3).build(0)
-        mixers = [m for m in net.modules() if isinstance(m, FavorMixer)]
+        mixers = [m for m in net.modules() if isinstance(m, PerformerMixer)]
         changed = []
         for step in range(8):
             before = [m.omega.clone() for m in mixers]
@@ -250,21 +252,21 @@ class TestDrawing:
         assert torch.equal(a(tokens, Coords.span(9)), b(tokens, Coords.span(9)))
 
     def test_in_double_and_after_a_move_the_kind_of_number_stays(self) -> None:
-        mixer = Favor(2, redraw=1).build(CAUSAL).double()
+        mixer = Performer(2, redraw=1).build(CAUSAL).double()
         mixer.tick(1)
         assert mixer.omega.dtype == torch.double
 
     def test_there_are_e_ln_e_features_unless_told(self) -> None:
         wide = Site("mix", width=128, length=8)
-        assert Favor(2).build(wide).omega.shape == (round(64 * math.log(64)), 64)
-        assert Favor(2, features=5).build(wide).omega.shape == (5, 64)
-        assert Favor(8).build(CAUSAL).omega.shape == (1, 1)
+        assert Performer(2).build(wide).omega.shape == (round(64 * math.log(64)), 64)
+        assert Performer(2, features=5).build(wide).omega.shape == (5, 64)
+        assert Performer(8).build(CAUSAL).omega.shape == (1, 1)
 
 
 class TestPrecision:
     @pytest.mark.parametrize("site", [CAUSAL, LOOSE], ids=["causal", "both ways"])
     def test_bfloat16_weights_and_autocast(self, site: Site) -> None:
-        mixer, x = build(Favor(2), site).float(), stream().float()
+        mixer, x = build(Performer(2), site).float(), stream().float()
         wanted, _ = mixer(x, Context(PLACES["right"]))
         with torch.autocast("cpu", dtype=torch.bfloat16):
             found, _ = mixer(x, Context(PLACES["right"]))
@@ -274,7 +276,7 @@ class TestPrecision:
         assert (found - wanted).norm() < 0.05 * wanted.norm()
 
     def test_sums_are_kept_in_single_precision_at_least(self) -> None:
-        mixer = Favor(2).build(CAUSAL).bfloat16()
+        mixer = Performer(2).build(CAUSAL).bfloat16()
         state = mixer.start(2, 4)
         _, state = mixer(stream(n=3).bfloat16(), Context(Coords.span(3)), state)
         assert isinstance(state, Sums)
@@ -284,7 +286,7 @@ class TestPrecision:
 class TestLooking:
     def test_weights_are_the_estimates(self) -> None:
         for site in (CAUSAL, LOOSE):
-            mixer, x, tape = build(Favor(2), site), stream(), Tape("*.weights")
+            mixer, x, tape = build(Performer(2), site), stream(), Tape("*.weights")
             out, _ = mixer(x, Context(PLACES["right"], tape=tape))
             weights = tape.kept[f"{site.path}.weights"]
             again = mixer.out(merge_heads(weights @ split_heads(mixer.v(x), 2)))
@@ -292,7 +294,7 @@ class TestLooking:
             torch.testing.assert_close(again[kept], out[kept], rtol=1e-9, atol=1e-9)
 
     def test_of_chosen_rows_and_heads(self) -> None:
-        mixer, x = build(Favor(4), CAUSAL), stream()
+        mixer, x = build(Performer(4), CAUSAL), stream()
         all_of_them, some = Tape("*"), Tape("*", rows=[2, 9], heads=[3, 1])
         for tape in (all_of_them, some):
             mixer(x, Context(PLACES["documents"], tape=tape))
@@ -300,7 +302,7 @@ class TestLooking:
         torch.testing.assert_close(some.kept[name], all_of_them.kept[name][:, [3, 1]][:, :, [2, 9]])
 
     def test_across_they_can_be_seen_at_any_time(self) -> None:
-        mixer, memory = build(Favor(2), CROSS), Memory(stream(n=7), stream(n=7), Coords.lengths([7, 3]))
+        mixer, memory = build(Performer(2), CROSS), Memory(stream(n=7), stream(n=7), Coords.lengths([7, 3]))
         x, state = stream(), mixer.start(2, 8)
         first, state = mixer(x, Context(PLACES[""], memory=memory), state)
         tape = Tape("*")
@@ -309,7 +311,7 @@ class TestLooking:
         assert tape.kept[f"{CROSS.path}.weights"].shape == (2, 2, N, 7)
 
     def test_but_not_what_is_no_longer_remembered(self) -> None:
-        mixer, tape = build(Favor(2), CAUSAL), Tape("*")
+        mixer, tape = build(Performer(2), CAUSAL), Tape("*")
         mixer(stream(), Context(PLACES[""], tape=tape), mixer.start(2, 8))
         assert not tape.kept
         assert tape.plans[CAUSAL.path].endswith("keys are not remembered, so there are no weights to look at")
@@ -317,24 +319,24 @@ class TestLooking:
 
 class TestRefusals:
     def test_positions_that_act_on_scores(self) -> None:
-        said = r"^mixer 'favor' cannot use position 'alibi' \(decoder.blocks.0.mix\): it needs bias$"
+        said = r"^mixer 'performer' cannot use position 'alibi' \(decoder.blocks.0.mix\): it needs bias$"
         with pytest.raises(SpecError, match=said):
-            Favor(2, position=ALiBi()).build(CAUSAL)
-        assert Favor(2, position=Rotary()).build(CAUSAL).position is not None
+            Performer(2, position=ALiBi()).build(CAUSAL)
+        assert Performer(2, position=Rotary()).build(CAUSAL).position is not None
 
     def test_heads_that_do_not_divide_the_width(self) -> None:
         with pytest.raises(SpecError, match=r"^heads=3 should divide the width 8, or head_width be set$"):
-            Favor(3).build(CAUSAL)
+            Performer(3).build(CAUSAL)
 
     def test_no_memory(self) -> None:
         said = r"^decoder.blocks.0.cross attends to a memory and none was given; give the model a source$"
         with pytest.raises(SpecError, match=said):
-            Favor(2).build(CROSS)(stream().float(), Context(PLACES[""]))
+            Performer(2).build(CROSS)(stream().float(), Context(PLACES[""]))
 
 
 def test_costs() -> None:
     """Linear in the length: a token costs the same among ten and among a million."""
-    causal, loose, across = (Favor(2, features=6).build(site) for site in (CAUSAL, LOOSE, CROSS))
+    causal, loose, across = (Performer(2, features=6).build(site) for site in (CAUSAL, LOOSE, CROSS))
     maps, features, sums = 4 * 2 * 64, 2 * 2 * 6 * 4 * 2, 2 * 2 * 6 * 4 * 2
     assert loose.flops(10, 10) == loose.flops(10**6, 10) == maps + features + sums
     assert causal.flops(10**6, 10) == causal.flops(10, 10) > loose.flops(10, 10)
@@ -345,7 +347,7 @@ def test_costs() -> None:
 @pytest.mark.parametrize("far", [5.0, 15.0, 25.0])
 def test_the_only_key_is_seen_however_far_it_is(far: float) -> None:
     """With one key the answer is its value, even where its weight is tiny: scores down to −78."""
-    mixer = Favor(1).build(Site("x", 64, 16, causal=True))
+    mixer = Performer(1).build(Site("x", 64, 16, causal=True))
     for seed in range(20):
         q = F.normalize(torch.randn(1, 1, 1, 64, generator=torch.Generator().manual_seed(seed)), dim=-1) * far
         (asked, _), (keys, size) = mixer._features(q), mixer._features(-q)

@@ -7,10 +7,10 @@ from regard.nn.mixers.full import Full
 from regard.nn.mixers.linformer import Linformer
 from regard.nn.mixers.local import Local
 from regard.nn.mixers.lsh import Lsh
-from regard.nn.mixers.performer import Favor
+from regard.nn.mixers.performer import Performer
 from regard.nn.mixers.sparse import Sparse
-from regard.nn.mixers.xl_memory import Recall
+from regard.nn.mixers.xl_memory import XLMemory
 
-MIXERS.add(Full, Favor, Local, BigBird, Sparse, Linformer, Lsh, Flash, Recall)
+MIXERS.add(Full, Performer, Local, BigBird, Sparse, Linformer, Lsh, Flash, XLMemory)
 
-__all__ = ["MIXERS", "BigBird", "Favor", "Flash", "Full", "Linformer", "Local", "Lsh", "Recall", "Sparse"]
+__all__ = ["MIXERS", "BigBird", "Flash", "Full", "Linformer", "Local", "Lsh", "Performer", "Sparse", "XLMemory"]

@@ -1,8 +1,8 @@
 """Compressing old memories: `rate` of them become one (Compressive Transformer, Rae et al. 2019, §3.2).
 
-    pooled      the largest or the mean of every `rate` memories
-    convolved   one linear map of every `rate` memories, or a tree of pairs (dilated convolutions)
-    most_used   the memories that drew the most attention so far, as they are
+    pooling       the largest or the mean of every `rate` memories
+    convolution   one linear map of every `rate` memories, or a tree of pairs (dilated convolutions)
+    most_used     the memories that drew the most attention so far, as they are
 
 What is learned here learns from a loss of its own: the model's loss never reaches a compressor, and a compressor's loss
 reaches nothing else.
@@ -22,17 +22,17 @@ from regard.nn.core.coords import PAD, Coords
 from regard.registry import Table
 from regard.spec import Count, Spec, spec
 
-SQUEEZES: Table[type[SqueezeSpec]] = Table("compression")
+COMPRESSIONS: Table[type[CompressionSpec]] = Table("compression")
 
 
-class SqueezeSpec(Spec):
+class CompressionSpec(Spec):
     """How memories are compressed when they are no longer recent: `rate` into one, of which the last `slots` are kept."""
 
-    table = SQUEEZES
+    table = COMPRESSIONS
     slots: int
     rate: int
 
-    def build(self, width: int) -> Squeezer:
+    def build(self, width: int) -> Compressor:
         raise NotImplementedError
 
 
@@ -45,7 +45,7 @@ class Old:
     used: Tensor | None = None
 
 
-class Squeezer(nn.Module):
+class Compressor(nn.Module):
     """`(old) -> (small, at)`; where `at` says which are there and of which document, its positions yet to be given."""
 
     loss: Literal["attention", "autoencode"] | None = None
@@ -65,19 +65,19 @@ class Squeezer(nn.Module):
 
 
 @spec
-class Pooled(SqueezeSpec):
+class Pooling(CompressionSpec):
     """The mean, or the largest, of every `rate` memories."""
 
     slots: Count
     rate: Count = 4
     by: Literal["mean", "max"] = "mean"
 
-    def build(self, width: int) -> Squeezer:
-        return PooledSqueezer(self)
+    def build(self, width: int) -> Compressor:
+        return PoolingCompressor(self)
 
 
 @spec
-class Convolved(SqueezeSpec):
+class Convolution(CompressionSpec):
     """A convolution whose stride is its width, or with `dilated` one of width two for each doubling of the stride.
 
     It learns to leave the layer's attention unchanged, or to let the memories be told from what is left of them.
@@ -92,23 +92,23 @@ class Convolved(SqueezeSpec):
         if self.dilated and self.rate == 1:
             raise SpecError("dilated convolutions join two memories at a time: rate should be at least 2, got 1")
 
-    def build(self, width: int) -> Squeezer:
-        return ConvolvedSqueezer(self, width)
+    def build(self, width: int) -> Compressor:
+        return ConvolutionCompressor(self, width)
 
 
 @spec
-class MostUsed(SqueezeSpec):
+class MostUsed(CompressionSpec):
     """Of every `rate` memories that leave, the one that drew the most attention stays; chosen among all that leave."""
 
     slots: Count
     rate: Count = 4
 
-    def build(self, width: int) -> Squeezer:
-        return MostUsedSqueezer(self.rate)
+    def build(self, width: int) -> Compressor:
+        return MostUsedCompressor(self.rate)
 
 
-class PooledSqueezer(Squeezer):
-    def __init__(self, spec: Pooled) -> None:
+class PoolingCompressor(Compressor):
+    def __init__(self, spec: Pooling) -> None:
         super().__init__(spec.rate)
         self.by = spec.by
 
@@ -121,8 +121,8 @@ class PooledSqueezer(Squeezer):
         return x.masked_fill(hidden, -torch.inf).amax(2).masked_fill(empty, 0.0), at
 
 
-class ConvolvedSqueezer(Squeezer):
-    def __init__(self, spec: Convolved, width: int) -> None:
+class ConvolutionCompressor(Compressor):
+    def __init__(self, spec: Convolution, width: int) -> None:
         super().__init__(spec.rate)
         self.loss, self.fan = spec.loss, 2 if spec.dilated else spec.rate
         steps = (spec.rate - 1).bit_length() if spec.dilated else 1
@@ -147,7 +147,7 @@ class ConvolvedSqueezer(Squeezer):
         return mean_of(off.square().mean(-1), there)
 
 
-class MostUsedSqueezer(Squeezer):
+class MostUsedCompressor(Compressor):
     uses = True
 
     def forward(self, old: Old) -> tuple[Tensor, Coords]:
@@ -184,7 +184,7 @@ def windows(at: Coords, rate: int) -> tuple[Tensor, Coords]:
 
 
 def placed(slots: Coords, recent: Coords) -> Coords:
-    """Slots numbered backwards from the first recent token: a squeezed memory stands where its index says."""
+    """Slots numbered backwards from the first recent token: a compressed memory stands where its index says."""
     if recent.first is not None and not (recent.padded or recent.packed or slots.padded):
         return Coords.span(slots.n, recent.first - slots.n, device=recent.pos.device)
     there, first = slots.kept, recent.kept.to(torch.int8).argmax(1, keepdim=True)
@@ -201,4 +201,4 @@ def mean_of(x: Tensor, there: Tensor) -> Tensor:
     return x.masked_fill(~there, 0.0).sum() / there.sum().clamp(min=1)
 
 
-SQUEEZES.add(Pooled, Convolved, MostUsed)
+COMPRESSIONS.add(Pooling, Convolution, MostUsed)

@@ -45,7 +45,7 @@ WIDEST = 2048
 
 
 @spec
-class Favor(MixerSpec):
+class Performer(MixerSpec):
     """Softmax (or relu) attention estimated from random features, e·ln e of them unless told; in training they are
     drawn anew every `redraw` steps (0: never)."""
 
@@ -59,8 +59,8 @@ class Favor(MixerSpec):
     position: PositionSpec | None = None
     can = Can(rewind=False, positions=frozenset[Act]({"turn"}))
 
-    def build(self, site: Site) -> FavorMixer:
-        return FavorMixer(self, site)
+    def build(self, site: Site) -> PerformerMixer:
+        return PerformerMixer(self, site)
 
     def head_shape(self, width: int) -> tuple[int, int]:
         wide = width_of_head(width, self.heads, self.head_width)
@@ -85,8 +85,8 @@ class Summed(State):
     sums: Tensor | None = fixed(default=None)
 
 
-class FavorMixer(Mixer):
-    def __init__(self, spec: Favor, site: Site) -> None:
+class PerformerMixer(Mixer):
+    def __init__(self, spec: Performer, site: Site) -> None:
         super().__init__(site)
         self.heads, self.head_width = h, e = spec.head_shape(site.width)
         self.kernel, self.orthogonal, self.redraw = spec.kernel, spec.orthogonal, spec.redraw

@@ -1,10 +1,10 @@
-"""Attention that remembers earlier segments (Transformer-XL, Dai et al. 2019), and squeezes what is no longer recent
+"""Attention that remembers earlier segments (Transformer-XL, Dai et al. 2019), and compresses what is no longer recent
 (Compressive Transformer, Rae et al. 2019).
 
-    ┌ squeezed ┐┌──── recent: `past` ────┐┌── segment in hand ──┐
-      ▪  ▪  ▪  ▪    ·  ·  ·  ·  ·  ·  ·  ·   x  x  x  x  x  x  x        keys and values: all of it
-      └─┬─┘                                  └────── q ───────┘         queries: the segment alone
-     one of `rate`, when they leave       then the oldest leave, and the segment becomes recent
+    ┌ compressed ┐┌─ recent: `memory_length` ─┐┌── current segment ──┐
+      ▪  ▪  ▪  ▪     ·  ·  ·  ·  ·  ·  ·  ·      x  x  x  x  x  x  x       keys and values: all of it
+      └─┬─┘                                      └────── q ───────┘        queries: the segment only
+     one of `rate`, when they leave           then the oldest leave, and the segment becomes recent
 
 What is remembered are the layer's inputs, cut from the graph: their keys and values are made anew for each segment, the
 gradient stays within it. Without a state it is full attention. Squeezed memories stand where their index says.
@@ -27,22 +27,24 @@ from regard.nn.core.mixer import Can, MixerSpec, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import NOWHERE, State, moving
 from regard.nn.layers.norm import NormSpec
-from regard.nn.mixers.compress import Old, Squeezer, SqueezeSpec, mean_of, placed
+from regard.nn.mixers.compress import CompressionSpec, Compressor, Old, mean_of, placed
 from regard.nn.mixers.full import Full, FullMixer
 from regard.nn.positions.position import PositionSpec
 from regard.nn.positions.relative import Distance
 from regard.spec import Count, Heads, Share, spec
 
-__all__ = ["Distance", "Past", "Recall", "RecallMixer"]
+__all__ = ["Distance", "XLMemory", "XLMemoryMixer", "XLState"]
 
 
 @spec
-class Recall(MixerSpec):
-    """Softmax attention that also sees the `past` tokens before the segment; no weight depends on how many those are."""
+class XLMemory(MixerSpec):
+    """Softmax attention that also sees the `memory_length` tokens before the segment; no weight depends on that number."""
+
+    kind = "xl_memory"
 
     heads: Heads
-    past: Count
-    squeeze: SqueezeSpec | None = None
+    memory_length: Count
+    compress: CompressionSpec | None = None
     kv_heads: Heads | None = None
     head_width: Count | None = None
     scale: float | None = None
@@ -56,14 +58,14 @@ class Recall(MixerSpec):
     def __post_init__(self) -> None:
         self.full()
 
-    def build(self, site: Site) -> RecallMixer:
-        return RecallMixer(self, site)
+    def build(self, site: Site) -> XLMemoryMixer:
+        return XLMemoryMixer(self, site)
 
     def head_shape(self, width: int) -> tuple[int, int]:
         return self.full().head_shape(width)
 
     def twin(self) -> Full | None:
-        return self.full() if self.squeeze is None else None
+        return self.full() if self.compress is None else None
 
     def full(self) -> Full:
         """The same attention without a memory."""
@@ -71,8 +73,8 @@ class Recall(MixerSpec):
 
 
 @dataclasses.dataclass
-class Past(State):
-    """Inputs of what was read, oldest first, and where they stand: the first `slots` of them squeezed, the rest recent."""
+class XLState(State):
+    """Inputs of what was read, oldest first, and where they stand: the first `slots` of them compressed, the rest recent."""
 
     x: Tensor = moving()
     at: Coords = moving()
@@ -81,41 +83,41 @@ class Past(State):
     """How much attention each recent one drew, where compression asks."""
 
 
-class RecallMixer(FullMixer):
-    def __init__(self, spec: Recall, site: Site) -> None:
+class XLMemoryMixer(FullMixer):
+    def __init__(self, spec: XLMemory, site: Site) -> None:
         super().__init__(spec.full(), site)
-        self.past, self.slots = spec.past, 0 if spec.squeeze is None else spec.squeeze.slots
-        self.squeezer: Squeezer | None = None if spec.squeeze is None else spec.squeeze.build(site.width)
+        self.memory_length, self.slots = spec.memory_length, 0 if spec.compress is None else spec.compress.slots
+        self.compressor: Compressor | None = None if spec.compress is None else spec.compress.build(site.width)
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         if state is None:
             return super().forward(x, ctx)
-        assert isinstance(state, Past)
+        assert isinstance(state, XLState)
         sizes(x, "b n d", d=self.site.width)
         at, seen = ctx.remembered(state.at), torch.cat([state.x, x], 1)
-        position, uses = self.position or ctx.position, self.squeezer is not None and self.squeezer.uses
+        position, uses = self.position or ctx.position, self.compressor is not None and self.compressor.uses
         q = self._turn(self._query(x), ctx, ctx.at, position)
         k, v = self._turn(self._key(seen), ctx, at, position), split_heads(self.v(seen), self.kv_heads)
         out, weights = self._attend(q, k, v, ctx, at, position, weights=uses)
-        new = Past(seen.detach(), at, state.slots)
+        new = XLState(seen.detach(), at, state.slots)
         if uses:
             assert weights is not None
             new.used = _used(state, weights.detach(), ctx.at)
         return self.out(merge_heads(out)), self._forget(new, x, ctx)
 
-    def _forget(self, state: Past, x: Tensor, ctx: Context) -> Past:
-        """Let go of what is no longer recent, or squeeze it."""
+    def _forget(self, state: XLState, x: Tensor, ctx: Context) -> XLState:
+        """Let go of what is no longer recent, or compress it."""
         if state.at.padded:
             state, leave = self._shifted(state, ctx)
         else:
-            surplus = max(state.at.n - state.slots - self.past, 0)
+            surplus = max(state.at.n - state.slots - self.memory_length, 0)
             leave = surplus - surplus % self._rate  # whole groups only: up to rate − 1 more stay recent
-        if self.squeezer is not None:
-            return self._squeeze(state, leave, self.squeezer, x, ctx) if leave else state
+        if self.compressor is not None:
+            return self._compress(state, leave, self.compressor, x, ctx) if leave else state
         keep = state.at.n - leave
-        return Past(state.x[:, leave:], ctx.once(("last", state.at, keep), lambda: state.at.last(keep)))
+        return XLState(state.x[:, leave:], ctx.once(("last", state.at, keep), lambda: state.at.last(keep)))
 
-    def _shifted(self, state: Past, ctx: Context) -> tuple[Past, int]:
+    def _shifted(self, state: XLState, ctx: Context) -> tuple[XLState, int]:
         """Rows of different lengths such that the same columns leave: of each row its own oldest, in whole groups.
 
         Both those that leave and those that stay are moved to the right; padding stands before them.
@@ -125,7 +127,7 @@ class RecallMixer(FullMixer):
         def sort() -> tuple[Tensor, Tensor, Coords, int]:
             there = at.kept[:, slots:]
             number, count = there.cumsum(1), there.sum(1, keepdim=True)
-            surplus = (count - self.past).clamp(min=0)
+            surplus = (count - self.memory_length).clamp(min=0)
             leaves = there & (number <= surplus - surplus % self._rate)
             parts = [last_of(those, int(those.sum(1).max())) for those in (leaves, there & ~leaves)]
             columns = torch.cat(parts, 1)
@@ -134,26 +136,26 @@ class RecallMixer(FullMixer):
             )
             return columns, whole, at.take(whole), parts[0].shape[1]
 
-        columns, whole, stand, leave = ctx.once(("shifted", at, slots, self.past, self._rate), sort)
+        columns, whole, stand, leave = ctx.once(("shifted", at, slots, self.memory_length, self._rate), sort)
         x = torch.take_along_dim(state.x, whole.clamp(min=0).unsqueeze(-1), 1)
         used = state.used
         if used is not None:
             used = torch.take_along_dim(used, columns.clamp(min=0), 1).where(columns >= 0, 0.0)
-        return Past(x, stand, slots, used), leave
+        return XLState(x, stand, slots, used), leave
 
     @property
     def _rate(self) -> int:
-        return 1 if self.squeezer is None else self.squeezer.rate
+        return 1 if self.compressor is None else self.compressor.rate
 
-    def _squeeze(self, state: Past, leave: int, squeezer: Squeezer, x: Tensor, ctx: Context) -> Past:
+    def _compress(self, state: XLState, leave: int, compressor: Compressor, x: Tensor, ctx: Context) -> XLState:
         slots, at, left = state.slots, state.at, state.slots + leave
         used = None if state.used is None else state.used[:, :leave]
         old = Old(state.x[:, slots:left], at.part(slice(slots, left)), used)
-        small, small_at = squeezer(old)
-        if squeezer.loss is not None and self.training and torch.is_grad_enabled():
-            auto = squeezer.loss == "autoencode"
-            loss = squeezer.autoencoding(old, small) if auto else self._missed(x, old, small, small_at, ctx)
-            ctx.tape.loss(f"{self.site.path}.squeeze", loss)
+        small, small_at = compressor(old)
+        if compressor.loss is not None and self.training and torch.is_grad_enabled():
+            auto = compressor.loss == "autoencode"
+            loss = compressor.autoencoding(old, small) if auto else self._missed(x, old, small, small_at, ctx)
+            ctx.tape.loss(f"{self.site.path}.compress", loss)
         kept = min(slots + small.shape[1], self.slots)
         memories = torch.cat([state.x[:, :slots], small.detach()], 1)
         recent, used = state.x[:, left:], None if state.used is None else state.used[:, leave:]
@@ -162,7 +164,7 @@ class RecallMixer(FullMixer):
             columns = last_of(all_slots.kept, kept)
             memories = torch.take_along_dim(memories, columns.clamp(min=0).unsqueeze(-1), 1)
             rest = at.last(at.n - left)
-            return Past(
+            return XLState(
                 torch.cat([memories, recent], 1), placed(all_slots.take(columns), rest).extend(rest), kept, used
             )
 
@@ -171,9 +173,9 @@ class RecallMixer(FullMixer):
             return placed(all_slots.last(kept), rest).extend(rest)
 
         plain = at.contiguous and not at.packed  # then slots stand alike in every layer
-        return Past(
+        return XLState(
             torch.cat([memories[:, memories.shape[1] - kept :], recent], 1),
-            ctx.once(("squeezed", at, left, kept), stand) if plain else stand(),
+            ctx.once(("compressed", at, left, kept), stand) if plain else stand(),
             kept,
             used,
         )
@@ -195,25 +197,29 @@ class RecallMixer(FullMixer):
         return mean_of(off, ctx.at.kept)
 
     def start(self, rows: int, capacity: int) -> State:
-        return Past(self.k.weight.new_empty(rows, 0, self.site.width), NOWHERE)
+        return XLState(self.k.weight.new_empty(rows, 0, self.site.width), NOWHERE)
 
     def flops(self, n: int, m: int) -> float:
         """Of a segment of `n` tokens behind a full memory, whose keys, values and codes are made anew for all of them."""
-        remembered = float(self.past + self.slots)
+        remembered = float(self.memory_length + self.slots)
         maps = [part for part in (self.k, self.v, self.r) if part is not None]
         anew = sum(2.0 * part.weight.numel() for part in maps) * remembered / n
         looks = 4.0 * remembered * self.heads * self.head_width + self._by_distance(remembered)
-        squeezes = 0.0
+        compressions = 0.0
         if (
-            self.squeezer is not None
+            self.compressor is not None
         ):  # its maps were counted for every token; they run once for `rate`, a decoder never
-            each = {name: 2.0 * p.numel() for name, p in self.squeezer.named_parameters() if p.dim() > 1}
-            squeezes = sum(v for name, v in each.items() if name.startswith("maps.")) / self._rate - sum(each.values())
-        return super().flops(n, m) + anew + looks + squeezes
+            each = {name: 2.0 * p.numel() for name, p in self.compressor.named_parameters() if p.dim() > 1}
+            compressions = sum(v for name, v in each.items() if name.startswith("maps.")) / self._rate - sum(
+                each.values()
+            )
+        return super().flops(n, m) + anew + looks + compressions
 
     def state_numbers(self, n: int) -> float:
-        rate = 1 if self.squeezer is None else self.squeezer.rate
-        return float(self.site.width * (min(n, self.past) + min(max(n - self.past, 0) // rate, self.slots)))
+        rate = 1 if self.compressor is None else self.compressor.rate
+        return float(
+            self.site.width * (min(n, self.memory_length) + min(max(n - self.memory_length, 0) // rate, self.slots))
+        )
 
 
 def _counted(columns: Tensor, by: int) -> Tensor:
@@ -221,7 +227,7 @@ def _counted(columns: Tensor, by: int) -> Tensor:
     return torch.where(columns >= 0, columns + by, columns)
 
 
-def _used(state: Past, weights: Tensor, at: Coords) -> Tensor:
+def _used(state: XLState, weights: Tensor, at: Coords) -> Tensor:
     """The attention that recent memories and the tokens in hand drew so far, from all heads and queries."""
     drawn = (weights * at.kept.unsqueeze(1).unsqueeze(-1)).sum((1, 2))[:, state.slots :]
     if state.used is not None:

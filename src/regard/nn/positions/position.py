@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from regard.errors import ShapeError, SpecError
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Act, Site
-from regard.nn.positions.rope_scaling import StretchSpec
+from regard.nn.positions.rope_scaling import RopeScalingSpec
 from regard.registry import Table
 from regard.spec import Count, Spec, spec
 
@@ -165,18 +165,18 @@ class LearnedPosition(Position):
 class Rotary(PositionSpec):
     """Queries and keys turned by angles that grow with position (Su et al. 2021); `share` of each head turns.
 
-    `stretch` makes the angles grow more slowly, for longer texts than those of training.
+    `rope_scaling` makes the angles grow more slowly, for longer texts than those of training.
     """
 
     base: Annotated[float, Field(gt=0)] = 10000.0
     layout: Literal["halves", "pairs"] = "halves"
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    stretch: StretchSpec | None = None
+    rope_scaling: RopeScalingSpec | None = None
     acts = frozenset[Act]({"turn"})
 
     def __post_init__(self) -> None:
-        if self.stretch is not None and self.base <= 1:
-            raise SpecError(f"base should be above 1 for angles that are stretched, got {self.base}")
+        if self.rope_scaling is not None and self.base <= 1:
+            raise SpecError(f"base should be above 1 for scaled angles, got {self.base}")
 
     def build(self, site: Site) -> Position:
         return RotaryPosition(self, site)
@@ -187,8 +187,8 @@ class RotaryPosition(Position):
 
     def __init__(self, spec: Rotary, site: Site) -> None:
         super().__init__()
-        self.base, self.layout, self.stretch = spec.base, spec.layout, spec.stretch
-        self.gain = 1.0 if spec.stretch is None else spec.stretch.gain
+        self.base, self.layout, self.rope_scaling = spec.base, spec.layout, spec.rope_scaling
+        self.qk_factor = 1.0 if spec.rope_scaling is None else spec.rope_scaling.qk_factor
         self.turned = int(site.head_width * spec.share) // 2 * 2
         if not self.turned:
             raise SpecError(
@@ -199,10 +199,10 @@ class RotaryPosition(Position):
     def table(self, at: Coords) -> tuple[Tensor, Tensor]:
         i = torch.arange(0, self.turned, 2, device=at.pos.device, dtype=torch.float64)
         rates = self.base ** (-i / self.turned)
-        if self.stretch is not None:
-            rates = self.stretch.slowed(rates, self.base)
+        if self.rope_scaling is not None:
+            rates = self.rope_scaling.scale_rates(rates, self.base)
         angle = (at.pos.to(torch.float64).unsqueeze(-1) * rates).unsqueeze(1)
-        return angle.cos() * self.gain, angle.sin() * self.gain  # (b | 1, 1, n, turned / 2)
+        return angle.cos() * self.qk_factor, angle.sin() * self.qk_factor  # (b | 1, 1, n, turned / 2)
 
     def turn(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
         cos, sin = (t.to(x.dtype) for t in table)

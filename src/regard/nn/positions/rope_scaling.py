@@ -1,11 +1,13 @@
-"""Rotary angles stretched to texts longer than those of training: a model turns more slowly, and meets no angle it never saw.
+"""RoPE scaling: rotary angles for longer texts.
 
-linear   every wave alike                                                Chen et al. 2023
-llama3   slow waves only: those that never came round in training        Llama 3.1 (Dubey et al. 2024)
-yarn     as that, with a ramp over the waves; attention made sharper     Peng et al. 2023
+A model trained on short texts never saw the angles of later positions. Slowing the rotation down keeps them in the known range.
 
-wave          fast ────────────────────────▶ slow
-slowed down   not at all    ·  more and more  ·    `factor` times
+linear   slows every frequency down alike                                         Chen et al. 2023
+llama3   slows only frequencies that never completed a turn in training           Llama 3.1 (Dubey et al. 2024)
+yarn     the same with a ramp over the frequencies, and sharper attention         Peng et al. 2023
+
+frequency     high ────────────────────────▶ low
+slowed down   not at all    ·  more and more  ·    by `factor`
 """
 
 from __future__ import annotations
@@ -21,92 +23,98 @@ from regard.errors import SpecError
 from regard.registry import Table
 from regard.spec import Count, Spec, spec
 
-STRETCHES: Table[type[StretchSpec]] = Table("stretch")
+ROPE_SCALINGS: Table[type[RopeScalingSpec]] = Table("rope_scaling")
 Positive = Annotated[float, Field(gt=0)]
 Factor = Annotated[float, Field(ge=1)]
 
 
-class StretchSpec(Spec):
+class RopeScalingSpec(Spec):
     """How rotary angles grow more slowly than in training."""
 
-    table = STRETCHES
+    table = ROPE_SCALINGS
 
     @property
-    def gain(self) -> float:
-        """What queries and keys are multiplied by."""
+    def qk_factor(self) -> float:
+        """Factor that queries and keys are multiplied by."""
         return 1.0
 
-    def slowed(self, rates: Tensor, base: float) -> Tensor:
-        """The angle a place of every wave, the fastest first, from those of training."""
+    def scale_rates(self, rates: Tensor, base: float) -> Tensor:
+        """Scale the angle per position of every frequency; `rates` are those of training, highest first."""
         raise NotImplementedError
 
 
 @spec
-class Linear(StretchSpec):
-    """Every angle is that of a place `factor` times nearer."""
+class LinearScaling(RopeScalingSpec):
+    """Every position gets the angle of the position `factor` times nearer."""
 
     factor: Factor
+    kind = "linear"
 
-    def slowed(self, rates: Tensor, base: float) -> Tensor:
+    def scale_rates(self, rates: Tensor, base: float) -> Tensor:
         return rates / self.factor
 
 
 @spec
-class Llama3(StretchSpec):
-    """Waves that come round fewer than `low` times in `length` places turn `factor` times slower, those that do so over
-    `high` times as ever, and those between a mixture.
+class Llama3Scaling(RopeScalingSpec):
+    """Frequencies with fewer than `low_freq_factor` turns in `original_length` positions rotate `factor` times slower.
+
+    Those with more than `high_freq_factor` turns are unchanged; those in between are interpolated.
     """
 
     factor: Factor
-    length: Count
-    low: Positive = 1.0
-    high: Positive = 4.0
+    original_length: Count
+    low_freq_factor: Positive = 1.0
+    high_freq_factor: Positive = 4.0
     kind = "llama3"
 
     def __post_init__(self) -> None:
-        if self.high <= self.low:
-            raise SpecError(f"high should be above low={self.low}, got {self.high}")
+        if self.high_freq_factor <= self.low_freq_factor:
+            raise SpecError(
+                f"high_freq_factor should be above low_freq_factor={self.low_freq_factor}, got {self.high_freq_factor}"
+            )
 
-    def slowed(self, rates: Tensor, base: float) -> Tensor:
-        rounds = self.length * rates / (2 * math.pi)
-        kept = ((rounds - self.low) / (self.high - self.low)).clamp(0, 1)
+    def scale_rates(self, rates: Tensor, base: float) -> Tensor:
+        turns = self.original_length * rates / (2 * math.pi)
+        kept = ((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)).clamp(0, 1)
         return kept * rates + (1 - kept) * rates / self.factor
 
 
 @spec
-class Yarn(StretchSpec):
-    """Waves that come round over `fast` times in `length` places turn as ever, those that do so fewer than `slow` times
-    `factor` times slower, and from wave to wave between more so. `strength` multiplies queries and keys: 1 + ln(factor) / 10
-    unless given. The bounds are `whole` waves in the authors' code.
+class YarnScaling(RopeScalingSpec):
+    """Frequencies with fewer than `beta_slow` turns in `original_length` positions rotate `factor` times slower.
+
+    Those with more than `beta_fast` turns are unchanged, with a linear ramp in between. `attention_factor` multiplies queries
+    and keys; it defaults to 1 + ln(factor) / 10. `truncate` rounds the ends of the ramp outwards, as the authors' code does.
     """
 
     factor: Factor
-    length: Count
-    fast: Positive = 32.0
-    slow: Positive = 1.0
-    strength: Positive | None = None
-    whole: bool = True
+    original_length: Count
+    beta_fast: Positive = 32.0
+    beta_slow: Positive = 1.0
+    attention_factor: Positive | None = None
+    truncate: bool = True
+    kind = "yarn"
 
     def __post_init__(self) -> None:
-        if self.fast <= self.slow:
-            raise SpecError(f"fast should be above slow={self.slow}, got {self.fast}")
+        if self.beta_fast <= self.beta_slow:
+            raise SpecError(f"beta_fast should be above beta_slow={self.beta_slow}, got {self.beta_fast}")
 
     @property
-    def gain(self) -> float:
-        return 1 + math.log(self.factor) / 10 if self.strength is None else self.strength
+    def qk_factor(self) -> float:
+        return 1 + math.log(self.factor) / 10 if self.attention_factor is None else self.attention_factor
 
-    def slowed(self, rates: Tensor, base: float) -> Tensor:
+    def scale_rates(self, rates: Tensor, base: float) -> Tensor:
         width = 2 * len(rates)
         first, last = (
-            width * math.log(self.length / (rounds * 2 * math.pi)) / (2 * math.log(base))
-            for rounds in (self.fast, self.slow)
+            width * math.log(self.original_length / (turns * 2 * math.pi)) / (2 * math.log(base))
+            for turns in (self.beta_fast, self.beta_slow)
         )
-        if self.whole:
+        if self.truncate:
             first, last = math.floor(first), math.ceil(last)
         first, last = max(first, 0), min(last, width - 1)
-        wave = torch.arange(len(rates), device=rates.device, dtype=rates.dtype)
-        kept = 1 - ((wave - first) / (last - first or 1e-3)).clamp(0, 1)
+        index = torch.arange(len(rates), device=rates.device, dtype=rates.dtype)
+        kept = 1 - ((index - first) / (last - first or 1e-3)).clamp(0, 1)
         return kept * rates + (1 - kept) * rates / self.factor
 
 
-STRETCHES.add(Linear, Llama3, Yarn)
+ROPE_SCALINGS.add(LinearScaling, Llama3Scaling, YarnScaling)
