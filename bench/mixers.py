@@ -78,7 +78,7 @@ def recipe(kind: str, work: str, hidden: int, steps: int) -> dict[str, Any]:
     train = TRAIN | {"steps": steps, "validate_every": steps, "schedule": schedule}
     if work == "decode":
         return {"task": "lm", "data": {"context": LENGTH}, "model": model(kind, work, hidden), "train": train}
-    data = {"unit": "letters", "tokenizer": {"kind": "chars"}, "longest": LENGTH, "dropout": 0.0}
+    data = {"unit": "letters", "tokenizer": {"kind": "chars"}, "max_length": LENGTH, "dropout": 0.0}
     return {"task": "tag", "data": data, "model": model(kind, work, hidden), "train": train}
 
 

@@ -100,9 +100,9 @@ def learning(task: str, seed: int, *, epochs: int, peak: float) -> dict[str, Any
     """The recipe of a run."""
     data: dict[str, Any] = {"tokenizer": "chars"}
     if task == "mlm":
-        data |= {"documents": "line", "context": LONGEST, "follows": False, "aside": 0.01}
+        data |= {"documents": "line", "context": LONGEST, "next_sentence": False, "hold_out": 0.01}
     else:
-        data |= {"unit": "letters", "longest": LONGEST, "aside": 0.1}
+        data |= {"unit": "letters", "max_length": LONGEST, "hold_out": 0.1}
     train = {
         "seed": seed,
         "epochs": epochs,

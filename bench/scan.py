@@ -63,7 +63,7 @@ def train(folder: Path, name: str, split: str, tiny: bool) -> tuple[regard.Model
         for part, some in (("train", learned), ("valid", pairs[::ASIDE]))
     }
     # Actions of the test are up to 48 long; of the split by length, those of training up to 22.
-    data = {**corpora, "tokenizer": {"kind": "pieces"}, "longest": 64, "metrics": ["exact"]}
+    data = {**corpora, "tokenizer": {"kind": "pieces"}, "max_length": 64, "metrics": ["exact"]}
     model = MODELS[name] | (dict(width=32, hidden=32) if tiny else {})
     recipe = {
         "task": "translate",

@@ -80,8 +80,8 @@ def settings(steps: int, peak: float, tokens: int) -> dict[str, Any]:
 
 def pretrain(folder: Path, steps: int, tiny: bool) -> regard.Model:
     vocabulary = {"kind": "unigram", "vocab": 1000 if tiny else 4000}
-    data = {"train": [str(folder / "text.txt")], "documents": "line", "aside": 0.02, "tokenizer": vocabulary}
-    recipe = {"task": "span", "data": {**data, "longest": 192, "sentinels": 32}, "model": MODEL}
+    data = {"train": [str(folder / "text.txt")], "documents": "line", "hold_out": 0.02, "tokenizer": vocabulary}
+    recipe = {"task": "span", "data": {**data, "max_length": 192, "sentinels": 32}, "model": MODEL}
     return train(folder, "pretrain", {**recipe, "train": settings(steps, 3e-3, 4096)})
 
 

@@ -196,7 +196,7 @@ def test_a_folder_that_we_did_not_write_is_left_alone(tmp_path: Path) -> None:
 def test_a_tokenizer_for_each_side_has_no_place_there(tmp_path: Path) -> None:
     one, other = Tokenizer.train(LINES, Chars()), Tokenizer.train(["xyz"], Chars())
     spec = transformer.spec(width=16, depth=1, heads=2, vocab=one.size, source_vocab=other.size)
-    net, task = spec.build(0), Translate(TranslateData(joint=False), one, other)
+    net, task = spec.build(0), Translate(TranslateData(joint_vocab=False), one, other)
     export(
         tmp_path / "ours",
         task=task,
@@ -240,7 +240,7 @@ def test_pooling_is_as_sentence_transformers_was_told(tmp_path: Path) -> None:
     (place / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Pooling"}]))
     (place / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 9}))
     _, task, _ = task_config.carried(hf.read(place), place)
-    assert (task.settings.pool, task.settings.unit, task.settings.longest) == ("first", False, 9)
+    assert (task.settings.pool, task.settings.unit, task.settings.max_length) == ("first", False, 9)
 
 
 def t5(place: Path) -> Path:

@@ -21,7 +21,7 @@ SPECS: list[GeneratorSpec] = [
 
 def test_the_table() -> None:
     assert list(GENERATORS) == ["dates", "copy"]
-    assert GeneratorSpec.parse({"kind": "copy", "longest": 3}) == Copy(longest=3)
+    assert GeneratorSpec.parse({"kind": "copy", "max_length": 3}) == Copy(max_length=3)
     with pytest.raises(UnknownName, match="no generator 'cpy'; did you mean 'copy'"):
         GeneratorSpec.parse("cpy")
 
@@ -42,29 +42,36 @@ def test_a_larger_corpus_begins_like_a_smaller_one(spec: GeneratorSpec) -> None:
 
 
 @given(
-    symbols=st.integers(2, len(LETTERS)), longest=st.integers(4, 12), seed=st.integers(-5, 2**70), reverse=st.booleans()
+    symbols=st.integers(2, len(LETTERS)),
+    max_length=st.integers(4, 12),
+    seed=st.integers(-5, 2**70),
+    reverse=st.booleans(),
 )
-def test_copies(symbols: int, longest: int, seed: int, reverse: bool) -> None:
-    spec = Copy(symbols=symbols, longest=longest, count=200, valid=30, seed=seed, reverse=reverse)
+def test_copies(symbols: int, max_length: int, seed: int, reverse: bool) -> None:
+    spec = Copy(symbols=symbols, max_length=max_length, count=200, valid=30, seed=seed, reverse=reverse)
     train, valid = spec.pairs("train"), spec.pairs("valid")
     assert (len(train), len(valid)) == (200, 30)
     assert not set(train.source) & set(valid.source), "none of them is seen in training"
     for pairs in (train, valid):
         assert pairs.target == [s[::-1] if reverse else s for s in pairs.source]
         assert {*"".join(pairs.source)} <= set(LETTERS[:symbols])
-        assert {len(s) for s in pairs.source} <= set(range(1, longest + 1))
+        assert {len(s) for s in pairs.source} <= set(range(1, max_length + 1))
     assert train.name == ("reverse (train)" if reverse else "copy (train)")
 
 
 def test_held_out_strings_stay_held_out_whatever_the_seed() -> None:
-    trained = {s for seed in range(20) for s in Copy(symbols=3, longest=4, seed=seed, count=500).pairs("train").source}
-    judged = {s for seed in range(20) for s in Copy(symbols=3, longest=4, seed=seed, valid=500).pairs("valid").source}
+    trained = {
+        s for seed in range(20) for s in Copy(symbols=3, max_length=4, seed=seed, count=500).pairs("train").source
+    }
+    judged = {
+        s for seed in range(20) for s in Copy(symbols=3, max_length=4, seed=seed, valid=500).pairs("valid").source
+    }
     assert not trained & judged
     assert len(judged) > 5
 
 
 def test_lengths_and_letters_are_even() -> None:
-    source = Copy(count=6000, longest=5, symbols=4).pairs("train").source
+    source = Copy(count=6000, max_length=5, symbols=4).pairs("train").source
     lengths = [sum(len(s) == n for s in source) for n in range(2, 6)]
     assert max(lengths) < 1.25 * min(lengths)
     letters = [sum(s.count(letter) for s in source if len(s) > 2) for letter in "abcd"]
@@ -78,19 +85,19 @@ def test_dates_of_validation_are_never_seen_in_training() -> None:
 
 def test_too_few_strings_to_keep_any_apart() -> None:
     with pytest.raises(
-        SpecError, match=r"there are too few strings to keep any for '(train|valid)'; raise symbols or longest"
+        SpecError, match=r"there are too few strings to keep any for '(train|valid)'; raise symbols or max_length"
     ):
         for part in ("train", "valid"):
-            Copy(symbols=1, longest=1).pairs(part)
+            Copy(symbols=1, max_length=1).pairs(part)
 
 
-@pytest.mark.parametrize("field", [{"symbols": 0}, {"symbols": 63}, {"longest": 0}, {"count": 0}])
+@pytest.mark.parametrize("field", [{"symbols": 0}, {"symbols": 63}, {"max_length": 0}, {"count": 0}])
 def test_fields_that_cannot_be(field: dict[str, int]) -> None:
     with pytest.raises(SpecError, match=next(iter(field))):
         Copy(**field)
 
 
 def test_the_same_in_another_process() -> None:
-    code = "from regard.data.generators import Copy; print(Copy(count=3, longest=5, seed=7).pairs('train').source)"
+    code = "from regard.data.generators import Copy; print(Copy(count=3, max_length=5, seed=7).pairs('train').source)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    assert found == str(Copy(count=3, longest=5, seed=7).pairs("train").source)
+    assert found == str(Copy(count=3, max_length=5, seed=7).pairs("train").source)

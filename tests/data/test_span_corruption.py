@@ -16,7 +16,7 @@ SENTINELS = np.arange(-1, -200, -1, dtype=np.int32)
 
 def test_the_published_counts() -> None:
     """T5: inputs of 512 tokens come from 568, of which 85 are taken out in 28 spans; targets have 114."""
-    assert Spans().longest(512) == 568
+    assert Spans().longest_text(512) == 568
     assert Spans().counts(568) == (85, 28)
     assert Spans().lengths(568) == (512, 114)
     assert Spans(closing=True).lengths(568) == (512, 115)
@@ -25,14 +25,14 @@ def test_the_published_counts() -> None:
 @given(st.integers(4, 300), st.floats(0.01, 0.99), st.floats(1, 10), st.booleans())
 def test_the_longest_text_fits_and_one_more_token_does_not(room: int, rate: float, mean: float, closing: bool) -> None:
     spans = Spans(rate, mean, closing)
-    n = spans.longest(room)
+    n = spans.longest_text(room)
     assert n == 1 or max(spans.lengths(n)) <= room
     assert max(spans.lengths(n + 1)) > room
     assert all(max(spans.lengths(k)) <= room for k in range(2, n))
 
 
 def test_the_longest_text_is_found_without_counting_up_to_it() -> None:
-    assert Spans().longest(10**9) == 1_111_111_110
+    assert Spans().longest_text(10**9) == 1_111_111_110
 
 
 @given(
@@ -74,7 +74,7 @@ def test_restoring_what_a_model_may_write() -> None:
     assert restore([1, 90, 2], [], sentinels) == [1, 2]
 
 
-@pytest.mark.parametrize("settings", [{"rate": 0}, {"rate": 1}, {"mean": 0.5}])
+@pytest.mark.parametrize("settings", [{"density": 0}, {"density": 1}, {"mean_length": 0.5}])
 def test_settings_that_cannot_be(settings: dict[str, float]) -> None:
     with pytest.raises(SpecError, match=next(iter(settings))):
         Spans.parse(settings)

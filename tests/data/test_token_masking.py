@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.example_rng import Bits
-from regard.data.token_masking import Cloze
+from regard.data.token_masking import Masking
 from regard.errors import SpecError
 
 TOKENS = np.arange(10, 1000)
@@ -19,8 +19,8 @@ def test_measured_rates() -> None:
     chosen = became = other = 0
     for seed in range(200):
         bits = Bits(seed)
-        places = Cloze().choose(np.arange(100), None, bits)
-        seen = Cloze().cover(np.full(len(places), 5), 4, TOKENS, bits)
+        places = Masking().choose(np.arange(100), None, bits)
+        seen = Masking().cover(np.full(len(places), 5), 4, TOKENS, bits)
         chosen += len(places)
         became += int((seen == 4).sum())
         other += int((seen >= 10).sum())
@@ -33,7 +33,7 @@ def test_measured_rates() -> None:
 def test_whole_words_or_nothing(joined: list[bool], seed: int) -> None:
     flags = np.array([False, *joined[1:]])
     free = np.arange(len(flags)) * 2 + 1  # places, not numbers
-    chosen = set(Cloze(words=True).choose(free, flags, Bits(seed)).tolist())
+    chosen = set(Masking(whole_words=True).choose(free, flags, Bits(seed)).tolist())
     words = np.split(free, np.flatnonzero(~flags[1:]) + 1)
     assert chosen, "there is always something to guess"
     for word in words:
@@ -45,7 +45,7 @@ def test_whole_words_or_nothing(joined: list[bool], seed: int) -> None:
 @given(st.integers(1, 60), st.integers(0, 1000))
 def test_chosen_places_are_some_of_the_free_ones_in_order(n: int, seed: int) -> None:
     free = np.arange(n) * 3
-    chosen = Cloze().choose(free, None, Bits(seed))
+    chosen = Masking().choose(free, None, Bits(seed))
     assert len(chosen) == max(round(0.15 * n), 1)
     assert (np.diff(chosen) > 0).all()
     assert set(chosen.tolist()) <= set(free.tolist())
@@ -53,4 +53,4 @@ def test_chosen_places_are_some_of_the_free_ones_in_order(n: int, seed: int) -> 
 
 def test_parts_of_a_whole() -> None:
     with pytest.raises(SpecError, match=r"parts of the chosen tokens, got 0.8 and 0.3"):
-        Cloze(masked=0.8, swapped=0.3)
+        Masking(mask=0.8, random=0.3)

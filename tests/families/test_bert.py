@@ -23,7 +23,7 @@ def test_the_base_model_is_the_papers() -> None:
         "dropout": 0.0,
         "activation": "tanh",
     }
-    assert bert.spec(follows=False).beside is None
+    assert bert.spec(next_sentence=False).beside is None
 
 
 def test_heads() -> None:

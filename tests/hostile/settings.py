@@ -94,7 +94,7 @@ for said, (where, value) in SETTINGS.items():
 
 def _spans(p: Place) -> None:
     p.change(CONFIG, "task", "span")
-    p.change(CONFIG, "settings", {"longest": HUGE, "sentinels": HUGE})
+    p.change(CONFIG, "settings", {"max_length": HUGE, "sentinels": HUGE})
 
 
 def _draws(p: Place) -> None:
@@ -111,7 +111,7 @@ def _draws(p: Place) -> None:
 
 def _rebuilt(p: Place, task: str, change: Callable[[dict[str, Any]], Any], classes: bytes = b"") -> None:
     """Another model, with weights that fit it, for a task that may not."""
-    config = p.read(CONFIG) | {"task": task, "settings": {"longest": 16} if task in ("classify", "tag") else {}}
+    config = p.read(CONFIG) | {"task": task, "settings": {"max_length": 16} if task in ("classify", "tag") else {}}
     change(config["model"])
     p.write(WEIGHTS, pack(ModelSpec.parse(config["model"]).build(seed=1).state_dict()))
     p.write(CONFIG, json.dumps(config).encode())

@@ -31,7 +31,7 @@ def _mixture(folder: Path) -> Recipe:
         words = PLAY.replace(".", "").replace(",", "").split()
         path.write_text("".join(f"{w}{i}\t{w[::-1] if name == 'back' else 2 * w}\n" for i, w in enumerate(words)))
         corpora.append({"paths": [str(path)], "prefix": f"{name}: ", "weight": weight})
-    return {"train": corpora, "tokenizer": "chars", "longest": 32, "metrics": ["chrf"], "temperature": 2.0}
+    return {"train": corpora, "tokenizer": "chars", "max_length": 32, "metrics": ["chrf"], "temperature": 2.0}
 
 
 def _dictionary(folder: Path) -> Recipe:
@@ -42,7 +42,7 @@ def _dictionary(folder: Path) -> Recipe:
     path.write_text(
         "".join(f"{word} {' '.join(word.upper())}\n{word}(2) {' '.join(word.upper()[::-1])}\n" for word in words)
     )
-    return {"task": "pronounce", "data": {"train": [str(path)], "valid": 0.2, "longest": 16}}
+    return {"task": "pronounce", "data": {"train": [str(path)], "valid": 0.2, "max_length": 16}}
 
 
 def _over_text(task: str, model: Recipe, **data: Any) -> Callable[[Path], Recipe]:
@@ -54,7 +54,7 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
         "copy": lambda folder: {
             "task": "translate",
             "data": {
-                "generate": {"kind": "copy", "count": 60, "valid": 6, "longest": 6},
+                "generate": {"kind": "copy", "count": 60, "valid": 6, "max_length": 6},
                 "tokenizer": "chars",
                 "metrics": ["exact"],
             },
@@ -62,7 +62,12 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
         "mixture": lambda folder: {"task": "translate", "data": _mixture(folder), "model": T5},
         "regularised": lambda folder: {
             "task": "translate",
-            "data": {**_mixture(folder), "tokenizer": {"kind": "bpe", "vocab": 60}, "recut": 0.2, "hide": 0.1},
+            "data": {
+                **_mixture(folder),
+                "tokenizer": {"kind": "bpe", "vocab": 60},
+                "subword_sampling": 0.2,
+                "word_dropout": 0.1,
+            },
         },
     },
     "pronounce": {"dictionary": _dictionary},
@@ -71,21 +76,28 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
         "documents": _over_text("lm", {"family": "gpt", "dropout": 0.2}, context=40, documents="line"),
     },
     "mlm": {
-        "bert": _over_text("mlm", BERT, tokenizer={"kind": "wordpiece", "vocab": 100}, context=24, passes=2, aside=0.5),
+        "bert": _over_text(
+            "mlm", BERT, tokenizer={"kind": "wordpiece", "vocab": 100}, context=24, dupe_factor=2, hold_out=0.5
+        ),
         "roberta": _over_text(
             "mlm",
             {**BERT, "size": "roberta-base"},
             tokenizer={"kind": "byte_bpe", "vocab": 300},
             context=16,
-            follows=False,
-            cloze={"words": True},
+            next_sentence=False,
+            masking={"whole_words": True},
         ),
         "distilbert": _over_text(
-            "mlm", {**BERT, "size": "distilbert-base"}, tokenizer="chars", documents="line", context=16, follows=False
+            "mlm",
+            {**BERT, "size": "distilbert-base"},
+            tokenizer="chars",
+            documents="line",
+            context=16,
+            next_sentence=False,
         ),
     },
     "span": {
-        "t5": _over_text("span", T5, tokenizer={"kind": "bpe", "vocab": 90}, longest=16, sentinels=8, aside=0.3),
+        "t5": _over_text("span", T5, tokenizer={"kind": "bpe", "vocab": 90}, max_length=16, sentinels=8, hold_out=0.3),
     },
 }
 """Each task with the shapes it comes in; each shape is a recipe, given a folder for its files."""

@@ -72,15 +72,15 @@ LABELLED = [f"{text}\t{'low' if 'bad' in text or 'poor' in text else 'high'}" fo
 TAGGED = [f"{text}\t{' '.join('N' if w == 'day' else 'X' for w in text.split())}" for text in WORDS] * 4
 RESIDUES = ["acdacd", "ddca", "aac", "cdcdacda"]
 USES = [
-    Use("classify", "texts", table(*LABELLED), ("a fine one", "so bad a day"), {"tokenizer": "words", "longest": 12}),
+    Use("classify", "texts", table(*LABELLED), ("a fine one", "so bad a day"), {"tokenizer": "words", "max_length": 12}),
     Use("classify", "pairs", table(*(f"a {i}\tb {row}" for i, row in enumerate(LABELLED))), ("one\ta fine one", "a\tbad"),
-        {"tokenizer": CHARS, "longest": 24, "pair": True, "pool": "mean"}),
+        {"tokenizer": CHARS, "max_length": 24, "pair": True, "pool": "mean"}),
     Use("tag", "words", table(*TAGGED), ("a fine day", "so bad a nice day it is"),
-        {"tokenizer": {"kind": "bpe", "vocab": 40}, "longest": 8}),
+        {"tokenizer": {"kind": "bpe", "vocab": 40}, "max_length": 8}),
     Use("tag", "letters", table(*(f"{i}\t{s}\t{s.translate(str.maketrans('acd', 'HEH'))}" for i, s in enumerate(RESIDUES * 4))),
-        ("acd", "ddddaaaacccc"), {"tokenizer": CHARS, "longest": 8, "unit": "letters", "columns": [2, 3]}),
+        ("acd", "ddddaaaacccc"), {"tokenizer": CHARS, "max_length": 8, "unit": "letters", "columns": [2, 3]}),
     Use("embed", "pairs", table(*(f"{t} {i}\t{i} {t}" for i, t in enumerate(WORDS * 5))), ("a fine day", "so bad"),
-        {"tokenizer": CHARS, "longest": 32}),
+        {"tokenizer": CHARS, "max_length": 32}),
     Use("image", "digits", digits, (), {"augment": {"shift": 1, "flip": True, "hole": 2}},
         {**BERT, "family": "vit", "patch": 4}),
 ]  # fmt: skip

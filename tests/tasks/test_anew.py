@@ -18,10 +18,10 @@ SLOW = Pairs(
 
 
 def test_every_epoch_cuts_words_anew_and_hides_others() -> None:
-    task = made(SLOW, tokenizer=Bpe(vocab=40), recut=0.3, hide=0.2)
+    task = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.3, word_dropout=0.2)
     examples, rows = task.encode([SLOW]), np.arange(12)
     drawn = {place: task.fresh(examples, *place) for place in [(1, 0), (1, 1), (2, 0)]}
-    again = made(SLOW, tokenizer=Bpe(vocab=40), recut=0.3, hide=0.2)
+    again = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.3, word_dropout=0.2)
     for place, fresh in drawn.items():
         one, other = task.batch(fresh, rows), again.batch(again.fresh(again.encode([SLOW]), *place), rows)
         assert torch.equal(one.given.ids, other.given.ids)
@@ -37,7 +37,7 @@ def test_every_epoch_cuts_words_anew_and_hides_others() -> None:
 
 
 def test_what_is_wanted_is_never_hidden() -> None:
-    task = made(SLOW, tokenizer=Bpe(vocab=40), hide=0.5)
+    task = made(SLOW, tokenizer=Bpe(vocab=40), word_dropout=0.5)
     examples, rows = task.encode([SLOW]), np.arange(12)
     plain, batch = task.batch(examples, rows), task.batch(task.fresh(examples, 1, 0), rows)
     assert torch.equal(batch.wanted, plain.wanted)
@@ -53,7 +53,7 @@ def test_what_is_wanted_is_never_hidden() -> None:
 
 
 def test_judging_draws_nothing_and_neither_does_a_recipe_that_is_silent() -> None:
-    task = made(SLOW, tokenizer=Bpe(vocab=40), recut=0.5, hide=0.5)
+    task = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.5, word_dropout=0.5)
     examples = task.encode([SLOW])
     assert examples.chance is None
     assert [ids.tolist() for ids in examples.target] == task.target.encode_all(SLOW.target)
@@ -62,7 +62,7 @@ def test_judging_draws_nothing_and_neither_does_a_recipe_that_is_silent() -> Non
 
 
 def test_pairs_that_would_be_too_long_stay_as_they_are() -> None:
-    task = made(SLOW, tokenizer=Bpe(vocab=40), recut=0.5, longest=12)
+    task = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.5, max_length=12)
     examples = task.encode([SLOW])
     fresh = task.fresh(examples, 1, 0)
     assert fresh.lengths.max() <= 12
@@ -71,7 +71,7 @@ def test_pairs_that_would_be_too_long_stay_as_they_are() -> None:
 
 
 def test_a_vocabulary_for_each_side_is_cut_by_its_own_merges() -> None:
-    task = made(SLOW, tokenizer=Bpe(vocab=40), recut=0.3, joint=False)
+    task = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.3, joint_vocab=False)
     fresh = task.fresh(task.encode([SLOW]), 1, 0)
     assert [task.target.decode(ids) for ids in fresh.target] == SLOW.target
     assert [task.source.decode(ids) for ids in fresh.source] == SLOW.source
@@ -80,7 +80,8 @@ def test_a_vocabulary_for_each_side_is_cut_by_its_own_merges() -> None:
 @pytest.mark.parametrize("kind", ["chars", "words", "bytes", "wordpiece", "pieces"])
 def test_what_has_one_way_to_cut_a_word_is_not_cut_in_others(kind: str) -> None:
     with pytest.raises(
-        SpecError, match=r"data\.recut cuts words in other ways than usual, .* has but one way to cut a"
+        SpecError,
+        match=r"data\.subword_sampling needs a tokenizer that can cut a word in several ways, .* has one",
     ):
-        TranslateData.parse({"tokenizer": kind, "recut": 0.1})
-    assert TranslateData.parse({"tokenizer": kind, "hide": 0.1}).hide == 0.1
+        TranslateData.parse({"tokenizer": kind, "subword_sampling": 0.1})
+    assert TranslateData.parse({"tokenizer": kind, "word_dropout": 0.1}).word_dropout == 0.1

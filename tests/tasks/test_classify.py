@@ -29,7 +29,7 @@ SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, hidden=32, dropout=0.0)
 
 
 def made(**settings: Any) -> Classify:
-    return Classify(ClassifyData(tokenizer="chars", longest=16, **settings), TOKENIZER, ("down", "flat", "up"))
+    return Classify(ClassifyData(tokenizer="chars", max_length=16, **settings), TOKENIZER, ("down", "flat", "up"))
 
 
 def net_of(task: Classify, **more: Any) -> Any:
@@ -92,7 +92,7 @@ def test_any_mixer_and_any_encoder() -> None:
     with pytest.raises(SpecError, match="a classifier reads with an encoder and writes nothing"):
         task.fit(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
     with pytest.raises(
-        SpecError, match=r"the model has room for 8 tokens, and data\.longest asks for 16; set it lower"
+        SpecError, match=r"the model has room for 8 tokens, and data\.max_length asks for 16; set it lower"
     ):
         task.fit(bert.spec(**SMALL, vocab=9, length=8))
 
@@ -134,8 +134,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         made().encode(Classify.gather(data, [str(path)]))
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 1 for 2"):
         made().score(net_of(made()), ["a", "b"], ["up"])
-    with pytest.raises(SpecError, match=r"data\.longest=3 leaves no room for a text"):
-        Classify(ClassifyData(longest=3), TOKENIZER, ("a", "b"))
+    with pytest.raises(SpecError, match=r"data\.max_length=3 leaves no room for a text"):
+        Classify(ClassifyData(max_length=3), TOKENIZER, ("a", "b"))
     files = made().files()
     with pytest.raises(
         CheckpointError, match=r"there is no classes\.json among tokenizer\.json; this is no classifier"
@@ -189,7 +189,7 @@ def test_the_recipe_learns_and_a_model_that_fills_in_masks_can_be_tuned(tmp_path
         set={**small, **quick, "data.tokenizer": "words"},
     )
     assert model.run(["the film was lovely", "a dull plot"]) == ["up", "down"]
-    data = {"tokenizer": "words", "context": 128, "follows": False}
+    data = {"tokenizer": "words", "context": 128, "next_sentence": False}
     mask = {
         "task": "mlm",
         "data": data,

@@ -23,7 +23,7 @@ from regard.tasks.embed import Embed, EmbedData
 from regard.text import Chars, Tokenizer
 
 TEXTS = ["a fine day", "so bad", "fine", "bad and bad again and again", ""]
-TASK = Embed(EmbedData(tokenizer="chars", longest=20), Tokenizer.train(TEXTS, Chars()))
+TASK = Embed(EmbedData(tokenizer="chars", max_length=20), Tokenizer.train(TEXTS, Chars()))
 SPEC = TASK.fit(bert.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **TASK.facts()))
 NET: Any = SPEC.build(seed=1).double().eval()
 MODEL = Model(NET, TASK, Search(), Path("x"))

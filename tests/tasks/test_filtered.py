@@ -22,7 +22,7 @@ from regard.training.train import execute
 from tests.training.small import events, tiny
 
 ROWS = [f"{'abcdefgh'[n % 8] * (2 + n % 3)} {n:03}\t{n:03} {'stuvwxyz'[n % 8]}" for n in range(40)]
-DATA = {"tokenizer": "chars", "metrics": ["exact"], "longest": 64}
+DATA = {"tokenizer": "chars", "metrics": ["exact"], "max_length": 64}
 GREEK = " ".join("αβγδεζηθικλμνξοπρστυφχψω")
 
 
@@ -147,10 +147,10 @@ def test_what_to_do_about_bad_pairs_is_one_of_two() -> None:
 
 
 def test_filters_belong_to_the_data_and_do_not_come_with_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = TranslateData(filters=(Length(),), on_bad="drop", longest=9).plain()
+    settings = TranslateData(filters=(Length(),), on_bad="drop", max_length=9).plain()
     monkeypatch.setattr(
         initialize_from, "config_of", lambda _: {"task": "translate", "settings": settings, "decode": {}}
     )
     under, over = initialize_from.inherited(Folder(Path(), {}), "translate", TranslateData)
-    assert under["data"]["longest"] == over["data"]["longest"] == 9
+    assert under["data"]["max_length"] == over["data"]["max_length"] == 9
     assert not {"filters", "on_bad"} & (under["data"].keys() | over["data"].keys())

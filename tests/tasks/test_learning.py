@@ -39,7 +39,7 @@ def test_eight_sentences_by_heart(tmp_path: Path, joint: bool) -> None:
     files = [str(tmp_path / "x.en"), str(tmp_path / "x.de")]
     settings = SMALL | {
         "data.tokenizer": {"kind": "bpe", "vocab": 120},
-        "data.joint": joint,
+        "data.joint_vocab": joint,
         "data.metrics": ["exact", "bleu"],
         "train.steps": 80,
         "train.epochs": None,
@@ -58,7 +58,7 @@ def test_eight_sentences_by_heart(tmp_path: Path, joint: bool) -> None:
 @pytest.mark.parametrize("reverse", [False, True], ids=["copy", "reverse"])
 def test_strings_never_seen_are_copied_and_reversed_without_a_fault(tmp_path: Path, reverse: bool) -> None:
     settings = SMALL | {
-        "data.generate": {"kind": "copy", "symbols": 8, "longest": 8, "count": 20_000, "reverse": reverse},
+        "data.generate": {"kind": "copy", "symbols": 8, "max_length": 8, "count": 20_000, "reverse": reverse},
         "train.steps": 900 if reverse else 600,
         "train.tokens": 512,
         "train.schedule.peak": 5e-3,

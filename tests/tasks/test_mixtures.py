@@ -38,7 +38,7 @@ def recipe(files: dict[str, Path], **data: Any) -> dict[str, Any]:
     corpora = [{"paths": [str(path)], "columns": [2, 3], "prefix": f"{name}: "} for name, path in files.items()]
     return {
         "task": "translate",
-        "data": {"train": corpora, "tokenizer": "chars", "longest": 32, "metrics": ["chrf"], **data},
+        "data": {"train": corpora, "tokenizer": "chars", "max_length": 32, "metrics": ["chrf"], **data},
     }
 
 

@@ -94,7 +94,7 @@ def test_masks_are_new_in_every_epoch_and_a_function_of_seed_epoch_and_example(t
     "kind", [WordPiece(vocab=60), Bpe(vocab=60), Unigram(vocab=60)], ids=lambda k: type(k).__name__
 )
 def test_whole_words_are_hidden(kind: TokenizerSpec) -> None:
-    task = made(tokenizer=kind, follows=False, cloze={"words": True, "rate": 0.3})
+    task = made(tokenizer=kind, next_sentence=False, masking={"whole_words": True, "rate": 0.3})
     rows = task.encode(Texts(tuple(PLAY)))
     assert task._joints is not None
     split = 0
@@ -119,8 +119,8 @@ def test_pairs_have_segments_and_are_framed(task: Mlm) -> None:
         assert ends[1] == len(ids) - 1
         assert segments.tolist() == [0] * (ends[0] + 1) + [1] * (len(ids) - ends[0] - 1)
         assert len(ids) <= task.settings.context
-    assert len(made(passes=3).encode(Texts(tuple(PLAY), learn=True))) > 2 * len(rows)
-    assert len(made(passes=3).encode(Texts(tuple(PLAY)))) == len(rows), "one cut is enough to judge by"
+    assert len(made(dupe_factor=3).encode(Texts(tuple(PLAY), learn=True))) > 2 * len(rows)
+    assert len(made(dupe_factor=3).encode(Texts(tuple(PLAY)))) == len(rows), "one cut is enough to judge by"
 
 
 # What is asked.
@@ -130,13 +130,13 @@ def test_pairs_have_segments_and_are_framed(task: Mlm) -> None:
 def test_the_loss_is_of_the_hidden_tokens_and_of_the_second_segment(task: Mlm, net: Net) -> None:
     rows = task.encode(Texts(tuple(PLAY)))
     batch = task.batch(rows, np.arange(len(rows)))
-    assert batch.follows is not None
+    assert batch.next_sentence is not None
     loss = task.loss(net, batch, 0.0)
     at = dataclasses.replace(Coords.lengths(batch.given.lengths), segment=batch.segment)
     stream = net(batch.given.ids, at)
     logits = net.logits(stream)
     plain = F.cross_entropy(logits.flatten(0, 1), batch.wanted.flatten(), ignore_index=IGNORE, reduction="sum")
-    beside = F.cross_entropy(net.logits_beside(stream, at), batch.follows)
+    beside = F.cross_entropy(net.logits_beside(stream, at), batch.next_sentence)
     assert float(loss.plain) == pytest.approx(float(plain), rel=1e-5)
     assert float(loss.total) == pytest.approx(float(plain + beside * batch.tokens), rel=1e-5)
     hidden = batch.wanted != IGNORE
@@ -144,26 +144,26 @@ def test_the_loss_is_of_the_hidden_tokens_and_of_the_second_segment(task: Mlm, n
     assert loss.counts["masked_accuracy"] == (right, batch.tokens)
     scores = likelihood(cast(Any, task), net, cast(Any, rows))
     assert scores["masked_accuracy"] == pytest.approx(100 * right / batch.tokens)
-    assert scores["follows_accuracy"] == pytest.approx(100 * loss.counts["follows_accuracy"][0] / len(rows))
+    assert scores["next_sentence_accuracy"] == pytest.approx(100 * loss.counts["next_sentence_accuracy"][0] / len(rows))
 
 
 @pytest.mark.parametrize("size", ["roberta-base", "distilbert-base", "bert-base"])
 def test_models_without_a_second_head(size: str) -> None:
-    task = made(follows=False)
+    task = made(next_sentence=False)
     net = net_of(task, size)
     assert task.metrics == ("loss", "masked_accuracy")
     assert net.beside is None
     rows = task.encode(Texts(tuple(PLAY)))
     loss = task.loss(net, task.batch(rows, np.arange(len(rows))), 0.0)
     assert torch.isfinite(loss.total)
-    assert "follows_accuracy" not in loss.counts
+    assert "next_sentence_accuracy" not in loss.counts
 
 
 def test_the_model_gets_the_heads_it_needs(task: Mlm) -> None:
     spec = bert.spec(**SMALL, classes=3, vocab=50, length=24)
     fitted = task.fit(spec)
     assert (fitted.head, fitted.beside) == (Masked(), Classes(2, hidden=True))
-    assert made(follows=False).fit(bert.spec(**SMALL, vocab=50, length=24)).beside is None
+    assert made(next_sentence=False).fit(bert.spec(**SMALL, vocab=50, length=24)).beside is None
     with pytest.raises(SpecError, match=r"an encoder alone; use model\.family: bert"):
         task.fit(gpt.spec(**SMALL, vocab=50, length=24))
 
@@ -277,7 +277,7 @@ def test_refusals(task: Mlm, net: Net, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="filled in with the likeliest, not drawn"):
         task.run([net], ["the [MASK]"], Search(beam=1, sample=True))
     with pytest.raises(DataError, match="nothing in this text that the vocabulary knows"):
-        made(follows=False, tokenizer=Chars()).encode(Texts(("漢字",)))
+        made(next_sentence=False, tokenizer=Chars()).encode(Texts(("漢字",)))
 
 
 # That it learns.
@@ -289,7 +289,7 @@ def test_the_recipe_learns_a_text_by_heart(tmp_path: Path) -> None:
     path.write_text("\n\n".join(PLAY))
     settings = {f"model.{name}": value for name, value in SMALL.items()}
     settings |= {"model.width": 64, "model.hidden": 128, "model.depth": 2}
-    settings |= {"data.tokenizer": {"kind": "words", "min_count": 1}, "data.context": 32, "data.passes": 4}
+    settings |= {"data.tokenizer": {"kind": "words", "min_count": 1}, "data.context": 32, "data.dupe_factor": 4}
     settings |= {"train.schedule": {"kind": "cosine", "peak": 4e-3, "warmup": 30}, "train.tokens": 256}
     settings |= {"train.steps": 500, "train.validate_every": 250, "train.threads": 1, "train.precision": "float32"}
     model = regard.train("bert", [str(path)], valid=[str(path)], set=settings, out=tmp_path / "run", quiet=True)
@@ -297,4 +297,4 @@ def test_the_recipe_learns_a_text_by_heart(tmp_path: Path) -> None:
     assert model.run([whole.replace("market", "[MASK]"), whole.replace("fish", "[MASK]")]) == [whole, whole]
     (done,) = events(tmp_path / "run", "done")
     assert done["scores"]["masked_accuracy"] >= 80
-    assert done["scores"]["follows_accuracy"] >= 75
+    assert done["scores"]["next_sentence_accuracy"] >= 75

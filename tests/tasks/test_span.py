@@ -30,7 +30,7 @@ SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, head_width=8, hidden=32
 
 
 def made(**settings: Any) -> Span:
-    settings = {"tokenizer": Bpe(vocab=90), "longest": 20, "sentinels": 8, **settings}
+    settings = {"tokenizer": Bpe(vocab=90), "max_length": 20, "sentinels": 8, **settings}
     return Span.prepare(SpanData(**settings), Raw(Texts(tuple(PLAY), learn=True), Texts(tuple(PLAY)), "", {}))
 
 
@@ -108,8 +108,8 @@ def test_long_texts_are_cut_and_that_is_told(task: Span) -> None:
 def test_refusals(task: Span, net: Net) -> None:
     with pytest.raises(DataError, match="nothing to learn from; name a text file with blank lines between documents"):
         Span.read(SpanData(), 1)
-    with pytest.raises(SpecError, match="longest=2 leaves no room for a text with a span taken out"):
-        SpanData(longest=2)
+    with pytest.raises(SpecError, match="max_length=2 leaves no room for a text with a span taken out"):
+        SpanData(max_length=2)
     with pytest.raises(SpecError, match="texts of 568 tokens need 28 sentinels, got sentinels=20"):
         SpanData(sentinels=20)
     with pytest.raises(SpecError, match="this vocabulary has 0 of 100 sentinels, <extra_id_0> is not in it"):
@@ -132,7 +132,11 @@ def test_pre_trained_then_fine_tuned(tmp_path: Path) -> None:
     settings |= {"model.width": 64, "model.hidden": 128, "model.depth": 2}
     common = {"train.validate_every": 250, "train.threads": 1, "train.precision": "float32", "train.tokens": 256}
     common |= {"train.schedule": {"kind": "cosine", "peak": 5e-3, "warmup": 30}}
-    settings |= common | {"data.tokenizer": {"kind": "words", "min_count": 1}, "data.longest": 40, "train.steps": 500}
+    settings |= common | {
+        "data.tokenizer": {"kind": "words", "min_count": 1},
+        "data.max_length": 40,
+        "train.steps": 500,
+    }
     model = regard.train("t5", [str(text)], valid=[str(text)], set=settings, out=tmp_path / "run", quiet=True)
     assert model.run([PLAY[1].replace("the market.", "[MASK]")]) == [PLAY[1]]  # three tokens, as it learned
     settings = common | {"train.steps": 40, "train.validate_every": 40, "train.epochs": None, "train.smoothing": 0.0}

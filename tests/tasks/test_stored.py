@@ -35,7 +35,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(raw: Sequence[Pairs] = RAW, **settings: Any) -> Translate:
-    settings = {"tokenizer": Chars(), "metrics": ("loss",), "longest": 10, **settings}
+    settings = {"tokenizer": Chars(), "metrics": ("loss",), "max_length": 10, **settings}
     return Translate.prepare(TranslateData(**settings), Raw(raw, [], "", {}))
 
 
@@ -91,11 +91,11 @@ def test_preparation_goes_on_where_it_was_stopped(tmp_path: Path, stop: int) -> 
     assert len(calls) == 10 - stop // 2 * 2  # two calls a chunk
 
 
-@pytest.mark.parametrize("changed", ["corpus", "vocabulary", "longest"])
+@pytest.mark.parametrize("changed", ["corpus", "vocabulary", "max_length"])
 def test_tokens_of_another_corpus_or_vocabulary_are_made_again(tmp_path: Path, changed: str) -> None:
     task = made()
     task.store(RAW, tmp_path, "one")
-    other = {"vocabulary": made([LONG]), "longest": made(longest=6)}.get(changed, task)
+    other = {"vocabulary": made([LONG]), "max_length": made(max_length=6)}.get(changed, task)
     with pytest.MonkeyPatch.context() as patch:
         calls = counting(patch)
         raw = [LONG] if changed == "vocabulary" else RAW

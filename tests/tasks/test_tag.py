@@ -24,7 +24,7 @@ SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, hidden=32, dropout=0.0)
 
 
 def made(spec: Any, **settings: Any) -> Tag:
-    return Tag(TagData(**{"longest": 8, **settings}), Tokenizer.train(LINES, spec), ("N", "V", "X"))
+    return Tag(TagData(**{"max_length": 8, **settings}), Tokenizer.train(LINES, spec), ("N", "V", "X"))
 
 
 def net_of(task: Tag) -> Any:

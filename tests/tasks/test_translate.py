@@ -34,7 +34,7 @@ FRENCH = Pairs(["a house", "the sea"], ["une maison", "la mer"], tag="2fr", weig
 
 def made(*corpora: Pairs, **settings: Any) -> Translate:
     corpora = corpora or (GERMAN, FRENCH)
-    settings = {"tokenizer": Chars(), "metrics": ("exact",), "longest": 24, **settings}
+    settings = {"tokenizer": Chars(), "metrics": ("exact",), "max_length": 24, **settings}
     return Translate.prepare(TranslateData(**settings), Raw(list(corpora), [], "", {}))
 
 
@@ -64,7 +64,7 @@ def test_tasks_by_name() -> None:
         ({"generate": "copy", "train": [{"paths": ["a.tsv"]}]}, "or from `generate`, not from both"),
         ({"generate": "copy", "valid": [{"paths": ["a.tsv"]}]}, "or from `generate`, not from both"),
         ({"generate": "copy", "filters": "usual"}, "pairs that `generate` makes are not filtered; leave out `filters`"),
-        ({"longest": 0}, "longest: "),
+        ({"max_length": 0}, "max_length: "),
         ({"tokeniser": "bpe"}, "no key 'tokeniser'; did you mean 'tokenizer'"),
         ({"train": [{"paths": ["a.txt"]}]}, "a corpus is two text files side by side or one"),
     ],
@@ -83,7 +83,7 @@ def test_a_model_of_one_side_translates_nothing() -> None:
 
 def test_settings_there_and_back() -> None:
     settings = TranslateData(
-        train=(Corpus(paths=("a.en", "a.de"), target_lang="de", weight=2),), tokenizer=Bpe(vocab=50), joint=False
+        train=(Corpus(paths=("a.en", "a.de"), target_lang="de", weight=2),), tokenizer=Bpe(vocab=50), joint_vocab=False
     )
     assert TranslateData.parse(settings.plain()) == settings
 
@@ -112,11 +112,13 @@ def test_a_validation_part_is_set_aside_from_each_corpus(tmp_path: Path) -> None
 def test_nobody_is_judged_by_what_a_model_wrote(tmp_path: Path) -> None:
     for name in ("real", "drawn"):
         (tmp_path / f"{name}.tsv").write_text("".join(f"{name} {i}\t{i}\n" for i in range(40)))
-    real, drawn = (Corpus((str(tmp_path / f"{name}.tsv"),), aside=name == "real") for name in ("real", "drawn"))
+    real, drawn = (Corpus((str(tmp_path / f"{name}.tsv"),), hold_out=name == "real") for name in ("real", "drawn"))
     raw = Translate.read(TranslateData(train=(real, drawn)), 1)
     assert [len(pairs) for pairs in (*raw.train, *raw.valid)] == [38, 40, 2]
     assert "2 pairs are set aside to be judged by; --valid names others" in raw.said
-    with pytest.raises(DataError, match="there is nothing to be judged by; name a corpus with --valid, or set `aside"):
+    with pytest.raises(
+        DataError, match="there is nothing to be judged by; name a corpus with --valid, or set `hold_out"
+    ):
         Translate.read(TranslateData(train=(drawn,)), 1)
 
 
@@ -154,7 +156,7 @@ def test_one_corpus_has_no_groups() -> None:
 
 
 def test_pairs_longer_than_longest_are_left_out_and_counted() -> None:
-    task = made(longest=9)
+    task = made(max_length=9)
     encoded = task.encode([GERMAN, FRENCH])
     assert encoded.left_out == 2, (
         "`the tree` with tag and end mark is ten tokens, and `une maison` eleven with its mark"
@@ -162,12 +164,12 @@ def test_pairs_longer_than_longest_are_left_out_and_counted() -> None:
     assert encoded.lengths.max() == 9
     assert encoded.shares == (2.0, 3.0), "shares are of what is left"
     assert len(encoded) == 3
-    with pytest.raises(DataError, match=r"every pair of fr has more than 7 tokens; raise data\.longest"):
-        made(longest=7).encode([Pairs(["a"], ["b"]), FRENCH])
+    with pytest.raises(DataError, match=r"every pair of fr has more than 7 tokens; raise data\.max_length"):
+        made(max_length=7).encode([Pairs(["a"], ["b"]), FRENCH])
 
 
 def test_one_vocabulary_or_two() -> None:
-    joint, apart = made(), made(joint=False)
+    joint, apart = made(), made(joint_vocab=False)
     assert joint.source is joint.target
     assert set(joint.files()) == {"tokenizer.json"}
     assert joint.facts() == {"vocab": joint.target.size, "length": 26}
@@ -178,7 +180,7 @@ def test_one_vocabulary_or_two() -> None:
     for task in (joint, apart):
         again = Translate.load(task.settings, task.files())
         assert again.files() == task.files()
-        assert again.joint is task.joint
+        assert again.joint_vocab is task.joint_vocab
 
 
 def test_a_model_without_its_tokenizer() -> None:
@@ -206,7 +208,7 @@ def test_a_batch_by_hand() -> None:
 @pytest.mark.parametrize("joint", [True, False])
 def test_the_loss_is_what_score_says(joint: bool) -> None:
     """Padding, batches and tags change nothing: the summed loss of a batch is minus the log-probability of its pairs."""
-    task = made(joint=joint)
+    task = made(joint_vocab=joint)
     net = net_of(task).double()
     encoded = task.encode([GERMAN, FRENCH])
     loss = task.loss(net, task.batch(encoded, np.arange(5)), 0.0)
@@ -252,7 +254,7 @@ def test_the_tag_says_which_language() -> None:
 
 def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
     """Also with positions that are learned, of which there are only so many."""
-    task = made(longest=6)
+    task = made(max_length=6)
     spec = transformer.spec(width=16, depth=1, heads=2, hidden=16, **task.facts())
     net = spec.overlay({"embed": {"position": {"kind": "learned"}}}).build(0).eval()
     assert len(task._sources(["a house and a tree"], "2de")[0]) == 6

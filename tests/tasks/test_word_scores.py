@@ -38,7 +38,11 @@ def trained(here: Path, steps: int, **tokenizer: object) -> regard.Model:
     (here / "train.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in backwards(1, 1500)), encoding="utf-8")
     recipe = {
         "task": "translate",
-        "data": {"train": [{"paths": [str(here / "train.tsv")], "target_lang": "de"}], "tokenizer": tokenizer, "longest": 40},
+        "data": {
+            "train": [{"paths": [str(here / "train.tsv")], "target_lang": "de"}],
+            "tokenizer": tokenizer,
+            "max_length": 40,
+        },
         "model": {"width": 48, "depth": 2, "heads": 4, "hidden": 96, "dropout": 0.0, "norm": "pre"},
         "train": {
             "steps": steps, "tokens": 1024, "schedule": {"kind": "cosine", "peak": 5e-3, "warmup": steps // 8 + 1},

@@ -20,7 +20,7 @@ from regard.training.progress_bar import Progress
 from regard.training.request import Order
 from regard.training.train import execute
 
-COPY: dict[str, Any] = {"data.generate.count": 60, "data.generate.valid": 6, "data.generate.longest": 6}
+COPY: dict[str, Any] = {"data.generate.count": 60, "data.generate.valid": 6, "data.generate.max_length": 6}
 TINY: dict[str, Any] = {
     "model.width": 16,
     "model.depth": 1,

@@ -259,7 +259,11 @@ def encoder(text: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """An encoder that fills in what was hidden."""
     out = tmp_path_factory.mktemp("encoder") / "run"
     small = SHAPE | {name: value for name, value in TINY.items() if name.startswith("train.")}
-    small |= {"data.tokenizer": {"kind": "wordpiece", "vocab": 60}, "data.documents": "file", "data.follows": False}
+    small |= {
+        "data.tokenizer": {"kind": "wordpiece", "vocab": 60},
+        "data.documents": "file",
+        "data.next_sentence": False,
+    }
     small |= {"data.context": 32, "data.passes": 1}
     execute(Order("bert", (text,), set=small, out=str(out), quiet=True))
     return str(out)
@@ -271,7 +275,7 @@ def test_a_classifier_from_a_model_that_fills_in(encoder: str, tmp_path: Path, t
     rows = "".join(f"the {animal} sat {i}\t{animal}\n" for i in range(12) for animal in ("cat", "dog"))
     (tmp_path / "animals.tsv").write_text("text\tlabel\n" + rows)
     settings = {name: value for name, value in TINY.items() if name.startswith("train.")} | {"train.tune": tune}
-    settings |= {"data.longest": 24}
+    settings |= {"data.max_length": 24}
     out = tmp_path / "run"
     execute(Order("classify", (str(tmp_path / "animals.tsv"),), set=settings, start=encoder, out=str(out), quiet=True))
     told = events(out, "start")[0]["weights"]

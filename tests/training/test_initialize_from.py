@@ -22,18 +22,18 @@ BERT: dict[str, Any] = dict(width=8, depth=1, heads=2, hidden=12, vocab=11, leng
 @pytest.mark.parametrize(
     ("old", "new", "classes", "wanted"),
     [
-        (dict(head="masked", follows=False), dict(head="classes"), (), {}),
-        (dict(head="masked", follows=True), dict(head="classes"), (), {"head.dense": "beside.dense"}),
-        (dict(head="masked", follows=True), dict(head="tags"), (), {}),
-        (dict(head="masked", follows=False), dict(head="masked", follows=True), (), {"head": "head"}),
-        (dict(head="masked", activation="relu", follows=False), dict(head="masked", follows=False), (), {}),
+        (dict(head="masked", next_sentence=False), dict(head="classes"), (), {}),
+        (dict(head="masked", next_sentence=True), dict(head="classes"), (), {"head.dense": "beside.dense"}),
+        (dict(head="masked", next_sentence=True), dict(head="tags"), (), {}),
+        (dict(head="masked", next_sentence=False), dict(head="masked", next_sentence=True), (), {"head": "head"}),
+        (dict(head="masked", activation="relu", next_sentence=False), dict(head="masked", next_sentence=False), (), {}),
         (dict(head="vector"), dict(head="classes"), (), {"head.dense": "head.dense"}),
         (dict(head="vector"), dict(head="classes", squash="relu"), (), {}),
         (dict(head="mean"), dict(head="vector"), (), {}),
         (dict(head="classes", classes=3), dict(head="classes", classes=3), (), {"head.dense": "head.dense"}),
         (dict(head="classes", classes=3), dict(head="classes", classes=3), ("a", "b", "c"), {"head": "head"}),
         (dict(head="classes", classes=3), dict(head="tags", classes=3), ("a", "b", "c"), {}),
-        (dict(head="classes", classes=2), dict(head="masked", follows=True), (), {"beside.dense": "head.dense"}),
+        (dict(head="classes", classes=2), dict(head="masked", next_sentence=True), (), {"beside.dense": "head.dense"}),
     ],
 )
 def test_of_a_head_is_taken_what_means_the_same(

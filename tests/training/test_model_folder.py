@@ -27,7 +27,7 @@ TEXTS = ["abc", "ba", "cab b"]
 
 
 def made(joint: bool = True) -> tuple[Net, Translate]:
-    settings = TranslateData(tokenizer=Chars(), joint=joint, longest=14, metrics=("exact",))
+    settings = TranslateData(tokenizer=Chars(), joint_vocab=joint, max_length=14, metrics=("exact",))
     target, source = Tokenizer.train(TEXTS, Chars()), Tokenizer.train([*TEXTS, "xyz"], Chars(), tags=["<2de>"])
     task = Translate(settings, target, None if joint else source)
     return transformer.spec(width=16, depth=1, heads=2, hidden=24, **task.facts()).build(3).eval(), task

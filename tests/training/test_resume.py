@@ -66,7 +66,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "adam": {"train__optimizer": "adam", "train__schedule": {"kind": "paper", "warmup": 5}},
     "no clip": {"train__clip": None, "train__log_every": 5},
     "epochs": {"train__steps": None, "train__epochs": 3},
-    "recut, hide": {"data__tokenizer": {"kind": "bpe", "vocab": 60}, "data__recut": 0.3, "data__hide": 0.2},
+    "subword sampling, word dropout": {
+        "data__tokenizer": {"kind": "bpe", "vocab": 60},
+        "data__subword_sampling": 0.3,
+        "data__word_dropout": 0.2,
+    },
     "patience": {"train__patience": 1, "train__validate_every": 1, "train__schedule__peak": 1e-9},
 }
 

@@ -47,7 +47,7 @@ def polyglot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpora = ", ".join(f"{{paths: [{here}/{name}.tsv], target_lang: {name}}}" for name in ("de", "cs"))
     recipe = here / "both.yaml"
     recipe.write_text(
-        f"task: translate\ndata: {{train: [{corpora}], tokenizer: chars, longest: 16}}\n"
+        f"task: translate\ndata: {{train: [{corpora}], tokenizer: chars, max_length: 16}}\n"
         "model: {width: 16, depth: 1, heads: 2, hidden: 16, dropout: 0.0}\n"
         "train: {steps: 2, schedule: {kind: constant, peak: 1.0e-3}}\ndecode: {beam: 1}\n"
     )

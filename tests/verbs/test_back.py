@@ -14,7 +14,7 @@ from tests.verbs.calling import Said, call
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
 RECIPE = """\
 task: translate
-data: {{train: [{train}], tokenizer: words, longest: 16, metrics: [exact]}}
+data: {{train: [{train}], tokenizer: words, max_length: 16, metrics: [exact]}}
 model: {{width: 24, depth: 1, heads: 2, hidden: 48, dropout: 0.0, norm: pre}}
 train: {{steps: {steps}, tokens: 512, schedule: {{kind: cosine, peak: 6.0e-3, warmup: 20}}, validate_every: 1000, threads: 1}}
 decode: {{beam: 2}}

@@ -122,7 +122,7 @@ def test_models_are_compared_on_the_same_questions_only(tmp_path: Path) -> None:
         "a": {},
         "b": {"data.stress": True},
         "c": {"data.test": 0.1},
-        "d": {"data.longest": 30},
+        "d": {"data.max_length": 30},
     }.items():
         out = str(tmp_path / name)
         execute(Order("pronounce", (str(file),), set={**small, **change}, out=out, quiet=True))

@@ -104,7 +104,7 @@ def test_a_line_too_long_to_read_can_be_cut_and_that_is_said_once(model: Path) -
 
 def test_what_is_cut_is_what_the_task_cuts(model: Path) -> None:
     handle = regard.load(model)
-    room = handle.task.settings.longest - 1
+    room = handle.task.settings.max_length - 1
     texts = ["a" * room, "a" * (room + 1)]
     assert handle.task.too_long(texts) == [1]
     assert handle.task.too_long(texts, tagged=True) == [0, 1]

@@ -54,7 +54,7 @@ def _translate(found: Found, folder: Path) -> Carried:
     search = {**found.config, **_said(folder, "generation_config.json")}
     target, source = _tokenizer(folder), from_hf(folder, "source")
     same = source is None or source.to_bytes() == target.to_bytes()
-    settings = TranslateData(longest=found.spec.length, joint=same)
+    settings = TranslateData(max_length=found.spec.length, joint_vocab=same)
     beam, alpha = search.get("num_beams") or 4, search.get("length_penalty")
     chosen = Search(beam=beam, penalty="length", alpha=1.0 if alpha is None else alpha)
     return "translate", Translate(settings, target, None if same else source), chosen
@@ -80,17 +80,17 @@ def unfollowed(found: Found, folder: Path) -> list[str]:
 
 
 def _mlm(found: Found, folder: Path) -> Carried:
-    settings = MlmData(context=found.spec.length, follows=found.spec.beside is not None)
+    settings = MlmData(context=found.spec.length, next_sentence=found.spec.beside is not None)
     return "mlm", Mlm(settings, _tokenizer(folder)), Search()
 
 
 def _classify(found: Found, folder: Path) -> Carried:
-    settings = ClassifyData(longest=found.spec.length, **found.form.uses[found.use].settings)
+    settings = ClassifyData(max_length=found.spec.length, **found.form.uses[found.use].settings)
     return "classify", Classify(settings, _tokenizer(folder), _classes(found)), Search()
 
 
 def _tag(found: Found, folder: Path) -> Carried:
-    return "tag", Tag(TagData(longest=found.spec.length), _tokenizer(folder), _classes(found)), Search()
+    return "tag", Tag(TagData(max_length=found.spec.length), _tokenizer(folder), _classes(found)), Search()
 
 
 def _embed(found: Found, folder: Path) -> Carried:
@@ -101,7 +101,7 @@ def _embed(found: Found, folder: Path) -> Carried:
         raise SpecError(f"{folder} puts {', '.join(strange)} behind the model, and ours has {', '.join(_PARTS)} only")
     longest = _said(folder, "sentence_bert_config.json").get("max_seq_length") or found.spec.length
     settings = EmbedData(
-        longest=min(longest, found.spec.length),
+        max_length=min(longest, found.spec.length),
         pool="first" if pooling.get("pooling_mode_cls_token") else "mean",
         unit=not modules or "Normalize" in kinds,
     )

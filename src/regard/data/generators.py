@@ -48,7 +48,7 @@ class Copy(GeneratorSpec):
     """Random strings to be copied, or with `reverse` written backwards; validation strings are never seen in training."""
 
     symbols: Annotated[int, Field(ge=1, le=len(LETTERS))] = 10
-    longest: Count = 12
+    max_length: Count = 12
     count: Count = 10_000
     valid: Count = 200
     reverse: bool = False
@@ -59,16 +59,16 @@ class Copy(GeneratorSpec):
         wanted, source = self.valid if valid else self.count, list[str]()
         bits = np.random.Philox(key=np.array([self.seed % 2**64, valid], np.uint64))
         while len(source) < wanted:
-            drawn = (self._text(*row.tolist()) for row in bits.random_raw((DRAWS, self.longest + 1)))
+            drawn = (self._text(*row.tolist()) for row in bits.random_raw((DRAWS, self.max_length + 1)))
             source += [text for text in drawn if _held_out(text) == valid]
             if not source:
-                raise SpecError(f"there are too few strings to keep any for {part!r}; raise symbols or longest")
+                raise SpecError(f"there are too few strings to keep any for {part!r}; raise symbols or max_length")
         del source[wanted:]
         target = [s[::-1] for s in source] if self.reverse else list(source)
         return Pairs(source, target, name=f"{'reverse' if self.reverse else 'copy'} ({part})")
 
     def _text(self, length: int, *letters: int) -> str:
-        return "".join(LETTERS[letter % self.symbols] for letter in letters[: 1 + length % self.longest])
+        return "".join(LETTERS[letter % self.symbols] for letter in letters[: 1 + length % self.max_length])
 
 
 def _held_out(text: str) -> bool:

@@ -39,7 +39,7 @@ class Corpus(Spec):
                  (TSV, CSV). Without: `source` and `target` where these are named, else a table of just two columns
     target_lang  puts the tag `2de` before every source, so that one model can translate into several languages
     prefix       text put before every source, so that one model can do several things (`summarize: `)
-    aside        whether a part is set aside to be judged by, where no other corpus is given for that: not of what a model
+    hold_out     whether a part is set aside to be judged by, where no other corpus is given for that: not of what a model
                  wrote
     weight       how often a pair comes compared with one of weight 1: 2 is as if the file were there twice
     on_bad       what to do about a bad pair (an empty side, no text, too long a line, a malformed row): stop, or drop it
@@ -53,7 +53,7 @@ class Corpus(Spec):
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     on_bad: OnBad = "error"
     prefix: str = ""
-    aside: bool = True
+    hold_out: bool = True
 
     def __post_init__(self) -> None:
         tables = [path for path in self.paths if file_kind(path) in READERS]
@@ -122,10 +122,11 @@ def read_parts(
     learn = [read(corpus, filters, on_bad=on_bad) for corpus in train]
     if valid:
         return learn, [read(corpus, on_bad=on_bad) for corpus in valid]
-    if not any(corpus.aside for corpus in train):
-        raise DataError("there is nothing to be judged by; name a corpus with --valid, or set `aside: true` for one")
+    if not any(corpus.hold_out for corpus in train):
+        raise DataError("there is nothing to be judged by; name a corpus with --valid, or set `hold_out: true` for one")
     parts = [
-        split(pairs, seed=seed) if corpus.aside else (pairs, None) for corpus, pairs in zip(train, learn, strict=True)
+        split(pairs, seed=seed) if corpus.hold_out else (pairs, None)
+        for corpus, pairs in zip(train, learn, strict=True)
     ]
     return [rest for rest, _ in parts], [aside for _, aside in parts if aside is not None]
 

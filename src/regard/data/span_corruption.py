@@ -28,24 +28,24 @@ Ids = NDArray[np.int32]
 class Spans(Spec):
     """How much of a text is taken out."""
 
-    rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    density: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """The part of the tokens."""
-    mean: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 3.0
+    mean_length: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 3.0
     """Tokens a span has on average."""
     closing: bool = False
     """One more sentinel at the end of the target, as the paper's figure has it and its code has not."""
 
     def counts(self, n: int) -> tuple[int, int]:
         """How many of `n` tokens are taken out, and in how many spans: at least one, and never all."""
-        noise = min(max(round(n * self.rate), 1), n - 1)
-        return noise, min(max(round(noise / self.mean), 1), n - noise)
+        noise = min(max(round(n * self.density), 1), n - 1)
+        return noise, min(max(round(noise / self.mean_length), 1), n - noise)
 
     def lengths(self, n: int) -> tuple[int, int]:
         """How long source and target are for a text of `n` tokens, the end mark of each included."""
         noise, spans = self.counts(n)
         return n - noise + spans + 1, noise + spans + self.closing + 1
 
-    def longest(self, room: int) -> int:
+    def longest_text(self, room: int) -> int:
         """The longest text of which neither side is longer than `room`; below 2 there is none."""
         texts = range(2 * room + 2)  # of any longer one a side has more than half
         return bisect.bisect_right(texts, room, lo=2, key=lambda n: max(self.lengths(n))) - 1

@@ -49,7 +49,9 @@ class Recut:
         self._blocks = np.searchsorted(rows.ends, np.arange(0, len(rows.ids) + 1, BLOCK))  # the first text of each
         self._begin = [self._cuts.start(kind.tolist()) for kind in self._kinds]
         if rows.ids.size and not any(self._begin):
-            raise SpecError("data.recut: this tokenizer cuts no word as its own vocabulary says; leave recut out")
+            raise SpecError(
+                "data.subword_sampling: this tokenizer cuts no word as its own vocabulary says; leave it out"
+            )
         self._forget()
 
     def __len__(self) -> int:

@@ -4,7 +4,7 @@
                      10 %    any token
                      10 %    the token itself, so that what is not masked cannot be trusted either
 
-With `words`, whole words are chosen: a model that sees `phil ##am [MASK]` need only know how to spell.
+With `whole_words`, whole words are chosen: a model that sees `phil ##am [MASK]` need only know how to spell.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ Ids = NDArray[np.int64]
 
 
 @spec
-class Cloze(Spec):
+class Masking(Spec):
     """How tokens are chosen, and what becomes of them."""
 
     rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """The part of the tokens a model must guess, at least one."""
-    masked: Annotated[float, Field(ge=0, le=1)] = 0.8
-    swapped: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """What is neither masked nor swapped stays."""
-    words: bool = False
+    mask: Annotated[float, Field(ge=0, le=1)] = 0.8
+    random: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """What is neither masked nor replaced stays."""
+    whole_words: bool = False
     """All tokens of a word, or none."""
 
     def __post_init__(self) -> None:
-        if self.masked + self.swapped > 1:
-            raise SpecError(f"masked and swapped are parts of the chosen tokens, got {self.masked} and {self.swapped}")
+        if self.mask + self.random > 1:
+            raise SpecError(f"mask and random are parts of the chosen tokens, got {self.mask} and {self.random}")
 
     def choose(self, free: Ids, joined: NDArray[np.bool_] | None, bits: Bits) -> Ids:
         """Some of the places `free` to be chosen, in order; `joined` says which of them go on with the word before."""
@@ -55,4 +55,4 @@ class Cloze(Spec):
     def cover(self, ids: Ids, mask: int, tokens: Ids, bits: Bits) -> Ids:
         """What is seen instead of the chosen `ids`; a swap is any of `tokens`."""
         draw, other = bits.shares(len(ids)), bits.pick(tokens, len(ids))
-        return np.where(draw < self.masked, mask, np.where(draw < self.masked + self.swapped, other, ids))
+        return np.where(draw < self.mask, mask, np.where(draw < self.mask + self.random, other, ids))

@@ -25,13 +25,13 @@ from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full
 from regard.nn.positions.position import Learned
 
-_BERT: dict[str, Any] = dict(vocab=30522, segments=2, follows=True, shift=0, eps=1e-12, squash="tanh")
-_ROBERTA: dict[str, Any] = dict(vocab=50265, segments=1, follows=False, shift=2, eps=1e-5, squash="tanh")
+_BERT: dict[str, Any] = dict(vocab=30522, segments=2, next_sentence=True, shift=0, eps=1e-12, squash="tanh")
+_ROBERTA: dict[str, Any] = dict(vocab=50265, segments=1, next_sentence=False, shift=2, eps=1e-5, squash="tanh")
 _BASE: dict[str, Any] = dict(width=768, depth=12, heads=12, hidden=3072)
 _LARGE: dict[str, Any] = dict(width=1024, depth=24, heads=16, hidden=4096)
 
 SIZES: dict[str, dict[str, Any]] = {
-    "distilbert-base": _BASE | _BERT | dict(depth=6, segments=0, follows=False, squash="relu"),
+    "distilbert-base": _BASE | _BERT | dict(depth=6, segments=0, next_sentence=False, squash="relu"),
     "bert-base": _BASE | _BERT,
     "roberta-base": _BASE | _ROBERTA,
     "bert-large": _LARGE | _BERT,
@@ -53,7 +53,7 @@ def spec(
     hidden: int | None = None,
     vocab: int | None = None,
     segments: int | None = None,
-    follows: bool | None = None,
+    next_sentence: bool | None = None,
     shift: int | None = None,
     eps: float | None = None,
     squash: str | None = None,
@@ -68,12 +68,12 @@ def spec(
     """An encoder-only model with the `head` of pre-training (`masked`), or with another:
 
     `classes` of a row (meant where their number is given), `tags` of each token, the `vector` of the pooler, or the `mean` of
-    all tokens. `follows` is the head for the next sentence; `shift` leaves room before the first position, as RoBERTa does;
-    `squash` is what a classifier's hidden layer ends in.
+    all tokens. `next_sentence` adds the head for next-sentence prediction; `shift` leaves room before the first position, as
+    RoBERTa does; `squash` is what a classifier's hidden layer ends in.
     """
     shape = sized(
-        SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, vocab=vocab, segments=segments, follows=follows,
-        shift=shift, eps=eps, squash=squash,
+        SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, vocab=vocab, segments=segments,
+        next_sentence=next_sentence, shift=shift, eps=eps, squash=squash,
     )  # fmt: skip
     norm, count = LayerNorm(shape["eps"]), 2 if classes is None else classes
     head = head or ("masked" if classes is None else "classes")
@@ -103,7 +103,7 @@ def spec(
             wiring=PostNorm(norm, dropout),
         ),
         head=ends[head],
-        beside=Classes(2, hidden=True) if head == "masked" and shape["follows"] else None,
+        beside=Classes(2, hidden=True) if head == "masked" and shape["next_sentence"] else None,
         init="normal",
     )
 
@@ -154,8 +154,8 @@ def _pooler(config: Config, names: Iterable[str]) -> Config:
     return {**config, "architectures": [f"{made[0]} without a pooler"]} if body and not pooled else config
 
 
-_MEAN = Use("embed", fixed=dict(head="mean", follows=False), bare=True)
-_TAGS = Use("tag", (Name("head.classes", "classifier"),), dict(head="tags", follows=False), (CLASSES,))
+_MEAN = Use("embed", fixed=dict(head="mean", next_sentence=False), bare=True)
+_TAGS = Use("tag", (Name("head.classes", "classifier"),), dict(head="tags", next_sentence=False), (CLASSES,))
 
 
 def _ends(decoder: str, bias: str | None, table: str) -> Rows:
@@ -195,17 +195,19 @@ _BERT_FORM = Form(
     keys=(*_KEYS, Key("vocab", "embed.vocab", "vocab_size", 30522), Key("length", "length", "max_position_embeddings", 512)),
     names=_body("bert"),
     uses={
-        "BertForPreTraining": Use("mlm", (*_MLM, *_NSP), dict(head="masked", follows=True), (_TIED,)),
-        "BertForMaskedLM": Use("mlm", _MLM, dict(head="masked", follows=False), (_TIED,)),
-        "BertModel": Use("embed", (Name("head.dense", "bert.pooler.dense"),), dict(head="vector", follows=False), bare=True),
+        "BertForPreTraining": Use("mlm", (*_MLM, *_NSP), dict(head="masked", next_sentence=True), (_TIED,)),
+        "BertForMaskedLM": Use("mlm", _MLM, dict(head="masked", next_sentence=False), (_TIED,)),
+        "BertModel": Use(
+            "embed", (Name("head.dense", "bert.pooler.dense"),), dict(head="vector", next_sentence=False), bare=True,
+        ),
         "BertModel without a pooler": _MEAN,
         "BertForSequenceClassification": Use(
             "classify", (Name("head.dense", "bert.pooler.dense"), Name("head.classes", "classifier")),
-            dict(head="classes", follows=False), (CLASSES,),
+            dict(head="classes", next_sentence=False), (CLASSES,),
         ),
         "BertForNextSentencePrediction": Use(
             "classify", (Name("head.dense", "bert.pooler.dense"), Name("head.classes", "cls.seq_relationship")),
-            dict(head="classes", classes=2, follows=False), settings=dict(pair=True),
+            dict(head="classes", classes=2, next_sentence=False), settings=dict(pair=True),
         ),
         "BertForTokenClassification": _TAGS,
     },
@@ -246,7 +248,7 @@ _ROBERTA_FORM = Form(
         "RobertaForTokenClassification": _TAGS,
     },
     prefix="roberta.",
-    fixed=dict(size="roberta-base", shift=2, follows=False, squash="tanh"),
+    fixed=dict(size="roberta-base", shift=2, next_sentence=False, squash="tanh"),
     only=_ONLY | dict(pad_token_id=(1,)),
     facts=dict(pad_token_id=1),
     seen=_pooler,
@@ -301,7 +303,7 @@ _DISTIL_FORM = Form(
         "DistilBertForTokenClassification": _TAGS,
     },
     prefix="distilbert.",
-    fixed=dict(size="distilbert-base", segments=0, follows=False, shift=0, eps=1e-12, squash="relu"),
+    fixed=dict(size="distilbert-base", segments=0, next_sentence=False, shift=0, eps=1e-12, squash="relu"),
 )  # fmt: skip
 
 FORMS = (_BERT_FORM, _ROBERTA_FORM, _DISTIL_FORM)

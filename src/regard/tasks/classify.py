@@ -54,12 +54,12 @@ class Classify(Labelled):
         return list(pairs.target)
 
     def facts(self) -> dict[str, Any]:
-        return {"vocab": self.target.size, "length": self.settings.longest, "follows": False}
+        return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
     def fit(self, spec: ModelSpec) -> ModelSpec:
         pool, dropout = self.settings.pool, self.settings.dropout
         spec = fitted(spec, len(self.classes), pool, hidden=True, dropout=dropout)
-        return demand_room(spec, self.settings.longest)
+        return demand_room(spec, self.settings.max_length)
 
     def encode(self, raw: Sequence[Pairs]) -> Rows:
         texts = [text for pairs in raw for text in pairs.source]
@@ -96,10 +96,10 @@ class Classify(Labelled):
 
     def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
         lengths = whole_lengths(self.target, inputs, pair=self.settings.pair)
-        return [i for i, length in enumerate(lengths) if length > self.settings.longest]
+        return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
 
     def _framed(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
-        return frame_all(self.target, texts, self.settings.longest, pair=self.settings.pair)
+        return frame_all(self.target, texts, self.settings.max_length, pair=self.settings.pair)
 
     def _told(self, nets: Sequence[Net], inputs: Sequence[str]) -> Tensor:
         """log-probabilities (b, classes) of each input."""

@@ -57,7 +57,7 @@ class EmbedData(Spec):
     filters: Filters = ()
     """What training pairs must pass, in this order; `usual` for those that translations mostly need."""
     tokenizer: TokenizerSpec = Bpe(4000)
-    longest: Count = 128
+    max_length: Count = 128
     """Tokens the model reads of a text, those around it included."""
     pool: Pool = "mean"
     unit: bool = True
@@ -172,7 +172,7 @@ class Embed(Usual):
         return {FILE: self.target.to_bytes()}
 
     def facts(self) -> dict[str, Any]:
-        return {"vocab": self.target.size, "length": self.settings.longest, "follows": False}
+        return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
     def fit(self, spec: ModelSpec) -> ModelSpec:
         """The encoder, and a head that gives a vector."""
@@ -181,7 +181,7 @@ class Embed(Usual):
                 "texts become vectors by an encoder alone, and this model has a decoder; use model.family: bert"
             )
         head = spec.head if isinstance(spec.head, Vector) else Vector(self.settings.pool)
-        return demand_room(dataclasses.replace(spec, head=head, beside=None), self.settings.longest)
+        return demand_room(dataclasses.replace(spec, head=head, beside=None), self.settings.max_length)
 
     def encode(self, raw: Sequence[Pairs]) -> Twos:
         sides = [[text for pairs in raw for text in getattr(pairs, side)] for side in ("source", "target")]
@@ -221,7 +221,7 @@ class Embed(Usual):
 
     def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         pool, unit = pool or self.settings.pool, self.settings.unit if unit is None else unit
-        return vectors(net, self.target, texts, pool=pool, unit=unit, longest=self.settings.longest)
+        return vectors(net, self.target, texts, pool=pool, unit=unit, max_length=self.settings.max_length)
 
     def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
         """The vector of each text: numbers with spaces between them; of an ensemble, the mean."""
@@ -238,17 +238,17 @@ class Embed(Usual):
 
     def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
         """Attention weights (h, n, n) by place for the text."""
-        return attended(net, self.target, frame_all(self.target, [text], self.settings.longest)[0])
+        return attended(net, self.target, frame_all(self.target, [text], self.settings.max_length)[0])
 
     def trials(self, raw: Sequence[Pairs]) -> list[Trial]:
         return []
 
     def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
         lengths = whole_lengths(self.target, inputs)
-        return [i for i, length in enumerate(lengths) if length > self.settings.longest]
+        return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
 
     def _rows(self, texts: Sequence[str]) -> Rows:
-        framed = frame_all(self.target, texts, self.settings.longest)
+        framed = frame_all(self.target, texts, self.settings.max_length)
         return Rows.of(framed, [[0]] * len(framed))
 
 

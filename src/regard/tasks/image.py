@@ -52,7 +52,7 @@ class ImageData(Spec):
 
     train: str | None = None
     valid: str | None = None
-    aside: Annotated[float, Field(gt=0, lt=1)] = 0.05
+    hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """The part of the training pictures kept for validation where none are given for it; a test part is left for `eval`."""
     side: Side | None = None
     """Resize pictures to so many pixels; without, they must be squares of one size already."""
@@ -166,7 +166,7 @@ class Image(Usual):
         if settings.valid is not None:
             valid = _square(read_pictures(settings.valid, "test", side=settings.side))
         else:
-            size = max(1, round(settings.aside * len(train)))
+            size = max(1, round(settings.hold_out * len(train)))
             train, valid = split_pictures(train, size=size, seed=seed)
         facts = {
             part: {"pictures": len(p), "classes": len(p.classes)} for part, p in (("train", train), ("valid", valid))

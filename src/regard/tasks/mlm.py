@@ -1,5 +1,5 @@
 """Masked language modelling (BERT, Devlin et al. 2018): guess hidden tokens from both sides, and whether a second segment
-follows the first. RoBERTa (Liu et al. 2019) and DistilBERT do without the second: `follows: false`.
+follows the first. RoBERTa (Liu et al. 2019) and DistilBERT do without the second: `next_sentence: false`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from regard.data.documents import Divide, sentences, stretches
 from regard.data.example_rng import Bits, Chance
 from regard.data.next_sentence import follow
 from regard.data.ragged import Ragged
-from regard.data.token_masking import Cloze
+from regard.data.token_masking import Masking
 from regard.decode import Search
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
@@ -47,13 +47,13 @@ class MlmData(TextData):
     tokenizer: TokenizerSpec = WordPiece()
     context: Count = 128
     """Tokens the model sees, those around the text included."""
-    follows: bool = True
+    next_sentence: bool = True
     """Rows are two segments, and the model learns whether the second follows the first."""
-    shorter: Share = 0.1
+    short_seq_prob: Share = 0.1
     """The part of the pairs that are shorter than need be, as texts are in use."""
-    passes: Count = 1
+    dupe_factor: Count = 1
     """How often the texts are cut into pairs, each time elsewhere; masks are new in every epoch in any case."""
-    cloze: Cloze = Cloze()
+    masking: Masking = Masking()
     metrics: tuple[str, ...] = ()
     """Without any: the loss, how many hidden tokens and how many second segments are told right."""
 
@@ -91,12 +91,12 @@ class Hidden:
     wanted: Tensor
     tokens: int
     segment: Tensor | None
-    follows: Tensor | None
+    next_sentence: Tensor | None
 
     def to(self, device: torch.device | str) -> Hidden:
         segment = None if self.segment is None else self.segment.to(device)
-        follows = None if self.follows is None else self.follows.to(device)
-        return Hidden(self.given.to(device), self.wanted.to(device), self.tokens, segment, follows)
+        next_sentence = None if self.next_sentence is None else self.next_sentence.to(device)
+        return Hidden(self.given.to(device), self.wanted.to(device), self.tokens, segment, next_sentence)
 
     @property
     def at(self) -> Coords:
@@ -119,16 +119,16 @@ class Mlm(FromTexts):
                 f"this vocabulary has no mask ({' or '.join(MASKS)}); start from a model that fills in masks"
             )
         self.mask = target.tag(found[0])
-        around, _ = target.frame([], [] if settings.follows else None)
+        around, _ = target.frame([], [] if settings.next_sentence else None)
         special = {target.pad, target.bos, target.eos, target.unk, *map(target.tag, target.tags), *around}
         self._free = ~np.isin(np.arange(target.size), list(special))
         self._room = settings.context - len(around)
-        self._joints = Joints(target) if settings.cloze.words else None
+        self._joints = Joints(target) if settings.masking.whole_words else None
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        usual = ("loss", "masked_accuracy", "follows_accuracy")
-        return self.settings.metrics or usual[: 2 + self.settings.follows]
+        usual = ("loss", "masked_accuracy", "next_sentence_accuracy")
+        return self.settings.metrics or usual[: 2 + self.settings.next_sentence]
 
     # ------------------------------------------------------------------------------------------------ from data
 
@@ -137,7 +137,11 @@ class Mlm(FromTexts):
         return [MASKS[0]]
 
     def facts(self) -> dict[str, Any]:
-        return {"vocab": self.target.size, "length": self.settings.context, "follows": self.settings.follows}
+        return {
+            "vocab": self.target.size,
+            "length": self.settings.context,
+            "next_sentence": self.settings.next_sentence,
+        }
 
     def fit(self, spec: ModelSpec) -> ModelSpec:
         """The model with a head over the vocabulary, and one beside it if segments are to follow one another."""
@@ -146,13 +150,13 @@ class Mlm(FromTexts):
                 "to fill in what is hidden a model reads both ways: an encoder alone; use model.family: bert"
             )
         head = spec.head if isinstance(spec.head, Masked | Vocab) else Masked()
-        beside = (spec.beside or Classes(2, hidden=True)) if self.settings.follows else None
+        beside = (spec.beside or Classes(2, hidden=True)) if self.settings.next_sentence else None
         return dataclasses.replace(spec, head=head, beside=beside)
 
     def encode(self, raw: Texts) -> Rows:
         """Rows that have something to guess: pairs of segments, or stretches of documents."""
         truly = None
-        if self.settings.follows:
+        if self.settings.next_sentence:
             first, second, truly = self._pairs(raw)
         else:
             first = stretches(Ragged.of(self.target.encode_all(raw.documents)), self._room)
@@ -173,11 +177,11 @@ class Mlm(FromTexts):
         if len(documents) < 2:
             raise DataError(
                 f"a segment that does not follow comes from another document, and there is {len(documents)}; put blank "
-                "lines between documents, set data.documents: line, or data.follows: false"
+                "lines between documents, set data.documents: line, or data.next_sentence: false"
             )
         parts = [
-            follow(documents, room=self._room, shorter=self.settings.shorter, bits=Bits(0, lap))
-            for lap in range(self.settings.passes if raw.learn else 1)
+            follow(documents, room=self._room, shorter=self.settings.short_seq_prob, bits=Bits(0, lap))
+            for lap in range(self.settings.dupe_factor if raw.learn else 1)
         ]
         first, second = (Ragged.concat([getattr(p, side) for p in parts]) for side in ("first", "second"))
         return first, second, np.concatenate([p.truly for p in parts])
@@ -190,17 +194,19 @@ class Mlm(FromTexts):
     def batch(self, examples: Rows, indices: NDArray[np.int64]) -> Hidden:
         side = padded(examples.ids, indices, self.target.pad)
         given, wanted = side.ids.numpy(), np.full(side.ids.shape, IGNORE, np.int64)
-        ordinary, cloze = np.flatnonzero(self._free), self.settings.cloze
+        ordinary, masking = np.flatnonzero(self._free), self.settings.masking
         for row, (index, length) in enumerate(zip(indices.tolist(), side.lengths, strict=True)):
             ids, bits = given[row, :length], examples.chance.of(index)
             free = np.flatnonzero(self._free[ids])
             joined = None if self._joints is None else self._joints.joined(ids)[free] & (np.diff(free, prepend=-2) == 1)
-            chosen = cloze.choose(free, joined, bits)
+            chosen = masking.choose(free, joined, bits)
             wanted[row, chosen] = ids[chosen]
-            ids[chosen] = cloze.cover(ids[chosen], self.mask, ordinary, bits)
+            ids[chosen] = masking.cover(ids[chosen], self.mask, ordinary, bits)
         segment = padded(examples.segments, indices, 0).ids if examples.truly is not None else None
-        follows = None if examples.truly is None else torch.from_numpy((~examples.truly[indices]).astype(np.int64))
-        return Hidden(side, torch.from_numpy(wanted), int((wanted != IGNORE).sum()), segment, follows)
+        next_sentence = (
+            None if examples.truly is None else torch.from_numpy((~examples.truly[indices]).astype(np.int64))
+        )
+        return Hidden(side, torch.from_numpy(wanted), int((wanted != IGNORE).sum()), segment, next_sentence)
 
     def loss(self, net: Net, batch: Hidden, smoothing: float) -> Loss:
         """Of the hidden tokens, and of whether segments follow: the sum of both means, over as many tokens as are hidden."""
@@ -211,10 +217,10 @@ class Mlm(FromTexts):
         counts = {}
         if not net.training:
             counts["masked_accuracy"] = (int((net.logits(hidden).argmax(-1) == wanted).sum()), batch.tokens)
-        if batch.follows is not None:
+        if batch.next_sentence is not None:
             told = net.logits_beside(stream, at).float()
-            total = total + F.cross_entropy(told, batch.follows) * batch.tokens
-            counts["follows_accuracy"] = (int((told.argmax(-1) == batch.follows).sum()), len(told))
+            total = total + F.cross_entropy(told, batch.next_sentence) * batch.tokens
+            counts["next_sentence_accuracy"] = (int((told.argmax(-1) == batch.next_sentence).sum()), len(told))
         for extra in tape.losses.values():
             total = total + extra * batch.tokens
         return Loss(total, plain, batch.tokens, counts)

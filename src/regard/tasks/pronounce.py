@@ -25,7 +25,7 @@ from regard.tasks.common.task import TASKS, Advice, Raw, Trial
 from regard.tasks.translate import Translate
 from regard.text import Chars, Pieces, Tokenizer
 
-Aside = Annotated[float, Field(gt=0, lt=0.5)]
+HoldOut = Annotated[float, Field(gt=0, lt=0.5)]
 
 
 @spec
@@ -35,15 +35,15 @@ class PronounceData(Spec):
     train: tuple[str, ...] = ()
     stress: bool = False
     """Whether vowels keep the digit that says how they are stressed."""
-    valid: Aside = 0.01
-    test: Aside = 0.1
+    valid: HoldOut = 0.01
+    test: HoldOut = 0.1
     """The shares of all words that are kept for validation, and for `regard eval`."""
-    longest: Count = 48
+    max_length: Count = 48
     """Words with more letters or phones than this are left out of training."""
-    hide: Share = 0.0
+    word_dropout: Share = 0.0
     """In every epoch so many of the letters and phones that are read are unknown to the model."""
     metrics: tuple[str, ...] = ("word_error", "phone_error")
-    recut: ClassVar[float] = 0.0
+    subword_sampling: ClassVar[float] = 0.0
     limit: ClassVar[None] = None
     temperature: ClassVar[float] = 1.0
 

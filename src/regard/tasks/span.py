@@ -38,7 +38,7 @@ class SpanData(TextData):
 
     documents: Divide = "blank"
     tokenizer: TokenizerSpec = Bpe()
-    longest: Count = 512
+    max_length: Count = 512
     """Tokens either side has at most, its end mark included; texts are as long as that leaves them."""
     spans: Spans = Spans()
     sentinels: Annotated[int, Field(ge=1, le=100_000)] = 100
@@ -47,9 +47,9 @@ class SpanData(TextData):
     def __post_init__(self) -> None:
         for name in self.metrics:
             METRICS[name]
-        raw = self.spans.longest(self.longest)
+        raw = self.spans.longest_text(self.max_length)
         if raw < 2:
-            raise SpecError(f"longest={self.longest} leaves no room for a text with a span taken out; raise it")
+            raise SpecError(f"max_length={self.max_length} leaves no room for a text with a span taken out; raise it")
         needed = self.spans.counts(raw)[1] + self.spans.closing
         if needed > self.sentinels:
             raise SpecError(f"texts of {raw} tokens need {needed} sentinels, got sentinels={self.sentinels}")
@@ -98,14 +98,16 @@ class Span(FromTexts):
         return [SENTINEL.format(k) for k in range(settings.sentinels)]
 
     def facts(self) -> dict[str, Any]:
-        return {"vocab": self.target.size, "length": self.settings.longest + 2}
+        return {"vocab": self.target.size, "length": self.settings.max_length + 2}
 
     def fit(self, spec: ModelSpec) -> ModelSpec:
         return both_sides(spec)
 
     def encode(self, raw: Texts) -> Stretches:
         spans = self.settings.spans
-        whole = stretches(Ragged.of(self.target.encode_all(raw.documents)), spans.longest(self.settings.longest))
+        whole = stretches(
+            Ragged.of(self.target.encode_all(raw.documents)), spans.longest_text(self.settings.max_length)
+        )
         kept = whole.take(np.flatnonzero(whole.lengths > 1))
         if not len(kept):
             raise DataError("a text should have at least two tokens, so that one can be taken out and one stays")
@@ -135,7 +137,7 @@ class Span(FromTexts):
     def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search, *, first: int = 0) -> list[list[Output]]:
         """Each text with what is missing at its `[MASK]`s; a text without any comes back as it is."""
         sources, open_ = self._sources(inputs), [i for i, text in enumerate(inputs) if MARK.search(text)]
-        room = min(self.settings.longest, *(net.spec.length for net in nets))
+        room = min(self.settings.max_length, *(net.spec.length for net in nets))
         found = generate(
             nets, [sources[i] for i in open_], dataclasses.replace(search, longest=min(search.longest or room, room)),
             bos=self.target.bos, eos=self.target.eos, pad=self.target.pad, banned=[self.target.unk],
@@ -165,14 +167,14 @@ class Span(FromTexts):
         return []
 
     def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
-        return [i for i, ids in enumerate(self._marked(inputs)) if len(ids) >= self.settings.longest]
+        return [i for i, ids in enumerate(self._marked(inputs)) if len(ids) >= self.settings.max_length]
 
     def unknown(self, inputs: Sequence[str]) -> list[int]:
         return mostly_unknown(self.target, inputs)
 
     def _sources(self, inputs: Sequence[str]) -> list[list[int]]:
-        """Inputs as the encoder reads them: at most `longest` tokens, with the end mark."""
-        return [[*ids[: self.settings.longest - 1], self.target.eos] for ids in self._marked(inputs)]
+        """Inputs as the encoder reads them: at most `max_length` tokens, with the end mark."""
+        return [[*ids[: self.settings.max_length - 1], self.target.eos] for ids in self._marked(inputs)]
 
     def _marked(self, inputs: Sequence[str]) -> list[list[int]]:
         for text in inputs:

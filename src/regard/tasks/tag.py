@@ -64,11 +64,11 @@ class Tag(Labelled):
         return [label for row in pairs.target for label in units(row, settings.unit)]
 
     def facts(self) -> dict[str, Any]:
-        return {"vocab": self.target.size, "length": self.settings.longest, "follows": False}
+        return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
     def fit(self, spec: ModelSpec) -> ModelSpec:
         spec = fitted(spec, len(self.classes), None, hidden=False, dropout=self.settings.dropout)
-        return demand_room(spec, self.settings.longest)
+        return demand_room(spec, self.settings.max_length)
 
     def encode(self, raw: Sequence[Pairs]) -> Rows:
         framed, wanted = list[Framed](), list[list[int]]()
@@ -128,7 +128,7 @@ class Tag(Labelled):
 
     def _cut(self, row: list[int]) -> list[list[int]]:
         """Pieces that the model can read."""
-        room = self.settings.longest - self._front - self._back
+        room = self.settings.max_length - self._front - self._back
         return [row[i : i + room] for i in range(0, max(len(row), 1), room)]
 
     def _beside(self, labels: list[int]) -> list[int]:

@@ -58,16 +58,16 @@ class TranslateData(Spec):
     """What training pairs must pass, in this order; `usual` for those that translations mostly need."""
     generate: GeneratorSpec | None = None
     tokenizer: TokenizerSpec = Bpe()
-    joint: bool = True
-    longest: Count = 256
+    joint_vocab: bool = True
+    max_length: Count = 256
     """Pairs with more tokens than this on either side, tag and mark included, are left out of training."""
     limit: Count | None = None
     """Where there are several corpora: none counts for more pairs than this when an epoch is shared out among them,"""
     temperature: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     """and the higher this is, the more alike their shares are."""
-    recut: Share = 0.0
+    subword_sampling: Share = 0.0
     """In every epoch words are cut in other ways; BPE leaves out so many of its merges (0.1 is usual), unigram draws."""
-    hide: Share = 0.0
+    word_dropout: Share = 0.0
     """In every epoch so many of the tokens that are read, on both sides, are unknown to the model (0.1 is usual)."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
@@ -80,7 +80,7 @@ class TranslateData(Spec):
             raise SpecError("`metrics` should name at least one score; the first decides which checkpoint is best")
         for name in self.metrics:
             METRICS[name]
-        if self.recut and not self.tokenizer.several:
+        if self.subword_sampling and not self.tokenizer.several:
             raise SpecError(ONE_WAY)
 
 
@@ -91,7 +91,7 @@ class Translate(Usual):
 
     def __init__(self, settings: TranslateData, target: Tokenizer, source: Tokenizer | None = None) -> None:
         self.settings, self.target, self.source = settings, target, source or target
-        self.joint = source is None
+        self.joint_vocab = source is None
         self._words: tuple[Encoded, list[Recut]] | None = None
         template = self.source.template
         self._front = [] if template is None else template.opening  # BART's encoder reads a mark before the text, too
@@ -155,7 +155,7 @@ class Translate(Usual):
         tags = sorted({_mark(p.tag) for p in [*raw.train, *raw.valid] if p.tag})
         some = sample(raw.train)
         sources, targets = Joined([p.source for p in some]), Joined([p.target for p in some])
-        if settings.joint:
+        if settings.joint_vocab:
             return cls(settings, Tokenizer.train(chain(sources, targets), settings.tokenizer, tags=tags))
         target = Tokenizer.train(targets, settings.tokenizer)
         return cls(settings, target, Tokenizer.train(sources, settings.tokenizer, tags=tags))
@@ -169,17 +169,17 @@ class Translate(Usual):
 
     def files(self) -> dict[str, bytes]:
         own = {TARGET: self.target.to_bytes()}
-        return own if self.joint else {**own, SOURCE: self.source.to_bytes()}
+        return own if self.joint_vocab else {**own, SOURCE: self.source.to_bytes()}
 
     def facts(self) -> dict[str, Any]:
-        sizes = {"vocab": self.target.size, "length": self.settings.longest + 2}
-        return sizes if self.joint else {**sizes, "source_vocab": self.source.size}
+        sizes = {"vocab": self.target.size, "length": self.settings.max_length + 2}
+        return sizes if self.joint_vocab else {**sizes, "source_vocab": self.source.size}
 
     def fit(self, spec: ModelSpec) -> ModelSpec:
         return both_sides(spec)
 
     def encode(self, raw: Sequence[Pairs]) -> Encoded:
-        """Token ids of all pairs but those longer than `longest`."""
+        """Token ids of all pairs but those longer than `max_length`."""
         return self._encode(raw, in_memory())
 
     def store(self, raw: Sequence[Pairs], folder: Path, fingerprint: str) -> Encoded:
@@ -188,13 +188,13 @@ class Translate(Usual):
             "corpus": fingerprint,
             "pairs": [*map(len, raw)],
             "vocabulary": words,
-            "longest": self.settings.longest,
+            "max_length": self.settings.max_length,
         }
         return self._encode(raw, in_folder(folder, **made_of))
 
     def _encode(self, raw: Sequence[Pairs], store: Store | Memory) -> Encoded:
         s = self.settings
-        return encode_pairs(raw, self._cut, store, longest=s.longest, limit=s.limit, temperature=s.temperature)
+        return encode_pairs(raw, self._cut, store, max_length=s.max_length, limit=s.limit, temperature=s.temperature)
 
     def _cut(self, sources: Sequence[str], targets: Sequence[str], tag: str | None) -> tuple[Ragged, Ragged]:
         front = self._front if tag is None else [*self._front, self.source.tag(_mark(tag))]
@@ -205,22 +205,22 @@ class Translate(Usual):
 
     def fresh(self, examples: Encoded, seed: int, epoch: int) -> Encoded:
         """Words cut anew, and some tokens hidden; a pair that would be too long stays as it is."""
-        if self.settings.recut:
+        if self.settings.subword_sampling:
             if self._words is None or self._words[0] is not examples:
                 sides = (examples.source, self.source), (examples.target, self.target)
-                self._words = examples, [Recut(*side, self.settings.recut) for side in sides]
+                self._words = examples, [Recut(*side, self.settings.subword_sampling) for side in sides]
             cut = [words.draw(Bits(seed, side, epoch)) for side, words in enumerate(self._words[1])]
-            short = np.stack([rows.lengths for rows in cut]).max(0) < self.settings.longest
+            short = np.stack([rows.lengths for rows in cut]).max(0) < self.settings.max_length
             source, target = cut[0].where(short, examples.source), cut[1].where(short, examples.target)
             lengths = np.stack([source.lengths, target.lengths], 1) + 1
             examples = dataclasses.replace(examples, source=source, target=target, lengths=lengths)
-        return dataclasses.replace(examples, chance=Chance(seed, epoch)) if self.settings.hide else examples
+        return dataclasses.replace(examples, chance=Chance(seed, epoch)) if self.settings.word_dropout else examples
 
     def batch(self, examples: Encoded, indices: NDArray[np.int64]) -> Batch:
         if examples.chance is None:
             return pair_batch(examples.source, examples.target, indices, self.source, self.target)
         source, target = examples.source.take(indices), examples.target.take(indices)
-        bits, share = [examples.chance.of(i) for i in indices.tolist()], self.settings.hide
+        bits, share = [examples.chance.of(i) for i in indices.tolist()], self.settings.word_dropout
         read, given = hidden(source, self.source, share, bits), hidden(target, self.target, share, bits)
         return pair_batch(read, target, np.arange(len(indices)), self.source, self.target, given)
 
@@ -254,7 +254,7 @@ class Translate(Usual):
         With `words` each output also says how sure the model is of each word, and which word of the input it is linked to.
         Where tokens are drawn they depend on the seed and on the number of the input, counted from `first`.
         """
-        room = min(2 * self.settings.longest, *(net.spec.length for net in nets))
+        room = min(2 * self.settings.max_length, *(net.spec.length for net in nets))
         search = dataclasses.replace(search, longest=min(search.longest or room, room))
         self._must_be_writable([text for text in prefixes or () if text.strip()])
         forced = None if prefixes is None else self.target.encode_all(prefixes)
@@ -305,7 +305,7 @@ class Translate(Usual):
         return [tag.removeprefix("<2").removesuffix(">") for tag in self.source.tags if tag.startswith("<2")]
 
     def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
-        room = self.settings.longest - 1 - tagged - len(self._front)
+        room = self.settings.max_length - 1 - tagged - len(self._front)
         return [i for i, tokens in enumerate(self.source.encode_all(inputs)) if len(tokens) > room]
 
     def unknown(self, inputs: Sequence[str]) -> list[int]:
@@ -316,7 +316,7 @@ class Translate(Usual):
         return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.target.unk in tokens]
 
     def pieces(self, text: str, *, tagged: bool = False) -> list[str]:
-        return list(pieces(self.source, text, max(self.settings.longest - 1 - tagged - len(self._front), 1)))
+        return list(pieces(self.source, text, max(self.settings.max_length - 1 - tagged - len(self._front), 1)))
 
     def _terms(self, must: Sequence[Sequence[str]]) -> list[list[list[int]]]:
         """Terms as they are cut within a text."""
@@ -341,9 +341,9 @@ class Translate(Usual):
         return [*self._front] if tag is None else [*self._front, self.source.tag(_mark(tag))]
 
     def _sources(self, inputs: Sequence[str], tag: str | None) -> list[list[int]]:
-        """Inputs as the encoder reads them: at most `longest` tokens, with the end mark."""
+        """Inputs as the encoder reads them: at most `max_length` tokens, with the end mark."""
         front = self._opening(tag)
-        room = self.settings.longest - len(front) - 1
+        room = self.settings.max_length - len(front) - 1
         return [[*front, *ids[:room], self.source.eos] for ids in self.source.encode_all(inputs)]
 
 

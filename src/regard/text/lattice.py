@@ -24,8 +24,8 @@ from regard.text.tokenizer import Tokenizer
 State = tuple[int, ...]
 """A word on its way: ids of tokens, and ~letter for what no piece has taken yet."""
 ONE_WAY = (
-    "data.recut cuts words in other ways than usual, and this vocabulary has but one way to cut a word; use tokenizer bpe, "
-    "byte_bpe or unigram; for text that was cut already, {kind: subword_nmt, codes: the merges it was cut with, undo: true}"
+    "data.subword_sampling needs a tokenizer that can cut a word in several ways, and this one has one; use tokenizer bpe, "
+    "byte_bpe or unigram; for text that is already segmented, {kind: subword_nmt, codes: the merges file, undo: true}"
 )
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _USUAL = 0.2 * 0.1 / 0.9

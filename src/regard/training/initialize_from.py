@@ -25,7 +25,7 @@ NAMED = 6
 """So many weights are named before the rest are counted."""
 OF_DATA = ("train", "valid", "generate", "filters", "on_bad")
 """Settings that say which data there is; a new run has its own."""
-OF_VOCABULARY = ("tokenizer", "joint", "longest")
+OF_VOCABULARY = ("tokenizer", "joint_vocab", "max_length")
 """Settings that go with the vocabulary, which a model keeps for life."""
 
 

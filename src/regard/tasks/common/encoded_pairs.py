@@ -50,15 +50,15 @@ def in_folder(folder: Path, **made_of: Any) -> Store:
 
 
 def encode_pairs(
-    raw: Sequence[Pairs], cut: Cut, store: Store | Memory, *, longest: int, limit: int | None, temperature: float
+    raw: Sequence[Pairs], cut: Cut, store: Store | Memory, *, max_length: int, limit: int | None, temperature: float
 ) -> Encoded:
-    """Token ids of all pairs but those that have, with a mark, more than `longest` on either side."""
+    """Token ids of all pairs but those that have, with a mark, more than `max_length` on either side."""
     jobs = [(pairs, first) for pairs in raw for first in range(0, len(pairs), CHUNK)]
 
     def work(job: tuple[Pairs, int]) -> tuple[Ragged, Ragged]:
         pairs, some = job[0], slice(job[1], job[1] + CHUNK)
         source, target = cut(pairs.source[some], pairs.target[some], pairs.tag)
-        short = np.flatnonzero(np.maximum(source.lengths, target.lengths) < longest)
+        short = np.flatnonzero(np.maximum(source.lengths, target.lengths) < max_length)
         return source.take(short), target.take(short)
 
     source, target = fill(store, jobs, work, f"tokens, chunks of {CHUNK:,} pairs")
@@ -66,7 +66,7 @@ def encode_pairs(
     counts = np.bincount(groups, store.rows, len(raw)).astype(np.int64)
     for pairs, count in zip(raw, counts, strict=True):
         if count == 0:
-            raise DataError(f"every pair of {pairs.name} has more than {longest} tokens; raise data.longest")
+            raise DataError(f"every pair of {pairs.name} has more than {max_length} tokens; raise data.max_length")
     lengths = np.stack([side.lengths.astype(np.int32) + 1 for side in (source, target)], 1)
     left_out = sum(map(len, raw)) - len(source)
     if len(raw) == 1:

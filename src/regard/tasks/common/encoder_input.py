@@ -81,13 +81,13 @@ class Reading:
         )
 
 
-def frame_all(tokenizer: Tokenizer, texts: Sequence[str], longest: int, *, pair: bool = False) -> list[Framed]:
-    """Texts as rows of at most `longest` tokens. Of two texts in a row, what is too much is taken from the longer one."""
+def frame_all(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, *, pair: bool = False) -> list[Framed]:
+    """Texts as rows of at most `max_length` tokens. Of two texts in a row, what is too much is taken from the longer one."""
     if not pair:
-        room = longest - len(tokenizer.frame([])[0])
+        room = max_length - len(tokenizer.frame([])[0])
         return [tokenizer.frame(ids[:room]) for ids in tokenizer.encode_all(texts)]
     parts = [_two(text) for text in texts]
-    room = longest - len(tokenizer.frame([], [])[0])
+    room = max_length - len(tokenizer.frame([], [])[0])
     first, second = (tokenizer.encode_all([two[side] for two in parts]) for side in (0, 1))
     return [tokenizer.frame(*_cut(a, b, room)) for a, b in zip(first, second, strict=True)]
 
@@ -111,18 +111,18 @@ def vectors(
     *,
     pool: Literal["first", "mean"],
     unit: bool,
-    longest: int | None = None,
+    max_length: int | None = None,
 ) -> Tensor:
     """A vector a text (b, d): of its first token or the mean of all, of length one if `unit`.
 
-    What is longer than the model reads, or than `longest` tokens, is cut.
+    What is longer than the model reads, or than `max_length` tokens, is cut.
     """
     if net.spec.encoder is None or net.spec.decoder is not None or tokenizer is None:
         raise SpecError("a vector of a text is what an encoder leaves, and this model is not an encoder of texts alone")
     if isinstance(texts, str):
         raise SpecError("embed takes a list of texts, got one text; write model.embed([text])")
     out = torch.zeros(len(texts), net.spec.out_width)
-    framed = frame_all(tokenizer, texts, longest or net.spec.length)
+    framed = frame_all(tokenizer, texts, max_length or net.spec.length)
     for indices, read in batches(framed, tokenizer.pad, net.device):
         with torch.no_grad():
             out[indices] = pooled_rows(net, read, pool, unit=unit).float().cpu()
@@ -153,10 +153,12 @@ def own_tokenizer(files: Mapping[str, bytes]) -> Tokenizer:
     return Tokenizer.from_bytes(files[FILE], FILE)
 
 
-def demand_room(spec: ModelSpec, longest: int) -> ModelSpec:
+def demand_room(spec: ModelSpec, max_length: int) -> ModelSpec:
     """The model, if rows as long as asked for fit it."""
-    if spec.room is not None and longest > spec.room:
-        raise SpecError(f"the model has room for {spec.room} tokens, and data.longest asks for {longest}; set it lower")
+    if spec.room is not None and max_length > spec.room:
+        raise SpecError(
+            f"the model has room for {spec.room} tokens, and data.max_length asks for {max_length}; set it lower"
+        )
     return spec
 
 

@@ -35,10 +35,10 @@ class LabelledData(Spec):
     valid: tuple[str, ...] = ()
     columns: tuple[int | str, ...] | None = None
     """Where text and label stand in a table: names in its header or positions from 1, if not the usual ones."""
-    aside: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """The part of the texts kept for validation where no validation files are given."""
     tokenizer: TokenizerSpec = Bpe(4000)
-    longest: Count = 128
+    max_length: Count = 128
     """Tokens the model reads of a text, those around it included."""
     metrics: tuple[str, ...] = ()
     """Without any: those that suit the task."""
@@ -53,8 +53,8 @@ class Labelled(Usual):
 
     def __init__(self, settings: Any, target: Tokenizer, classes: Sequence[str]) -> None:
         self.settings, self.target, self.classes = settings, target, tuple(classes)
-        if settings.longest <= len(target.frame([], [])[0]):
-            raise SpecError(f"data.longest={settings.longest} leaves no room for a text beside what is around it")
+        if settings.max_length <= len(target.frame([], [])[0]):
+            raise SpecError(f"data.max_length={settings.max_length} leaves no room for a text beside what is around it")
 
     @classmethod
     def read_file(cls, settings: Any, path: str) -> Pairs:
@@ -100,7 +100,7 @@ class Labelled(Usual):
     @classmethod
     def _divided(cls, settings: Any, whole: Sequence[Pairs], seed: int) -> tuple[list[Pairs], list[Pairs]]:
         """What is learned from and what is set aside; texts stay whose class would otherwise not be learned at all."""
-        parts = [split(pairs, size=max(1, round(settings.aside * len(pairs))), seed=seed) for pairs in whole]
+        parts = [split(pairs, size=max(1, round(settings.hold_out * len(pairs))), seed=seed) for pairs in whole]
         known = {label for rest, _ in parts for label in cls.labels(settings, rest)}
         train, valid = list[Pairs](), list[Pairs]()
         for rest, aside in parts:
@@ -118,9 +118,9 @@ class Labelled(Usual):
     def advise(cls, settings: Any, raw: Raw, asked: Mapping[str, Any]) -> Advice:
         """Batches small enough that a pass has some steps, and a warm-up of a tenth."""
         count = sum(map(len, raw.train))
-        tokens = sum(min(len(text) // 4 + 2, settings.longest) for pairs in raw.train for text in pairs.source)
+        tokens = sum(min(len(text) // 4 + 2, settings.max_length) for pairs in raw.train for text in pairs.source)
         epochs = asked.get("epochs") or EPOCHS
-        batch = asked.get("tokens") or min(max(tokens // STEPS, settings.longest, 256), 4096)
+        batch = asked.get("tokens") or min(max(tokens // STEPS, settings.max_length, 256), 4096)
         steps = max(epochs * tokens // (batch * asked.get("accumulate", 1)), 1)
         steps = min(steps, asked.get("steps") or steps)
         train = {"epochs": epochs, "tokens": batch, "schedule": {"kind": "linear", "warmup": steps // 10}}

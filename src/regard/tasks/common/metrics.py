@@ -105,7 +105,7 @@ for metric in (
     Metric("loss", None, higher=False),
     Metric("perplexity", None, higher=False),
     Metric("masked_accuracy", None),
-    Metric("follows_accuracy", None),
+    Metric("next_sentence_accuracy", None),
     Metric("pair_accuracy", None),
     *map(_by_sacrebleu, SACREBLEU),
     Metric("exact", exact),

@@ -27,7 +27,7 @@ class TextData(Spec):
 
     train: tuple[str, ...] = ()
     valid: tuple[str, ...] = ()
-    aside: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """The last part of each file, kept for validation where no validation files are given."""
     documents: Divide = "file"
     """file: each file is one; blank: blank lines stand between them; line: each line is one."""
@@ -69,7 +69,7 @@ class FromTexts(Usual):
         if settings.valid:
             held = [text for path in settings.valid for text in read_documents(path, settings.documents)]
         else:
-            parts = [set_aside(found, settings.aside) for found in files]
+            parts = [set_aside(found, settings.hold_out) for found in files]
             files, held = [rest for rest, _ in parts], [text for _, aside in parts for text in aside]
         texts = [text for found in files for text in found]
         if not texts or not held:
