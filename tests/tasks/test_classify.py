@@ -66,7 +66,7 @@ def test_classes_are_the_softmax_of_the_head_and_segments_count() -> None:
     wanted = net.logits(net(torch.tensor([ids]), at), at)[0].softmax(-1)
     ((best, second, third),) = task.run([net], ["fine\tbad"], Search(beam=3, n_best=3))
     assert best.more["probabilities"] == pytest.approx(dict(zip(task.classes, wanted.tolist(), strict=True)))
-    assert [best.score, second.score, third.score] == sorted(wanted.tolist(), reverse=True)
+    assert [best.score, second.score, third.score] == pytest.approx(sorted(wanted.tolist(), reverse=True))
     assert task.score(net, ["fine\tbad"], [best.text]) == pytest.approx([best.log_prob])
     net.embed.segment[1].normal_()
     assert task.score(net, ["fine\tbad"], [best.text]) != pytest.approx([best.log_prob])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.close import assert_close
 from tests.verbs.calling import ENVIRONMENT, UNKNOWN, call, start
 
 Draw = random.Random
@@ -99,7 +100,7 @@ def test_a_long_line_is_read_in_pieces_and_its_outputs_are_joined(model: Path) -
         "(--long cut leaves out the end instead)\n"
     )
     first, second, third = map(json.loads, said.lines)
-    assert {**third, "source": ""} == {**second, "source": ""}
+    assert_close({**third, "source": ""}, {**second, "source": ""})  # its pieces stand in other places of a batch
     (output,) = second["outputs"]
     assert output["text"].startswith(" ".join([call("run", model, "abc.").out[:-1]] * 3))
     assert [w["text"] for w in output["words"]] == output["text"].split()
