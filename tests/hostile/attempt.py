@@ -1,13 +1,14 @@
-"""Open folders that mean harm, in a process that is watched: `python -m tests.hostile.attempt` reads what to open from stdin.
+"""Open hostile folders in a process that is watched.
+
+`python -m tests.hostile.attempt` reads from stdin what to open.
 
 audit hook    what Python opens, unpickles, starts or connects to
-inotify       whether anybody, libraries and children too, opens a file in the place outside that no folder may reach
+inotify       files that libraries and children open in the folder outside that no model folder may reach (see `Openings`)
 bounds        1 GB of memory beyond what the libraries take; a hang ends in an error
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
@@ -28,26 +29,24 @@ import regard.convert.task_config
 import regard.verbs.convert
 from regard.errors import RegardError
 from regard.text import sandbox
+from tests.hostile.openings import Openings
 
 ROOM = 1 << 30
 HANG = 60
-IN_ACCESS, IN_OPEN = 0x1, 0x20
 STARTS = ("os.system", "os.exec", "os.fork", "os.posix_spawn", "os.startfile", "pickle.find_class", "socket.connect",
           "ftplib.connect", "urllib.Request", "ctypes.dlopen")  # fmt: skip
-OURS = [os.path.realpath(p) for p in (sys.prefix, sys.base_prefix, Path(regard.__file__).parents[2], "/proc", "/sys")]
+LIBRARIES = [path for path in sys.path[1:] if path]  # wherever they are installed; the first is the current folder
+ALLOWED = (*LIBRARIES, sys.prefix, sys.base_prefix, Path(regard.__file__).parents[2], "/proc", "/sys")
+OURS = [os.path.realpath(path) for path in ALLOWED]
 
 
 class Watch:
-    """Everything that was done since it was last asked and should not have been."""
+    """Records everything that Python does while a folder is open and should not do."""
 
-    def __init__(self, outside: Path) -> None:
+    def __init__(self) -> None:
         self.found: list[str] = []
         self.allowed: list[str] = [*OURS, tempfile.gettempdir() + "/regard-"]
         self.folder = ""
-        libc = ctypes.CDLL(None, use_errno=True)
-        self._handle = libc.inotify_init1(os.O_NONBLOCK)
-        for place in (outside, *(p for p in outside.rglob("*") if p.is_dir())):
-            assert libc.inotify_add_watch(self._handle, os.fsencode(place), IN_ACCESS | IN_OPEN) >= 0
         sys.addaudithook(self._heard)
 
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -62,14 +61,6 @@ class Watch:
             if not path.startswith((self.folder, *self.allowed)) and path != os.devnull:
                 self.found.append(f"open {path}")
 
-    def told(self) -> list[str]:
-        try:
-            events = os.read(self._handle, 1 << 16)
-        except BlockingIOError:
-            events = b""
-        said, self.found = self.found + ([f"outside: {events[16:80]!r}"] if events else []), []
-        return said
-
 
 def convert(path: Path) -> None:
     """All that `regard convert` reads of a folder of others."""
@@ -79,20 +70,27 @@ def convert(path: Path) -> None:
 WAYS: dict[str, Callable[[Path], Any]] = {"ours": regard.load, "hf": convert, "gguf": regard.convert.gguf.read}
 
 
-def attempt(way: str, path: Path, watch: Watch) -> dict[str, Any]:
-    """What came of opening a folder."""
+def attempt(way: str, path: Path, watch: Watch, openings: Openings) -> dict[str, Any]:
+    """Open a folder and report the outcome."""
+    watch.found = []
     before, began = _computed(), time.monotonic()
+    kind, code, said = _open(way, path, watch)
+    taken = {"seconds": _computed() - before, "wall": time.monotonic() - began}
+    reached = openings.blame(lambda: _open(way, path, watch))
+    return {"error": kind, "code": code, "said": said[:2000], **taken, "done": watch.found + reached}
+
+
+def _open(way: str, path: Path, watch: Watch) -> tuple[str, int, str]:
     watch.folder = os.path.realpath(path)
     signal.alarm(HANG)
     try:
         WAYS[way](path)
-        kind, code, said = "opened", 0, ""
+        return "opened", 0, ""
     except BaseException as error:
-        kind, code, said = type(error).__name__, error.exit_code if isinstance(error, RegardError) else -1, str(error)
-    signal.alarm(0)
-    watch.folder = ""
-    return {"error": kind, "code": code, "said": said[:2000], "seconds": _computed() - before,
-            "wall": time.monotonic() - began, "done": watch.told()}  # fmt: skip
+        return type(error).__name__, error.exit_code if isinstance(error, RegardError) else -1, str(error)
+    finally:
+        signal.alarm(0)
+        watch.folder = ""
 
 
 def _computed() -> float:
@@ -113,9 +111,9 @@ def main() -> None:
         WAYS[way](Path(path))
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + ROOM, resource.RLIM_INFINITY))
-    watch = Watch(Path(asked["outside"]))
+    watch, openings = Watch(), Openings(Path(asked["outside"]), Path(asked["twin"]))
     for name, way, path in asked["folders"]:
-        print(json.dumps({"name": name, **attempt(way, Path(path), watch)}), flush=True)
+        print(json.dumps({"name": name, **attempt(way, Path(path), watch, openings)}), flush=True)
 
 
 if __name__ == "__main__":

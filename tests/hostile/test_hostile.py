@@ -37,7 +37,9 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
         if seal:
             place.seal()
         folders.append((name, way, str(folder.with_name(f"{folder.name}.gguf") if way == "gguf" else folder)))
-    asked = {"honest": [("ours", str(ours)), ("hf", str(theirs))], "outside": str(outside), "folders": folders}
+    twin = shutil.copytree(outside, root / "twin")
+    asked = {"honest": [("ours", str(ours)), ("hf", str(theirs))], "outside": str(outside), "twin": str(twin),
+             "folders": folders}  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-m", "tests.hostile.attempt"], input=json.dumps(asked), cwd=root, text=True,
                           env=environment, capture_output=True, timeout=600)  # fmt: skip
