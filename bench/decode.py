@@ -40,7 +40,7 @@ def regard(shape: dict[str, int]) -> list[Decode]:
     net = transformer.spec(**shape, vocab=VOCAB, dropout=0.0).build(seed=1).eval()  # type: ignore[arg-type]
 
     def decode(rows: Rows, beam: int) -> None:
-        found = generate([net], rows, Search(beam=beam, longest=WRITTEN), bos=BOS, eos=NEVER, pad=PAD)
+        found = generate([net], rows, Search(beam=beam, max_length=WRITTEN), bos=BOS, eos=NEVER, pad=PAD)
         assert all(len(each[0].tokens) == WRITTEN for each in found)
 
     return [decode]

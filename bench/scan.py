@@ -74,7 +74,7 @@ def train(folder: Path, name: str, split: str, tiny: bool) -> tuple[regard.Model
             "schedule": {"kind": "wsd", "peak": 2e-3, "warmup": steps // 20, "decay": 0.5},
             "validate_every": max(steps // 5, 1),
         },
-        "decode": {"beam": 1, "extra": 60, "guard": False},
+        "decode": {"beam": 1, "max_extra": 60, "repetition_guard": False},
     }  # fmt: skip
     made = regard.train(recipe, out=folder / f"{split}-{name}")
     done = next(e for e in reversed(read_log(folder / f"{split}-{name}" / "log.jsonl")) if e["event"] == "done")

@@ -279,7 +279,7 @@ def test_t5_begins_to_write_with_padding(tmp_path: Path) -> None:
             found = other.generate(**given, num_beams=1, do_sample=False, max_new_tokens=6, suppress_tokens=[0])
             assert found[0, 0] == 0
             wanted.append(tokenizer.decode(found[0], skip_special_tokens=True))
-        said = ours.run(LINES, beam=1, longest=6, guard=False)
+        said = ours.run(LINES, beam=1, max_length=6, repetition_guard=False)
         assert said == wanted
     assert len(set(wanted)) > 1
 
@@ -293,7 +293,7 @@ def test_how_to_search_goes_along_and_what_we_do_not_do_is_said(
     convert(str(tmp_path / "theirs"), str(tmp_path / "b"))
     assert "writes with no_repeat_ngram_size 2, and `regard run` will not" in capsys.readouterr().err
     search = regard.load(tmp_path / "b").search
-    assert (search.beam, search.penalty, search.alpha) == (3, "length", 0.5)
+    assert (search.beam, search.length_penalty, search.alpha) == (3, "power", 0.5)
     convert(str(tmp_path / "b"), str(tmp_path / "back"))
     back = json.loads((tmp_path / "back" / "generation_config.json").read_text())
     assert (back["num_beams"], back["length_penalty"]) == (3, 0.5)

@@ -70,7 +70,7 @@ def test_the_same_tokens(name: str, beam: int, tmp_path: Path) -> None:
     draw = torch.Generator().manual_seed(2)
     by_length = [torch.randint(3, VOCAB, (12, n), generator=draw).tolist() for n in (2, 5, 7)]
     wanted = [tokens for rows in by_length for tokens in theirs(name, model, rows, beam)]
-    search = Search(beam=beam, penalty="length", alpha=0.6, extra=EXTRA, guard=False)
+    search = Search(beam=beam, length_penalty="power", alpha=0.6, max_extra=EXTRA, repetition_guard=False)
     given = [row for rows in by_length for row in rows]
     found = generate([net], given, search, bos=start, eos=eos, pad=pad)
     assert [h.tokens for (h,) in found] == wanted

@@ -31,9 +31,9 @@ from tests.decode.toys import (
 
 searches = st.builds(
     lambda beam, n_best, **rest: Search(beam=beam, n_best=min(beam, n_best), **rest),
-    beam=st.integers(2, 6), n_best=st.integers(1, 6), penalty=st.sampled_from(["paper", "length", "none"]),
-    alpha=st.sampled_from([0.6, 1.0, 1.5, 0.0, -0.5]), extra=st.integers(0, 8),
-    longest=st.none() | st.integers(1, 9), guard=st.booleans(),
+    beam=st.integers(2, 6), n_best=st.integers(1, 6), length_penalty=st.sampled_from(["gnmt", "power", "none"]),
+    alpha=st.sampled_from([0.6, 1.0, 1.5, 0.0, -0.5]), max_extra=st.integers(0, 8),
+    max_length=st.none() | st.integers(1, 9), repetition_guard=st.booleans(),
 )  # fmt: skip
 
 
@@ -67,13 +67,15 @@ def test_states_that_move_with_the_beam_equal_computing_everything_again(search:
             assert close(each, slow_beam(next_of, search, source=len(source)))
 
 
-@pytest.mark.parametrize("penalty", ["paper", "length", "none"])
+@pytest.mark.parametrize("penalty", ["gnmt", "power", "none"])
 @pytest.mark.parametrize("limit", [1, 2, 4])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_beam_as_wide_as_all_outputs_is_exhaustive(penalty: str, limit: int, seed: int) -> None:
     vocab, words = 5, (3, 4)
     says = random_says(seed, vocab)
-    search = Search(beam=40, n_best=40, penalty=penalty, alpha=0.8, extra=0, longest=limit, guard=False)  # type: ignore[arg-type]
+    search = Search(
+        beam=40, n_best=40, length_penalty=penalty, alpha=0.8, max_extra=0, max_length=limit, repetition_guard=False
+    )  # type: ignore[arg-type]
     source = [3, 3, 3, EOS]
     wanted = []
     for n in range(limit + 1):
@@ -89,7 +91,7 @@ def test_a_beam_as_wide_as_all_outputs_is_exhaustive(penalty: str, limit: int, s
 
 @pytest.mark.parametrize("seed", range(8))
 def test_without_a_penalty_a_beam_of_one_is_greedy(seed: int) -> None:
-    net, search = tiny(seed), Search(beam=1, penalty="none", extra=5, guard=False)
+    net, search = tiny(seed), Search(beam=1, length_penalty="none", max_extra=5, repetition_guard=False)
     for source in some_sources(seed, 6):
         (greedy,) = generate([net], [source], search, **MARKS)
         ids = torch.tensor([source])
@@ -104,14 +106,14 @@ def test_the_papers_penalty() -> None:
     assert Search(alpha=0.6).divisor(1) == 1.0
     assert Search(alpha=0.6).divisor(7) == pytest.approx(2.0**0.6)
     assert Search(alpha=1.0).divisor(13) == pytest.approx(3.0)
-    assert Search(penalty="length", alpha=0.5).divisor(9) == pytest.approx(3.0)
-    assert Search(penalty="none", alpha=0.5).divisor(9) == 1.0
+    assert Search(length_penalty="power", alpha=0.5).divisor(9) == pytest.approx(3.0)
+    assert Search(length_penalty="none", alpha=0.5).divisor(9) == 1.0
 
 
-@pytest.mark.parametrize("penalty", ["paper", "length", "none"])
+@pytest.mark.parametrize("penalty", ["gnmt", "power", "none"])
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_score_is_the_log_probability_over_the_penalty_of_its_length(penalty: str, beam: int) -> None:
-    search = Search(beam=beam, n_best=beam, penalty=penalty, alpha=0.7, extra=2, guard=False)  # type: ignore[arg-type]
+    search = Search(beam=beam, n_best=beam, length_penalty=penalty, alpha=0.7, max_extra=2, repetition_guard=False)  # type: ignore[arg-type]
     sources = some_sources(1, 20)
     for source, found in zip(sources, generate([tiny(1)], sources, search, **MARKS), strict=True):
         for h in found:
@@ -124,10 +126,10 @@ def test_a_score_is_the_log_probability_over_the_penalty_of_its_length(penalty: 
 def test_limits_follow_the_source_up_to_the_longest(beam: int) -> None:
     never = Oracle(lambda source, written: [-1e9, 0, 0, 1, 1.5, 0.5], 6)
     sources = [[3] * n for n in (1, 2, 5, 9)]
-    search = Search(beam=beam, extra=3, longest=7, guard=False)
+    search = Search(beam=beam, max_extra=3, max_length=7, repetition_guard=False)
     found = generate([never], sources, search, **MARKS)  # type: ignore[list-item]
     assert [len(h[0].tokens) for h in found] == [4, 5, 7, 7]
-    assert Search(extra=0, longest=None).limit(0) == 1, "there always is room for the end mark"
+    assert Search(max_extra=0, max_length=None).limit(0) == 1, "there always is room for the end mark"
 
 
 def test_more_outputs_than_the_beam_holds_are_refused() -> None:

@@ -95,7 +95,7 @@ def test_a_search_copies_keys_only_when_a_sentence_leaves() -> None:
             seen.append([(t.shape[0], t.data_ptr()) for t in looked(self)])
             return after
 
-    sources, search = some_sources(9, 6), Search(beam=3, extra=5)
+    sources, search = some_sources(9, 6), Search(beam=3, max_extra=5)
     steps = Watched(
         [tiny(9)], (pad_rows(sources, 1), Coords.lengths([len(s) for s in sources])), rows=6, beam=3, capacity=12
     )
@@ -133,7 +133,7 @@ def test_prompts_of_different_lengths_go_on_as_each_would_alone(left: bool) -> N
     for parameter in net.parameters():
         parameter *= 20
     prompts = [[3, 4, 5, 6], [7], [8, 3]]
-    search = Search(beam=1, longest=9)
+    search = Search(beam=1, max_length=9)
 
     def go_on(rows: list[list[int]]) -> list[tuple[int, ...]]:
         n = max(len(r) for r in rows)

@@ -14,7 +14,7 @@ from regard.decode.generate import by_length, pad_rows
 from regard.families import gpt, llama
 from tests.decode.toys import BOS, EOS, MARKS, PAD, Oracle, copies, random_says, scratch, some_sources, tiny
 
-WAYS = [Search(beam=1, extra=5), Search(beam=3, n_best=3, extra=5)]
+WAYS = [Search(beam=1, max_extra=5), Search(beam=3, n_best=3, max_extra=5)]
 
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 100))
@@ -44,7 +44,7 @@ def test_a_sentence_alone_is_the_same_as_in_a_batch(search: Search) -> None:
     assert len(lengths) > 3, "outputs end at different times"
 
 
-@pytest.mark.parametrize("search", [*WAYS, Search(sample=True, extra=5)])
+@pytest.mark.parametrize("search", [*WAYS, Search(sample=True, max_extra=5)])
 @pytest.mark.parametrize("family", [gpt, llama])
 @pytest.mark.parametrize("lengths", [(1, 2), (1, 1), (2, 2), (3, 1, 2)])
 def test_a_prompt_alone_is_the_same_as_in_a_batch(lengths: tuple[int, ...], family: Any, search: Search) -> None:
@@ -66,7 +66,7 @@ def test_what_goes_on_with_a_text_may_repeat_itself() -> None:
             weight.zero_()
         net.embed.weight[7] = 1.0
         net.get_parameter("decoder.norm.bias")[:] = 1.0
-    ((found,),) = generate([net], [[5]], Search(beam=1, extra=40), **MARKS)
+    ((found,),) = generate([net], [[5]], Search(beam=1, max_extra=40), **MARKS)
     assert found.tokens == (7,) * 40
 
 
@@ -83,7 +83,7 @@ def test_a_score_is_the_sum_of_log_probabilities() -> None:
         assert total == pytest.approx(wanted, abs=1e-12)
 
 
-@pytest.mark.parametrize("search", [*WAYS, Search(sample=True, top_k=4, extra=5)])
+@pytest.mark.parametrize("search", [*WAYS, Search(sample=True, top_k=4, max_extra=5)])
 def test_a_score_is_the_log_probability_that_search_found(search: Search) -> None:
     net, sources = tiny(8), some_sources(8, 25)
     found = [each[0] for each in generate([net], sources, search, **MARKS)]
@@ -132,7 +132,7 @@ def test_a_vocabulary_of_nothing_but_marks_writes_nothing(search: Search) -> Non
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_no_room_but_for_one_token(beam: int) -> None:
-    search = Search(beam=beam, extra=0)
+    search = Search(beam=beam, max_extra=0)
     ((h, *_),) = generate([tiny(2)], [[EOS]], search, **MARKS)
     best = scratch(tiny(2), [EOS], [])
     best[[BOS, PAD]] = -torch.inf

@@ -36,9 +36,9 @@ def test_every_output_has_its_terms(
     """Also with a beginning that is forced, and where terms overlap, repeat or hold one another."""
     sources, oracle = some_sources(seed, 4, 7), Oracle(random_says(seed, 7, bias), 7)
     prefixes = [[3], [], [4, 3], [5, 5]] if forced else None
-    search = Search(beam=beam, n_best=beam, extra=11, longest=longest, guard=guard)
+    search = Search(beam=beam, n_best=beam, max_extra=11, max_length=longest, repetition_guard=guard)
     try:
-        found = generate([oracle], sources, search, **MARKS, prefixes=prefixes, must=must)  # type: ignore[list-item]
+        found = generate([oracle], sources, search, **MARKS, prefixes=prefixes, must_include=must)  # type: ignore[list-item]
     except DataError as error:
         assert "there is room for" in str(error)
         assert max(sum(map(len, row)) for row in must) + 2 * forced > 9
@@ -53,14 +53,14 @@ def test_every_output_has_its_terms(
 @settings(max_examples=5)
 @given(st.integers(0, 10**6), st.sampled_from([1, 4]))
 def test_a_row_is_the_same_alone_and_without_terms_it_is_as_ever(seed: int, beam: int) -> None:
-    net, sources, search = tiny(seed), some_sources(seed, 6), Search(beam=beam, extra=8)
+    net, sources, search = tiny(seed), some_sources(seed, 6), Search(beam=beam, max_extra=8)
     must = [[], [[4, 5]], [[3], [8, 7]], [], [[6, 6, 6]], [[4], [4, 5]]]
-    found = generate([net], sources, search, **MARKS, must=must)
+    found = generate([net], sources, search, **MARKS, must_include=must)
     free = generate([net], sources, search, **MARKS)
     for source, row, each, without in zip(sources, must, found, free, strict=True):
         if not row:
             assert close(each, without)
-        assert close(each, generate([net], [source], search, **MARKS, must=[row])[0])
+        assert close(each, generate([net], [source], search, **MARKS, must_include=[row])[0])
         ended = len(each[0].tokens) < search.limit(len(source))
         target = [*each[0].tokens, EOS] if ended else each[0].tokens
         assert each[0].log_prob == pytest.approx(score(net, [source], [target], bos=BOS, pad=PAD)[0])
@@ -70,7 +70,7 @@ def test_a_row_is_the_same_alone_and_without_terms_it_is_as_ever(seed: int, beam
 @pytest.mark.parametrize("seed", range(3))
 def test_a_beam_as_wide_as_all_outputs_finds_the_best_of_those_with_the_terms(row: list[list[int]], seed: int) -> None:
     says, source, limit = random_says(seed, 5), (3, 3, 3, 3, EOS), 5
-    search = Search(beam=90, n_best=90, alpha=0.8, extra=0, longest=limit, guard=False)
+    search = Search(beam=90, n_best=90, alpha=0.8, max_extra=0, max_length=limit, repetition_guard=False)
     wanted = []
     for n in range(limit + 1):
         for written in itertools.product((3, 4), repeat=n):
@@ -80,29 +80,29 @@ def test_a_beam_as_wide_as_all_outputs_finds_the_best_of_those_with_the_terms(ro
                 total = float(said.log_softmax(-1).gather(1, torch.tensor(path).view(-1, 1)).sum())
                 wanted.append(Hypothesis(written, total, total / search.divisor(len(path))))
     wanted.sort(key=lambda h: -h.score)
-    (found,) = generate([Oracle(says, 5)], [list(source)], search, **MARKS, must=[row])  # type: ignore[list-item]
+    (found,) = generate([Oracle(says, 5)], [list(source)], search, **MARKS, must_include=[row])  # type: ignore[list-item]
     assert close(found, wanted)
 
 
 def test_a_term_that_the_model_wants_anyway_changes_nothing() -> None:
     net, sources = tiny(3), some_sources(3, 8)
-    search = Search(beam=6, extra=8)
+    search = Search(beam=6, max_extra=8)
     free = generate([net], sources, search, **MARKS)
     must = [[h.tokens[1:3]] if len(h.tokens) > 2 else [] for (h,) in free]
     assert sum(map(bool, must)) > 2
-    found = generate([net], sources, search, **MARKS, must=must)
+    found = generate([net], sources, search, **MARKS, must_include=must)
     assert all(new[0].score >= old[0].score - 1e-9 for old, new in zip(free, found, strict=True))
 
 
 def test_the_guard_lets_a_term_repeat_itself() -> None:
     loud = Oracle(lambda source, written: [-9.0, -9.0, -9.0, -9.0, 0.0, -9.0], 6)
-    ((h,),) = generate([loud], [[5, EOS]], Search(beam=2), **MARKS, must=[[[4] * 12]])  # type: ignore[list-item]
+    ((h,),) = generate([loud], [[5, EOS]], Search(beam=2), **MARKS, must_include=[[[4] * 12]])  # type: ignore[list-item]
     assert holds(h.tokens, [4] * 12)
     assert not holds(h.tokens, [4] * 13)
 
 
 def test_terms_may_take_all_the_room_there_is() -> None:
-    ((h,),) = generate([tiny(1)], [[4, EOS]], Search(beam=2, longest=5), **MARKS, must=[[[7, 8], [6, 5, 4]]])
+    ((h,),) = generate([tiny(1)], [[4, EOS]], Search(beam=2, max_length=5), **MARKS, must_include=[[[7, 8], [6, 5, 4]]])
     assert sorted([h.tokens[:2], h.tokens[2:]], key=len) in ([(7, 8), (6, 5, 4)], [(6, 5), (4, 7, 8)])
 
 
@@ -138,7 +138,7 @@ def test_with_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("regard.decode.generate"), "_workers", lambda device, rows: 3)
     sources, draw = some_sources(8, 12), random.Random(8)
     must = [[[draw.randrange(3, 9)] for _ in range(i % 3)] for i in range(12)]
-    found = generate([tiny(8)], sources, Search(extra=5), **MARKS, must=must)
+    found = generate([tiny(8)], sources, Search(max_extra=5), **MARKS, must_include=must)
     assert all(holds(h[0].tokens, term) for h, row in zip(found, must, strict=True) for term in row)
 
 
@@ -150,10 +150,10 @@ def test_with_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         (Search(), [[[]]], DataError, r"source 0: the term \[\] should be tokens that may be written, and not none"),
         (Search(), [[[4, EOS]]], DataError, r"source 0: the term \[4, 0\] should be tokens that may be written"),
         (Search(), [[[6]]], DataError, r"source 0: the term \[6\] should be tokens that may be written"),
-        (Search(longest=3), [[[4, 5], [7, 8]]], DataError,
+        (Search(max_length=3), [[[4, 5], [7, 8]]], DataError,
          "source 0: what must be written has 4 tokens, and there is room for 3; ask for fewer terms"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(search: Search, must: list[list[list[int]]], error: type, said: str) -> None:
     with pytest.raises(error, match=said):
-        generate([tiny(1)], [[4, EOS]], search, **MARKS, banned=[6], must=must)
+        generate([tiny(1)], [[4, EOS]], search, **MARKS, banned=[6], must_include=must)

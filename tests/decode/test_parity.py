@@ -24,7 +24,7 @@ def test_greedy_writes_the_same(seed: int, bias: float, start: int) -> None:
     theirs, ours = pair(seed, eos_bias=bias, start=start)
     given = sources()
     wanted = their_generate(theirs, given, extra=EXTRA, start=start, num_beams=1)
-    search = Search(beam=1, extra=EXTRA, guard=False)
+    search = Search(beam=1, max_extra=EXTRA, repetition_guard=False)
     found = generate([ours], given, search, bos=start, eos=EOS, pad=PAD, tokens=100)
     assert [h.tokens for (h,) in found] == [h.tokens for (h,) in wanted]
     room = [len(s) + EXTRA - len(h.tokens) for s, (h,) in zip(given, found, strict=True)]
@@ -41,7 +41,9 @@ def test_beams_write_the_same_with_equal_scores(seed: int, bias: float, start: i
     wanted = their_generate(
         theirs, given, extra=EXTRA, start=start, n_best=beam, num_beams=beam, length_penalty=alpha, early_stopping=False
     )
-    search = Search(beam=beam, n_best=beam, penalty="length", alpha=alpha, extra=EXTRA, guard=False)
+    search = Search(
+        beam=beam, n_best=beam, length_penalty="power", alpha=alpha, max_extra=EXTRA, repetition_guard=False
+    )
     found = generate([ours], given, search, bos=start, eos=EOS, pad=PAD)
     assert [[h.tokens for h in each] for each in found] == [[h.tokens for h in each] for each in wanted]
     for ours_each, theirs_each in zip(found, wanted, strict=True):
@@ -52,6 +54,6 @@ def test_without_a_penalty_the_same_as_with_an_exponent_of_zero() -> None:
     seed, bias, start = MODELS[0]
     theirs, ours = pair(seed, eos_bias=bias, start=start)
     wanted = their_generate(theirs, sources(), extra=EXTRA, start=start, num_beams=4, length_penalty=0.0)
-    search = Search(beam=4, penalty="none", extra=EXTRA, guard=False)
+    search = Search(beam=4, length_penalty="none", max_extra=EXTRA, repetition_guard=False)
     found = generate([ours], sources(), search, bos=start, eos=EOS, pad=PAD)
     assert [h.tokens for (h,) in found] == [h.tokens for (h,) in wanted]

@@ -31,7 +31,7 @@ UNK = 3
 # --------------------------------------------------------------------------------------------- forced beginnings
 
 
-@pytest.mark.parametrize("search", [Search(beam=1, extra=6), Search(extra=6), Search(sample=True, extra=6)])
+@pytest.mark.parametrize("search", [Search(beam=1, max_extra=6), Search(max_extra=6), Search(sample=True, max_extra=6)])
 def test_outputs_begin_as_told_and_scores_count_what_was_forced(search: Search) -> None:
     net = tiny(5)
     sources = some_sources(5, 8)
@@ -53,7 +53,7 @@ def test_outputs_begin_as_told_and_scores_count_what_was_forced(search: Search) 
     st.integers(0, 10**6), st.integers(2, 4), st.lists(st.lists(st.integers(1, 5), max_size=4), min_size=5, max_size=5)
 )
 def test_beams_after_a_forced_beginning_equal_a_slow_search(seed: int, beam: int, prefixes: list[list[int]]) -> None:
-    says, search = random_says(seed, 6), Search(beam=beam, n_best=beam, extra=4)
+    says, search = random_says(seed, 6), Search(beam=beam, n_best=beam, max_extra=4)
     sources = some_sources(seed, 5, 6)
     oracle = Oracle(says, 6)
     found = generate([oracle], sources, search, **MARKS, banned=[UNK], prefixes=prefixes)  # type: ignore[list-item]
@@ -117,7 +117,7 @@ def cycle(*words: int) -> Oracle:
 @pytest.mark.parametrize("n", [1, 7, 12])
 def test_a_model_that_loops_is_stopped_after_the_sources_length(words: tuple[int, ...], beam: int, n: int) -> None:
     given = [[9] * n]
-    ((free, *_),) = generate([cycle(*words)], given, Search(beam=beam, guard=False), **MARKS)  # type: ignore[list-item]
+    ((free, *_),) = generate([cycle(*words)], given, Search(beam=beam, repetition_guard=False), **MARKS)  # type: ignore[list-item]
     assert len(free.tokens) == n + 50, "without the guard it loops to the limit"
     ((held, *_),) = generate([cycle(*words)], given, Search(beam=beam), **MARKS)  # type: ignore[list-item]
     assert len(held.tokens) == max(n + 1, 3 * len(words))
@@ -159,7 +159,7 @@ def test_untrained_models_do_not_go_round_and_round(beam: int) -> None:
         net, sources = tiny(seed), some_sources(seed, 4)
         for guard in (True, False):
             for source, (h, *_) in zip(
-                sources, generate([net], sources, Search(beam=beam, guard=guard), **MARKS), strict=True
+                sources, generate([net], sources, Search(beam=beam, repetition_guard=guard), **MARKS), strict=True
             ):
                 turns = [i for i, token in enumerate(h.tokens) if loops(h.tokens[:i], token, len(source))]
                 assert not (guard and turns)

@@ -114,7 +114,7 @@ def slow_beam(
                 if step < len(prefix):
                     allowed = token == prefix[step]
                 else:
-                    allowed = token not in banned and not (search.guard and loops(written, token, source))
+                    allowed = token not in banned and not (search.repetition_guard and loops(written, token, source))
                 if allowed:
                     grown.append((total + log_prob, (*written, token)))
         grown = sorted(grown, reverse=True)[: 2 * search.beam]

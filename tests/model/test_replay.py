@@ -56,7 +56,9 @@ def test_a_model_that_streams_needs_none() -> None:
     assert isinstance(mixed.build().start(2, 4), Replay)
 
 
-@pytest.mark.parametrize("search", [Search(beam=1, extra=6, guard=False), Search(beam=3, extra=6, guard=False)])
+@pytest.mark.parametrize(
+    "search", [Search(beam=1, max_extra=6, repetition_guard=False), Search(beam=3, max_extra=6, repetition_guard=False)]
+)
 def test_search_finds_what_whole_passes_find(search: Search) -> None:
     net = net_of(both(BLUR))
     sources = [ids(1, n)[0].tolist() for n in (3, 5, 1, 4)]

@@ -85,7 +85,7 @@ def test_the_loss_is_that_of_the_next_token(lm: Lm, net: object) -> None:
 @pytest.mark.parametrize("sample", [False, True])
 def test_going_on_is_recomputing_from_scratch(lm: Lm, net: object, sample: bool) -> None:
     """Prompts of different lengths in one batch, longer than the model has room for in all; drawn as well as greedily."""
-    search = Search(beam=1, extra=40, guard=False, sample=sample)
+    search = Search(beam=1, max_extra=40, repetition_guard=False, sample=sample)
     choose = sampler(search) if sample else greedy
     prompts = ["the", "a", "", "the cat s"]
     found = lm.run([net], prompts, search)  # type: ignore[list-item]
@@ -93,7 +93,7 @@ def test_going_on_is_recomputing_from_scratch(lm: Lm, net: object, sample: bool)
         ids = lm.target.encode(prompt)
         written: list[int] = []
         seen = ids or [lm.target.bos]
-        while len(written) < search.extra:
+        while len(written) < search.max_extra:
             if len(seen) > 12:
                 seen = (ids + written)[-6:]
             stream = net(torch.tensor([seen]), Coords.span(len(seen)))  # type: ignore[operator]
@@ -109,7 +109,7 @@ def test_going_on_is_recomputing_from_scratch(lm: Lm, net: object, sample: bool)
 
 def test_what_follows_does_not_depend_on_the_other_prompts(lm: Lm, net: Net) -> None:
     """Also where the model is full at different times."""
-    prompts, search = ["the", "the cat sat on", "a dog"], Search(beam=2, extra=30, guard=False)
+    prompts, search = ["the", "the cat sat on", "a dog"], Search(beam=2, max_extra=30, repetition_guard=False)
     together = lm.run([net], prompts, search)
     assert [each[0].text for each in together] == [lm.run([net], [prompt], search)[0][0].text for prompt in prompts]
     assert all(len(lm.target.encode(each[0].text)) <= 30 for each in together)
@@ -152,7 +152,7 @@ def test_an_output_stands_right_after_its_input(text: str, output: str, monkeypa
         return [[Hypothesis(tuple(whole[len(read) :]), 0.0, 0.0)]]
 
     monkeypatch.setattr("regard.tasks.lm.generate", told)
-    ((found,),) = task.run([net], [text], Search(beam=1, extra=12))
+    ((found,),) = task.run([net], [text], Search(beam=1, max_extra=12))
     assert found.text == output
 
 
@@ -160,8 +160,8 @@ def test_limits_and_what_cannot_be_asked_for(lm: Lm, net: Net) -> None:
     def length(**options: Any) -> int:
         return len(lm.run([net], ["the"], Search(beam=1, **options))[0][0].text)
 
-    assert length(extra=0) == 0
-    assert length(extra=40, longest=5) == length(extra=5) == 5
+    assert length(max_extra=0) == 0
+    assert length(max_extra=40, max_length=5) == length(max_extra=5) == 5
     with pytest.raises(SpecError, match="a text goes on in one way here, got n_best=2; for more, draw with sample"):
         lm.run([net], ["the"], Search(beam=2, n_best=2))
 
@@ -252,5 +252,5 @@ def test_the_recipe_learns_a_text_by_heart(tmp_path: Path) -> None:
     changes = {"train.steps": 150, "model.width": 32, "model.depth": 2, "data.context": 24, "train.log_every": 50}
     changes |= {"train.schedule.peak": 5e-3, "train.schedule.warmup": 10, "train.threads": 1}
     model = regard.train("gpt", [str(path)], out=tmp_path / "run", set=changes, quiet=True)
-    assert model.run(["the cat sat on"], sample=False, beam=1, extra=8) == [" the mat"]
+    assert model.run(["the cat sat on"], sample=False, beam=1, max_extra=8) == [" the mat"]
     assert model.attention("the cat")["decoder.blocks.0.mix"].shape[0] == 4

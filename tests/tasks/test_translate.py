@@ -259,10 +259,10 @@ def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
     net = spec.overlay({"embed": {"position": {"kind": "learned"}}}).build(0).eval()
     assert len(task._sources(["a house and a tree"], "2de")[0]) == 6
     assert task._sources(["a house and a tree"], "2de")[0][-1] == task.source.eos
-    for search in (Search(beam=1), Search(beam=3), Search(beam=1, longest=100)):
+    for search in (Search(beam=1), Search(beam=3), Search(beam=1, max_length=100)):
         ((output,),) = task.run([net], ["a house and a tree and the sea"], search, tag="2de")
         assert len(output.text) <= net.spec.length
-    ((short,),) = task.run([net], ["a house"], Search(beam=1, longest=2))
+    ((short,),) = task.run([net], ["a house"], Search(beam=1, max_length=2))
     assert len(short.text) <= 2
     with pytest.raises(ShapeError, match="has 8 positions, asked for"):
         task.score(net, ["a"], ["a very long output"])

@@ -170,24 +170,32 @@ def test_confidence_by_hand() -> None:
 def test_terms_are_in_the_outputs_that_must_have_them(name: str, request: pytest.FixtureRequest) -> None:
     model: regard.Model = request.getfixturevalue(name)
     must = [["sieben sechs"], [], ["eins", "vier"], ["drei"]]
-    found, free = model.run(SOURCES[:4], must=must, tag="2de"), model.run(SOURCES[:4], tag="2de")
+    found, free = model.run(SOURCES[:4], must_include=must, tag="2de"), model.run(SOURCES[:4], tag="2de")
     for text, terms in zip(found, must, strict=True):
         assert all(f" {term}" in f" {text}" for term in terms)
     assert found[1] == free[1]
-    assert model.run(SOURCES[:1], must=must[:1], beam=1, tag="2de") != free[:1], "also greedy"
+    assert model.run(SOURCES[:1], must_include=must[:1], beam=1, tag="2de") != free[:1], "also greedy"
 
 
 @pytest.mark.parametrize(
     ("options", "error", "wanted"),
     [
-        ({"must": [["日本"]]}, DataError, "the model cannot write '日本': not all of it is in its vocabulary"),
-        ({"must": [[" "]]}, DataError, "the model cannot write ' '"),
-        ({"must": ["eins"]}, SpecError, r"`must` should have a list of terms for each input, got a text"),
-        ({"must": []}, DataError, "as many lists of terms as sources are needed, got 0 for 1"),
-        ({"must": [["eins"]], "sample": True}, SpecError, "not while drawing at random; leave out sample or the terms"),
+        ({"must_include": [["日本"]]}, DataError, "the model cannot write '日本': not all of it is in its vocabulary"),
+        ({"must_include": [[" "]]}, DataError, "the model cannot write ' '"),
+        (
+            {"must_include": ["eins"]},
+            SpecError,
+            r"`must_include` should have a list of terms for each input, got a text",
+        ),
+        ({"must_include": []}, DataError, "as many lists of terms as sources are needed, got 0 for 1"),
+        (
+            {"must_include": [["eins"]], "sample": True},
+            SpecError,
+            "not while drawing at random; leave out sample or the terms",
+        ),
         ({"prefixes": ["日本"]}, DataError, "the model cannot write '日本': not all of it is in its vocabulary"),
         ({"prefixes": ["eins " * 60]}, NoRoom, "source 0: what must be written has .*; ask for .* a shorter beginning"),
-        ({"must": [["eins " * 60]]}, NoRoom, "source 0: what must be written has .* and there is room for"),
+        ({"must_include": [["eins " * 60]]}, NoRoom, "source 0: what must be written has .* and there is room for"),
     ],
 )
 def test_terms_that_cannot_be(model: regard.Model, options: dict[str, object], error: type, wanted: str) -> None:

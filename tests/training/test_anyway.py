@@ -138,7 +138,9 @@ def test_other_data_means_another_best(tmp_path: Path) -> None:
     assert (loaded.facts["best_step"], loaded.facts["best"]) == (14, last["scores"]["wer"])
 
 
-@pytest.mark.parametrize(("setting", "anew"), [({"decode__guard": False}, True), ({"decode__beam": 2}, False)], ids=str)
+@pytest.mark.parametrize(
+    ("setting", "anew"), [({"decode__repetition_guard": False}, True), ({"decode__beam": 2}, False)], ids=str
+)
 def test_other_outputs_mean_another_best(tmp_path: Path, setting: dict[str, Any], anew: bool) -> None:
     """While a run trains it is judged greedily: how wide its beam is changes nothing."""
     stopped(tiny(tmp_path, train__validate_every=4), 5)

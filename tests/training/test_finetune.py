@@ -168,7 +168,7 @@ def test_adapters_alone_learn_and_the_finished_model_is_plain(start: str, text: 
     assert moved(start, tmp_path) == names
     model = regard.load(tmp_path)
     assert model.spec == regard.load(start).spec
-    assert model.run(["the"], sample=False, extra=3)
+    assert model.run(["the"], sample=False, max_extra=3)
     best = min(event["loss"] for event in events(tmp_path, "valid"))
     assert events(tmp_path, "done")[0]["scores"]["loss"] == pytest.approx(best, rel=1e-5), "merged as it was adapted"
 

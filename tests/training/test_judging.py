@@ -99,7 +99,7 @@ def test_scores_are_those_of_the_libraries(tmp_path: Path) -> None:
 
 
 def test_while_training_goes_on_outputs_are_those_of_the_recipe_found_greedily(tmp_path: Path) -> None:
-    made = trainer(tmp_path, decode__longest=2, decode__guard=False, decode__beam=3, decode__n_best=2)
+    made = trainer(tmp_path, decode__max_length=2, decode__repetition_guard=False, decode__beam=3, decode__n_best=2)
     asked: list[Search] = []
     real = made.task.run
 
@@ -111,7 +111,7 @@ def test_while_training_goes_on_outputs_are_those_of_the_recipe_found_greedily(t
     made.judge.scores()
     assert all(len(text) <= 2 for text in made.judge.outputs)
     made.judge.scores(greedily=False)
-    kept = dict(longest=2, guard=False)
+    kept = dict(max_length=2, repetition_guard=False)
     assert asked == [replace(made.judge.search, beam=1, n_best=1, **kept), replace(made.judge.search, beam=3, **kept)]
 
 

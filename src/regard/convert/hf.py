@@ -170,7 +170,7 @@ def searched(spec: ModelSpec, search: Search) -> dict[str, float]:
     """How a model that translates was searched, in their words; they divide by the length to a power, or not at all."""
     if spec.encoder is None or spec.decoder is None:
         return {}
-    return {"num_beams": search.beam, "length_penalty": 0.0 if search.penalty == "none" else search.alpha}
+    return {"num_beams": search.beam, "length_penalty": 0.0 if search.length_penalty == "none" else search.alpha}
 
 
 def roles(spec: ModelSpec, tokenizer: Tokenizer) -> dict[str, int]:

@@ -56,7 +56,7 @@ def _translate(found: Found, folder: Path) -> Carried:
     same = source is None or source.to_bytes() == target.to_bytes()
     settings = TranslateData(max_length=found.spec.length, joint_vocab=same)
     beam, alpha = search.get("num_beams") or 4, search.get("length_penalty")
-    chosen = Search(beam=beam, penalty="length", alpha=1.0 if alpha is None else alpha)
+    chosen = Search(beam=beam, length_penalty="power", alpha=1.0 if alpha is None else alpha)
     return "translate", Translate(settings, target, None if same else source), chosen
 
 

@@ -36,36 +36,36 @@ def generate(
     pad: int,
     banned: Sequence[int] = (),
     prefixes: Sequence[Sequence[int]] | None = None,
-    must: Sequence[Sequence[Term]] | None = None,
+    must_include: Sequence[Sequence[Term]] | None = None,
     names: Sequence[int] | None = None,
     begun: int = 0,
     tokens: int = TOKENS,
 ) -> list[list[Hypothesis]]:
     """Decode every source (token ids, end mark included); the `n_best` hypotheses of each, in input order.
 
-    A model without an encoder reads the sources itself and goes on from there, at most `search.extra` tokens.
+    A model without an encoder reads the sources itself and goes on from there, at most `search.max_extra` tokens.
     The start mark and padding are never written, nor is what is `banned`, unless a prefix says so; the end mark always may be.
-    `must` has the terms that each output must hold; where there are any, its beam is as wide as they need.
+    `must_include` has the terms that each output must hold; where there are any, its beam is as wide as they need.
     Where tokens are drawn, `names` (the sources' places, if not given) and how much was written before (`begun`) say which.
     """
-    for what, given in (("prefixes", prefixes), ("lists of terms", must)):
+    for what, given in (("prefixes", prefixes), ("lists of terms", must_include)):
         if given is not None and len(given) != len(sources):
             raise DataError(f"as many {what} as sources are needed, got {len(given)} for {len(sources)}")
-    if search.sample and must is not None and any(must):
+    if search.sample and must_include is not None and any(must_include):
         raise SpecError("terms are written by beam search, not while drawing at random; leave out sample or the terms")
     encodes, room = nets[0].encoder is not None, min(net.spec.room or sys.maxsize for net in nets)
     limits = [_limit(search, len(source), encodes, room) for source in sources]
-    check(must, prefixes, limits, never={bos, pad, eos, *banned})
+    check(must_include, prefixes, limits, never={bos, pad, eos, *banned})
     names = range(len(sources)) if names is None else names
     out: list[list[Hypothesis]] = [[] for _ in sources]
     alike: dict[int, list[int]] = defaultdict(list)  # by the width of their beam; 0 without terms
     for i in range(len(sources)):
-        alike[width(search.beam, must[i]) if must is not None and must[i] else 0].append(i)
+        alike[width(search.beam, must_include[i]) if must_include is not None and must_include[i] else 0].append(i)
 
     def decode(indices: list[int]) -> None:
         rows = [sources[i] for i in indices]
         forced = None if prefixes is None else [prefixes[i] for i in indices]
-        terms = None if must is None or not must[indices[0]] else [must[i] for i in indices]
+        terms = None if must_include is None or not must_include[indices[0]] else [must_include[i] for i in indices]
         wide = search if terms is None else dataclasses.replace(search, beam=width(search.beam, terms[0]))
         found = _batch(
             nets, rows, wide, bos=bos, eos=eos, pad=pad, banned=banned, prefixes=forced, terms=terms,
@@ -145,7 +145,7 @@ def _batch(
     b, k = len(sources), 1 if search.sample else search.beam
     most = torch.tensor(limits, device=device)
     constraints: list[Constraint] = [Banned({bos, pad, *banned} - {eos}, device)]
-    if search.guard and encodes:
+    if search.repetition_guard and encodes:
         constraints.append(Guard(torch.tensor(lengths, device=device).repeat_interleave(k)))
     choose_next = continuations
     if terms is not None:

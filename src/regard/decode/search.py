@@ -19,13 +19,13 @@ class Search(Spec):
     """How output is looked for. With `sample` tokens are drawn; otherwise `beam` 1 is greedy and more is beam search."""
 
     beam: Annotated[int, Field(ge=1, le=1024)] = 4
-    penalty: Literal["paper", "length", "none"] = "paper"
-    """paper: ((5 + |Y|) / 6)^alpha (Wu et al. 2016); length: |Y|^alpha; none: 1. Scores are log P divided by it."""
+    length_penalty: Literal["gnmt", "power", "none"] = "gnmt"
+    """gnmt: ((5 + |Y|) / 6)^alpha (Wu et al. 2016); power: |Y|^alpha; none: 1. Scores are log P divided by it."""
     alpha: Annotated[float, Field(ge=-10, le=10)] = 0.6
     n_best: Count = 1
-    extra: Annotated[int, Field(ge=0, le=LONGEST)] = 50
+    max_extra: Annotated[int, Field(ge=0, le=LONGEST)] = 50
     """At most this many tokens more than the source has."""
-    longest: Annotated[int, Field(ge=1, le=LONGEST)] | None = None
+    max_length: Annotated[int, Field(ge=1, le=LONGEST)] | None = None
     """And never more than this many."""
     sample: bool = False
     temperature: Annotated[float, Field(ge=0.001, le=1000)] = 1.0
@@ -33,7 +33,7 @@ class Search(Spec):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] = 1
-    guard: bool = True
+    repetition_guard: bool = True
     """Forbid a token that would go on repeating what has repeated for longer than the source is long, where there is one."""
 
     def __post_init__(self) -> None:
@@ -44,11 +44,11 @@ class Search(Spec):
 
     def divisor(self, length: int) -> float:
         """What the log-probability of an output of `length` tokens (its end included) is divided by."""
-        if self.penalty == "paper":
+        if self.length_penalty == "gnmt":
             return math.pow((5 + length) / 6, self.alpha)
-        return math.pow(length, self.alpha) if self.penalty == "length" else 1.0
+        return math.pow(length, self.alpha) if self.length_penalty == "power" else 1.0
 
     def limit(self, source: int) -> int:
         """How many tokens an output may have, its end included, for a source of `source` tokens."""
-        most = source + self.extra
-        return max(1, most if self.longest is None else min(most, self.longest))
+        most = source + self.max_extra
+        return max(1, most if self.max_length is None else min(most, self.max_length))

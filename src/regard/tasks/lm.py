@@ -151,7 +151,7 @@ class Lm(FromTexts):
             raise SpecError(
                 f"a text goes on in one way here, got n_best={search.n_best}; for more, draw with sample and other seeds"
             )
-        most = search.extra if search.longest is None else min(search.extra, search.longest)
+        most = search.max_extra if search.max_length is None else min(search.max_extra, search.max_length)
         prompts, written = self._begun(inputs), [list[int]() for _ in inputs]
         totals, rooms = [0.0] * len(prompts), [net.spec.room for net in nets]
         room = min((r for r in rooms if r is not None), default=None)
@@ -161,7 +161,7 @@ class Lm(FromTexts):
             now = [i for i in active if len(written[i]) == most - left]  # the others wait for these
             read = [self._read(prompts[i] + written[i], room) for i in now]
             found = generate(
-                nets, read, dataclasses.replace(search, extra=left), bos=self.target.bos, eos=self.target.eos,
+                nets, read, dataclasses.replace(search, max_extra=left), bos=self.target.bos, eos=self.target.eos,
                 pad=self.target.pad, banned=[self.target.unk], names=[first + i for i in now],
                 begun=most - left,
             )  # fmt: skip

@@ -139,7 +139,7 @@ class Span(FromTexts):
         sources, open_ = self._sources(inputs), [i for i, text in enumerate(inputs) if MARK.search(text)]
         room = min(self.settings.max_length, *(net.spec.length for net in nets))
         found = generate(
-            nets, [sources[i] for i in open_], dataclasses.replace(search, longest=min(search.longest or room, room)),
+            nets, [sources[i] for i in open_], dataclasses.replace(search, max_length=min(search.max_length or room, room)),
             bos=self.target.bos, eos=self.target.eos, pad=self.target.pad, banned=[self.target.unk],
             names=[first + i for i in open_],
         )  # fmt: skip

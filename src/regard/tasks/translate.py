@@ -245,22 +245,22 @@ class Translate(Usual):
         *,
         tag: str | None = None,
         prefixes: Sequence[str] | None = None,
-        must: Sequence[Sequence[str]] | None = None,
+        must_include: Sequence[Sequence[str]] | None = None,
         words: bool = False,
         first: int = 0,
     ) -> list[list[Output]]:
-        """Outputs for each input text, best first; `prefixes` are beginnings the outputs must have, `must` terms in them.
+        """Outputs for each input text, best first; `prefixes` are how each output must begin, `must_include` terms in it.
 
         With `words` each output also says how sure the model is of each word, and which word of the input it is linked to.
         Where tokens are drawn they depend on the seed and on the number of the input, counted from `first`.
         """
         room = min(2 * self.settings.max_length, *(net.spec.length for net in nets))
-        search = dataclasses.replace(search, longest=min(search.longest or room, room))
+        search = dataclasses.replace(search, max_length=min(search.max_length or room, room))
         self._must_be_writable([text for text in prefixes or () if text.strip()])
         forced = None if prefixes is None else self.target.encode_all(prefixes)
         found = generate(
             nets, self._sources(inputs, tag), search, bos=self.target.bos, eos=self.target.eos, pad=self.target.pad,
-            banned=[self.target.unk], prefixes=forced, must=None if must is None else self._terms(must),
+            banned=[self.target.unk], prefixes=forced, must_include=None if must_include is None else self._terms(must_include),
             names=range(first, first + len(inputs)),
         )  # fmt: skip
         out = [[Output(self.target.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
@@ -318,13 +318,15 @@ class Translate(Usual):
     def pieces(self, text: str, *, tagged: bool = False) -> list[str]:
         return list(pieces(self.source, text, max(self.settings.max_length - 1 - tagged - len(self._front), 1)))
 
-    def _terms(self, must: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+    def _terms(self, must_include: Sequence[Sequence[str]]) -> list[list[list[int]]]:
         """Terms as they are cut within a text."""
-        if any(isinstance(row, str) for row in must):
-            raise SpecError("`must` should have a list of terms for each input, got a text; write [[term, ...], ...]")
-        known = {term: inside(self.target, term.strip()) for row in must for term in row}
+        if any(isinstance(row, str) for row in must_include):
+            raise SpecError(
+                "`must_include` should have a list of terms for each input, got a text; write [[term, ...], ...]"
+            )
+        known = {term: inside(self.target, term.strip()) for row in must_include for term in row}
         self._must_be_writable(list(known))
-        return [[known[term] for term in row] for row in must]
+        return [[known[term] for term in row] for row in must_include]
 
     def _must_be_writable(self, texts: Sequence[str]) -> None:
         if wrong := self.unwritable(texts):

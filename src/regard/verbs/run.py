@@ -115,7 +115,7 @@ def run_lines(
             if prefix is not None:
                 given["prefixes"] = [prefix if first else "" for _, first in texts[start : start + batch]]
             if glossary is not None:
-                given["must"] = [glossary.find(text) for text in some]
+                given["must_include"] = [glossary.find(text) for text in some]
             if "first" in model.options:  # a line twice is drawn twice, and whatever the batches
                 given["first"] = begun + start
             try:
@@ -138,7 +138,7 @@ def run_lines(
 
 def _without(given: Mapping[str, Any], places: Sequence[int]) -> dict[str, Any]:
     """The same options, with nothing that must be written for these inputs."""
-    nothing = {"prefixes": "", "must": []}
+    nothing = {"prefixes": "", "must_include": []}
     return {
         name: [none if i in places else each for i, each in enumerate(value)]
         if (none := nothing.get(name)) is not None
@@ -151,7 +151,7 @@ def _check(model: Model, prefix: str | None, glossary: Glossary | None, long: st
     """Whether the model can do what it is asked to."""
     asked = {
         "--prefix": ("prefixes", [] if prefix is None else [prefix]),
-        "--glossary": ("must", [] if glossary is None else glossary.names),
+        "--glossary": ("must_include", [] if glossary is None else glossary.names),
     }
     for name, (wanted, texts) in asked.items():
         if texts and wanted not in model.options:
