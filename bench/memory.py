@@ -63,10 +63,10 @@ def recipe(model: dict[str, Any], steps: int) -> dict[str, Any]:
         "model": model,
         "train": {
             "steps": steps,
-            "tokens": 1024,
-            "optimizer": {"kind": "adamw", "betas": [0.9, 0.99], "decay": 0.1},
-            "schedule": {"kind": "cosine", "peak": 2.0e-3, "warmup": min(100, steps // 4), "floor": 0.1},
-            "smoothing": 0.0,
+            "batch_tokens": 1024,
+            "optimizer": {"kind": "adamw", "betas": [0.9, 0.99], "weight_decay": 0.1},
+            "schedule": {"kind": "cosine", "lr": 2.0e-3, "warmup": min(100, steps // 4), "min_lr_ratio": 0.1},
+            "label_smoothing": 0.0,
             "validate_every": steps,
         },
     }

@@ -38,9 +38,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 SIDES = {"decode": "decoder", "encode": "encoder"}
 TRAIN: dict[str, Any] = {
     "seed": 1,
-    "tokens": 4 * LENGTH,
+    "batch_tokens": 4 * LENGTH,
     "optimizer": {"kind": "muon"},
-    "smoothing": 0.0,
+    "label_smoothing": 0.0,
     "precision": "float32",
 }
 CHAINS, JUDGES, SHORTEST = 1200, 60, 384
@@ -74,7 +74,7 @@ def matched(work: str) -> dict[str, int]:
 
 
 def recipe(kind: str, work: str, hidden: int, steps: int) -> dict[str, Any]:
-    schedule = {"kind": "cosine", "peak": 4.0e-3, "warmup": min(20, max(steps // 4, 1)), "floor": 0.1}
+    schedule = {"kind": "cosine", "lr": 4.0e-3, "warmup": min(20, max(steps // 4, 1)), "min_lr_ratio": 0.1}
     train = TRAIN | {"steps": steps, "validate_every": steps, "schedule": schedule}
     if work == "decode":
         return {"task": "lm", "data": {"context": LENGTH}, "model": model(kind, work, hidden), "train": train}

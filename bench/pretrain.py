@@ -106,10 +106,10 @@ def learning(task: str, seed: int, *, epochs: int, peak: float) -> dict[str, Any
     train = {
         "seed": seed,
         "epochs": epochs,
-        "tokens": 4096,
-        "optimizer": {"kind": "muon", "decay": 0.05},
-        "schedule": {"kind": "wsd", "peak": peak, "warmup": 40, "decay": 0.5},
-        "smoothing": 0.0,
+        "batch_tokens": 4096,
+        "optimizer": {"kind": "muon", "weight_decay": 0.05},
+        "schedule": {"kind": "wsd", "lr": peak, "warmup": 40, "decay": 0.5},
+        "label_smoothing": 0.0,
     }
     return {"task": task, "data": data, "model": MODEL, "train": train}
 

@@ -21,8 +21,8 @@ from regard.training.threads import Shards
 RECIPE = str(Path(__file__).parent / "multi30k-fast.yaml")
 STEPS, ROUNDS, CORES = 60, 2, os.cpu_count() or 1
 SHORT = {
-    "train.epochs": "null", "train.steps": STEPS, "train.validate_every": STEPS, "train.log_every": 5, "train.tokens": 4096,
-    "train.schedule.warmup": 5, "data.metrics": '["loss"]',
+    "train.epochs": "null", "train.steps": STEPS, "train.validate_every": STEPS, "train.log_every": 5,
+    "train.batch_tokens": 4096, "train.schedule.warmup": 5, "data.metrics": '["loss"]',
 }  # fmt: skip
 WAYS: dict[str, tuple[list[str], int]] = {
     "one thread": (["regard"], 1),

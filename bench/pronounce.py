@@ -22,7 +22,7 @@ from regard.training.log import read_log
 DICTIONARY = Path(__file__).resolve().parents[2] / "shared" / "data" / "cmudict" / "cmudict.dict.gz"
 PUBLISHED, TARGET = 30.2, 27.0
 TINY = {
-    "train.steps": 6, "train.schedule.warmup": 1, "train.validate_every": 6, "train.tokens": 1024, "model.width": 32,
+    "train.steps": 6, "train.schedule.warmup": 1, "train.validate_every": 6, "train.batch_tokens": 1024, "model.width": 32,
     "model.hidden": 64, "model.depth": 1, "data.valid": 0.0005,
 }  # fmt: skip
 BEAMS = (1, 5)

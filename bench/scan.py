@@ -70,8 +70,8 @@ def train(folder: Path, name: str, split: str, tiny: bool) -> tuple[regard.Model
         "data": data,
         "model": model,
         "train": {
-            "steps": steps, "tokens": TOKENS, "optimizer": {"kind": "muon", "decay": 0.1}, "smoothing": 0.0,
-            "schedule": {"kind": "wsd", "peak": 2e-3, "warmup": steps // 20, "decay": 0.5},
+            "steps": steps, "batch_tokens": TOKENS, "optimizer": {"kind": "muon", "weight_decay": 0.1}, "label_smoothing": 0.0,
+            "schedule": {"kind": "wsd", "lr": 2e-3, "warmup": steps // 20, "decay": 0.5},
             "validate_every": max(steps // 5, 1),
         },
         "decode": {"beam": 1, "max_extra": 60, "repetition_guard": False},

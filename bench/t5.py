@@ -70,10 +70,10 @@ def train(folder: Path, name: str, recipe: dict[str, Any], start: Path | None = 
 def settings(steps: int, peak: float, tokens: int) -> dict[str, Any]:
     return {
         "steps": steps,
-        "tokens": tokens,
+        "batch_tokens": tokens,
         "optimizer": {"kind": "muon"},
-        "schedule": {"kind": "wsd", "peak": peak, "warmup": steps // 20, "decay": 0.5},
-        "smoothing": 0.0,
+        "schedule": {"kind": "wsd", "lr": peak, "warmup": steps // 20, "decay": 0.5},
+        "label_smoothing": 0.0,
         "validate_every": max(steps // 4, 1),
     }
 

@@ -107,7 +107,7 @@ def order_of(example: Callable[[Path], Recipe], files: Path, out: Path, **change
     """An order for a tiny run of an example."""
     recipe = example(files)
     settings = {path: value for path, value in TINY.items() if path not in COPY} | {
-        "train.smoothing": 0.1,
+        "train.label_smoothing": 0.1,
         "train.schedule.warmup": 1,
     }
     settings |= {path.replace("__", "."): value for path, value in changes.items()}

@@ -34,7 +34,7 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path: Path, task: str, name: s
         "train__accumulate": 2,
         "train__steps": 8,
         "train__validate_every": 4,
-        "train__tokens": 64,
+        "train__batch_tokens": 64,
     }
     execute(order_of(example, tmp_path, tmp_path / "whole", **changes))
     interrupted(order_of(example, tmp_path, tmp_path / "parts", **changes), 1, 3, 6)

@@ -15,8 +15,8 @@ from regard.training.request import Order
 BERT: dict[str, Any] = {"family": "bert", "width": 16, "depth": 1, "heads": 2, "hidden": 32, "dropout": 0.1}
 TRAIN: dict[str, Any] = {
     "steps": 6,
-    "tokens": 96,
-    "schedule": {"kind": "constant", "peak": 3e-3},
+    "batch_tokens": 96,
+    "schedule": {"kind": "constant", "lr": 3e-3},
     "validate_every": 3,
     "save_every": 2,
     "log_every": 1,

@@ -44,7 +44,7 @@ def logits(net: Net) -> torch.Tensor:
 @torch.no_grad()
 def test_zero_at_the_start_and_merged_exactly(family: str) -> None:
     net, plain = made(family), made(family)
-    names = adapt(net, Lora(rank=3, on=("q", "v", "*.feed.*")))
+    names = adapt(net, Lora(rank=3, targets=("q", "v", "*.feed.*")))
     assert torch.equal(logits(net), logits(plain)), "an adapted model begins as the model it was"
     shaken(net)
     told = logits(net)
@@ -63,7 +63,7 @@ def test_zero_at_the_start_and_merged_exactly(family: str) -> None:
 @torch.no_grad()
 def test_an_encoder_decoder_and_one_pattern() -> None:
     net = t5.spec(width=16, depth=1, heads=2, hidden=32, vocab=11).build(1)
-    names = adapt(net, Lora(rank=2, on=("decoder.*.cross.k",)))
+    names = adapt(net, Lora(rank=2, targets=("decoder.*.cross.k",)))
     assert names == ["decoder.blocks.0.cross.k.down", "decoder.blocks.0.cross.k.up"]
     out, into = net.shapes()["decoder.blocks.0.cross.k.weight"]
     assert [net.shapes()[name] for name in names] == [(2, into), (out, 2)]
@@ -97,17 +97,17 @@ def test_dropout_is_before_the_adapter_alone_and_in_training_alone() -> None:
 def test_nothing_is_dropped_of_distances() -> None:
     """Attention in tiles makes them anew for every tile, and once more for gradients."""
     net = made("xl")
-    adapt(net, Lora(on=("q", "r"), dropout=0.5))
+    adapt(net, Lora(targets=("q", "r"), dropout=0.5))
     drops = {name.rpartition(".")[2]: part.dropout.p for name, part in net.named_modules() if isinstance(part, Adapted)}
     assert drops == {"q": 0.5, "r": 0.0}
 
 
 def test_a_map_that_is_not_there() -> None:
-    said = r"^no map of this model is called 'query' \(lora\.on\); there is q, k, v, out, up, down$"
+    said = r"^no map of this model is called 'query' \(lora\.targets\); there is q, k, v, out, up, down$"
     with pytest.raises(SpecError, match=said):
-        adapt(made("gpt"), Lora(on=("q", "query")))
+        adapt(made("gpt"), Lora(targets=("q", "query")))
 
 
 def test_heads_are_left_alone() -> None:
     with pytest.raises(SpecError, match="no map of this model is called 'dense'"):
-        adapt(made("bert"), Lora(on=("dense",)))
+        adapt(made("bert"), Lora(targets=("dense",)))

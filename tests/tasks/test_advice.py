@@ -22,7 +22,7 @@ TRAIN = st.fixed_dictionaries(
     optional={
         "epochs": st.integers(1, 200),
         "steps": st.none() | st.integers(1, 10**6),
-        "tokens": st.integers(1, 10**5),
+        "batch_tokens": st.integers(1, 10**5),
         "accumulate": st.integers(1, 64),
     },
 )
@@ -38,12 +38,14 @@ def test_advice_is_a_recipe_that_parses(count: int, asked: dict[str, Any]) -> No
     recipe = Recipe.parse(merged({"task": "translate"}, advice.recipe, {"train": asked}))
     TranslateData.parse(recipe.data)
     recipe.model_spec({"vocab": 1000, "length": 32})
-    least = -(-count // (recipe.train.tokens * recipe.train.accumulate)) * (recipe.train.epochs or 1)
+    least = -(-count // (recipe.train.batch_tokens * recipe.train.accumulate)) * (recipe.train.epochs or 1)
     recipe.train.schedule.rate(1, total=min(least, recipe.train.steps or least), width=128)
     assert advice.reasons[0].startswith(f"{count:,} pairs, about ")
 
 
-@pytest.mark.parametrize("asked", [{"steps": 5}, {"steps": 1}, {"epochs": 1}, {"accumulate": 64}, {"tokens": 10**6}])
+@pytest.mark.parametrize(
+    "asked", [{"steps": 5}, {"steps": 1}, {"epochs": 1}, {"accumulate": 64}, {"batch_tokens": 10**6}]
+)
 def test_the_warm_up_is_shorter_than_what_was_asked_for(asked: dict[str, int]) -> None:
     plain = advise([corpus(5000)], {}).recipe["train"]["schedule"]["warmup"]
     short = advise([corpus(5000)], asked).recipe["train"]["schedule"]["warmup"]

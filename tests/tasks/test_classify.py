@@ -180,7 +180,7 @@ def test_the_recipe_learns_and_a_model_that_fills_in_masks_can_be_tuned(tmp_path
     (tmp_path / "x.tsv").write_text("".join(f"{row}\n" for row in rows))
     (tmp_path / "x.txt").write_text("".join(row.split("\t")[0] + "\n\n" for row in rows))
     small = {"model.width": 32, "model.depth": 1, "model.hidden": 64, "model.heads": 2, "train.threads": 1}
-    quick = {"train.tokens": 512, "train.epochs": 8, "train.schedule.warmup": 5, "train.schedule.peak": 5e-3}
+    quick = {"train.batch_tokens": 512, "train.epochs": 8, "train.schedule.warmup": 5, "train.schedule.lr": 5e-3}
     model = regard.train(
         "classify",
         [str(tmp_path / "x.tsv")],

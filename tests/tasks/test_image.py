@@ -138,8 +138,8 @@ def test_the_recipe_on_the_command_line(tmp_path: Path) -> None:
     digits(tmp_path)
     small = settings(
         "model.width=16", "model.depth=1", "model.hidden=32", "model.heads=2", "model.patch=4", "train.epochs=8",
-        "train.tokens=32",
-        "train.schedule={kind: constant, peak: 1.0e-2}", "train.threads=1", "data.augment.shift=0",
+        "train.batch_tokens=32",
+        "train.schedule={kind: constant, lr: 1.0e-2}", "train.threads=1", "data.augment.shift=0",
     )  # fmt: skip
     out = tmp_path / "run"
     assert call("train", "vit", tmp_path, "--out", out, *small, "--quiet").code == 0

@@ -44,8 +44,8 @@ def test_eight_sentences_by_heart(tmp_path: Path, joint: bool) -> None:
         "train.steps": 80,
         "train.epochs": None,
         "train.average": None,
-        "train.smoothing": 0.0,
-        "train.schedule": {"kind": "cosine", "peak": 0.01, "warmup": 10},
+        "train.label_smoothing": 0.0,
+        "train.schedule": {"kind": "cosine", "lr": 0.01, "warmup": 10},
         "train.validate_every": 40,
     }
     model = regard.train("translate", files, valid=files, set=settings, out=tmp_path / "run", quiet=True)
@@ -60,8 +60,8 @@ def test_strings_never_seen_are_copied_and_reversed_without_a_fault(tmp_path: Pa
     settings = SMALL | {
         "data.generate": {"kind": "copy", "symbols": 8, "max_length": 8, "count": 20_000, "reverse": reverse},
         "train.steps": 900 if reverse else 600,
-        "train.tokens": 512,
-        "train.schedule.peak": 5e-3,
+        "train.batch_tokens": 512,
+        "train.schedule.lr": 5e-3,
         "train.validate_every": 300,
     }
     model = regard.train("copy", set=settings, out=tmp_path / "run", quiet=True)

@@ -250,7 +250,7 @@ def test_the_recipe_learns_a_text_by_heart(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text(TEXT)
     changes = {"train.steps": 150, "model.width": 32, "model.depth": 2, "data.context": 24, "train.log_every": 50}
-    changes |= {"train.schedule.peak": 5e-3, "train.schedule.warmup": 10, "train.threads": 1}
+    changes |= {"train.schedule.lr": 5e-3, "train.schedule.warmup": 10, "train.threads": 1}
     model = regard.train("gpt", [str(path)], out=tmp_path / "run", set=changes, quiet=True)
     assert model.run(["the cat sat on"], sample=False, beam=1, max_extra=8) == [" the mat"]
     assert model.attention("the cat")["decoder.blocks.0.mix"].shape[0] == 4

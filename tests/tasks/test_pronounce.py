@@ -70,7 +70,7 @@ def test_the_recipe_trains_and_is_judged_by_words_it_never_saw(path: str, tmp_pa
         "model.depth": 1,
         "train.steps": 4,
     }
-    settings |= {"train.schedule.warmup": 1, "train.validate_every": 2, "train.threads": 1, "train.tokens": 64}
+    settings |= {"train.schedule.warmup": 1, "train.validate_every": 2, "train.threads": 1, "train.batch_tokens": 64}
     execute(Order("pronounce", (path,), set=settings, out=str(tmp_path / "run"), quiet=True))
     found = evaluate_models([str(tmp_path / "run")], [path])
     scores = found["models"][0]["scores"]

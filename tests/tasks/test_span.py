@@ -130,8 +130,8 @@ def test_pre_trained_then_fine_tuned(tmp_path: Path) -> None:
     pairs.write_text("".join(f"{w}\t{w[::-1]}\n" for w in ("cat", "dog", "mat", "man", "fish", "ran", "wet", "old")))
     settings = {f"model.{name}": value for name, value in SMALL.items()}
     settings |= {"model.width": 64, "model.hidden": 128, "model.depth": 2}
-    common = {"train.validate_every": 250, "train.threads": 1, "train.precision": "float32", "train.tokens": 256}
-    common |= {"train.schedule": {"kind": "cosine", "peak": 5e-3, "warmup": 30}}
+    common = {"train.validate_every": 250, "train.threads": 1, "train.precision": "float32", "train.batch_tokens": 256}
+    common |= {"train.schedule": {"kind": "cosine", "lr": 5e-3, "warmup": 30}}
     settings |= common | {
         "data.tokenizer": {"kind": "words", "min_count": 1},
         "data.max_length": 40,
@@ -139,7 +139,12 @@ def test_pre_trained_then_fine_tuned(tmp_path: Path) -> None:
     }
     model = regard.train("t5", [str(text)], valid=[str(text)], set=settings, out=tmp_path / "run", quiet=True)
     assert model.run([PLAY[1].replace("the market.", "[MASK]")]) == [PLAY[1]]  # three tokens, as it learned
-    settings = common | {"train.steps": 40, "train.validate_every": 40, "train.epochs": None, "train.smoothing": 0.0}
+    settings = common | {
+        "train.steps": 40,
+        "train.validate_every": 40,
+        "train.epochs": None,
+        "train.label_smoothing": 0.0,
+    }
     tuned = regard.train(
         "translate",
         [str(pairs)],

@@ -336,8 +336,8 @@ def test_many_to_many_end_to_end(tmp_path: Path) -> None:
         "model__width": 32,
     }
     changes |= {
-        "train__schedule": {"kind": "cosine", "peak": 0.01, "warmup": 10},
-        "train__tokens": 512,
+        "train__schedule": {"kind": "cosine", "lr": 0.01, "warmup": 10},
+        "train__batch_tokens": 512,
         "model__dropout": 0.0,
     }
     execute(tiny(tmp_path / "run", recipe, **changes, model__norm="pre"))

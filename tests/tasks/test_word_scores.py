@@ -45,7 +45,7 @@ def trained(here: Path, steps: int, **tokenizer: object) -> regard.Model:
         },
         "model": {"width": 48, "depth": 2, "heads": 4, "hidden": 96, "dropout": 0.0, "norm": "pre"},
         "train": {
-            "steps": steps, "tokens": 1024, "schedule": {"kind": "cosine", "peak": 5e-3, "warmup": steps // 8 + 1},
+            "steps": steps, "batch_tokens": 1024, "schedule": {"kind": "cosine", "lr": 5e-3, "warmup": steps // 8 + 1},
             "validate_every": steps, "threads": 1,
         },
         "decode": {"beam": 2},

@@ -50,12 +50,12 @@ def orders(folder: Path) -> dict[str, Callable[[Path], Order]]:
     """Small runs of which something else moves in each."""
     text = folder / "text.txt"
     text.write_text("the cat sat on the mat; the dog sat on the cat. " * 12)
-    train = {f"train.{name}": value for name, value in {"steps": 10, "tokens": 40, "log_every": 1}.items()}
+    train = {f"train.{name}": value for name, value in {"steps": 10, "batch_tokens": 40, "log_every": 1}.items()}
     train |= {"train.validate_every": 5, "train.save_every": 2, "train.threads": 1, "train.schedule.warmup": 2}
     return {
         "plain": lambda out: tiny(out, **EVERY),
         "everything": lambda out: hard(out, **EVERY),
-        "threads": lambda out: tiny(out, **EVERY, train__threads=2, train__tokens=1024, train__accumulate=2),
+        "threads": lambda out: tiny(out, **EVERY, train__threads=2, train__batch_tokens=1024, train__accumulate=2),
         "muon": lambda out: tiny(out, **EVERY, train__optimizer={"kind": "muon"}, train__ema=0.5),
         "stream": lambda out: Order("transformer_xl", (str(text),), set=STREAM | train, out=str(out), quiet=True),
     }

@@ -27,8 +27,8 @@ TINY: dict[str, Any] = {
     "model.heads": 2,
     "model.hidden": 32,
     "train.steps": 12,
-    "train.tokens": 96,
-    "train.schedule": {"kind": "cosine", "peak": 3e-3, "warmup": 3},
+    "train.batch_tokens": 96,
+    "train.schedule": {"kind": "cosine", "lr": 3e-3, "warmup": 3},
     "train.validate_every": 4,
     "train.save_every": 5,
     "train.log_every": 1,
@@ -38,12 +38,12 @@ TINY: dict[str, Any] = {
 """So small that a step takes milliseconds; a few updates are an epoch of the recipe `copy`."""
 HARD: dict[str, Any] = {
     "model.dropout": 0.2,
-    "train.smoothing": 0.1,
+    "train.label_smoothing": 0.1,
     "train.accumulate": 2,
     "train.precision": "bfloat16",
     "train.ema": 0.9,
     "train.average": {"which": "last", "count": 2},
-    "train.tokens": 64,
+    "train.batch_tokens": 64,
 }
 """Everything that moves, at once."""
 ROWS = [f"{'abcdefgh'[i % 8] * (1 + i % 3)}{i}\t{i}{'abcdefgh'[i % 8]}\n" for i in range(40)]

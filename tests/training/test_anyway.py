@@ -56,9 +56,9 @@ def test_refused_with_the_difference_unless_told_otherwise(what: str, tmp_path: 
 
 def test_what_changed_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stopped(tiny(tmp_path))
-    execute(dataclasses.replace(anyway(tiny(tmp_path, train__smoothing=0.3)), quiet=False))
-    assert "going on all the same: train.smoothing: 0.0 -> 0.3" in capsys.readouterr().err
-    assert parse_yaml((tmp_path / "recipe.yaml").read_text(), "x")["train"]["smoothing"] == 0.3
+    execute(dataclasses.replace(anyway(tiny(tmp_path, train__label_smoothing=0.3)), quiet=False))
+    assert "going on all the same: train.label_smoothing: 0.0 -> 0.3" in capsys.readouterr().err
+    assert parse_yaml((tmp_path / "recipe.yaml").read_text(), "x")["train"]["label_smoothing"] == 0.3
     assert "changed" in (tmp_path / "report.html").read_text()
 
 
@@ -123,7 +123,7 @@ def test_a_run_that_had_saved_nothing_begins_with_the_change(tmp_path: Path, mon
 def test_a_change_that_cannot_be_is_not_kept(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path))
     with pytest.raises(SpecError, match="warms up for 500 steps, but there are only 12"):
-        execute(anyway(tiny(tmp_path, train__schedule={"kind": "cosine", "peak": 3e-3, "warmup": 500})))
+        execute(anyway(tiny(tmp_path, train__schedule={"kind": "cosine", "lr": 3e-3, "warmup": 500})))
     assert not events(tmp_path, "changed")
     execute(order)
 

@@ -22,39 +22,41 @@ from tests.training.small import ROWS, events, on_files, tiny
 
 def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path) -> None:
     """Each layer only where the ones over it are silent."""
-    text = "task: translate\nadvise: true\ndata: {metrics: [exact], tokenizer: chars}\n"
-    text += "model: {width: 16, depth: 1, heads: 2}\ntrain: {epochs: 1, optimizer: {decay: 0.25}, log_every: 7}\n"
+    text = "task: translate\nauto: true\ndata: {metrics: [exact], tokenizer: chars}\n"
+    text += (
+        "model: {width: 16, depth: 1, heads: 2}\ntrain: {epochs: 1, optimizer: {weight_decay: 0.25}, log_every: 7}\n"
+    )
     recipe = tmp_path / "my.yaml"
     recipe.write_text(text)
     out = tmp_path / "run"
-    changes = {"train.log_every": "3", "train.schedule.peak": "7e-3", "train.threads": 1, "model.hidden": 8}
+    changes = {"train.log_every": "3", "train.schedule.lr": "7e-3", "train.threads": 1, "model.hidden": 8}
     execute(Order(str(recipe), (str(corpus),), set=changes, out=str(out), quiet=True))
     kept = parse_yaml((out / "recipe.yaml").read_text(), "x")
-    assert kept["train"]["keep"] == 2, "a default"
+    assert kept["train"]["keep_checkpoints"] == 2, "a default"
     advice = advise([read(Corpus(paths=(str(corpus),)))], {"epochs": 1}).recipe
-    assert kept["train"]["tokens"] == advice["train"]["tokens"] != Train(steps=1).tokens, "advice"
+    assert kept["train"]["batch_tokens"] == advice["train"]["batch_tokens"] != Train(steps=1).batch_tokens, "advice"
     assert kept["model"]["dropout"] == advice["model"]["dropout"], "advice"
     assert kept["train"]["schedule"]["kind"] == advice["train"]["schedule"]["kind"], "advice, for the kind"
-    assert kept["train"]["schedule"]["peak"] == 0.007 != advice["train"]["schedule"]["peak"], "--set, within it"
+    assert kept["train"]["schedule"]["lr"] == 0.007 != advice["train"]["schedule"]["lr"], "--set, within it"
     assert kept["model"]["width"] == 16, "the recipe, over advice"
     assert kept["data"]["tokenizer"]["kind"] == "chars", "the recipe, over advice of another kind"
     assert kept["train"]["epochs"] == 1, "the recipe, over advice"
     assert kept["train"]["optimizer"]["kind"] == advice["train"]["optimizer"]["kind"] == "muon"
-    assert kept["train"]["optimizer"]["decay"] == 0.25, "the recipe, within the part that was advised"
+    assert kept["train"]["optimizer"]["weight_decay"] == 0.25, "the recipe, within the part that was advised"
     assert kept["train"]["log_every"] == 3, "--set, over the recipe"
     assert kept["model"]["hidden"] == 8, "--set, over advice"
 
 
 def test_advice_can_be_declined(tmp_path: Path, corpus: Path) -> None:
-    execute(dataclasses.replace(on_files(tmp_path / "run", corpus, advise="false"), quiet=True))
+    execute(dataclasses.replace(on_files(tmp_path / "run", corpus, auto="false"), quiet=True))
     assert parse_yaml((tmp_path / "run" / "recipe.yaml").read_text(), "x")["train"]["optimizer"]["kind"] == "adam"
-    with pytest.raises(SpecError, match="advise should be true or false, got 'no'"):
-        execute(on_files(tmp_path / "run", corpus, advise="no"))
+    with pytest.raises(SpecError, match="auto should be true or false, got 'no'"):
+        execute(on_files(tmp_path / "run", corpus, auto="no"))
 
 
 def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
     """What no advice can mend is told before the corpus is read."""
-    order = on_files(tmp_path / "run", tmp_path / "nowhere.tsv", train__schedule={"peak": 1}, train__stepz=1)
+    order = on_files(tmp_path / "run", tmp_path / "nowhere.tsv", train__schedule={"lr": 1}, train__stepz=1)
     with pytest.raises(SpecError, match=r"^no key 'train\.stepz'; did you mean 'steps'\?$"):
         execute(order)
 
@@ -63,7 +65,7 @@ def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"train__stepz": 1}, "no key 'train.stepz'; did you mean 'steps'"),
-        ({"train__schedule": {"peak": 1}, "train__schedule__kind": None}, "no schedule None"),
+        ({"train__schedule": {"lr": 1}, "train__schedule__kind": None}, "no schedule None"),
         ({"data__generate__cuont": 1}, "data.generate: no key 'cuont'; did you mean 'count'"),
         ({"data__tokenizer": "char"}, "no tokenizer 'char'; did you mean 'chars'"),
         ({"data__metric": "bleu"}, "no key 'data.metric'; did you mean 'metrics'"),

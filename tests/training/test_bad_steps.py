@@ -102,7 +102,7 @@ def test_several_bad_steps_in_a_row_end_the_run(tmp_path: Path, monkeypatch: pyt
     said = str(caught.value)
     assert said.startswith("step 11 was not finite (loss nan, gradient norm nan): example ")
     assert ", as were the 4 before it. The last good weights, of step 6, are saved. If these examples are " in said
-    assert "lower train.schedule.peak and start over with --fresh, or go on from this run's best model" in said
+    assert "lower train.schedule.lr and start over with --fresh, or go on from this run's best model" in said
     assert [event["step"] for event in events(tmp_path, "skip")] == [7, 8, 9, 10, 11]
     assert BAD_STEPS == 5
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
@@ -133,7 +133,7 @@ def test_four_bad_steps_are_forgiven(
 )
 def test_weights_that_overflow_are_never_written(tmp_path: Path, save_every: int, message: str) -> None:
     """A finite gradient and a rate without measure: the step itself overflows."""
-    schedule = {"kind": "inverse_sqrt", "peak": 1e40, "warmup": 3, "start": 1e-3}
+    schedule = {"kind": "inverse_sqrt", "lr": 1e40, "warmup": 3, "start": 1e-3}
     with pytest.raises(Diverged, match=message):
         execute(tiny(tmp_path, train__schedule=schedule, train__save_every=save_every))
     assert not list(tmp_path.rglob("*.safetensors"))
@@ -177,8 +177,8 @@ def test_examples_are_named_by_file_and_line(tmp_path: Path, corpus: Path, monke
     "changes",
     [
         {"train__ema": 0.5, "train__average": {"which": "last", "count": 2}},
-        {"train__accumulate": 3, "train__tokens": 32},
-        {"train__threads": 2, "train__tokens": 1024},
+        {"train__accumulate": 3, "train__batch_tokens": 32},
+        {"train__threads": 2, "train__batch_tokens": 1024},
     ],
     ids=["averages", "accumulation", "threads"],
 )
@@ -223,7 +223,7 @@ def test_a_stream_forgets_what_it_read_in_a_bad_step(tmp_path: Path, monkeypatch
     train = {
         "model.memory_length": 12,
         "train.steps": 9,
-        "train.tokens": 40,
+        "train.batch_tokens": 40,
         "train.schedule.warmup": 2,
         "train.threads": 1,
     }

@@ -42,10 +42,10 @@ def test_its_bounds() -> None:
 
 def test_a_run_finds_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it goes on in less memory, and with the same numbers as if it had been written down."""
-    whole = execute(tiny(tmp_path / "whole", train__tokens="auto", model__dropout=0.2))
-    plain = execute(tiny(tmp_path / "plain", train__tokens=256, model__dropout=0.2))
+    whole = execute(tiny(tmp_path / "whole", train__batch_tokens="auto", model__dropout=0.2))
+    plain = execute(tiny(tmp_path / "plain", train__batch_tokens=256, model__dropout=0.2))
     assert (whole / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
-    order = tiny(tmp_path / "stopped", train__tokens="auto", model__dropout=0.2)
+    order = tiny(tmp_path / "stopped", train__batch_tokens="auto", model__dropout=0.2)
     interrupted(order, 3)
     monkeypatch.setattr(train, "free_memory", lambda: 1)
     assert traces(tmp_path / "stopped") == traces(tmp_path / "whole")

@@ -15,7 +15,7 @@ from regard.families import gpt, t5
 from regard.files.folder import read_folder
 from regard.model.net import Net
 from regard.training.checkpoint import Checkpoints
-from regard.training.finetune import Tune
+from regard.training.finetune import FineTuning
 from regard.training.initialize_from import Taken
 from regard.training.optimizer import OPTIMIZERS, set_factors, set_rate
 from regard.training.request import Order
@@ -26,8 +26,8 @@ TEXT = "the cat sat on the mat; the dog sat on the cat. " * 8
 TINY: dict[str, Any] = {
     "data.context": 12,
     "train.steps": 6,
-    "train.tokens": 48,
-    "train.schedule": {"kind": "constant", "peak": 1e-2},
+    "train.batch_tokens": 48,
+    "train.schedule": {"kind": "constant", "lr": 1e-2},
     "train.validate_every": 3,
     "train.save_every": 4,
     "train.log_every": 1,
@@ -35,8 +35,8 @@ TINY: dict[str, Any] = {
     "train.precision": "float32",
 }
 SHAPE: dict[str, Any] = {"model.width": 16, "model.depth": 3, "model.heads": 2, "model.hidden": 32}
-LORA = {"lora": {"rank": 2, "on": ["q", "v"]}}
-EVERYTHING = {name: value for name, value in HARD.items() if name not in ("train.tokens", "model.dropout")}
+LORA = {"lora": {"rank": 2, "targets": ["q", "v"]}}
+EVERYTHING = {name: value for name, value in HARD.items() if name not in ("train.batch_tokens", "model.dropout")}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def start(text: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def tuned(start: str, text: str, out: Path, tune: dict[str, Any] | None, **changes: Any) -> Order:
-    settings = TINY | {"train.tune": tune} | {name.replace("__", "."): value for name, value in changes.items()}
+    settings = TINY | {"train.finetune": tune} | {name.replace("__", "."): value for name, value in changes.items()}
     return Order("finetune", (text,), set=settings, start=start, out=str(out), quiet=True)
 
 
@@ -89,7 +89,7 @@ def test_frozen_weights_are_the_same_to_the_bit(
 
 def test_no_gradient_is_computed_for_what_is_frozen(start: str) -> None:
     net, loss = small(gpt_spec()), 0.0
-    Tune(freeze=2).apply(net, (), 1)
+    FineTuning(freeze=2).apply(net, (), 1)
     seen = []
     for block in net.decoder.blocks:  # type: ignore[union-attr]
         block.register_forward_hook(lambda _, __, out: seen.append(out[0].requires_grad))
@@ -110,7 +110,7 @@ def test_patterns(start: str, text: str, tmp_path: Path) -> None:
 
 def test_each_stack_of_an_encoder_decoder_is_frozen_from_below() -> None:
     net = small(t5.spec(width=16, depth=2, heads=2, hidden=32, vocab=11))
-    Tune(freeze=1).apply(net, (), 1)
+    FineTuning(freeze=1).apply(net, (), 1)
     learns = {name for name, p in net.named_parameters() if p.requires_grad}
     stacks = [f"{side}.{part}" for side in ("encoder", "decoder") for part in ("blocks.1.", "norm.")]
     assert learns == {name for name in net.shapes() if name.startswith((*stacks, "head."))}
@@ -119,12 +119,12 @@ def test_each_stack_of_an_encoder_decoder_is_frozen_from_below() -> None:
 @pytest.mark.parametrize(
     ("tune", "said"),
     [
-        (Tune(freeze=4), "train.tune.freeze asks for 4 blocks, of 3 there are"),
-        (Tune(freeze=("x.*",)), "no weight is called 'x.*' (train.tune.freeze); they are named as in `regard show`"),
-        (Tune(freeze=("*",)), "train.tune freezes every weight: nothing is left to learn"),
+        (FineTuning(freeze=4), "train.finetune.freeze asks for 4 blocks, of 3 there are"),
+        (FineTuning(freeze=("x.*",)), "no weight is called 'x.*' (train.finetune.freeze); they are named as in `regard show`"),
+        (FineTuning(freeze=("*",)), "train.finetune freezes every weight: nothing is left to learn"),
     ],
 )  # fmt: skip
-def test_refusals(tune: Tune, said: str) -> None:
+def test_refusals(tune: FineTuning, said: str) -> None:
     with pytest.raises(SpecError) as caught:
         tune.apply(small(gpt_spec()), (), 1)
     assert str(caught.value) == said
@@ -136,7 +136,7 @@ def test_refusals(tune: Tune, said: str) -> None:
 def test_rates_fall_layer_by_layer() -> None:
     """A first step of Adam is the rate itself: what each weight moved says how fast it learns."""
     net = small(gpt_spec())
-    tune, before = Tune(rates=0.5), {name: p.detach().clone() for name, p in net.named_parameters()}
+    tune, before = FineTuning(layer_decay=0.5), {name: p.detach().clone() for name, p in net.named_parameters()}
     optimizer = OPTIMIZERS["adam"]().build(net)
     set_factors(net, optimizer, tune.factors(before))
     for p in net.parameters():
@@ -152,7 +152,7 @@ def test_rates_fall_layer_by_layer() -> None:
 
 def test_factors_of_an_encoder_decoder() -> None:
     net = small(t5.spec(width=16, depth=2, heads=2, hidden=32, vocab=11))
-    factors = Tune(rates=0.9).factors(net.shapes())
+    factors = FineTuning(layer_decay=0.9).factors(net.shapes())
     assert {round(factor, 9) for name, factor in factors.items() if ".blocks.1." in name} == {0.9}
     assert {round(factor, 9) for name, factor in factors.items() if ".blocks.0." in name} == {0.81}
     assert factors["embed.weight"] == factors["encoder.position.weight"] == pytest.approx(0.729)
@@ -186,7 +186,7 @@ def test_checkpoints_of_adapters_are_small(start: str, text: str, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "tune", [LORA, {"freeze": 2}, {"rates": 0.7, **LORA}, None], ids=["lora", "freeze", "rates", "whole"]
+    "tune", [LORA, {"freeze": 2}, {"layer_decay": 0.7, **LORA}, None], ids=["lora", "freeze", "rates", "whole"]
 )
 def test_stopped_and_resumed_is_never_stopped(
     start: str, text: str, tmp_path: Path, tune: dict[str, Any] | None
@@ -201,7 +201,7 @@ def test_stopped_and_resumed_is_never_stopped(
 
 def test_with_adapters_a_new_head_learns_too() -> None:
     net = small(dataclasses.replace(gpt_spec(), head=gpt_spec().head.overlay({"tied": False})))
-    Tune.parse(LORA).apply(net, ("head.weight",), 1)
+    FineTuning.parse(LORA).apply(net, ("head.weight",), 1)
     learns = {name for name, p in net.named_parameters() if p.requires_grad}
     assert learns == {"head.weight"} | {
         name for name in net.shapes() if name.endswith((".q.down", ".q.up", ".v.down", ".v.up"))
@@ -274,7 +274,7 @@ def test_a_classifier_from_a_model_that_fills_in(encoder: str, tmp_path: Path, t
     """The head is new and learns; body and vocabulary are those of the model."""
     rows = "".join(f"the {animal} sat {i}\t{animal}\n" for i in range(12) for animal in ("cat", "dog"))
     (tmp_path / "animals.tsv").write_text("text\tlabel\n" + rows)
-    settings = {name: value for name, value in TINY.items() if name.startswith("train.")} | {"train.tune": tune}
+    settings = {name: value for name, value in TINY.items() if name.startswith("train.")} | {"train.finetune": tune}
     settings |= {"data.max_length": 24}
     out = tmp_path / "run"
     execute(Order("classify", (str(tmp_path / "animals.tsv"),), set=settings, start=encoder, out=str(out), quiet=True))

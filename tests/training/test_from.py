@@ -31,7 +31,7 @@ def test_from_a_model_goes_on_with_its_weights_and_its_vocabulary(trained: tuple
     """On another corpus, with another tokenizer and width in the recipe: the model keeps its own."""
     other = tmp_path / "other.tsv"
     other.write_text("".join(f"xyz{row}" for row in ROWS))
-    changes = {"data__tokenizer": ..., "train__steps": 1, "train__schedule": {"kind": "constant", "peak": 1e-30}}
+    changes = {"data__tokenizer": ..., "train__steps": 1, "train__schedule": {"kind": "constant", "lr": 1e-30}}
     order = on_files(tmp_path / "tuned", other, **changes)
     settings = {k: v for k, v in order.set.items() if v is not ... and not k.startswith("model.")}
     order = dataclasses.replace(order, start=str(trained[1]), set=settings)
@@ -48,7 +48,7 @@ def test_from_a_model_goes_on_with_its_weights_and_its_vocabulary(trained: tuple
 def test_fine_tuning_learns_the_other_corpus(trained: tuple[Path, Path], tmp_path: Path) -> None:
     other = tmp_path / "other.tsv"
     other.write_text("aa1\tb\nbb2\tc\ncc3\td\ndd4\te\n" * 3)
-    settings = {"train.steps": 60, "train.schedule": {"kind": "constant", "peak": 0.01}, "train.threads": 1}
+    settings = {"train.steps": 60, "train.schedule": {"kind": "constant", "lr": 0.01}, "train.threads": 1}
     settings |= {"train.average": None, "train.validate_every": 20, "data.metrics": ["exact"], "train.log_every": 1}
     order = Order(
         "translate", (str(other),), (str(other),), settings, start=str(trained[1]), out=str(tmp_path / "tuned")
@@ -63,7 +63,7 @@ def test_what_fits_is_taken_and_the_rest_is_listed(trained: tuple[Path, Path], t
     """A layer more in the encoder is new; a wider feed-forward layer begins anew, and the old one is left."""
     order = dataclasses.replace(on_files(tmp_path / "x", trained[0]), start=str(trained[1]))
     changes = {"model.encoder.depth": 2, "model.decoder.block.feed.width": 64}
-    rate = {"train.steps": 1, "train.schedule": {"kind": "constant", "peak": 1e-30}}
+    rate = {"train.steps": 1, "train.schedule": {"kind": "constant", "lr": 1e-30}}
     kept = {k: v for k, v in order.set.items() if not k.startswith("model.")}
     execute(dataclasses.replace(order, set=kept | changes | rate))
     old, new = (read_folder(path / "final").tensors() for path in (trained[1], tmp_path / "x"))

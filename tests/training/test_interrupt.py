@@ -129,7 +129,7 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, whole: dict[str, A
 @pytest.mark.slow
 def test_ctrl_c_twice_stops_in_the_middle_of_a_step(tmp_path: Path) -> None:
     slow = {"data__generate__longest": 60, "data__generate__count": 4000, "data__longest": 128, "model__width": 128}
-    with command(tmp_path, CHANGES | slow | {"model__hidden": 1024, "train__tokens": 16000}) as process:
+    with command(tmp_path, CHANGES | slow | {"model__hidden": 1024, "train__batch_tokens": 16000}) as process:
         wait_for_step(tmp_path, 1, process)
         process.send_signal(signal.SIGINT)
         time.sleep(0.05)

@@ -34,8 +34,8 @@ def test_another_kind_replaces_the_part_and_the_same_kind_does_not() -> None:
 
 
 def test_a_part_written_as_one_word_takes_settings() -> None:
-    assert merged({"optimizer": "adamw"}, {"optimizer": {"decay": 0.1}}) == {
-        "optimizer": {"kind": "adamw", "decay": 0.1}
+    assert merged({"optimizer": "adamw"}, {"optimizer": {"weight_decay": 0.1}}) == {
+        "optimizer": {"kind": "adamw", "weight_decay": 0.1}
     }
     assert merged({"optimizer": "adam"}, {"optimizer": {"kind": "adamw"}}) == {"optimizer": {"kind": "adamw"}}
 

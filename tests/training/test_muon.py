@@ -52,7 +52,7 @@ def test_matrices_of_the_layers_go_its_way_and_the_rest_is_adamw() -> None:
 def test_the_first_step_in_closed_form() -> None:
     """One step: momentum is the gradient but for a factor (0.05, and 0.0975 with the look ahead)."""
     one, rate = net(), 0.01
-    optimizer = Muon(decay=0.1).build(one)
+    optimizer = Muon(weight_decay=0.1).build(one)
     _gradients(one, 0)
     weight = one.get_parameter("encoder.blocks.0.feed.up.weight")
     before, grad = weight.detach().clone(), weight.grad
@@ -66,7 +66,7 @@ def test_the_first_step_in_closed_form() -> None:
 def test_against_torch() -> None:
     """torch has Muon for matrices alone, in bfloat16: so many digits agree."""
     one, two = net(), net()
-    ours = Muon(decay=0.0).build(one)
+    ours = Muon(weight_decay=0.0).build(one)
     name = "decoder.blocks.0.feed.down.weight"
     mine, theirs = one.get_parameter(name), two.get_parameter(name)
     other = torch.optim.Muon([theirs], lr=0.01, weight_decay=0.0, momentum=0.95, adjust_lr_fn="match_rms_adamw")

@@ -55,7 +55,7 @@ def test_the_table() -> None:
     [
         (Adam(), lambda ps: torch.optim.Adam(ps, betas=(0.9, 0.98), eps=1e-9, fused=False, foreach=False)),
         (Adam(betas=(0.5, 0.9), eps=1e-3), lambda ps: torch.optim.Adam(ps, betas=(0.5, 0.9), eps=1e-3, foreach=False)),
-        (AdamW(decay=0.0), lambda ps: torch.optim.Adam(ps, betas=(0.9, 0.98), eps=1e-8, foreach=False)),
+        (AdamW(weight_decay=0.0), lambda ps: torch.optim.Adam(ps, betas=(0.9, 0.98), eps=1e-8, foreach=False)),
     ],
     ids=["paper", "other numbers", "no decay"],
 )
@@ -88,7 +88,7 @@ def test_adam_by_hand() -> None:
 def test_decay_is_decoupled_and_spares_biases_and_norms() -> None:
     net = model()
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
-    optimizer = AdamW(decay=0.5).build(net)
+    optimizer = AdamW(weight_decay=0.5).build(net)
     for p in net.parameters():
         p.grad = torch.zeros_like(p)
     set_rate(optimizer, 0.1)
@@ -103,7 +103,7 @@ def test_decay_is_decoupled_and_spares_biases_and_norms() -> None:
     ]
 
 
-@pytest.mark.parametrize("spec", [Adam(), AdamW(decay=0.1)], ids=["adam", "adamw"])
+@pytest.mark.parametrize("spec", [Adam(), AdamW(weight_decay=0.1)], ids=["adam", "adamw"])
 def test_state_there_and_back(spec: OptimizerSpec) -> None:
     """Four steps are two steps, a file, and two steps."""
     whole, begun = model(), model()

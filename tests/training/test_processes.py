@@ -23,7 +23,7 @@ from regard.training.train import execute
 SET = {
     "data.generate.count": 400, "data.generate.valid": 20,
     "model.width": 16, "model.depth": 1, "model.heads": 2, "model.hidden": 32, "model.dropout": 0.1,
-    "train.tokens": 1024, "train.steps": 12, "train.schedule.warmup": 2, "train.validate_every": 6,
+    "train.batch_tokens": 1024, "train.steps": 12, "train.schedule.warmup": 2, "train.validate_every": 6,
 }  # fmt: skip
 
 

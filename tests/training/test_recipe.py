@@ -25,7 +25,10 @@ def test_a_recipe_there_and_back_through_yaml(about: str, path: str) -> None:
     """What a run keeps is what it was given: otherwise the same command would find another recipe."""
     about = "".join(c for c in about if c.isprintable() or c in "\n\t")
     recipe = Recipe(
-        "translate", Train(steps=1, optimizer=AdamW(eps=1e-9), clip=None), data={"x": [path, 0.1, 1e-30]}, about=about
+        "translate",
+        Train(steps=1, optimizer=AdamW(eps=1e-9), clip_norm=None),
+        data={"x": [path, 0.1, 1e-30]},
+        about=about,
     )
     plain = json.loads(recipe.json())
     assert parse_yaml(recipe.yaml(), "x") == plain
@@ -36,7 +39,7 @@ def test_every_shipped_recipe_parses() -> None:
     assert {"copy", "dates", "translate"} <= set(shipped())
     for name in shipped():
         plain = read_recipe(name)
-        plain.pop("advise", None)
+        plain.pop("auto", None)
         recipe = Recipe.parse(merged({"task": "lm", "train": {"steps": 1}}, plain))
         assert recipe.about, name
         assert "task" in plain or name == "finetune", "whose task is that of the model it goes on with"
@@ -47,10 +50,10 @@ def test_every_shipped_recipe_parses() -> None:
 def test_parts_by_kind_with_what_was_left_out() -> None:
     plain = {
         "task": "translate",
-        "train": {"steps": 5, "schedule": {"kind": "constant", "peak": 1}, "average": {"count": 2}},
+        "train": {"steps": 5, "schedule": {"kind": "constant", "lr": 1}, "average": {"count": 2}},
     }
     recipe = Recipe.parse(plain)
-    assert recipe.train.schedule == Constant(peak=1.0)
+    assert recipe.train.schedule == Constant(lr=1.0)
     assert recipe.train.average == Averaged("last", 2)
     assert recipe.train.epochs is None
 
@@ -62,13 +65,13 @@ def test_parts_by_kind_with_what_was_left_out() -> None:
         ("trian", {}, "no key 'trian'; did you mean 'train'"),
         ("train.optimizer", "adm", "no optimizer 'adm'; did you mean 'adam'"),
         ("train.schedule", {"kind": "cosin"}, "no schedule 'cosin'; did you mean 'cosine'"),
-        ("train.schedule", {"kind": "cosine", "peek": 1}, "no key 'peek'; did you mean 'peak'"),
-        ("train.schedule", {"peak": 1}, "'kind' is missing; there is paper"),
+        ("train.schedule", {"kind": "cosine", "lrr": 1}, "no key 'lrr'; did you mean 'lr'"),
+        ("train.schedule", {"lr": 1}, "'kind' is missing; there is paper"),
         ("train.precision", "half", "input should be 'auto', 'float32' or 'bfloat16'"),
         ("train.average.which", "first", "input should be 'last' or 'best'"),
         ("train.ema", 1.0, "train.ema: input should be less than 1"),
         ("train.steps", 0, "train.steps: input should be greater than or equal to 1"),
-        ("train.clip", ".nan", "train.clip: "),
+        ("train.clip_norm", ".nan", "train.clip_norm: "),
         ("decode.beem", 2, "no key 'decode.beem'; did you mean 'beam'"),
     ],
 )

@@ -44,17 +44,17 @@ def test_the_paper() -> None:
 
 def test_inverse_sqrt_is_the_paper_with_its_peak_written_down() -> None:
     steps = (1, 5, 100, 101, 400, 10_000)
-    same = InverseSqrt(peak=1 / math.sqrt(512 * 100), warmup=100)
+    same = InverseSqrt(lr=1 / math.sqrt(512 * 100), warmup=100)
     assert rates(same, *steps) == pytest.approx(rates(Paper(warmup=100), *steps))
 
 
 def test_inverse_sqrt_warms_up_from_its_start() -> None:
-    schedule = InverseSqrt(peak=1.0, warmup=10, start=0.2)
+    schedule = InverseSqrt(lr=1.0, warmup=10, start=0.2)
     assert rates(schedule, 1, 5, 10, 40, 90) == pytest.approx([0.28, 0.6, 1.0, 0.5, 1 / 3])
 
 
 def test_cosine() -> None:
-    schedule = Cosine(peak=2.0, warmup=10, floor=0.1)
+    schedule = Cosine(lr=2.0, warmup=10, min_lr_ratio=0.1)
     assert rates(schedule, 1, 5, 10, total=110) == pytest.approx([0.2, 1.0, 2.0])
     assert rates(schedule, 35, 60, 110, 200, total=110) == pytest.approx(
         [2 * (0.1 + 0.9 * (1 + math.sqrt(0.5)) / 2), 1.1, 0.2, 0.2]
@@ -62,20 +62,20 @@ def test_cosine() -> None:
 
 
 def test_linear() -> None:
-    schedule = Linear(peak=2.0, warmup=10, floor=0.5)
+    schedule = Linear(lr=2.0, warmup=10, min_lr_ratio=0.5)
     assert rates(schedule, 1, 10, 60, 110, 200, total=110) == pytest.approx([0.2, 2.0, 1.5, 1.0, 1.0])
 
 
 def test_warm_up_stable_decay() -> None:
-    schedule = Wsd(peak=1.0, warmup=10, decay=0.2)
+    schedule = Wsd(lr=1.0, warmup=10, decay=0.2)
     assert rates(schedule, 5, 10, 50, 80, 90, 100, total=100) == pytest.approx([0.5, 1, 1, 1, 0.5, 0])
-    assert rates(Wsd(peak=1.0, decay=1.0, floor=0.5), 50, 100, total=100) == pytest.approx([0.75, 0.5])
-    assert rates(Wsd(peak=1.0, decay=0.01), 1, 2, 3, total=3) == pytest.approx([1, 1, 0])
+    assert rates(Wsd(lr=1.0, decay=1.0, min_lr_ratio=0.5), 50, 100, total=100) == pytest.approx([0.75, 0.5])
+    assert rates(Wsd(lr=1.0, decay=0.01), 1, 2, 3, total=3) == pytest.approx([1, 1, 0])
 
 
 def test_constant() -> None:
-    assert rates(Constant(peak=3.0, warmup=3), 1, 2, 3, 10**6) == pytest.approx([1, 2, 3, 3])
-    assert rates(Constant(peak=3.0), 1) == [3.0]
+    assert rates(Constant(lr=3.0, warmup=3), 1, 2, 3, 10**6) == pytest.approx([1, 2, 3, 3])
+    assert rates(Constant(lr=3.0), 1) == [3.0]
 
 
 @given(
@@ -104,8 +104,8 @@ def test_all_are_one_word_in_a_recipe_and_come_back_from_json(kind: str) -> None
 
 
 def test_another_kind_keeps_peak_and_warm_up() -> None:
-    recipe = Recipe(Cosine(peak=1e-3, warmup=7))
-    assert recipe.replace("schedule.kind", "linear") == Recipe(Linear(peak=1e-3, warmup=7))
+    recipe = Recipe(Cosine(lr=1e-3, warmup=7))
+    assert recipe.replace("schedule.kind", "linear") == Recipe(Linear(lr=1e-3, warmup=7))
 
 
 @pytest.mark.parametrize("kind", ["cosine", "linear", "wsd"])
@@ -139,9 +139,9 @@ def test_steps_are_counted_from_one(kind: str) -> None:
 @pytest.mark.parametrize(
     ("plain", "words"),
     [
-        ({"kind": "cosine", "peak": 0}, "peak: input should be greater than 0"),
-        ({"kind": "cosine", "peak": math.inf}, "peak: input should be a finite number"),
-        ({"kind": "linear", "floor": 1.5}, "floor: input should be less than or equal to 1"),
+        ({"kind": "cosine", "lr": 0}, "lr: input should be greater than 0"),
+        ({"kind": "cosine", "lr": math.inf}, "lr: input should be a finite number"),
+        ({"kind": "linear", "min_lr_ratio": 1.5}, "min_lr_ratio: input should be less than or equal to 1"),
         ({"kind": "wsd", "decay": 0}, "decay: input should be greater than 0"),
         ({"kind": "paper", "warmup": 0}, "warmup: input should be greater than or equal to 1"),
         ({"kind": "inverse_sqrt", "start": -1}, "start: input should be greater than or equal to 0"),

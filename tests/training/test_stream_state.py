@@ -37,8 +37,8 @@ TINY: dict[str, Any] = {
     "model.hidden": 32,
     "model.memory_length": 12,
     "train.steps": 12,
-    "train.tokens": 40,
-    "train.schedule": {"kind": "cosine", "peak": 3e-3, "warmup": 3},
+    "train.batch_tokens": 40,
+    "train.schedule": {"kind": "cosine", "lr": 3e-3, "warmup": 3},
     "train.validate_every": 6,
     "train.save_every": 5,
     "train.log_every": 1,
@@ -46,7 +46,7 @@ TINY: dict[str, Any] = {
     "train.precision": "float32",
 }
 COMPRESS = {"kind": "convolution", "slots": 4, "rate": 2}
-EVERYTHING = {name: value for name, value in HARD.items() if name != "train.tokens"}
+EVERYTHING = {name: value for name, value in HARD.items() if name != "train.batch_tokens"}
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_stopped_mid_stream_and_resumed_is_never_stopped(text: str, tmp_path: Pa
 
 def test_an_epoch_begins_with_nothing_remembered(text: str, tmp_path: Path) -> None:
     """One step an epoch with memory learns what it would without."""
-    one_step = {"train__tokens": 10_000, "data__context": 2000, "train__steps": 3, "train__schedule": "constant"}
+    one_step = {"train__batch_tokens": 10_000, "data__context": 2000, "train__steps": 3, "train__schedule": "constant"}
     changes = one_step | {"train__validate_every": 3, "train__save_every": 3}
     execute(order(text, tmp_path / "with", **changes))
     execute(order(text, tmp_path / "without", **changes, model__memory_length=1))
@@ -146,7 +146,7 @@ def test_an_epoch_begins_with_nothing_remembered(text: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("loss", ["attention", "autoencode"])
 def test_compressors_learn_from_their_own_loss_in_a_run(text: str, tmp_path: Path, loss: str) -> None:
     compress = COMPRESS | {"loss": loss}
-    execute(order(text, tmp_path, model__compress=compress, train__schedule={"kind": "constant", "peak": 1e-2}))
+    execute(order(text, tmp_path, model__compress=compress, train__schedule={"kind": "constant", "lr": 1e-2}))
     made = regard.load(tmp_path)
     fresh = made.spec.build(1).state_dict()
     names = [name for name in fresh if "compressor" in name]
@@ -156,7 +156,7 @@ def test_compressors_learn_from_their_own_loss_in_a_run(text: str, tmp_path: Pat
 
 def test_divided_among_threads_each_part_remembers_its_own(text: str, tmp_path: Path) -> None:
     """Two threads learn what one does, up to rounding; their states are saved apart."""
-    large = {"train__tokens": 1200, "data__context": 24, "train__steps": 5, "train__validate_every": 5}
+    large = {"train__batch_tokens": 1200, "data__context": 24, "train__steps": 5, "train__validate_every": 5}
     (tmp_path / "long.txt").write_text(TEXT * 12)
     for threads in (1, 2):
         execute(order(str(tmp_path / "long.txt"), tmp_path / str(threads), train__threads=threads, **large))

@@ -17,14 +17,14 @@ from tests.training.small import tiny
 
 
 def test_it_is_the_seconds_of_a_step_times_their_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = trainer(tmp_path, train__steps=1000, train__tokens=64)
+    made = trainer(tmp_path, train__steps=1000, train__batch_tokens=64)
     ticks = iter([0.0, 9.0, 10.0, 10.25])  # the first step also asks for memory
     monkeypatch.setattr(module.time, "perf_counter", lambda: next(ticks))
     assert forecast(made) == 250.0
 
 
 def test_a_slow_step_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = trainer(tmp_path, train__steps=1000, train__tokens=64)
+    made = trainer(tmp_path, train__steps=1000, train__batch_tokens=64)
     ticks = iter([0.0, 11.0])
     monkeypatch.setattr(module.time, "perf_counter", lambda: next(ticks))
     assert forecast(made) == 11_000.0

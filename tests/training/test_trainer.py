@@ -17,7 +17,7 @@ from tests.training.small import events
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_several_batches_are_one_large_batch(tmp_path: Path, smoothing: float) -> None:
-    one, other = (trainer(tmp_path, train__smoothing=smoothing, train__clip=0.1) for _ in range(2))
+    one, other = (trainer(tmp_path, train__label_smoothing=smoothing, train__clip_norm=0.1) for _ in range(2))
     parts = [np.array([0, 1, 2]), np.array([3]), np.array([4, 5, 6, 7, 8])]
     seen, also = spy_on_steps(one), spy_on_steps(other)
     first = one._update(parts)
@@ -34,7 +34,7 @@ def test_several_batches_are_one_large_batch(tmp_path: Path, smoothing: float) -
 
 def test_the_gradient_is_that_of_the_loss_a_token(tmp_path: Path) -> None:
     """However batches are cut, a token weighs the same."""
-    made = trainer(tmp_path, train__clip=None, train__smoothing=0.1)
+    made = trainer(tmp_path, train__clip_norm=None, train__label_smoothing=0.1)
     group = [np.arange(5), np.arange(5, 20)]
     total, tokens = torch.zeros((), dtype=torch.float64), 0
     for indices in group:
@@ -50,7 +50,7 @@ def test_the_gradient_is_that_of_the_loss_a_token(tmp_path: Path) -> None:
 def test_clipping(tmp_path: Path) -> None:
     norms = {}
     for clip in (None, 1e-3, 1e3):
-        made = trainer(tmp_path, train__clip=clip)
+        made = trainer(tmp_path, train__clip_norm=clip)
         seen = spy_on_steps(made)
         before = made._update([np.arange(8)]).norm
         norms[clip] = math.sqrt(sum(float(g.square().sum()) for g in seen[0][1].values()))
@@ -63,7 +63,7 @@ def test_the_rate_of_the_schedule_from_the_first_step_on(tmp_path: Path) -> None
     made = trainer(tmp_path, train__steps=6, train__validate_every=6)
     seen = spy_on_steps(made)
     assert fit(made)
-    schedule = Cosine(peak=3e-3, warmup=3)
+    schedule = Cosine(lr=3e-3, warmup=3)
     wanted = [schedule.rate(step, total=6, width=16) for step in range(1, 7)]
     assert [rate for rate, _ in seen] == wanted
     assert [event["rate"] for event in events(tmp_path, "train")] == wanted
@@ -72,7 +72,7 @@ def test_the_rate_of_the_schedule_from_the_first_step_on(tmp_path: Path) -> None
 
 
 def test_every_batch_of_every_epoch_in_its_order(tmp_path: Path) -> None:
-    made = trainer(tmp_path, train__steps=7, train__accumulate=2, train__tokens=64)
+    made = trainer(tmp_path, train__steps=7, train__accumulate=2, train__batch_tokens=64)
     seen: list[list[int]] = []
     real = made.task.batch
 
@@ -93,7 +93,7 @@ def test_every_batch_of_every_epoch_in_its_order(tmp_path: Path) -> None:
 
 def test_batches_are_made_of_the_lengths_that_an_epoch_has(tmp_path: Path) -> None:
     """Words that are cut anew are of other lengths, and no batch is larger for that."""
-    made = trainer(tmp_path, data__tokenizer={"kind": "bpe", "vocab": 60}, data__recut=0.5, train__tokens=64)
+    made = trainer(tmp_path, data__tokenizer={"kind": "bpe", "vocab": 60}, data__recut=0.5, train__batch_tokens=64)
     lengths = []
     for epoch in range(3):
         for indices in (indices for group in made.updates(epoch) for indices in group):
@@ -127,7 +127,7 @@ def test_the_log_tells_the_mean_loss_of_its_window(tmp_path: Path) -> None:
     ],
 )
 def test_training_ends_with_whichever_comes_first(tmp_path: Path, changes: dict[str, Any], total: int) -> None:
-    made = trainer(tmp_path, train__tokens=100_000, train__schedule="constant", **changes)
+    made = trainer(tmp_path, train__batch_tokens=100_000, train__schedule="constant", **changes)
     assert made.total == total
     assert fit(made)
     assert made.now.step == total

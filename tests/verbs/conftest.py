@@ -49,7 +49,7 @@ def polyglot(tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe.write_text(
         f"task: translate\ndata: {{train: [{corpora}], tokenizer: chars, max_length: 16}}\n"
         "model: {width: 16, depth: 1, heads: 2, hidden: 16, dropout: 0.0}\n"
-        "train: {steps: 2, schedule: {kind: constant, peak: 1.0e-3}}\ndecode: {beam: 1}\n"
+        "train: {steps: 2, schedule: {kind: constant, lr: 1.0e-3}}\ndecode: {beam: 1}\n"
     )
     train(recipe, "--out", here / "both")
     return here / "both"

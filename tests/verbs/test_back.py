@@ -16,7 +16,8 @@ RECIPE = """\
 task: translate
 data: {{train: [{train}], tokenizer: words, max_length: 16, metrics: [exact]}}
 model: {{width: 24, depth: 1, heads: 2, hidden: 48, dropout: 0.0, norm: pre}}
-train: {{steps: {steps}, tokens: 512, schedule: {{kind: cosine, peak: 6.0e-3, warmup: 20}}, validate_every: 1000, threads: 1}}
+train: {{steps: {steps}, batch_tokens: 512, schedule: {{kind: cosine, lr: 6.0e-3, warmup: 20}}, threads: 1, \
+validate_every: 1000}}
 decode: {{beam: 2}}
 """
 

@@ -103,7 +103,13 @@ def test_a_model_that_chooses_no_language_beside_one_that_does(model: Path, poly
 def test_models_of_different_tasks_are_not_compared(model: Path, letters: tuple[Path, Path], tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("the cat sat on the mat. " * 40)
-    sets = {"train.steps": 1, "train.tokens": 64, "model.width": 16, "model.depth": 1, "train.schedule": "constant"}
+    sets = {
+        "train.steps": 1,
+        "train.batch_tokens": 64,
+        "model.width": 16,
+        "model.depth": 1,
+        "train.schedule": "constant",
+    }
     execute(Order("gpt", (str(text),), set=sets, out=str(tmp_path / "lm"), quiet=True))
     for first, second, files in ((model, tmp_path / "lm", letters), (tmp_path / "lm", model, (text,))):
         said = call("eval", first, second, *files)
@@ -155,7 +161,13 @@ def test_what_a_loss_is_of_is_said(polyglot: Path, model: Path, tmp_path: Path) 
 )
 def test_a_score_that_the_task_does_not_have(tmp_path: Path, metric: str, wanted: str) -> None:
     (tmp_path / "text").write_text("the cat sat on the mat. " * 40)
-    sets = {"train.steps": 1, "train.tokens": 64, "model.width": 16, "model.depth": 1, "train.schedule": "constant"}
+    sets = {
+        "train.steps": 1,
+        "train.batch_tokens": 64,
+        "model.width": 16,
+        "model.depth": 1,
+        "train.schedule": "constant",
+    }
     execute(Order("gpt", (str(tmp_path / "text"),), set=sets, out=str(tmp_path / "run"), quiet=True))
     with pytest.raises(SpecError, match=wanted):
         evaluate_models([str(tmp_path / "run")], [str(tmp_path / "text")], metrics=[metric])

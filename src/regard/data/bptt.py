@@ -61,7 +61,7 @@ class Rows:
 
     def __init__(self, total: int, context: int, count: int, seed: int) -> None:
         if total < count:
-            raise DataError(f"a stream of {total} tokens cannot be read in {count} rows; lower train.tokens")
+            raise DataError(f"a stream of {total} tokens cannot be read in {count} rows; lower train.batch_tokens")
         self.starts = np.arange(count, dtype=np.int64) * total // count
         self.length, self.context, self.seed = -(-total // count), context, seed
 

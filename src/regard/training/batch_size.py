@@ -33,7 +33,7 @@ def measured_tokens(net: Net, task: Task, examples: Examples, train: Train, free
     def probe(size: int) -> Tensor:
         batches = task.order(seen, tokens=size, seed=train.seed).epoch(0)
         rows = next(batch for batch in batches if int(longest.argmax()) in batch)
-        return task.loss(net, task.batch(seen, rows).to(net.device), train.smoothing).total
+        return task.loss(net, task.batch(seen, rows).to(net.device), train.label_smoothing).total
 
     with torch.random.fork_rng(devices=[]):
         return fitting_tokens(net, probe, free, corpus=int(longest.sum()))

@@ -1,7 +1,7 @@
 """Tuning a model that exists: which of its weights learn, and how fast.
 
 freeze   lower layers (the embedding and so many blocks of each stack), or whatever patterns name, stay as they are
-rates    each block learns so much slower than the one above it (Howard & Ruder 2018; Clark et al. 2020)
+layer_decay  each block learns so much slower than the one above it (Howard & Ruder 2018; Clark et al. 2020)
 lora     thin adapters learn instead of the maps they stand beside (Hu et al. 2021)
 
 height     0: embedding, and what a stack owns for all blocks    1 … n: its blocks    n + 1: its last norm, heads
@@ -27,11 +27,11 @@ LOW = re.compile(r"(embed|source)\.|(encoder|decoder)\.(position|shared)\.")
 
 
 @spec
-class Tune(Spec):
+class FineTuning(Spec):
     """What of a model learns. With `lora` it is the adapters, and what the model to start from did not have."""
 
     freeze: Annotated[int, Field(ge=0)] | tuple[str, ...] = 0
-    rates: Annotated[float, Field(gt=0, le=1)] = 1.0
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     lora: Lora | None = None
 
     def apply(self, net: nn.Module, new: Collection[str], seed: int) -> None:
@@ -46,23 +46,23 @@ class Tune(Spec):
         for name in self._frozen(names):
             names[name].requires_grad_(False)
         if not any(p.requires_grad for p in names.values()):
-            raise SpecError("train.tune freezes every weight: nothing is left to learn")
+            raise SpecError("train.finetune freezes every weight: nothing is left to learn")
 
     def factors(self, names: Iterable[str]) -> dict[str, float]:
         """How fast each weight learns, as a part of the schedule's rate."""
         heights = Heights(names := list(names))
-        return {name: self.rates ** heights.below(name) for name in names}
+        return {name: self.layer_decay ** heights.below(name) for name in names}
 
     def _frozen(self, names: Collection[str]) -> list[str]:
         if isinstance(self.freeze, int):
             heights = Heights(names)
             if self.freeze > heights.least:
-                raise SpecError(f"train.tune.freeze asks for {self.freeze} blocks, of {heights.least} there are")
+                raise SpecError(f"train.finetune.freeze asks for {self.freeze} blocks, of {heights.least} there are")
             return [name for name in names if self.freeze and heights.of(name) <= self.freeze]
         for pattern in self.freeze:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise SpecError(
-                    f"no weight is called {pattern!r} (train.tune.freeze); they are named as in `regard show`"
+                    f"no weight is called {pattern!r} (train.finetune.freeze); they are named as in `regard show`"
                 )
         return [name for name in names if any(fnmatchcase(name, pattern) for pattern in self.freeze)]
 

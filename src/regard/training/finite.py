@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.errors import Diverged
 
 AFTER = (
-    "what was saved before is good, but the same command would come to the same end: lower train.schedule.peak and start "
+    "what was saved before is good, but the same command would come to the same end: lower train.schedule.lr and start "
     "over with --fresh, or go on from this run's best model with --from and another --out"
 )
 Groups = Mapping[str, Mapping[str, Tensor]]

@@ -31,14 +31,17 @@ class Muon(OptimizerSpec):
     turns: Count = 5
     betas: Betas = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-8
-    decay: Share = 0.01
+    weight_decay: Share = 0.01
 
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
         bodies = [part for name, part in net.named_children() if name in ("encoder", "decoder")]
         maps = {m.weight for body in bodies for m in body.modules() if isinstance(m, nn.Linear)}
         matrices = [p for p in net.parameters() if p in maps]
-        rest = decays([p for p in net.parameters() if p not in maps], self.decay)
-        groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": self.decay, "turns": self.turns}, *rest]
+        rest = decays([p for p in net.parameters() if p not in maps], self.weight_decay)
+        groups: list[dict[str, Any]] = [
+            {"params": matrices, "weight_decay": self.weight_decay, "turns": self.turns},
+            *rest,
+        ]
         return _Muon([g for g in groups if g["params"]], self, fused(net))
 
 

@@ -43,11 +43,11 @@ class AdamW(OptimizerSpec):
 
     betas: Betas = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-8
-    decay: Share = 0.01
+    weight_decay: Share = 0.01
     kind = "adamw"
 
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
-        groups = decays(list(net.parameters()), self.decay)
+        groups = decays(list(net.parameters()), self.weight_decay)
         return torch.optim.AdamW(groups, lr=0.0, betas=self.betas, eps=self.eps, fused=fused(net))
 
 

@@ -54,15 +54,15 @@ class Steps:
     def __init__(self, net: Net, task: Task, train: Train, *, bf16: bool = False, ranks: Ranks | None = None) -> None:
         self.net, self.task, self.train, self.bf16 = net, task, train, bf16
         self.optimizer = train.optimizer.build(net)
-        if train.tune is not None:
-            set_factors(net, self.optimizer, train.tune.factors(name for name, _ in net.named_parameters()))
+        if train.finetune is not None:
+            set_factors(net, self.optimizer, train.finetune.factors(name for name, _ in net.named_parameters()))
         self.ema = None if train.ema is None else Average(net, train.ema)
         self.ranks = ranks or Ranks()
         self.carried = Carried(net, task, processes=self.ranks.size)
         if task.together and self.ranks.size > 1:
             raise SpecError("rows of this task are judged by one another; several processes cannot divide them")
         threads = 1 if task.together else torch.get_num_threads()
-        self.shards = Shards.fitting(threads, int(train.tokens) // self.ranks.size, net.device.type)
+        self.shards = Shards.fitting(threads, int(train.batch_tokens) // self.ranks.size, net.device.type)
 
     def take(self, examples: Any, group: Group, *, number: int, rate: float, first: bool) -> Step:
         """Step `number` of a run, the `first` of an epoch or not, over a group of batches."""
@@ -77,12 +77,12 @@ class Steps:
 
         def work(part: tuple[int, Any]) -> tuple[Tensor, float]:
             with self.compute():
-                loss = self.carried.loss(self.task, *part, self.train.smoothing)
+                loss = self.carried.loss(self.task, *part, self.train.label_smoothing)
             return loss.total / tokens, float(loss.plain)
 
         loss = sum(self.shards.run(self.net, work, turn) for turn in batches)
         loss = self.ranks.summed([p for p in self.net.parameters() if p.requires_grad], loss)
-        limit = math.inf if self.train.clip is None else self.train.clip
+        limit = math.inf if self.train.clip_norm is None else self.train.clip_norm
         norm = float(torch.nn.utils.clip_grad_norm_(self.net.parameters(), limit))
         sound = math.isfinite(norm) and math.isfinite(loss) and not unsound({"carried": self.carried.tensors()})
         if sound:

@@ -18,7 +18,7 @@ from regard.decode import Search
 from regard.errors import SpecError, offer
 from regard.model.model_spec import ModelSpec
 from regard.spec import Count, Share, Spec, spec
-from regard.training.finetune import Tune
+from regard.training.finetune import FineTuning
 from regard.training.muon import Muon as Muon  # one of the optimisers a recipe may name
 from regard.training.optimizer import Adam, OptimizerSpec
 from regard.training.schedule import InverseSqrt, ScheduleSpec
@@ -40,17 +40,17 @@ class Train(Spec):
     epochs: Count | None = None
     steps: Count | None = None
     """Training ends after so many passes or steps, whichever comes first."""
-    tokens: Count | Literal["auto"] = 4096
+    batch_tokens: Count | Literal["auto"] = 4096
     """Padded tokens a batch holds at most, on its longer side; `auto`: as many as fit into memory."""
     accumulate: Count = 1
     """Batches an update is made of."""
     optimizer: OptimizerSpec = Adam()
     schedule: ScheduleSpec = InverseSqrt()
-    smoothing: Share = 0.1
-    clip: Annotated[float, Field(gt=0)] | None = 1.0
+    label_smoothing: Share = 0.1
+    clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     ema: Share | None = None
-    tune: Tune | None = None
+    finetune: FineTuning | None = None
     """What of the model learns, and how fast; without it, all of it alike."""
     average: Averaged | None = None
     validate_every: Count | None = None
@@ -60,7 +60,7 @@ class Train(Spec):
     log_every: Count = 50
     patience: Count | None = None
     """Stop after so many validations without a better score."""
-    keep: Count = 2
+    keep_checkpoints: Count = 2
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
 
     def __post_init__(self) -> None:

@@ -35,7 +35,7 @@ LEFT = (
 """All that a run may leave; its facts, which say that it is ours, are the last."""
 FIXED = ("threads", "processes", "device", "precision", "torch", "start")
 """Facts on which the numbers depend."""
-BOUND = ("task", "data.tokenizer", "data.joint_vocab", "train.optimizer.kind", "train.tune")
+BOUND = ("task", "data.tokenizer", "data.joint_vocab", "train.optimizer.kind", "train.finetune")
 """Settings that a checkpoint cannot do without: to change one is to start over."""
 FOREIGN = "is not of a run of ours, and would be written over; choose another --out"
 

@@ -20,7 +20,7 @@ SCHEDULES: Table[type[ScheduleSpec]] = Table("schedule")
 Steps = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Start = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Floor = Annotated[float, Field(ge=0, le=1)]
+Ratio = Annotated[float, Field(ge=0, le=1)]
 """The lowest rate, as a part of the peak."""
 Part = Annotated[float, Field(gt=0, le=1)]
 
@@ -49,64 +49,64 @@ class Paper(ScheduleSpec):
 
 @spec
 class InverseSqrt(ScheduleSpec):
-    """Warm-up from `start` to `peak`, then 1/√step: the paper's shape with the peak written down."""
+    """Warm-up from `start` to `lr`, then 1/√step: the paper's shape with the peak written down."""
 
-    peak: Rate = 5e-4
+    lr: Rate = 5e-4
     warmup: Count = 4000
     start: Start = 0.0
 
     def rate(self, step: int, *, total: int | None, width: int) -> float:
         if _counted(step) < self.warmup:
-            return self.start + (self.peak - self.start) * step / self.warmup
-        return self.peak * math.sqrt(self.warmup / step)
+            return self.start + (self.lr - self.start) * step / self.warmup
+        return self.lr * math.sqrt(self.warmup / step)
 
 
 @spec
 class Constant(ScheduleSpec):
-    """Warm-up, then always `peak`."""
+    """Warm-up, then always `lr`."""
 
-    peak: Rate = 5e-4
+    lr: Rate = 5e-4
     warmup: Steps = 0
 
     def rate(self, step: int, *, total: int | None, width: int) -> float:
-        return self.peak * _risen(step, self.warmup)
+        return self.lr * _risen(step, self.warmup)
 
 
 @spec
 class Cosine(ScheduleSpec):
-    """Warm-up, then half a cosine from `peak` down to `floor` of it (Loshchilov & Hutter 2017, without restarts)."""
+    """Warm-up, then half a cosine from `lr` down to `min_lr_ratio` of it (Loshchilov & Hutter 2017, without restarts)."""
 
-    peak: Rate = 5e-4
+    lr: Rate = 5e-4
     warmup: Steps = 0
-    floor: Floor = 0.0
+    min_lr_ratio: Ratio = 0.0
 
     def rate(self, step: int, *, total: int | None, width: int) -> float:
         fallen = _passed(step, self.warmup, _known(self, total, after=self.warmup))
         left = 0.5 * (1 + math.cos(math.pi * fallen))
-        return self.peak * _risen(step, self.warmup) * (self.floor + (1 - self.floor) * left)
+        return self.lr * _risen(step, self.warmup) * (self.min_lr_ratio + (1 - self.min_lr_ratio) * left)
 
 
 @spec
 class Linear(ScheduleSpec):
-    """Warm-up, then a straight line from `peak` down to `floor` of it."""
+    """Warm-up, then a straight line from `lr` down to `min_lr_ratio` of it."""
 
-    peak: Rate = 5e-4
+    lr: Rate = 5e-4
     warmup: Steps = 0
-    floor: Floor = 0.0
+    min_lr_ratio: Ratio = 0.0
 
     def rate(self, step: int, *, total: int | None, width: int) -> float:
         fallen = _passed(step, self.warmup, _known(self, total, after=self.warmup))
-        return self.peak * _risen(step, self.warmup) * (1 - (1 - self.floor) * fallen)
+        return self.lr * _risen(step, self.warmup) * (1 - (1 - self.min_lr_ratio) * fallen)
 
 
 @spec
 class Wsd(ScheduleSpec):
-    """Warm-up, stable, decay: `peak` until the last `decay` of all steps, then a straight line (Hu et al. 2024)."""
+    """Warm-up, stable, decay: `lr` until the last `decay` of all steps, then a straight line (Hu et al. 2024)."""
 
-    peak: Rate = 5e-4
+    lr: Rate = 5e-4
     warmup: Steps = 0
     decay: Part = 0.2
-    floor: Floor = 0.0
+    min_lr_ratio: Ratio = 0.0
 
     def rate(self, step: int, *, total: int | None, width: int) -> float:
         total = _known(self, total, after=self.warmup)
@@ -116,7 +116,7 @@ class Wsd(ScheduleSpec):
                 f"schedule 'wsd' cannot warm up for {self.warmup} steps and decay over {self.decay:g} of {total}: "
                 "together they are more than all steps; shorten one"
             )
-        return self.peak * _risen(step, self.warmup) * (1 - (1 - self.floor) * _passed(step, turn, total))
+        return self.lr * _risen(step, self.warmup) * (1 - (1 - self.min_lr_ratio) * _passed(step, turn, total))
 
 
 SCHEDULES.add(Paper, InverseSqrt, Cosine, Linear, Wsd, Constant)

@@ -66,10 +66,10 @@ def execute(order: Order) -> Path:
 class _Run:
     def __init__(self, order: Order, asked: dict[str, Any], start: Folder | None) -> None:
         self.order, self.folder, self.start = order, order.folder, start
-        self.asked = {key: value for key, value in asked.items() if key != "advise"}
-        self.advise = asked.get("advise", False)
-        if not isinstance(self.advise, bool):
-            raise SpecError(f"advise should be true or false, got {self.advise!r}")
+        self.asked = {key: value for key, value in asked.items() if key != "auto"}
+        self.auto = asked.get("auto", False)
+        if not isinstance(self.auto, bool):
+            raise SpecError(f"auto should be true or false, got {self.auto!r}")
         self.device = device_of(order.device)
         self.ranks = Ranks.joined(self.device)
         self.quiet = order.quiet or not self.ranks.leads
@@ -78,7 +78,7 @@ class _Run:
         self.changed: list[str] = []
 
     def execute(self) -> Path:
-        Recipe.parse(without_advice(self.asked) if self.advise else self.asked)
+        Recipe.parse(without_advice(self.asked) if self.auto else self.asked)
         kind = find(self.asked["task"])
         settings = kind.Settings.parse(self.asked.get("data", {}), "data")
         demand_known(self.asked.get("model", {}))
@@ -123,7 +123,7 @@ class _Run:
     def _decide(self, kind: type[Task], settings: Any, raw: Raw) -> Recipe:
         """The whole recipe: what the data advises, under what was asked for."""
         advised: dict[str, Any] = {}
-        if self.advise:
+        if self.auto:
             advice = kind.advise(settings, raw, self.asked.get("train", {}))
             for reason in advice.reasons:
                 self.progress.say(f"chosen: {reason}")
@@ -154,7 +154,7 @@ class _Run:
         log = Log(
             (logs or self.folder) / LOG, tensorboard=self.folder / "tensorboard" if self.order.tensorboard else None
         )
-        checkpoints = Checkpoints(self.folder / "checkpoints", keep=train.keep)
+        checkpoints = Checkpoints(self.folder / "checkpoints", keep=train.keep_checkpoints)
         bf16 = self.facts["precision"] == "bfloat16"
         return Trainer(
             net,
@@ -171,24 +171,24 @@ class _Run:
     def _sized(self, net: Net, task: Task, data: Data) -> Train:
         """How to train, with the batch that fits into memory where that was asked for: found once and kept."""
         train = self.recipe.train
-        if train.tokens != "auto":
+        if train.batch_tokens != "auto":
             return train
-        found, free = recalled(self.folder, "tokens"), free_memory()
+        found, free = recalled(self.folder, "batch_tokens"), free_memory()
         if found is None:
             found = measured_tokens(net, task, data.train, train, free)
-            note(self.folder, tokens=found)
+            note(self.folder, batch_tokens=found)
             self.progress.say(
                 f"chosen: batches of {found:,} tokens, which fit into {free / 2**30:.1f} GiB of free memory"
             )
-        return dataclasses.replace(train, tokens=found)
+        return dataclasses.replace(train, batch_tokens=found)
 
     def _net(self, task: Task) -> Net:
         net = task.fit(self.recipe.model_spec(task.facts())).build(self.recipe.train.seed)
         if self.start is not None:
             self.taken = take(net, self.start, str(self.order.start), task.files())
-        if self.recipe.train.tune is not None:
+        if self.recipe.train.finetune is not None:
             new = () if self.taken is None else self.taken.new
-            self.recipe.train.tune.apply(net, new, self.recipe.train.seed)
+            self.recipe.train.finetune.apply(net, new, self.recipe.train.seed)
         return net.to(self.device)
 
     # ------------------------------------------------------------------------------------------------ training

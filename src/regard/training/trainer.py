@@ -81,7 +81,7 @@ class Trainer:
         self.net, self.task, self.data, self.train = net, task, data, train
         self.checkpoints, self.log = checkpoints, log
         self.steps = Steps(net, task, train, bf16=bf16, ranks=ranks)
-        self.tokens = int(train.tokens)  # `auto` is settled before
+        self.tokens = int(train.batch_tokens)  # `auto` is settled before
         self.judge = Judge(
             net,
             task,
@@ -212,7 +212,7 @@ class Trainer:
         self.save()
         raise Diverged(
             f"{said}. The last good weights, of step {now.step - now.bad}, are saved. If these examples are at fault, mend "
-            "them; the same command goes on behind them. If the model is, lower train.schedule.peak and start over with "
+            "them; the same command goes on behind them. If the model is, lower train.schedule.lr and start over with "
             "--fresh, or go on from this run's best model with --from and another --out"
         )
 

@@ -64,7 +64,7 @@ def _machine() -> list[Finding]:
         Finding("processor", True, f"{here.processor}, {here.cores} cores, {here.memory / 2**30:.1f} GiB"),
         Finding("bfloat16", True, f"{matrices}; train.precision auto is {precision('auto', device)}"),
         Finding("threads", True, f"{torch.get_num_threads()} of torch; rows of a batch are divided among them"),
-        Finding("free memory", True, f"{free_memory() / 2**30:.1f} GiB; train.tokens auto fits batches into it"),
+        Finding("free memory", True, f"{free_memory() / 2**30:.1f} GiB; train.batch_tokens auto fits batches into it"),
         Finding("device", True, f"auto is {device}" + ("" if device == "cpu" else " (only the CPU is tested)")),
         Finding("allocator", True, "keeps large blocks while training" if kept else "as the system has it"),
     ]

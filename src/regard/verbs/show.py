@@ -52,5 +52,5 @@ def _model_of(what: str) -> tuple[Mapping[str, Any], list[str]]:
         raise SpecError(
             f"model in {what} should be a mapping such as {{family: transformer, width: 128}}, got {model!r}"
         )
-    open_ones = "the model's size and vocabulary are" if recipe.get("advise") else "the vocabulary is"
+    open_ones = "the model's size and vocabulary are" if recipe.get("auto") else "the vocabulary is"
     return model, [f"{open_ones} chosen from the data; this is the family's default until then"]

@@ -28,11 +28,11 @@ BODIES = ("encoder.", "decoder.")
 
 @spec
 class Lora(Spec):
-    """Adapters of this `rank` on the maps named by `on`: a part's own name (`q`) or a pattern of its whole one."""
+    """Adapters of this `rank` on the maps named by `targets`: a part's own name (`q`) or a pattern of its whole one."""
 
     rank: Count = 8
     alpha: Annotated[float, Field(gt=0)] = 16.0
-    on: tuple[str, ...] = ("q", "v")
+    targets: tuple[str, ...] = ("q", "v")
     dropout: Share = 0.0
 
 
@@ -59,12 +59,12 @@ class Adapted(nn.Linear):
 def adapt(net: nn.Module, spec: Lora) -> list[str]:
     """Put adapters on the maps that the spec names; gives the names of what they added."""
     maps = {name: part for name, part in net.named_modules() if type(part) is nn.Linear and name.startswith(BODIES)}
-    for pattern in spec.on:
+    for pattern in spec.targets:
         if not _chosen(maps, [pattern]):
             there = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in maps)) or "none"
-            raise SpecError(f"no map of this model is called {pattern!r} (lora.on); there is {there}")
+            raise SpecError(f"no map of this model is called {pattern!r} (lora.targets); there is {there}")
     added = []
-    for name in _chosen(maps, spec.on):
+    for name in _chosen(maps, spec.targets):
         parent, _, leaf = name.rpartition(".")
         drops = leaf != "r"  # which reads distances, not a text: nothing is dropped there, in no tile another part
         setattr(net.get_submodule(parent), leaf, Adapted(maps[name], spec if drops else spec.replace("dropout", 0.0)))

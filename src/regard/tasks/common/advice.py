@@ -69,7 +69,7 @@ def advise(corpora: Sequence[Pairs], asked: Mapping[str, Any]) -> Advice:
     vocab = max(fitting.vocab, 2 * letters)  # Chinese has more characters than a small vocabulary has pieces
     tokens = max(int(characters / 4.2) + count, 1)  # a piece of BPE is about four characters
     epochs = asked.get("epochs") or fitting.epochs
-    batch = asked.get("tokens") or next(size for most, size in BATCHES if tokens <= most)
+    batch = asked.get("batch_tokens") or next(size for most, size in BATCHES if tokens <= most)
     batch = batch if isinstance(batch, int) else 4096  # `auto` is measured later
     steps = max(epochs * tokens // (batch * asked.get("accumulate", 1)), 1)
     steps = min(steps, asked.get("steps") or steps)
@@ -81,9 +81,9 @@ def advise(corpora: Sequence[Pairs], asked: Mapping[str, Any]) -> Advice:
         "model": {"family": "transformer", "norm": "pre", **row.model},
         "train": {
             "epochs": epochs,
-            "tokens": batch,
-            "optimizer": {"kind": "muon", "decay": 0.1},
-            "schedule": {"kind": "wsd", "peak": peak, "warmup": warmup, "decay": 0.7},
+            "batch_tokens": batch,
+            "optimizer": {"kind": "muon", "weight_decay": 0.1},
+            "schedule": {"kind": "wsd", "lr": peak, "warmup": warmup, "decay": 0.7},
             **({"validate_every": LONG // 10, "save_every": LONG // 40, "patience": 10} if steps > LONG else {}),
         },
     }

@@ -120,10 +120,10 @@ class Labelled(Usual):
         count = sum(map(len, raw.train))
         tokens = sum(min(len(text) // 4 + 2, settings.max_length) for pairs in raw.train for text in pairs.source)
         epochs = asked.get("epochs") or EPOCHS
-        batch = asked.get("tokens") or min(max(tokens // STEPS, settings.max_length, 256), 4096)
+        batch = asked.get("batch_tokens") or min(max(tokens // STEPS, settings.max_length, 256), 4096)
         steps = max(epochs * tokens // (batch * asked.get("accumulate", 1)), 1)
         steps = min(steps, asked.get("steps") or steps)
-        train = {"epochs": epochs, "tokens": batch, "schedule": {"kind": "linear", "warmup": steps // 10}}
+        train = {"epochs": epochs, "batch_tokens": batch, "schedule": {"kind": "linear", "warmup": steps // 10}}
         reasons = [
             f"{count:,} texts, about {tokens:,} tokens",
             f"{epochs} passes in batches of {batch:,} tokens, about {steps:,} steps; warm-up of {steps // 10}",
