@@ -197,7 +197,8 @@ _FAULTS = 50  # that are told; a file that somebody sent may have a million
 def _place(cls: type, loc: tuple[int | str, ...]) -> str:
     """A fault's place as a dotted path; a positional argument goes by its field's name."""
     if loc and isinstance(loc[0], int):
-        loc = (dataclasses.fields(cls)[loc[0]].name, *loc[1:])
+        positional = [f.name for f in dataclasses.fields(cls) if not f.kw_only]
+        loc = (positional[loc[0]] if loc[0] < len(positional) else f"argument {loc[0] + 1}", *loc[1:])
     return ".".join(str(p) for p in loc)
 
 

@@ -42,7 +42,7 @@ class TestDials:
     ) -> None:
         """Head h reads group h·g//heads of keys; norms come before the scale, which is 1/√e unless given."""
         x = stream()
-        out, w = mixed(Full(4, kv, width, scale, qk_norm=norm), x)
+        out, w = mixed(Full(4, kv_heads=kv, head_width=width, scale=scale, qk_norm=norm), x)
         groups, e = kv or 4, width or 2
         heads = []
         for h in range(4):

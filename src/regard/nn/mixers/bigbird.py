@@ -14,7 +14,6 @@ all of it is seen: short rows get full attention.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated
 
 import torch
@@ -28,60 +27,37 @@ from regard.nn.attention.plan import Needs, Plan, plan
 from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD, Coords
 from regard.nn.core.mask import Everything
-from regard.nn.core.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
+from regard.nn.core.mixer import Act, Can, Mixer, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import State
-from regard.nn.layers.norm import NormSpec
-from regard.nn.mixers.full import Full, FullMixer
-from regard.nn.positions.position import PositionSpec
-from regard.registry import kind_of
-from regard.spec import Count, Heads, Share, spec
+from regard.nn.mixers.full import FullMixer
+from regard.nn.mixers.softmax import SoftmaxAttention
+from regard.spec import Count, spec
 
 BITS = 31
 """A draw is a whole number below 2^31: as a share of so many blocks it picks one of them."""
 
 
 @spec
-class BigBird(MixerSpec):
+class BigBird(SoftmaxAttention):
     """Softmax attention over a window of three blocks, the first and the last block, and `random` others."""
 
     kind = "bigbird"
 
-    heads: Heads
     block: Count = 64
     random: Annotated[int, Field(ge=0)] = 3
     seed: int = 0
-    kv_heads: Heads | None = None
-    head_width: Count | None = None
-    scale: float | None = None
-    bias: bool = True
-    dropout: Share = 0.0
-    position: PositionSpec | None = None
-    qk_norm: NormSpec | None = None
     can = Can(
         causal=False, cross=False, stream=False, rewind=False, packed=False, positions=frozenset[Act]({"turn"})
     )  # fmt: skip
 
-    def __post_init__(self) -> None:
-        self.full()
-
     def build(self, site: Site) -> BigBirdMixer:
         return BigBirdMixer(self, site)
-
-    def head_shape(self, width: int) -> tuple[int, int]:
-        return self.full().head_shape(width)
-
-    def full(self) -> Full:
-        """The same maps, all seen by all."""
-        shared = {f.name for f in dataclasses.fields(self)} & {f.name for f in dataclasses.fields(Full)}
-        return Full(**{name: getattr(self, name) for name in shared})
 
 
 class BigBirdMixer(FullMixer):
     def __init__(self, spec: BigBird, site: Site) -> None:
-        if spec.position is not None:
-            check_positions(spec, site, spec.position.acts, kind_of(type(spec.position)))
-        super().__init__(spec.full(), site)
+        super().__init__(spec, site)
         self.block, self.random, self.seed = spec.block, spec.random, spec.seed
         self.draws: Tensor
         self.register_buffer("draws", self._drawn(-(-site.length // spec.block)), persistent=False)

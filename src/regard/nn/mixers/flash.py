@@ -6,8 +6,6 @@ dropout and grouped heads all go by tiles; exact weights are made for the rows a
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from torch import Tensor
 
 from regard.nn.attention.attend import fold, unfold
@@ -30,12 +28,12 @@ class Flash(Full):
         return FlashMixer(self, site)
 
     def twin(self) -> Full:
-        return Full(**{f.name: getattr(self, f.name) for f in fields(Full)})
+        return Full(**self.dials(), mask=self.mask)
 
 
 class FlashMixer(FullMixer):
     def __init__(self, spec: Flash, site: Site) -> None:
-        super().__init__(spec, site)
+        super().__init__(spec, site, spec.mask)
         self.tile = spec.tile
 
     def _attend(

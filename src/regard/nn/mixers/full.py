@@ -10,7 +10,6 @@ A position whose codes each layer maps by itself (Transformer-XL) gets that map 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,40 +20,24 @@ from regard.nn.attention.plan import Needs, plan
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import All, Causal, Everything, Rule
-from regard.nn.core.mixer import Can, Mixer, MixerSpec, Site, check_positions
-from regard.nn.core.shape import merge_heads, sizes, split_heads, width_of_head
+from regard.nn.core.mixer import Can, Mixer, Site, check_positions
+from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import KeyValues, State, fixed
-from regard.nn.layers.norm import NormSpec
-from regard.nn.positions.position import Position, PositionSpec
+from regard.nn.mixers.softmax import SoftmaxAttention
+from regard.nn.positions.position import Position
 from regard.registry import kind_of
-from regard.spec import Count, Heads, Share, spec
+from regard.spec import spec
 
 
 @spec
-class Full(MixerSpec):
+class Full(SoftmaxAttention):
     """Softmax attention over all positions, or over those a mask rule allows."""
 
-    heads: Heads
-    kv_heads: Heads | None = None
-    head_width: Count | None = None
-    scale: float | None = None
-    bias: bool | Literal["qkv"] = True
-    """On every map, on none, or on all but the last (`qkv`, Qwen2)."""
-    dropout: Share = 0.0
     mask: Rule | None = None
-    position: PositionSpec | None = None
-    qk_norm: NormSpec | None = None
     can = Can()
 
-    def __post_init__(self) -> None:
-        if self.kv_heads is not None and self.heads % self.kv_heads:
-            raise SpecError(f"kv_heads should divide heads={self.heads}, got {self.kv_heads}")
-
     def build(self, site: Site) -> FullMixer:
-        return FullMixer(self, site)
-
-    def head_shape(self, width: int) -> tuple[int, int]:
-        return self.heads, width_of_head(width, self.heads, self.head_width)
+        return FullMixer(self, site, self.mask)
 
 
 @dataclasses.dataclass
@@ -66,10 +49,11 @@ class Looked(State):
 
 
 class FullMixer(Mixer):
-    def __init__(self, spec: Full, site: Site) -> None:
+    def __init__(self, spec: SoftmaxAttention, site: Site, mask: Rule | None = None) -> None:
         super().__init__(site)
         self.heads, self.kv_heads = spec.heads, spec.kv_heads or spec.heads
-        e = self.head_width = width_of_head(site.width, spec.heads, spec.head_width)
+        _, e = spec.head_shape(site.width)
+        self.head_width = e
         self.cross = site.role == "cross"
         read = (self.cross and site.memory) or site.width
         bias = bool(spec.bias)
@@ -87,9 +71,9 @@ class FullMixer(Mixer):
             self.position = spec.position.build(here)
         code = None if self.cross else spec.position or site.position
         self.r = nn.Linear(site.width, self.heads * e, bias=False) if code is not None and code.projects else None
-        if self.cross and spec.mask is not None:
+        if self.cross and mask is not None:
             raise SpecError(f"a mask rule reads the positions of one sequence; {site.path} spans two: leave it out")
-        rules = [r for r in (Causal() if site.causal and not self.cross else None, spec.mask) if r is not None]
+        rules = [r for r in (Causal() if site.causal and not self.cross else None, mask) if r is not None]
         self.rule: Rule = Everything() if not rules else rules[0] if len(rules) == 1 else All(tuple(rules))
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:

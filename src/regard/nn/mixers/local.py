@@ -25,59 +25,44 @@ from regard.errors import StateError
 from regard.nn.attention.banded import Beside, Chosen, Lanes, blanked, neighbours, side_by_side
 from regard.nn.core.context import Context, Tape
 from regard.nn.core.coords import Coords, last_of
-from regard.nn.core.mask import Tagged, Window
-from regard.nn.core.mixer import Can, Mixer, MixerSpec, Site
+from regard.nn.core.mask import Rule, Tagged, Window
+from regard.nn.core.mixer import Can, Mixer, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import KeyValues, State
-from regard.nn.layers.norm import NormSpec
 from regard.nn.mixers.full import Full, FullMixer
-from regard.nn.positions.position import PositionSpec
-from regard.spec import Count, Heads, Share, spec
+from regard.nn.mixers.softmax import SoftmaxAttention
+from regard.spec import Count, spec
 
 TILE = 128
 """How many queries go together: more would look at more keys in vain, fewer would take more calls."""
 
 
 @spec
-class Local(MixerSpec):
+class Local(SoftmaxAttention):
     """Softmax attention over `reach` neighbours on each side (before it, where causal) and over tagged tokens."""
 
-    heads: Heads
     reach: Count
     dilation: Count = 1
     own: bool = False
     """Tagged tokens have maps of their own."""
-    kv_heads: Heads | None = None
-    head_width: Count | None = None
-    scale: float | None = None
-    bias: bool = True
-    dropout: Share = 0.0
-    position: PositionSpec | None = None
-    qk_norm: NormSpec | None = None
     tile: Count = TILE
     """A matter of speed alone."""
     can = Can(cross=False, rewind=False)
 
-    def __post_init__(self) -> None:
-        self.full()
-
     def build(self, site: Site) -> LocalMixer:
         return LocalMixer(self, site)
 
-    def head_shape(self, width: int) -> tuple[int, int]:
-        return self.full().head_shape(width)
-
     def twin(self) -> Full | None:
-        return None if self.own else self.full()
+        return None if self.own else Full(**self.dials(), mask=self.mask)
 
     @property
     def heeds_tags(self) -> bool:
         return True
 
-    def full(self) -> Full:
-        """The same attention under a mask, all tokens with the same maps."""
-        shared = {f.name: getattr(self, f.name) for f in dataclasses.fields(Full) if f.name != "mask"}
-        return Full(mask=Window(self.reach, self.dilation) | Tagged(), **shared)
+    @property
+    def mask(self) -> Rule:
+        """The mask under which full attention equals this one, without `own` maps."""
+        return Window(self.reach, self.dilation) | Tagged()
 
 
 @dataclasses.dataclass
@@ -93,7 +78,7 @@ class Nearby(State):
 
 class LocalMixer(FullMixer):
     def __init__(self, spec: Local, site: Site) -> None:
-        super().__init__(spec.full(), site)
+        super().__init__(spec, site, spec.mask)
         self.reach, self.dilation, self.span = spec.reach, spec.dilation, spec.reach * spec.dilation
         self.ahead = 0 if site.causal else spec.reach
         self.tile = spec.tile
@@ -101,7 +86,7 @@ class LocalMixer(FullMixer):
         if spec.own:
             for name in "qkv":
                 like: nn.Linear = getattr(self, name)
-                setattr(self, f"own_{name}", nn.Linear(like.in_features, like.out_features, bias=spec.bias))
+                setattr(self, f"own_{name}", nn.Linear(like.in_features, like.out_features, bias=bool(spec.bias)))
 
     def begin(self) -> None:
         if self.own:

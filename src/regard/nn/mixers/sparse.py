@@ -16,7 +16,6 @@ One softmax runs over both parts (the paper's merged head). In an encoder both p
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import replace
 from typing import Any
 
@@ -30,54 +29,42 @@ from regard.nn.attention.banded import Beside, Chosen, Lanes, blanked, neighbour
 from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD, Coords
 from regard.nn.core.mask import Causal, Everything, Fixed, Rule, Strided, Window, visible
-from regard.nn.core.mixer import Can, Mixer, MixerSpec, Site
+from regard.nn.core.mixer import Can, Mixer, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import KeyValues, State
 from regard.nn.layers.dropout import dropout
-from regard.nn.layers.norm import NormSpec
 from regard.nn.mixers.full import Full, FullMixer
-from regard.nn.positions.position import Position, PositionSpec, distance
+from regard.nn.mixers.softmax import SoftmaxAttention
+from regard.nn.positions.position import Position, distance
 from regard.registry import kind_of
-from regard.spec import Count, Heads, Share, spec
+from regard.spec import spec
 
 Places = tuple[Coords, Coords, Tensor | None]
 """Where queries and keys stand, and which of them see one another."""
 
 
 @spec
-class Sparse(MixerSpec):
+class Sparse(SoftmaxAttention):
     """Softmax attention over a strided or a fixed pattern of positions."""
 
-    heads: Heads
     pattern: Rule
-    kv_heads: Heads | None = None
-    head_width: Count | None = None
-    scale: float | None = None
-    bias: bool = True
-    dropout: Share = 0.0
-    position: PositionSpec | None = None
-    qk_norm: NormSpec | None = None
     can = Can(cross=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.pattern, Strided | Fixed):
             raise SpecError(f"pattern should be 'strided' or 'fixed', got {kind_of(type(self.pattern))!r}")
-        self.twin()
+        super().__post_init__()
 
     def build(self, site: Site) -> SparseMixer:
         return SparseMixer(self, site)
 
-    def head_shape(self, width: int) -> tuple[int, int]:
-        return self.twin().head_shape(width)
-
     def twin(self) -> Full:
-        shared = {f.name for f in dataclasses.fields(self)} & {f.name for f in dataclasses.fields(Full)}
-        return Full(mask=self.pattern, **{name: getattr(self, name) for name in shared})
+        return Full(**self.dials(), mask=self.pattern)
 
 
 class SparseMixer(FullMixer):
     def __init__(self, spec: Sparse, site: Site) -> None:
-        super().__init__(spec.twin(), site)
+        super().__init__(spec, site, spec.pattern)
         assert isinstance(spec.pattern, Strided | Fixed)
         self.pattern, self.stride, self.causal = spec.pattern, spec.pattern.stride, site.causal
 

@@ -23,53 +23,34 @@ from regard.nn.attention.plan import Needs, plan
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords, last_of
 from regard.nn.core.mask import Everything, Rule
-from regard.nn.core.mixer import Can, MixerSpec, Site
+from regard.nn.core.mixer import Can, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import NOWHERE, State, moving
-from regard.nn.layers.norm import NormSpec
 from regard.nn.mixers.compress import CompressionSpec, Compressor, Old, mean_of, placed
 from regard.nn.mixers.full import Full, FullMixer
-from regard.nn.positions.position import PositionSpec
+from regard.nn.mixers.softmax import SoftmaxAttention
 from regard.nn.positions.relative import Distance
-from regard.spec import Count, Heads, Share, spec
+from regard.spec import Count, spec
 
 __all__ = ["Distance", "XLMemory", "XLMemoryMixer", "XLState"]
 
 
 @spec
-class XLMemory(MixerSpec):
+class XLMemory(SoftmaxAttention):
     """Softmax attention that also sees the `memory_length` tokens before the segment; no weight depends on that number."""
 
     kind = "xl_memory"
 
-    heads: Heads
     memory_length: Count
     compress: CompressionSpec | None = None
-    kv_heads: Heads | None = None
-    head_width: Count | None = None
-    scale: float | None = None
-    bias: bool = True
-    dropout: Share = 0.0
     mask: Rule | None = None
-    position: PositionSpec | None = None
-    qk_norm: NormSpec | None = None
     can = Can(cross=False, rewind=False, grads=False, losses=True)
-
-    def __post_init__(self) -> None:
-        self.full()
 
     def build(self, site: Site) -> XLMemoryMixer:
         return XLMemoryMixer(self, site)
 
-    def head_shape(self, width: int) -> tuple[int, int]:
-        return self.full().head_shape(width)
-
     def twin(self) -> Full | None:
-        return self.full() if self.compress is None else None
-
-    def full(self) -> Full:
-        """The same attention without a memory."""
-        return Full(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Full)})
+        return Full(**self.dials(), mask=self.mask) if self.compress is None else None
 
 
 @dataclasses.dataclass
@@ -85,7 +66,7 @@ class XLState(State):
 
 class XLMemoryMixer(FullMixer):
     def __init__(self, spec: XLMemory, site: Site) -> None:
-        super().__init__(spec.full(), site)
+        super().__init__(spec, site, spec.mask)
         self.memory_length, self.slots = spec.memory_length, 0 if spec.compress is None else spec.compress.slots
         self.compressor: Compressor | None = None if spec.compress is None else spec.compress.build(site.width)
 
