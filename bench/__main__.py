@@ -1,10 +1,17 @@
-"""`make bench`: every measurement, or those named. `python -m bench train-tiny threads`."""
+"""Run every measurement, or those named.
+
+`make bench` runs all; `python -m bench train-tiny threads` runs two. Results go to `runs/results/`, with `--record` to
+`results/`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
+
+from bench.results import parse
 
 PARTS = {
     "train-tiny": ["bench.train", "tiny"],
@@ -20,15 +27,19 @@ PARTS = {
 }
 
 
-def main(names: list[str]) -> int:
-    unknown = [name for name in names if name not in PARTS]
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    asked = parse(parser, words)
+    unknown = [name for name in asked.parts if name not in PARTS]
     if unknown:
         print(f"no part {unknown[0]!r}; there is {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    for name in names or PARTS:
+    for name in asked.parts or PARTS:
         began = time.monotonic()
         print(f"## {name}", flush=True)
-        code = subprocess.run([sys.executable, "-m", *PARTS[name]], check=False).returncode
+        command = [sys.executable, "-m", *PARTS[name], *["--record"] * asked.record]
+        code = subprocess.run(command, check=False).returncode
         if code:
             return code
         print(f"({time.monotonic() - began:.0f} s)\n", flush=True)

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from bench.race import Answers, race, serve
-from bench.results import FOLDER, write
+from bench.results import folder, parse, write
 from regard.families import gpt
 from regard.nn.core.context import Context, Tape
 from regard.nn.core.coords import Coords
@@ -107,7 +107,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=2)
     arguments.add_argument("--longest", type=int, default=max(LENGTHS))
     arguments.add_argument("--worker")
-    said = arguments.parse_args()
+    said = parse(arguments)
     if said.worker:
         work(said.worker)
         return
@@ -127,7 +127,7 @@ def main() -> None:
         "bench-attention", title="Attention against length, a model against its size", figures=figures,
         command="python -m bench.attention", threads=torch.get_num_threads(),
     )  # fmt: skip
-    drawn = FOLDER / "bench-attention.html"
+    drawn = folder() / "bench-attention.html"
     drawn.write_text(figure(shown, sizes), encoding="utf-8")
     print(path, drawn, file=sys.stderr)
 

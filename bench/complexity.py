@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
-from bench.results import write
+from bench.results import parse, write
 
 AT = 8192
 """Where the window stands against full attention."""
@@ -38,4 +38,6 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/complexity/complexity.json"))
+    _parser = argparse.ArgumentParser(prog="python -m bench.complexity", description=__doc__)
+    _parser.add_argument("study", type=Path, nargs="?", default=Path("runs/complexity/complexity.json"))
+    main(parse(_parser).study)

@@ -18,7 +18,7 @@ from bench import corpus as made
 from bench.corpus import VOCAB
 from bench.peers import SHAPES, marian_net
 from bench.race import Answers, best_and_median, race, serve
-from bench.results import write
+from bench.results import parse, write
 from regard.report.table import Table
 
 WRITTEN = 20
@@ -142,7 +142,7 @@ def main() -> None:
     arguments.add_argument("--only", action="append", help="a contender; may be repeated")
     arguments.add_argument("--case", action="append", help="batch x beam, as in 32x5; may be repeated")
     arguments.add_argument("--worker")
-    said = arguments.parse_args()
+    said = parse(arguments)
     if said.worker:
         work(said.worker, said.shape)
         return

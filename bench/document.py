@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from bench.results import write
+from bench.results import parse, write
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.block import Block
@@ -98,7 +98,7 @@ def main() -> None:
     arguments.add_argument("text")
     arguments.add_argument("--worker", choices=PARTS)
     arguments.add_argument("--dry", action="store_true", help="write no result")
-    said = arguments.parse_args()
+    said = parse(arguments)
     if said.worker:
         return work(said.worker, said.text)
     figures: dict[str, dict[str, float]] = {}

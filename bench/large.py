@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.results import write
+from bench.results import parse, write
 from regard.report.table import Table
 from regard.training.log import read_log
 
@@ -91,7 +91,7 @@ def main() -> None:
     arguments.add_argument("--pairs", type=int, default=10_000_000)
     arguments.add_argument("--folder", type=Path, default=Path("runs/large"))
     arguments.add_argument("--dry", action="store_true", help="write no result")
-    said = arguments.parse_args()
+    said = parse(arguments)
     shutil.rmtree(said.folder / "run", ignore_errors=True)
     said.folder.mkdir(parents=True, exist_ok=True)
     paths = said.folder / "a.txt", said.folder / "b.txt"

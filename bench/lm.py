@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.race import best_and_median, race, serve
+from bench.results import parse
 from bench.results import write as save
 from regard.report.table import Table
 
@@ -255,7 +256,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--only", action="append", help="a contender; may be repeated")
     arguments.add_argument("--worker")
-    said = arguments.parse_args()
+    said = parse(arguments)
     if said.worker:
         work(said.part, said.worker)
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import write
+from bench.results import parse, write
 from regard.families import gpt, transformer_xl
 from regard.model.model_spec import ModelSpec
 from regard.report.table import Table
@@ -88,7 +88,7 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     arguments.add_argument("--out", type=Path, default=Path("runs/memory"))
     arguments.add_argument("--dry", action="store_true", help="write no result")
-    said = arguments.parse_args()
+    said = parse(arguments)
     losses: dict[str, list[float]] = {}
     counts: dict[str, int] = {}
     for name, changes in contenders().items():

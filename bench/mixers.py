@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from bench.results import write
+from bench.results import parse, write
 from regard.families import bert, gpt
 from regard.model.model_spec import ModelSpec
 from regard.nn.mixers import MIXERS
@@ -139,7 +139,7 @@ def main() -> None:
     arguments.add_argument("--worker")
     arguments.add_argument("--work", choices=SIDES)
     arguments.add_argument("--hidden", type=int)
-    said = arguments.parse_args()
+    said = parse(arguments)
     if said.worker:
         files = said.files[:1] if said.work == "decode" else said.files
         return work_on(said.worker, said.work, said.hidden, said.steps, files, said.out / f"{said.work}-{said.worker}")

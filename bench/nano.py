@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.lm import CONTEXT, LAYERS, ROWS, NanoGPT
-from bench.results import write
+from bench.results import parse, write
 
 STEPS, WARM, PEAK, FLOOR = 2000, 100, 1e-3, 1e-4
 SEEDS = (1337, 1, 2)
@@ -26,7 +26,7 @@ SEEDS = (1337, 1, 2)
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("text", type=Path)
-    text = arguments.parse_args().text.read_text(encoding="utf-8")
+    text = parse(arguments).text.read_text(encoding="utf-8")
     letters = {letter: i for i, letter in enumerate(sorted(set(text)))}
     ids = torch.tensor([letters[letter] for letter in text])
     train, valid = ids[: int(0.9 * len(ids))], ids[int(0.9 * len(ids)) :]

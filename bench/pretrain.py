@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import regard
-from bench.results import write
+from bench.results import parse, write
 from regard.data.labels import read_tagged
 from regard.data.pairs import Pairs
 from regard.report.table import Table
@@ -49,7 +49,7 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, default=3)
     arguments.add_argument("--sequences", type=int, default=10_000, help="to pre-train on")
     arguments.add_argument("--passes", type=int, default=2, help="over the sequences in pre-training")
-    said = arguments.parse_args()
+    said = parse(arguments)
     usual = all(
         getattr(said, name) == arguments.get_default(name) for name in vars(said) if name not in ("data", "out")
     )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -13,7 +14,7 @@ import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
-from bench.results import write
+from bench.results import parse, write
 from regard.report.table import Table
 from regard.training.log import read_log
 from regard.training.threads import Shards
@@ -54,6 +55,7 @@ def operators(words: list[str]) -> None:
 
 
 def main() -> None:
+    parse(argparse.ArgumentParser(prog="python -m bench.processes", description=__doc__))
     found: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         for name, way in WAYS.items():

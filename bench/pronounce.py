@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import write
+from bench.results import parse, write
 from regard.data.pronunciation import OR
 from regard.report.table import Table
 from regard.tasks.common.metrics import METRICS
@@ -51,7 +51,7 @@ def main() -> None:
     arguments.add_argument("--out", default="runs/pronounce")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = arguments.parse_args()
+    said = parse(arguments)
     out = Path(tempfile.mkdtemp() if said.tiny else said.out) / f"seed-{said.seed}"
     changes = {"data.train": [said.dictionary], "train.seed": said.seed, **(TINY if said.tiny else {})}
     model = regard.train("pronounce", out=out, set=changes)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import regard
-from bench.results import write
+from bench.results import parse, write
 from regard.nn.layers.loss import plain_smoothed_loss
 from regard.training.log import read_log
 from regard.training.threads import Shards
@@ -48,6 +49,7 @@ def quickly() -> Iterator[None]:
 
 
 def main() -> None:
+    parse(argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__))
     found: dict[str, list[float]] = {}
     minutes: dict[str, float] = {}
     for seed in SEEDS:

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bench.results import write
+from bench.results import parse, write
 from regard.files.tensors import pack, unpack
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -123,7 +123,7 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--out", type=Path, default=Path("runs/reformer"))
     arguments.add_argument("--dry", action="store_true", help="write no result")
-    said = arguments.parse_args()
+    said = parse(arguments)
     net, steps, minutes = train(
         said.minutes, batch=said.batch, rate=said.rate, warmup=said.warmup, seed=said.seed, folder=said.out
     )

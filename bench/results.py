@@ -1,13 +1,17 @@
-"""One small JSON a result: what was run, with what, and what came out.
+"""Write one small JSON file per result.
 
-`python -m bench.results RUN NAME TITLE` takes it from a finished run.
+It says what was run, with what, and what came out. A measurement goes to `runs/results/`; only with `--record` does it
+go to `results/`, which the README quotes. Every bench parses its arguments with `parse`, which adds that flag.
+
+`python -m bench.results RUN NAME TITLE --record` takes a result from a finished run.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,30 @@ from regard.machine import machine
 from regard.serialization.model_folder import versions
 from regard.training.log import read_log
 
-FOLDER = Path(__file__).parent.parent / "results"
+ROOT = Path(__file__).parent.parent
+RECORDED = ROOT / "results"
+"""Results that are part of the repository."""
+MEASURED = ROOT / "runs" / "results"
+"""Results of runs that were not asked to be recorded."""
+_recording = False
+
+
+def parse(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse a bench's arguments, `--record` among them, which decides where `write` puts results."""
+    global _recording
+    parser.add_argument(
+        "--record", action="store_true", help="write to results/, which the README quotes, instead of runs/results/"
+    )
+    arguments = parser.parse_args(words)
+    _recording = arguments.record
+    return arguments
+
+
+def folder() -> Path:
+    """Where results are written."""
+    place = RECORDED if _recording else MEASURED
+    place.mkdir(parents=True, exist_ok=True)
+    return place
 
 
 def write(name: str, *, title: str, command: str, figures: dict[str, Any], **facts: Any) -> Path:
@@ -30,8 +57,7 @@ def write(name: str, *, title: str, command: str, figures: dict[str, Any], **fac
         "versions": versions(),
         "machine": f"{here.processor}, {here.cores} cores",
     }
-    FOLDER.mkdir(exist_ok=True)
-    path = FOLDER / f"{name}.json"
+    path = folder() / f"{name}.json"
     path.write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return path
 
@@ -48,10 +74,13 @@ def from_run(run: Path, name: str, title: str) -> Path:
 
 
 def _git(*words: str) -> str:
-    return subprocess.run(
-        ["git", *words], capture_output=True, text=True, cwd=FOLDER.parent, check=False
-    ).stdout.strip()
+    return subprocess.run(["git", *words], capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
 
 
 if __name__ == "__main__":
-    print(from_run(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))
+    _parser = argparse.ArgumentParser(prog="python -m bench.results", description=__doc__)
+    _parser.add_argument("run", type=Path)
+    _parser.add_argument("name")
+    _parser.add_argument("title")
+    _asked = parse(_parser)
+    print(from_run(_asked.run, _asked.name, _asked.title))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import write
+from bench.results import parse, write
 from regard.data.text_files import read_lines
 from regard.errors import DataError
 from regard.report.table import Table
@@ -92,7 +92,7 @@ def main() -> None:
     arguments.add_argument("--out", default="runs/scan")
     arguments.add_argument("--only", action="append", choices=SPLITS, help="a split; may be repeated")
     arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = arguments.parse_args()
+    said = parse(arguments)
     out = Path(tempfile.mkdtemp() if said.tiny else said.out)
     figures: dict[str, Any] = {}
     for split in said.only or SPLITS:

@@ -20,7 +20,7 @@ import sacrebleu
 
 import regard
 from bench import large
-from bench.results import write
+from bench.results import parse, write
 from regard.data.text_files import read_lines
 from regard.report.table import Table
 from regard.training.log import read_log
@@ -83,7 +83,7 @@ def facts(run: Path, said: str) -> dict[str, Any]:
 def main(words: Sequence[str] | None = None) -> None:
     arguments = argparse.ArgumentParser(prog="python -m bench.sizes", description=__doc__)
     arguments.add_argument("pairs", type=int, choices=SIZES)
-    count = arguments.parse_args(words).pairs
+    count = parse(arguments, words).pairs
     folder = Path("runs/sizes") / str(count)
     folder.mkdir(parents=True, exist_ok=True)
     run = folder / "run"

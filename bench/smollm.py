@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bench.results import write
+from bench.results import parse, write
 from regard.convert import gguf
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
@@ -112,6 +113,7 @@ def greedy(net: Net, ids: list[int], count: int) -> list[int]:
 
 
 def main() -> None:
+    parse(argparse.ArgumentParser(prog="python -m bench.smollm", description=__doc__))
     path = place()
     net, tokenizer = ours(path)
     other = theirs(path)

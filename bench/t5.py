@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import write
+from bench.results import parse, write
 from regard.data.text_files import read_lines
 from regard.report.table import Table
 from regard.tasks.common.metrics import METRICS
@@ -115,10 +115,8 @@ def scores(folder: Path, name: str, model: regard.Model, tasks: list[str]) -> di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/bench-t5"))
-    parser.add_argument(
-        "--tiny", action="store_true", help="a few steps, to see that it runs; nothing goes to results/"
-    )
-    asked = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="a few steps, to see that it runs; nothing is written")
+    asked = parse(parser)
     folder, steps, began = asked.out, TINY if asked.tiny else STEPS, time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "text.txt").exists():

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import regard
 from bench import corpus
-from bench.results import FOLDER, write
+from bench.results import RECORDED, parse, write
 from regard.tasks.common.metrics import METRICS
 from regard.training.log import read_log
 
@@ -60,7 +60,7 @@ def _whole(name: str) -> list[str]:
 
 def published() -> dict[str, object]:
     """Minutes that the published recipe takes at the measured speeds, if it is not stopped early."""
-    path = FOLDER / "bench-train-tiny.json"
+    path = RECORDED / "bench-train-tiny.json"
     if not path.exists():
         return {}
     speeds = json.loads(path.read_text(encoding="utf-8"))["figures"]
@@ -78,7 +78,7 @@ def main() -> None:
     words = argparse.ArgumentParser(prog="python -m bench.target")
     words.add_argument("recipe", choices=list(RUNS), nargs="?", default="fast")
     words.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    asked = words.parse_args()
+    asked = parse(words)
     found: dict[str, list[float]] = {}
     for seed in asked.seeds:
         for name, value in trained(asked.recipe, seed).items():

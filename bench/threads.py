@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 
 from bench.race import best_and_median, race
-from bench.results import write
+from bench.results import parse, write
 from regard.machine import SPINS
 from regard.report.table import Table
 
@@ -31,6 +32,7 @@ def speed(way: dict[str, str]) -> float:
 
 
 def main() -> None:
+    parse(argparse.ArgumentParser(prog="python -m bench.threads", description=__doc__))
     rows = []
     for beside in (False, True):
         neighbour = subprocess.Popen([sys.executable, "-c", BUSY]) if beside else None

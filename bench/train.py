@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bench import corpus as made
 from bench.peers import CONTENDERS, SHAPES
 from bench.race import best_and_median, race, serve
-from bench.results import write
+from bench.results import parse, write
 from regard.data.batch import IGNORE, Batch, padded
 from regard.families import transformer
 from regard.model.cost import cost
@@ -73,7 +73,7 @@ def main() -> None:
     arguments.add_argument("--steps", type=int)
     arguments.add_argument("--only", action="append", help="a contender; may be repeated")
     arguments.add_argument("--worker")
-    said = arguments.parse_args()
+    said = parse(arguments)
     steps = said.steps or {"tiny": 12, "base": 3}[said.shape]
     if said.worker:
         work(said.worker, said.shape, steps)
