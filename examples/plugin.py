@@ -37,6 +37,7 @@ METRICS.add(Metric("cer", cer, higher=False))
 # A mixer is a spec (what a recipe says), a module (what runs) and a state (what it remembers between tokens).
 
 
+@MIXERS.add
 @spec
 class Average(MixerSpec):
     """Each position sees the mean of those it may see (Zhang et al. 2018)."""
@@ -80,12 +81,10 @@ class AverageMixer(Mixer):
         return self.site.width + 1.0
 
 
-MIXERS.add(Average)
-
-
 # A task reads data and makes batches of it. This one is translation, except that it makes its own sources.
 
 
+@TASKS.add
 class Vowels(Translate):
     """Put the vowels back in."""
 
@@ -97,6 +96,3 @@ class Vowels(Translate):
             return [dataclasses.replace(c, source=[re.sub("[aeiou]", "", t) for t in c.target]) for c in corpora]
 
         return dataclasses.replace(raw, train=bare(raw.train), valid=bare(raw.valid))
-
-
-TASKS.add(Vowels)

@@ -42,7 +42,7 @@ def test_unknown_name_offers_the_nearest() -> None:
 
 
 def test_unknown_name_lists_all_when_none_is_near() -> None:
-    assert str(UnknownName("mixer", "zzz", ["full", "local"])) == "no mixer 'zzz'; there is full, local"
+    assert str(UnknownName("mixer", "zzz", ["full", "local"])) == "no mixer 'zzz'; available: full, local"
 
 
 def test_unknown_name_among_none() -> None:
@@ -51,6 +51,36 @@ def test_unknown_name_among_none() -> None:
 
 def test_offer_ignores_case_but_keeps_it() -> None:
     assert offer("ALIBI", ["ALiBi", "rotary"]) == "; did you mean 'ALiBi'?"
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("linformr", "linformer"),
+        ("lcoal", "local"),
+        ("big-bird", "bigbird"),
+        ("local_attention", "local"),
+        ("smoothing", "label_smoothing"),
+        ("translation", "translate"),
+    ],
+)
+def test_near_names(name: str, near: str) -> None:
+    known = ["full", "local", "linformer", "bigbird", "label_smoothing", "translate", "lm"]
+    assert offer(name, known) == f"; did you mean {near!r}?"
+
+
+@pytest.mark.parametrize("name", ["performer", "reformer", "former", "lr", "x" * 1000, ""])
+def test_names_that_only_sound_alike_are_not_offered(name: str) -> None:
+    assert offer(name, ["linear", "lm", "linformers"][: 1 + (name != "former")]).startswith("; available: linear")
+
+
+def test_synonyms_come_first_and_case_and_hyphens_do_not_matter() -> None:
+    synonyms = {"transformer_xl": "xl_memory"}
+    assert offer("Transformer-XL", ["transformer", "xl_memory"], synonyms) == "; did you mean 'xl_memory'?"
+
+
+def test_a_long_list_is_cut_off() -> None:
+    assert offer("zzz", [f"name{i}" for i in range(33)]).endswith(", name28, name29 and 3 more")
 
 
 @given(st.text(), st.lists(st.text()))

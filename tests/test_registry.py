@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from regard.errors import SpecError, UnknownName
-from regard.registry import Table, kind_of
+from regard.nn.mixers import MIXERS
+from regard.registry import Registry, kind_of
 
 
 class PreNorm: ...
@@ -16,11 +17,17 @@ class ALiBi:
 class Steeper(ALiBi): ...
 
 
+class Metric:
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+
 @pytest.fixture
-def table() -> Table[type]:
-    table: Table[type] = Table("part")
-    table.add(PreNorm, ALiBi)
-    return table
+def parts() -> Registry[type]:
+    parts: Registry[type] = Registry("part")
+    parts.add(PreNorm, also=("pre-ln",))
+    parts.add(ALiBi)
+    return parts
 
 
 def test_kind_is_the_class_name_in_snake_case_or_its_own_word() -> None:
@@ -31,36 +38,53 @@ def test_a_child_does_not_inherit_its_parents_kind() -> None:
     assert kind_of(Steeper) == "steeper"
 
 
-def test_a_table_keeps_the_order_of_its_rows(table: Table[type]) -> None:
-    assert list(table) == ["pre_norm", "alibi"]
-    assert list(table.items()) == [("pre_norm", PreNorm), ("alibi", ALiBi)]
-    assert len(table) == 2
-    assert "alibi" in table
-    assert "rotary" not in table
+def test_parts_keep_their_order(parts: Registry[type]) -> None:
+    assert list(parts) == ["pre_norm", "alibi"]
+    assert list(parts.items()) == [("pre_norm", PreNorm), ("alibi", ALiBi)]
+    assert len(parts) == 2
+    assert "alibi" in parts
+    assert "rotary" not in parts
 
 
-def test_add_decorates_a_class(table: Table[type]) -> None:
-    @table.add
+def test_add_decorates_a_class(parts: Registry[type]) -> None:
+    @parts.add
     class Rotary: ...
 
-    assert table["rotary"] is Rotary
+    @parts.add(also=("shaw",))
+    class Relative: ...
+
+    assert parts["rotary"] is Rotary
+    assert parts["relative"] is Relative
 
 
-def test_add_under_another_name(table: Table[type]) -> None:
-    table.add(PreNorm, name="pre")
-    assert table["pre"] is table["pre_norm"] is PreNorm
+def test_a_value_goes_by_its_own_kind() -> None:
+    metrics: Registry[Metric] = Registry("metric")
+    exact = metrics.add(Metric("exact"))
+    assert metrics["exact"] is exact
 
 
-def test_the_same_part_twice_is_one_row(table: Table[type]) -> None:
-    table.add(PreNorm)
-    assert len(table) == 2
+def test_the_same_part_twice_is_added_once(parts: Registry[type]) -> None:
+    parts.add(PreNorm)
+    assert len(parts) == 2
 
 
-def test_another_part_under_a_taken_name_is_refused(table: Table[type]) -> None:
-    with pytest.raises(SpecError, match=r"^there already is a part 'alibi'; choose another name$"):
-        table.add(PreNorm, name="alibi")
+def test_another_part_of_the_same_name_is_refused(parts: Registry[type]) -> None:
+    with pytest.raises(SpecError, match=r"^there already is a part 'pre_norm'; choose another name$"):
+        parts.add(type("PreNorm", (), {}))
 
 
-def test_an_unknown_name_says_which_is_near(table: Table[type]) -> None:
-    with pytest.raises(UnknownName, match=r"^no part 'prenorm'; did you mean 'pre_norm'\?$"):
-        table["prenorm"]
+@pytest.mark.parametrize("name", ["prenorm", "pre_ln", "Pre-LN"])
+def test_an_unknown_name_gets_a_near_name_or_the_name_of_a_synonym(parts: Registry[type], name: str) -> None:
+    with pytest.raises(UnknownName, match=rf"^no part '{name}'; did you mean 'pre_norm'\?$"):
+        parts[name]
+    assert name not in parts
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("favor+", "performer"), ("transformer-xl", "xl_memory"), ("longformer", "local"), ("reformer", "lsh")],
+)
+def test_papers_names_of_mixers(name: str, meant: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        MIXERS[name]
+    assert str(caught.value) == f"no mixer {name!r}; did you mean {meant!r}?"

@@ -10,22 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import SpecError, UnknownName
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Count, Share, Spec, spec
 
-ANIMALS: Table[type[Animal]] = Table("animal")
+ANIMALS: Registry[type[Animal]] = Registry("animal")
 
 
 class Animal(Spec):
-    table: ClassVar[Table[type[Animal]]] = ANIMALS
+    registry: ClassVar[Registry[type[Animal]]] = ANIMALS
 
 
+@ANIMALS.add
 @spec
 class Cat(Animal):
     lives: Count = 9
     name: str = "cat"
 
 
+@ANIMALS.add
 @spec
 class Dog(Animal):
     age: Count
@@ -50,8 +52,6 @@ class Zoo(Spec):
     others: tuple[Animal, ...] = ()
     tax: Share = 0.0
 
-
-ANIMALS.add(Cat, Dog)
 
 ZOO = Zoo(star=Dog(age=3, friend=Cat(7)), others=(Cat(), Dog(age=1)), tax=0.25)
 
@@ -174,7 +174,7 @@ class TestFaults:
         ("data", "said"),
         [
             ({"star": "cta"}, r"^star: no animal 'cta'; did you mean 'cat'\?"),
-            ({"star": {"lives": 3}}, r"^star: should say which animal: 'kind' is missing; there is cat, dog$"),
+            ({"star": {"lives": 3}}, r"^star: should say which animal: 'kind' is missing; available: cat, dog$"),
             ({"star": 3}, r"^star: should be a animal or its kind, got 3$"),
             ({"star": "dog"}, r"^star: age is missing"),
             ({"star": {"kind": "dog", "age": 40}}, r"^star: no dog is that old: should be at most 30, got 40$"),

@@ -1,34 +1,40 @@
-"""Everything that can go wrong, as one tree, each branch with the exit code the command line gives it.
+"""The tree of errors, with their exit codes.
 
-    RegardError                   1   anything else
-    ├── SpecError                 2   a spec, recipe or argument says something that cannot be
-    │   └── UnknownName           2   a name that is in none of our tables
-    ├── ShapeError                1   a tensor has another shape than the part was built for
-    ├── StateError                1   a state used in a way its mixer cannot honour
+    RegardError                   1   any other error raised on purpose
+    ├── SpecError                 2   a spec, recipe or argument is invalid
+    │   └── UnknownName           2   a name is in no registry
+    ├── ShapeError                1   a tensor does not have the shape the module was built for
+    ├── StateError                1   a decoding state is used in a way its mixer does not support
     ├── DataError                 2   a corpus or input file cannot be used
-    │   └── NoRoom                2   an output has no room for what must be written
-    ├── CheckpointError           3   a file is damaged, incomplete or not to be trusted
-    ├── Diverged                  4   training stopped making sense
-    ├── DiskFull                  5   there is no room for the next checkpoint
-    └── Interrupted             130   the user asked us to stop (143 for SIGTERM)
+    │   └── NoRoom                2   an output is too short for what it must include
+    ├── CheckpointError           3   a file is damaged, incomplete or not trustworthy
+    ├── Diverged                  4   training diverged
+    ├── DiskFull                  5   there is no disk space for the next checkpoint
+    └── Interrupted             130   the user interrupted the program (143 for SIGTERM)
 
-A message says what was wanted, what came, and what to do about it.
+Every message says what was expected, what was found, and what to do about it.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+MAX_LISTED = 30
+"""Maximum number of names listed in a message."""
+MAX_COMPARED = 60
+"""Longer names are not compared: a file from elsewhere may hold a name of any length."""
+MIN_COMMON = 4
+"""Minimum number of letters that make two names look related."""
 
 
 class RegardError(Exception):
-    """Root of all errors that Regard raises on purpose."""
+    """Base of all errors that Regard raises on purpose."""
 
     exit_code = 1
 
 
 class SpecError(RegardError, ValueError):
-    """A spec, recipe or argument says something that cannot be; all its `faults` are in one message."""
+    """A spec, recipe or argument is invalid; the message holds all of its `faults`."""
 
     exit_code = 2
 
@@ -38,29 +44,29 @@ class SpecError(RegardError, ValueError):
 
 
 class UnknownName(SpecError):
-    """A name that is in none of our tables; the message offers the nearest ones."""
+    """A name that is in no registry; the message offers a near name, or lists the names there are."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, what: str, name: str, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> None:
         self.name, self.known = name, tuple(known)
-        super().__init__(f"no {what} {name!r}{offer(name, self.known)}")
+        super().__init__(f"no {what} {name!r}{offer(name, self.known, synonyms)}")
 
 
 class ShapeError(RegardError):
-    """A tensor has another shape than the part was built for."""
+    """A tensor does not have the shape the module was built for."""
 
 
 class StateError(RegardError):
-    """A state used in a way its mixer cannot honour."""
+    """A decoding state is used in a way its mixer does not support."""
 
 
 class DataError(RegardError):
-    """A corpus or input file cannot be used as it is."""
+    """A corpus or input file cannot be used."""
 
     exit_code = 2
 
 
 class NoRoom(DataError):
-    """Outputs have no room for what must be written; those of the inputs at `places`."""
+    """The outputs of the inputs at `places` are too short for what they must include."""
 
     def __init__(self, message: str, places: Iterable[int] = ()) -> None:
         self.places = tuple(places)
@@ -68,36 +74,88 @@ class NoRoom(DataError):
 
 
 class CheckpointError(RegardError):
-    """A file on disk is damaged, incomplete or not to be trusted."""
+    """A file is damaged, incomplete or not trustworthy."""
 
     exit_code = 3
 
 
 class Diverged(RegardError):
-    """Training stopped making sense: several non-finite steps in a row."""
+    """Training diverged: several steps in a row were not finite."""
 
     exit_code = 4
 
 
 class DiskFull(RegardError):
-    """There is no room for the next checkpoint; the previous one is intact."""
+    """There is no disk space for the next checkpoint; the previous one is intact."""
 
     exit_code = 5
 
 
 class Interrupted(RegardError):
-    """The user asked us to stop; what was done so far is saved."""
+    """The user interrupted the program; the work so far is saved."""
 
     def __init__(self, message: str, signal: int = 2) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal
 
 
-def offer(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: its nearest neighbour, or all there are."""
-    names = [str(k) for k in known]
-    lowered = {n.lower(): n for n in reversed(names)}
-    near = difflib.get_close_matches(str(name).lower(), list(lowered), n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {lowered[near[0]]!r}?"
-    return f"; there is {', '.join(names)}" if names else ""
+def offer(name: object, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:
+    """Return the end of a message about an unknown name: what the user may have meant, or what is available.
+
+    `synonyms` maps other words for known names, such as those of a paper, to the names.
+    """
+    names, wanted = [str(k) for k in known], _normalize(name)
+    other = {_normalize(word): meant for word, meant in (synonyms or {}).items()}
+    if wanted in other:
+        return f"; did you mean {other[wanted]!r}?"
+    if near := _nearest(wanted, names):
+        return f"; did you mean {near!r}?"
+    return f"; {list_available(names)}" if names else ""
+
+
+def list_available(names: Iterable[str]) -> str:
+    """Return the list of what a user can choose from, cut off where it gets long."""
+    names = list(names)
+    more = len(names) - MAX_LISTED
+    return f"available: {', '.join(names[:MAX_LISTED])}" + (f" and {more} more" if more > 0 else "")
+
+
+def _normalize(name: object) -> str:
+    return str(name)[: MAX_COMPARED + 1].lower().replace("-", "_")
+
+
+def _nearest(wanted: str, names: Iterable[str]) -> str | None:
+    """Return the name with the fewest typing errors, at most one in four letters; else one that begins alike or contains it."""
+    found = list[tuple[int, str]]()
+    for name in names:
+        word = _normalize(name)
+        longer = max(len(word), len(wanted))
+        if longer > MAX_COMPARED:
+            continue
+        errors = _typing_errors(wanted, word)
+        if errors <= max(longer // 4, longer > 2):
+            found.append((errors, name))
+        elif _have_part_in_common(wanted, word):
+            found.append((longer, name))
+    return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def _have_part_in_common(a: str, b: str) -> bool:
+    """Whether one name contains the other, or both have at least half of the longer one as their beginning."""
+    if min(len(a), len(b)) < MIN_COMMON:
+        return False
+    common = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return a in b or b in a or common >= max(MIN_COMMON, max(len(a), len(b)) / 2)
+
+
+def _typing_errors(a: str, b: str) -> int:
+    """Count letters to insert, delete, replace or swap with their neighbor (optimal string alignment distance)."""
+    before, row = list[int](), list(range(len(b) + 1))
+    for i in range(1, len(a) + 1):
+        before, last, row = row, before, [i]
+        for j in range(1, len(b) + 1):
+            cost = min(before[j] + 1, row[-1] + 1, before[j - 1] + (a[i - 1] != b[j - 1]))
+            if i > 1 and j > 1 and a[i - 1] == b[j - 2] and a[i - 2] == b[j - 1]:
+                cost = min(cost, last[j - 2] + 1)
+            row.append(cost)
+    return row[-1]

@@ -1,51 +1,75 @@
-"""Ordered tables from names to parts: the only place where a name in a file becomes a class of ours."""
+"""Registries: where a name in a file becomes a part.
+
+Each role has one registry (`MIXERS`, `TASKS`, `SCHEDULES` ...), and there is one way to fill it: a part is added where it is
+defined, and the package that owns the registry imports the modules that define parts.
+
+    @MIXERS.add(also=("favor",))
+    @spec
+    class Performer(MixerSpec): ...
+
+    METRICS.add(Metric("exact", exact))     # a value instead of a class
+
+Names that papers and other tools have for a part are listed in `also`. They appear in error messages ("no mixer 'favor'; did
+you mean 'performer'?") and are never accepted in place of the name. Names from files are looked up here and never imported.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar, cast, overload
 
 from regard.errors import SpecError, UnknownName
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 
-def kind_of(cls: type) -> str:
-    """The word a part goes by in files: its own `kind`, or its class name in snake case."""
-    own = cls.__dict__.get("kind")
-    return own if isinstance(own, str) else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+def kind_of(part: object) -> str:
+    """Return the name of a part in files: its own `kind`, or its class name in snake case."""
+    own = vars(part).get("kind")  # of this class itself: a subclass is another kind
+    if isinstance(own, str):
+        return own
+    cls = part if isinstance(part, type) else type(part)
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
 
 
-class Table(Generic[T]):
-    """An ordered table of parts. Looking up an unknown name says which names are near."""
+class Registry(Generic[T]):
+    """An ordered mapping from names to the parts of one role, which `what` names in messages."""
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self._rows: dict[str, T] = {}
+        self._parts: dict[str, T] = {}
+        self._synonyms: dict[str, str] = {}
 
-    def add(self, *parts: T, name: str | None = None) -> T:
-        """Add parts under their `kind` (or one part under `name`); returns the last, so it can decorate a class."""
-        for part in parts:
-            key = name or kind_of(part)  # type: ignore[arg-type]
-            if key in self._rows and self._rows[key] is not part:
-                raise SpecError(f"there already is a {self.what} {key!r}; choose another name")
-            self._rows[key] = part
-        return parts[-1]
+    @overload
+    def add(self, part: P, /, *, also: Sequence[str] = ()) -> P: ...
+    @overload
+    def add(self, /, *, also: Sequence[str] = ()) -> Callable[[P], P]: ...
+    def add(self, part: P | None = None, /, *, also: Sequence[str] = ()) -> P | Callable[[P], P]:
+        """Add a part under its kind and return it, so that this decorates a class, with or without arguments."""
+        if part is None:
+            return lambda decorated: self.add(decorated, also=also)
+        name = kind_of(part)
+        if self._parts.get(name, part) is not part:
+            raise SpecError(f"there already is a {self.what} {name!r}; choose another name")
+        self._parts[name] = cast(T, part)
+        self._synonyms |= dict.fromkeys(also, name)
+        return part
 
     def __getitem__(self, name: str) -> T:
-        if not isinstance(name, str) or name not in self._rows:  # files may say anything
-            raise UnknownName(self.what, name, self._rows)
-        return self._rows[name]
+        if not isinstance(name, str) or name not in self._parts:  # a file may hold anything
+            raise UnknownName(self.what, name, self._parts, self._synonyms)
+        return self._parts[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._rows
+        return name in self._parts
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
+        return iter(self._parts)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._parts)
 
     def items(self) -> Iterator[tuple[str, T]]:
-        return iter(self._rows.items())
+        return iter(self._parts.items())

@@ -1,7 +1,7 @@
 """Specs: small frozen values that say what to build, written as Python, JSON or YAML alike.
 
 A spec holds plain values and other specs, so `spec == spec` means "the same model". Where a field is a *role* (a mixer, a
-norm, a position ...), files tell the parts apart by `kind`, looked up in the role's table and never imported by path:
+norm, a position ...), files tell the parts apart by `kind`, looked up in the role's registry and never imported by path:
 
     Full(heads=4)   <->   {"kind": "full", "heads": 4}   <->   mix: full   # where every other field has a default
 """
@@ -18,8 +18,8 @@ import pydantic
 from pydantic import ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter
 from pydantic_core import CoreSchema, core_schema
 
-from regard.errors import SpecError, offer
-from regard.registry import Table, kind_of
+from regard.errors import SpecError, list_available, offer
+from regard.registry import Registry, kind_of
 
 C = TypeVar("C", bound=type)
 
@@ -32,13 +32,13 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Spec:
-    """Base of every spec. A class that sets `table` is a role: its fields accept any part in that table."""
+    """Base of every spec. A class that sets `registry` is a role: its fields accept any part in that registry."""
 
-    table: ClassVar[Table[Any] | None] = None
+    registry: ClassVar[Registry[Any] | None] = None
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        if "table" in cls.__dict__:
+        if "registry" in cls.__dict__:
             return core_schema.no_info_plain_validator_function(cls._member)
         return handler(source)
 
@@ -47,20 +47,20 @@ class Spec:
         """Turn what a file says (a kind, or a mapping with one) into a part of this role."""
         if isinstance(value, cls):
             return value
-        assert cls.table is not None
+        assert cls.registry is not None
         if isinstance(value, str):
             value = {"kind": value}
         if not isinstance(value, Mapping):
-            raise SpecError(f"should be a {cls.table.what} or its kind, got {value!r}")
+            raise SpecError(f"should be a {cls.registry.what} or its kind, got {value!r}")
         if "kind" not in value:
-            raise SpecError(f"should say which {cls.table.what}: 'kind' is missing; there is {', '.join(cls.table)}")
-        part = cls.table[value["kind"]]
+            raise SpecError(f"should say which {cls.registry.what}: 'kind' is missing; {list_available(cls.registry)}")
+        part = cls.registry[value["kind"]]
         return part.parse({k: v for k, v in value.items() if k != "kind"}, place)  # type: ignore[no-any-return]
 
     @classmethod
     def parse(cls, value: Any, place: str = "") -> Self:
         """This spec from plain data; every fault is in one error, at its place below `place`."""
-        if "table" in cls.__dict__:
+        if "registry" in cls.__dict__:
             return cls._member(value, place)  # type: ignore[return-value]
         try:
             return TypeAdapter(cls).validate_python(value)
@@ -70,7 +70,7 @@ class Spec:
     def plain(self) -> dict[str, Any]:
         """This spec as plain data, ready for JSON; `parse` gives it back."""
         fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-        return {"kind": kind_of(type(self)), **fields} if self.table is not None else fields
+        return {"kind": kind_of(type(self)), **fields} if self.registry is not None else fields
 
     def json(self) -> str:
         return json.dumps(self.plain(), indent=2, ensure_ascii=False)
@@ -95,7 +95,7 @@ class Spec:
 
     def overlay(self, changes: Mapping[str, Any]) -> Self:
         """A copy with nested changes laid over it. A changed `kind` keeps the fields both kinds have."""
-        role = next(cls for cls in type(self).__mro__ if "table" in cls.__dict__)
+        role = next(cls for cls in type(self).__mro__ if "registry" in cls.__dict__)
         owner = type(self) if role is Spec else role  # a part may become another kind of its role
         return owner.parse(_overlay(self, changes))  # type: ignore[attr-defined, no-any-return]
 
@@ -139,12 +139,12 @@ def _overlay(old: Any, new: Any) -> Any:
             items[int(key)] = _overlay(items[int(key)], value)
         return items
     kind = new.get("kind")
-    if old.table is None or kind is None or kind == kind_of(type(old)):
+    if old.registry is None or kind is None or kind == kind_of(type(old)):
         fields = {f.name: getattr(old, f.name) for f in dataclasses.fields(old)}  # type: ignore[arg-type]
     else:
-        fields = _shared_fields(old, old.table[kind], new)
+        fields = _shared_fields(old, old.registry[kind], new)
     merged = {**fields, **{k: _overlay(fields.get(k), v) for k, v in new.items() if k != "kind"}}
-    return {"kind": kind or kind_of(type(old)), **merged} if old.table is not None else merged
+    return {"kind": kind or kind_of(type(old)), **merged} if old.registry is not None else merged
 
 
 def _shared_fields(old: Spec, part: type, new: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,5 +53,5 @@ def test_numbers_given_replace_those_of_the_size() -> None:
 
 
 def test_an_unknown_size_lists_all() -> None:
-    with pytest.raises(UnknownName, match=r"^no size 'huge'; there is small$"):
+    with pytest.raises(UnknownName, match=r"^no size 'huge'; available: small$"):
         sized({"small": {}}, "huge")

@@ -37,7 +37,7 @@ from regard.nn.mixers.compress import COMPRESSIONS, Convolution, MostUsed, Pooli
 from regard.nn.positions.position import POSITIONS, ALiBi, Bucketed, Learned, PositionSpec, Relative, Rotary, Sinusoidal
 from regard.nn.positions.relative import Distance
 from regard.nn.positions.rope_scaling import ROPE_SCALINGS, LinearScaling, Llama3Scaling, YarnScaling
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Spec
 
 WIDTH, LENGTH, VOCAB = 8, 12, 11
@@ -112,7 +112,7 @@ FILTER: dict[str, tuple[FilterSpec, ...]] = {
     "script": (Script(), Script(("latin", "cyrillic"), least=0.8)),
     "language": (Language(), Language(2.0)),
 }
-EXAMPLES: dict[str, tuple[Table[Any], dict[str, tuple[Spec, ...]]]] = {
+EXAMPLES: dict[str, tuple[Registry[Any], dict[str, tuple[Spec, ...]]]] = {
     "filter": (FILTERS, FILTER),  # type: ignore[dict-item]
     "mixer": (MIXERS, MIX),  # type: ignore[dict-item]
     "position": (POSITIONS, POSITION),  # type: ignore[dict-item]

@@ -12,7 +12,7 @@ def test_every_part_in_a_table_has_an_example(role: str) -> None:
     missing = [kind for kind in table if not examples.get(kind)]
     assert not missing, f"add an example of {', '.join(missing)} to tests/laws/examples.py: the laws run over it then"
     for kind, row in examples.items():
-        assert all(kind_of(type(part)) == kind and part.table is table for part in row)
+        assert all(kind_of(type(part)) == kind and part.registry is table for part in row)
 
 
 def test_case_names_are_distinct() -> None:

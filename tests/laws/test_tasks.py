@@ -88,7 +88,7 @@ def test_the_verbs(tmp_path: Path, task: str) -> None:
 
 def test_every_file_that_is_a_task_is_listed() -> None:
     files = (
-        path for path in Path(tasks.__file__).parent.glob("*.py") if "TASKS.add(" in path.read_text(encoding="utf-8")
+        path for path in Path(tasks.__file__).parent.glob("*.py") if "@TASKS.add" in path.read_text(encoding="utf-8")
     )
     assert sorted(path.stem for path in files) == list(tasks.HERE)
 

@@ -87,7 +87,7 @@ def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
         ),
         ({"family": "gpt"}, "no key 'family'; did you mean 'model.family'?"),
         ({"filters": "usual"}, "no key 'filters'; did you mean 'data.filters'?"),
-        ({"wings": 2}, "no key 'wings'; there is task, train, data, model, decode, about"),
+        ({"wings": 2}, "no key 'wings'; available: task, train, data, model, decode, about"),
         (
             {"data__filters": "usuall"},
             "data.filters: should be the word usual, or a list such as [length, ratio], got 'us",

@@ -66,7 +66,7 @@ def test_parts_by_kind_with_what_was_left_out() -> None:
         ("train.optimizer", "adm", "no optimizer 'adm'; did you mean 'adam'"),
         ("train.schedule", {"kind": "cosin"}, "no schedule 'cosin'; did you mean 'cosine'"),
         ("train.schedule", {"kind": "cosine", "lrr": 1}, "no key 'lrr'; did you mean 'lr'"),
-        ("train.schedule", {"lr": 1}, "'kind' is missing; there is paper"),
+        ("train.schedule", {"lr": 1}, "'kind' is missing; available: paper"),
         ("train.precision", "half", "input should be 'auto', 'float32' or 'bfloat16'"),
         ("train.average.which", "first", "input should be 'last' or 'best'"),
         ("train.ema", 1.0, "train.ema: input should be less than 1"),

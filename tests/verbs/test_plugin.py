@@ -14,7 +14,7 @@ import torch
 from regard import families
 from regard.nn.core.coords import Coords
 from regard.nn.mixers import MIXERS
-from regard.registry import Table
+from regard.registry import Registry
 from regard.tasks import find
 from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import TASKS
@@ -30,11 +30,11 @@ OWN = ["task=vowels", "data.metrics=[cer, exact]", "model.decoder.block.mix=aver
 def one_command() -> Iterator[None]:
     """What a plugin adds is gone afterwards, as it is when a process ends."""
     find("translate")
-    tables: list[Table[Any]] = [METRICS, MIXERS, TASKS]
-    before = [dict(table._rows) for table in tables]
+    tables: list[Registry[Any]] = [METRICS, MIXERS, TASKS]
+    before = [dict(table._parts) for table in tables]
     yield
     for table, rows in zip(tables, before, strict=True):
-        table._rows = rows
+        table._parts = rows
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def test_the_model_is_shown(trained: Path) -> None:
 def test_without_the_plugin_the_model_cannot_be_opened(trained: Path, verb: str) -> None:
     said = call(verb, trained)
     assert (said.code, said.out) == (3, "")
-    assert "config.json: no task 'vowels'; there is " in said.err
+    assert "config.json: no task 'vowels'; available: " in said.err
 
 
 def test_without_the_plugin_nothing_else_has_changed(model: Path) -> None:
@@ -108,7 +108,7 @@ def test_without_the_plugin_nothing_else_has_changed(model: Path) -> None:
         ("def f():\n    return 1 / 0\nf()\n", ", line 2 failed with ZeroDivisionError"),
         ("class Half(\n", " failed with SyntaxError: "),
         (
-            "from regard.nn.core.mixer import MIXERS\nMIXERS.add(object, name='full')\n",
+            "from regard.nn.core.mixer import MIXERS\n@MIXERS.add\nclass Full: ...\n",
             "failed with SpecError: there already is a mixer 'full'; choose another name",
         ),
     ],

@@ -295,7 +295,7 @@ def test_target_languages(model: Path, polyglot: Path) -> None:
     german, czech = (call("run", polyglot, "--to", language, "one", "two") for language in ("de", "cs"))
     assert (german.code, czech.code) == (0, 0)
     unknown = call("run", polyglot, "--to", "fr", "one")
-    assert (unknown.code, unknown.err) == (2, "regard: no target language 'fr'; there is cs, de\n")
+    assert (unknown.code, unknown.err) == (2, "regard: no target language 'fr'; available: cs, de\n")
     none = call("run", model, "--to", "de", stdin=b"abc\n")
     assert none.code == 2
     assert none.err.endswith("was not trained to choose between target languages; leave out --to de\n")

@@ -48,6 +48,7 @@ class Seen:
         return True
 
 
+@FILTERS.add
 @spec
 class Duplicates(FilterSpec):
     """No pair comes twice: the first stays. By `source` or `target`, no such text comes twice, whatever its partner."""
@@ -58,6 +59,7 @@ class Duplicates(FilterSpec):
         return _first(self.by, lambda text: text)
 
 
+@FILTERS.add
 @spec
 class Near(FilterSpec):
     """As duplicates, of texts that count as the same if their letters are: `Page 12.` and `page 7`."""
@@ -88,6 +90,3 @@ def _first(by: By, form: Callable[[str], str]) -> Judge:
         return seen.add(int.from_bytes(blake2b(key, digest_size=8).digest(), "little"))
 
     return Judge(keeps)
-
-
-FILTERS.add(Duplicates, Near)

@@ -16,10 +16,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from regard.errors import SpecError
-from regard.registry import Table, kind_of
+from regard.registry import Registry, kind_of
 from regard.spec import Count, Spec, spec
 
-FILTERS: Table[type[FilterSpec]] = Table("filter")
+FILTERS: Registry[type[FilterSpec]] = Registry("filter")
 Pair = tuple[str, str]
 By = Literal["pair", "source", "target"]
 
@@ -37,7 +37,7 @@ class Judge:
 class FilterSpec(Spec):
     """A step that leaves out pairs."""
 
-    table = FILTERS
+    registry = FILTERS
     learns: ClassVar[bool] = False
     """Whether it has to see some pairs before it can judge one."""
 
@@ -52,6 +52,7 @@ class FilterSpec(Spec):
         raise NotImplementedError
 
 
+@FILTERS.add
 @spec
 class Length(FilterSpec):
     """Both texts have so many words, or characters: for languages that put no spaces between words."""
@@ -71,6 +72,7 @@ class Length(FilterSpec):
         return Judge(lambda source, target: fits(source) and fits(target))
 
 
+@FILTERS.add
 @spec
 class Ratio(FilterSpec):
     """No text is `most` times as long as the other, beyond what is usual between the two languages.
@@ -97,12 +99,10 @@ class Ratio(FilterSpec):
         return Judge(keeps, f"{typical:.2f} characters of target for one of source")
 
 
+@FILTERS.add
 @spec
 class Identity(FilterSpec):
     """The target is not the source once more, but for case and spaces around it."""
 
     def judge(self, sample: Sequence[Pair]) -> Judge:
         return Judge(lambda source, target: source.strip().casefold() != target.strip().casefold())
-
-
-FILTERS.add(Length, Ratio, Identity)

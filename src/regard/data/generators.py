@@ -12,10 +12,10 @@ from pydantic import Field
 from regard.data import dates
 from regard.data.pairs import Pairs
 from regard.errors import SpecError
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Count, Spec, spec
 
-GENERATORS: Table[type[GeneratorSpec]] = Table("generator")
+GENERATORS: Registry[type[GeneratorSpec]] = Registry("generator")
 LETTERS = string.ascii_letters + string.digits
 DRAWS = 1024
 
@@ -23,13 +23,14 @@ DRAWS = 1024
 class GeneratorSpec(Spec):
     """Where pairs come from when no file is given."""
 
-    table = GENERATORS
+    registry = GENERATORS
 
     def pairs(self, part: str) -> Pairs:
         """The pairs of part "train" or "valid", which share none."""
         raise NotImplementedError
 
 
+@GENERATORS.add
 @spec
 class Dates(GeneratorSpec):
     """Dates as people write them in many languages, and as ISO 8601; validation dates are never seen in training."""
@@ -43,6 +44,7 @@ class Dates(GeneratorSpec):
         return Pairs([s for s, _ in made], [t for _, t in made], name=f"dates ({part})")
 
 
+@GENERATORS.add
 @spec
 class Copy(GeneratorSpec):
     """Random strings to be copied, or with `reverse` written backwards; validation strings are never seen in training."""
@@ -74,6 +76,3 @@ class Copy(GeneratorSpec):
 def _held_out(text: str) -> bool:
     """Whether a string is for validation only: one in eight is, for good, whatever the seed."""
     return zlib.crc32(text.encode()) % 8 == 0
-
-
-GENERATORS.add(Dates, Copy)

@@ -41,6 +41,7 @@ class Sides:
         return total / max(len(grams), 1), total
 
 
+@FILTERS.add
 @spec
 class Language(FilterSpec):
     """No source is like a target, and no target like a source: half as much as they usually are, and surely.
@@ -77,6 +78,3 @@ def _typical(sides: Sides, pairs: Sequence[Pair]) -> tuple[float, float]:
 def _trigrams(text: str) -> list[str]:
     text = f" {text.strip().casefold()} "
     return [text[i : i + 3] for i in range(len(text) - 2)]
-
-
-FILTERS.add(Language)

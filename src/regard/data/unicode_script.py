@@ -47,6 +47,7 @@ def scripts(text: str) -> Counter[str]:
     return counts
 
 
+@FILTERS.add
 @spec
 class Script(FilterSpec):
     """At least half of each text's letters are of the script its side is written in: stated, or that of most texts.
@@ -89,6 +90,3 @@ def _usual(texts: Sequence[str]) -> list[str]:
 def _known() -> frozenset[str]:
     """The scripts Unicode has letters of; what lies above the second plane is cjk."""
     return frozenset(filter(None, map(script_of, map(chr, range(0x20000)))))
-
-
-FILTERS.add(Script)

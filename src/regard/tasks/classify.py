@@ -34,6 +34,7 @@ class ClassifyData(LabelledData):
     """On what the classes are read from, where the model to start from has no such head."""
 
 
+@TASKS.add
 class Classify(Labelled):
     """An encoder that says what a text is."""
 
@@ -108,6 +109,3 @@ class Classify(Labelled):
             with torch.no_grad():
                 out[indices] = mixed([logits(net, read.given.ids, read.at(net)) for net in nets]).cpu()
         return out
-
-
-TASKS.add(Classify)

@@ -116,6 +116,7 @@ class TwoReadings:
         return TwoReadings(self.first.to(device), self.second.to(device), self.same.to(device))
 
 
+@TASKS.add
 class Embed(Usual):
     """An encoder whose pooled stream is what a text means."""
 
@@ -250,6 +251,3 @@ class Embed(Usual):
     def _rows(self, texts: Sequence[str]) -> Rows:
         framed = frame_all(self.target, texts, self.settings.max_length)
         return Rows.of(framed, [[0]] * len(framed))
-
-
-TASKS.add(Embed)

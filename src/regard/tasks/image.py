@@ -112,6 +112,7 @@ class ImageBatch:
         return ImageBatch(self.pixels.to(device), self.labels.to(device))
 
 
+@TASKS.add
 class Image(Usual):
     """Classes, and how pixels become numbers: of a size, less the mean of their channel, over its deviation."""
 
@@ -323,6 +324,3 @@ def _square(pictures: Pictures) -> Pictures:
 def _tensor(pixels: Pixels) -> Tensor:
     """(b, channels, height, width) from (b, height, width, channels)."""
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
-
-
-TASKS.add(Image)

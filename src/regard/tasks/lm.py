@@ -52,6 +52,7 @@ class LmData(TextData):
             METRICS[name]
 
 
+@TASKS.add
 class Lm(FromTexts):
     """A decoder that reads a text and says what comes next.
 
@@ -222,6 +223,3 @@ class Lm(FromTexts):
         """What the model reads: all of it, or where that would fill it the last half of what it can see; never nothing."""
         ids = ids if room is None or len(ids) <= room else ids[-max(room // 2, 1) :]
         return ids or [self.target.bos]
-
-
-TASKS.add(Lm)

@@ -104,6 +104,7 @@ class Hidden:
         return at if self.segment is None else dataclasses.replace(at, segment=self.segment)
 
 
+@TASKS.add
 class Mlm(FromTexts):
     """An encoder that fills in what is hidden."""
 
@@ -277,6 +278,3 @@ class Mlm(FromTexts):
         """How many tokens of a single text the models see at once."""
         rooms = [net.spec.room or self.settings.context for net in nets]
         return min(rooms) - len(self.target.frame([])[0])
-
-
-TASKS.add(Mlm)

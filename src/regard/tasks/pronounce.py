@@ -54,6 +54,7 @@ class PronounceData(Spec):
             METRICS[name]
 
 
+@TASKS.add
 class Pronounce(Translate):
     """Words to phones."""
 
@@ -134,6 +135,3 @@ def _whole(words: Mapping[str, Sequence[str]], settings: PronounceData, part: Pa
     if not found:
         raise DataError(f"{name} holds {len(words)} words, none of which is for {part}; name a larger dictionary")
     return Pairs([word for word, _ in found], [ways for _, ways in found], name=f"{name}, for {part}")
-
-
-TASKS.add(Pronounce)

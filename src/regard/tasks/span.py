@@ -70,6 +70,7 @@ class Stretches:
         return len(self.ids)
 
 
+@TASKS.add
 class Span(FromTexts):
     """An encoder-decoder that writes what is missing."""
 
@@ -193,6 +194,3 @@ class Span(FromTexts):
             raise DataError(f"the output should be its input with something at each mark, got {output[:80]!r}")
         fills = self.target.encode_all(match.groups())
         return [t for sentinel, ids in zip(self.sentinels, fills, strict=False) for t in (sentinel, *ids)]
-
-
-TASKS.add(Span)

@@ -38,6 +38,7 @@ class TagData(LabelledData):
     """On what the classes are read from, where the model to start from has no such head."""
 
 
+@TASKS.add
 class Tag(Labelled):
     """An encoder that says what each word or letter is."""
 
@@ -149,6 +150,3 @@ class Tag(Labelled):
         for (i, _), part in zip(pieces, found, strict=True):
             whole[i].append(part)
         return [torch.cat(parts)[first] for parts, (_, first) in zip(whole, texts, strict=True)]
-
-
-TASKS.add(Tag)

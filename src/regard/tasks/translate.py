@@ -84,6 +84,7 @@ class TranslateData(Spec):
             raise SpecError(ONE_WAY)
 
 
+@TASKS.add
 class Translate(Usual):
     """Source and target text, one vocabulary for both or one for each."""
 
@@ -352,6 +353,3 @@ class Translate(Usual):
 def _mark(tag: str) -> str:
     """A language tag as the one token that stands for it."""
     return f"<{tag}>"
-
-
-TASKS.add(Translate)

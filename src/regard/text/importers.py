@@ -37,6 +37,7 @@ PIECES, LETTERS, LONGEST = 2_000_000, 10_000_000, 1000
 """How many pieces a vocabulary may have, with how many letters in all and in one: each way to cut a piece is looked at."""
 
 
+@TOKENIZERS.add
 @spec
 class SentencePiece(TokenizerSpec):
     """A SentencePiece model of your own: `tokenizer: {kind: sentencepiece, path: my.model}`."""
@@ -49,6 +50,7 @@ class SentencePiece(TokenizerSpec):
         return from_sentencepiece(self.path, _tags(reserved)).core
 
 
+@TOKENIZERS.add
 @spec
 class SubwordNmt(TokenizerSpec):
     """subword-nmt codes of your own: `tokenizer: {kind: subword_nmt, codes: codes.txt}`."""
@@ -63,9 +65,6 @@ class SubwordNmt(TokenizerSpec):
 
     def whole(self, text: str) -> str:
         return re.sub(rf"{_JOINT}( |\Z)", "", text) if self.undo else text
-
-
-TOKENIZERS.add(SentencePiece, SubwordNmt)
 
 
 def _tags(reserved: Sequence[str]) -> list[str]:

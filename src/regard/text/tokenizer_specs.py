@@ -27,7 +27,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 from tokenizers import Tokenizer as Core
 
 from regard.errors import DataError, RegardError, SpecError
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Count, Spec, spec
 from regard.text.normalize import Normalize
 from regard.text.template import Template
@@ -42,13 +42,13 @@ _OFTEN = 2  # BPE joins no pair that was seen less often
 _GOES_ON = "##"  # marks a WordPiece that goes on a word
 _WORD = 100  # characters; BERT takes longer words as unknown
 
-TOKENIZERS: Table[type[TokenizerSpec]] = Table("tokenizer")
+TOKENIZERS: Registry[type[TokenizerSpec]] = Registry("tokenizer")
 
 
 class TokenizerSpec(Spec):
     """How text becomes tokens. `learn` makes the library's tokenizer, with the `reserved` tokens first."""
 
-    table = TOKENIZERS
+    registry = TOKENIZERS
     several: ClassVar[bool] = False
     """Whether there are several ways to cut a word into tokens."""
 
@@ -60,6 +60,7 @@ class TokenizerSpec(Spec):
         return text
 
 
+@TOKENIZERS.add(also=("characters", "letters"))
 @spec
 class Chars(TokenizerSpec):
     """Every character a token."""
@@ -73,6 +74,7 @@ class Chars(TokenizerSpec):
         return _learn(core, no_pairs, lines)
 
 
+@TOKENIZERS.add
 @spec
 class Words(TokenizerSpec):
     """Every word and every punctuation mark a token, if it was seen at least `min_count` times."""
@@ -87,6 +89,7 @@ class Words(TokenizerSpec):
         return _learn(core, trainer, lines, self.vocab)
 
 
+@TOKENIZERS.add
 @spec
 class Pieces(TokenizerSpec):
     """Text that was cut before it came here: every run of non-spaces a token, and `wor@@ ld` one word when decoded."""
@@ -108,6 +111,7 @@ class Pieces(TokenizerSpec):
         return re.sub(r"@@( |\Z)", "", text)
 
 
+@TOKENIZERS.add
 @spec
 class Bytes(TokenizerSpec):
     """Every byte of the UTF-8 text a token: the byte's value after the reserved tokens. Learns nothing."""
@@ -123,6 +127,7 @@ class Bytes(TokenizerSpec):
         return core
 
 
+@TOKENIZERS.add
 @spec
 class Bpe(TokenizerSpec):
     """Characters, and the pairs of neighbours that were joined most often, up to `vocab` tokens."""
@@ -137,6 +142,7 @@ class Bpe(TokenizerSpec):
         return _learn(core, trainer, lines, self.vocab)
 
 
+@TOKENIZERS.add(also=("gpt2", "bbpe"))
 @spec
 class ByteBpe(TokenizerSpec):
     """BPE over bytes instead of characters: no text is unknown."""
@@ -155,6 +161,7 @@ class ByteBpe(TokenizerSpec):
         return _learn(core, trainer, lines, self.vocab)
 
 
+@TOKENIZERS.add
 @spec
 class Unigram(TokenizerSpec):
     """The pieces that make the corpus most likely when each stands for itself, up to `vocab` tokens."""
@@ -169,6 +176,7 @@ class Unigram(TokenizerSpec):
         return _settle(_learn(core, trainer, lines, self.vocab), reserved)
 
 
+@TOKENIZERS.add(also=("bert",))
 @spec
 class WordPiece(TokenizerSpec):
     """BERT's: words and single punctuation marks, cut from the left into the longest pieces there are; `##` goes on a word."""
@@ -191,9 +199,6 @@ class WordPiece(TokenizerSpec):
         core.decoder = decoders.Sequence(parts)
         core.post_processor = Template.bert(BOS, EOS, {name: vocab[name] for name in (BOS, EOS)}).post({})
         return core
-
-
-TOKENIZERS.add(Chars, Words, Bytes, Bpe, ByteBpe, Unigram, WordPiece, Pieces)
 
 
 def byte_letters() -> list[str]:

@@ -23,6 +23,7 @@ SIZE = 0.2
 """Root mean square of AdamW's steps, as a part of the learning rate (Liu et al. 2025)."""
 
 
+@OPTIMIZERS.add
 @spec
 class Muon(OptimizerSpec):
     """Orthogonal steps for the layers' linear maps, AdamW for the rest."""
@@ -88,6 +89,3 @@ def orthogonal(x: Tensor, turns: int) -> Tensor:
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x if wide else x.mT
-
-
-OPTIMIZERS.add(Muon)

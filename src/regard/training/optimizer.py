@@ -9,10 +9,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Share, Spec, spec
 
-OPTIMIZERS: Table[type[OptimizerSpec]] = Table("optimizer")
+OPTIMIZERS: Registry[type[OptimizerSpec]] = Registry("optimizer")
 
 Betas = tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]]
 
@@ -20,12 +20,13 @@ Betas = tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, 
 class OptimizerSpec(Spec):
     """How gradients become steps. The rate comes from the schedule."""
 
-    table = OPTIMIZERS
+    registry = OPTIMIZERS
 
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
         raise NotImplementedError
 
 
+@OPTIMIZERS.add
 @spec
 class Adam(OptimizerSpec):
     """Kingma & Ba 2014, with the numbers of the Transformer paper."""
@@ -37,6 +38,7 @@ class Adam(OptimizerSpec):
         return torch.optim.Adam(net.parameters(), lr=0.0, betas=self.betas, eps=self.eps, fused=fused(net))
 
 
+@OPTIMIZERS.add
 @spec
 class AdamW(OptimizerSpec):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2017), none on biases and norms."""
@@ -49,9 +51,6 @@ class AdamW(OptimizerSpec):
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
         groups = decays(list(net.parameters()), self.weight_decay)
         return torch.optim.AdamW(groups, lr=0.0, betas=self.betas, eps=self.eps, fused=fused(net))
-
-
-OPTIMIZERS.add(Adam, AdamW)
 
 
 def decays(parameters: Sequence[Tensor], decay: float) -> list[dict[str, Any]]:

@@ -12,10 +12,10 @@ from typing import Annotated
 from pydantic import Field
 
 from regard.errors import SpecError
-from regard.registry import Table, kind_of
+from regard.registry import Registry, kind_of
 from regard.spec import Count, Spec, spec
 
-SCHEDULES: Table[type[ScheduleSpec]] = Table("schedule")
+SCHEDULES: Registry[type[ScheduleSpec]] = Registry("schedule")
 
 Steps = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -28,13 +28,14 @@ Part = Annotated[float, Field(gt=0, le=1)]
 class ScheduleSpec(Spec):
     """How the learning rate moves."""
 
-    table = SCHEDULES
+    registry = SCHEDULES
 
     def rate(self, step: int, *, total: int | None, width: int) -> float:
         """The rate of step 1, 2, ... of `total` (None: open-ended) for a model of this width."""
         raise NotImplementedError
 
 
+@SCHEDULES.add(also=("noam",))
 @spec
 class Paper(ScheduleSpec):
     """Warm-up, then 1/√step, scaled by the model's width (Vaswani et al. 2017, equation 3)."""
@@ -47,6 +48,7 @@ class Paper(ScheduleSpec):
         return self.factor / math.sqrt(width) * min(1 / math.sqrt(step), rise)
 
 
+@SCHEDULES.add(also=("inverse_square_root", "rsqrt"))
 @spec
 class InverseSqrt(ScheduleSpec):
     """Warm-up from `start` to `lr`, then 1/√step: the paper's shape with the peak written down."""
@@ -61,6 +63,7 @@ class InverseSqrt(ScheduleSpec):
         return self.lr * math.sqrt(self.warmup / step)
 
 
+@SCHEDULES.add
 @spec
 class Constant(ScheduleSpec):
     """Warm-up, then always `lr`."""
@@ -72,6 +75,7 @@ class Constant(ScheduleSpec):
         return self.lr * _risen(step, self.warmup)
 
 
+@SCHEDULES.add
 @spec
 class Cosine(ScheduleSpec):
     """Warm-up, then half a cosine from `lr` down to `min_lr_ratio` of it (Loshchilov & Hutter 2017, without restarts)."""
@@ -86,6 +90,7 @@ class Cosine(ScheduleSpec):
         return self.lr * _risen(step, self.warmup) * (self.min_lr_ratio + (1 - self.min_lr_ratio) * left)
 
 
+@SCHEDULES.add
 @spec
 class Linear(ScheduleSpec):
     """Warm-up, then a straight line from `lr` down to `min_lr_ratio` of it."""
@@ -99,6 +104,7 @@ class Linear(ScheduleSpec):
         return self.lr * _risen(step, self.warmup) * (1 - (1 - self.min_lr_ratio) * fallen)
 
 
+@SCHEDULES.add(also=("trapezoidal", "warmup_stable_decay"))
 @spec
 class Wsd(ScheduleSpec):
     """Warm-up, stable, decay: `lr` until the last `decay` of all steps, then a straight line (Hu et al. 2024)."""
@@ -117,9 +123,6 @@ class Wsd(ScheduleSpec):
                 "together they are more than all steps; shorten one"
             )
         return self.lr * _risen(step, self.warmup) * (1 - (1 - self.min_lr_ratio) * _passed(step, turn, total))
-
-
-SCHEDULES.add(Paper, InverseSqrt, Cosine, Linear, Wsd, Constant)
 
 
 def _counted(step: int) -> int:

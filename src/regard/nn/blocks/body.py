@@ -15,24 +15,23 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.errors import SpecError
 from regard.nn.blocks.block import Block, BlockLayer
-from regard.nn.blocks.reversible import Reversible
-from regard.nn.blocks.wiring import WIRINGS, PreNorm, States, WiringSpec
+from regard.nn.blocks.wiring import PreNorm, States, WiringSpec
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Coords, Tags
 from regard.nn.core.mixer import MixerSpec, Site, check_positions
 from regard.nn.core.rng import Place
 from regard.nn.core.state import State
 from regard.nn.positions.position import Position, PositionSpec
-from regard.registry import Table, kind_of
+from regard.registry import Registry, kind_of
 from regard.spec import Count, Spec, spec
 
-BODIES: Table[type[BodySpec]] = Table("body")
+BODIES: Registry[type[BodySpec]] = Registry("body")
 
 
 class BodySpec(Spec):
     """What stands between embedding and head."""
 
-    table = BODIES
+    registry = BODIES
     causal: bool
 
     def build(self, site: Site) -> Body:
@@ -79,6 +78,7 @@ class Body(nn.Module):
         raise NotImplementedError
 
 
+@BODIES.add
 @spec
 class Stack(BodySpec):
     """Blocks one after another. `recompute` trades time for memory: activations inside a block are not stored.
@@ -217,7 +217,3 @@ def stack_shares(layers: tuple[Block, ...], site: Site) -> nn.ModuleDict:
                 if name not in shared:
                     shared[name] = make()
     return shared
-
-
-BODIES.add(Stack)
-WIRINGS.add(Reversible)

@@ -15,16 +15,16 @@ from regard.nn.core.mixer import Site
 from regard.nn.layers.dropout import Dropout
 from regard.nn.layers.norm import NormSpec
 from regard.nn.positions.position import Position, PositionSpec
-from regard.registry import Table, kind_of
+from regard.registry import Registry, kind_of
 from regard.spec import Count, Share, Spec, spec
 
-EMBEDS: Table[type[EmbedSpec]] = Table("embedding")
+EMBEDS: Registry[type[EmbedSpec]] = Registry("embedding")
 
 
 class EmbedSpec(Spec):
     """From what comes in to the stream."""
 
-    table = EMBEDS
+    registry = EMBEDS
     vocab: int
 
     def build(self, site: Site) -> Embedding:
@@ -52,6 +52,7 @@ class Embedding(nn.Module):
         return torch.zeros(2, n, dtype=torch.long, device=device), Coords.lengths([n, n - 1], device)
 
 
+@EMBEDS.add
 @spec
 class Tokens(EmbedSpec):
     """A vector a token; `scaled` multiplies it by √d, as the paper does, before the position joins.
@@ -123,6 +124,3 @@ class TokenEmbedding(Embedding):
                 raise ShapeError(f"{self.path} has no segments and was given some; set {self.path}.segments")
             return x
         return x + (self.segment[0] if at.segment is None else F.embedding(at.segment.clamp(min=0), self.segment))
-
-
-EMBEDS.add(Tokens)

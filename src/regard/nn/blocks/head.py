@@ -21,16 +21,16 @@ from regard.nn.layers.dropout import Dropout
 from regard.nn.layers.feedforward import ACTIVATIONS
 from regard.nn.layers.loss import smoothed_loss
 from regard.nn.layers.norm import LayerNorm, NormSpec
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Count, Share, Spec, spec
 
-HEADS: Table[type[HeadSpec]] = Table("head")
+HEADS: Registry[type[HeadSpec]] = Registry("head")
 
 
 class HeadSpec(Spec):
     """What the stream is turned into."""
 
-    table = HEADS
+    registry = HEADS
 
     def build(self, site: Site, vocab: int) -> Head:
         raise NotImplementedError
@@ -72,6 +72,7 @@ def _table_refusals(tied: bool, width: int, table: int) -> list[str]:
     ]
 
 
+@HEADS.add
 @spec
 class Vocab(HeadSpec):
     """A score for every token. `tied` uses the embedding's own matrix; `scale` multiplies the stream first (T5)."""
@@ -118,6 +119,7 @@ class VocabHead(Head):
         return weight
 
 
+@HEADS.add
 @spec
 class Masked(HeadSpec):
     """A score for every token from `norm(activation(dense(x)))`: how BERT fills in what was masked (Devlin et al. 2018)."""
@@ -154,6 +156,7 @@ class MaskedHead(VocabHead):
         return out
 
 
+@HEADS.add
 @spec
 class Classes(HeadSpec):
     """A score for every class: of a row, from its `first` token or the `mean` of all; without `pool`, of each token.
@@ -229,6 +232,7 @@ class ClassHead(PoolHead):
         return smoothed_loss(x, self.classes.weight, self.classes.bias, target.flatten(), smoothing)
 
 
+@HEADS.add
 @spec
 class Vector(HeadSpec):
     """One vector a row, from its `first` token or the `mean` of all; `hidden` puts a layer with tanh behind (BERT's pooler)."""
@@ -265,6 +269,3 @@ def pooled(x: Tensor, at: Coords, how: Literal["first", "mean"]) -> Tensor:
         return x[torch.arange(x.shape[0], device=x.device), kept.to(torch.uint8).argmax(1)]
     there = kept.unsqueeze(2).to(x.dtype)
     return (x * there).sum(1) / there.sum(1).clamp(min=1)
-
-
-HEADS.add(Vocab, Masked, Classes, Vector)

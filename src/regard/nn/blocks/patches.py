@@ -23,6 +23,7 @@ from regard.nn.layers.dropout import Dropout
 from regard.spec import Count, Share, spec
 
 
+@EMBEDS.add
 @spec
 class Patches(EmbedSpec):
     """Square patches of images (b, channels, height, width) that are `side` high and wide in training.
@@ -90,6 +91,3 @@ class PatchEmbedding(Embedding):
         table = self.position[skip:].t().reshape(1, -1, side, side)
         table = F.interpolate(table, (rows, columns), mode="bicubic", align_corners=False)
         return torch.cat([self.position[:skip], table.flatten(2)[0].t()])
-
-
-EMBEDS.add(Patches)

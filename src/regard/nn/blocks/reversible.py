@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from regard.nn.blocks.wiring import States, WiringSpec
+from regard.nn.blocks.wiring import WIRINGS, States, WiringSpec
 from regard.nn.core.context import Context, Scratch
 from regard.nn.core.mixer import Can
 from regard.nn.core.rng import Place
@@ -54,6 +54,7 @@ class Pair:
     trail: Trail
 
 
+@WIRINGS.add
 @spec
 class Reversible(WiringSpec):
     """(x1, x2) to (x1 + mix(x2), x2 + feed(y1)); the two leave as their `mean`, or side by side as `both` (Reformer)."""

@@ -21,13 +21,13 @@ from regard.nn.core.context import Context
 from regard.nn.core.mixer import Can
 from regard.nn.core.state import State
 from regard.nn.layers.norm import LayerNorm, NormSpec
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Share, Spec, spec
 
 if TYPE_CHECKING:
     from regard.nn.blocks.block import BlockLayer
 
-WIRINGS: Table[type[WiringSpec]] = Table("wiring")
+WIRINGS: Registry[type[WiringSpec]] = Registry("wiring")
 
 States = dict[str, State | None]
 
@@ -35,7 +35,7 @@ States = dict[str, State | None]
 class WiringSpec(Spec):
     """How the sublayers of a block meet the stream; a spec that is its own implementation, for it holds no weights."""
 
-    table = WIRINGS
+    registry = WIRINGS
     norm: NormSpec | None
     dropout: float
     ends: ClassVar[bool] = True
@@ -68,6 +68,7 @@ class WiringSpec(Spec):
         raise NotImplementedError
 
 
+@WIRINGS.add(also=("post", "post_ln"))
 @spec
 class PostNorm(WiringSpec):
     """norm(x + f(x)), the paper's."""
@@ -84,6 +85,7 @@ class PostNorm(WiringSpec):
         return x, new
 
 
+@WIRINGS.add(also=("pre", "pre_ln"))
 @spec
 class PreNorm(WiringSpec):
     """x + f(norm(x)), and one norm at the end of the stack."""
@@ -99,6 +101,7 @@ class PreNorm(WiringSpec):
         return x, new
 
 
+@WIRINGS.add
 @spec
 class Parallel(WiringSpec):
     """x + Σ f(norm(x)): all sublayers read the same norm (GPT-J, PaLM)."""
@@ -119,6 +122,7 @@ class Parallel(WiringSpec):
         return x, new
 
 
+@WIRINGS.add
 @spec
 class Bare(WiringSpec):
     """f(x) alone: no residual, no norm."""
@@ -136,6 +140,3 @@ class Bare(WiringSpec):
             x, new[name] = part(x, ctx, states.get(name))
             x = block.dropout(x)
         return x, new
-
-
-WIRINGS.add(PostNorm, PreNorm, Parallel, Bare)

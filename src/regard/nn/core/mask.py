@@ -25,16 +25,16 @@ from torch import Tensor
 
 from regard.errors import SpecError
 from regard.nn.core.coords import Coords
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Count, Spec, spec
 
-RULES: Table[type[Rule]] = Table("mask rule")
+RULES: Registry[type[Rule]] = Registry("mask rule")
 
 
 class Rule(Spec):
     """Says which keys a query may see."""
 
-    table = RULES
+    registry = RULES
 
     def allows(self, q: Coords, k: Coords) -> Tensor | None:
         """True where the query may see the key, (b | 1, n, m); None for everywhere."""
@@ -47,6 +47,7 @@ class Rule(Spec):
         return Any((self, other))
 
 
+@RULES.add
 @spec
 class Everything(Rule):
     """Every query sees every key."""
@@ -55,6 +56,7 @@ class Everything(Rule):
         return None
 
 
+@RULES.add
 @spec
 class Causal(Rule):
     """A query sees itself and what stands before it."""
@@ -63,6 +65,7 @@ class Causal(Rule):
         return q.pos.unsqueeze(2) >= k.pos.unsqueeze(1)
 
 
+@RULES.add
 @spec
 class Window(Rule):
     """A query sees `reach` keys on either side of it, each `dilation` places from the next."""
@@ -76,6 +79,7 @@ class Window(Rule):
         return near if self.dilation == 1 else near & (away % self.dilation == 0)
 
 
+@RULES.add
 @spec
 class Strided(Rule):
     """A query sees keys at most `stride` places away, and every `stride`-th beyond (Child et al. 2019)."""
@@ -87,6 +91,7 @@ class Strided(Rule):
         return (away.abs() <= self.stride) | (away % self.stride == 0)
 
 
+@RULES.add
 @spec
 class Fixed(Rule):
     """A query sees its own block of `stride` positions, and the last `summary` positions of every block (same paper)."""
@@ -107,6 +112,7 @@ class Fixed(Rule):
         return at.pos % self.stride >= self.stride - self.summary
 
 
+@RULES.add
 @spec
 class Tagged(Rule):
     """Tagged (global) tokens see all and are seen by all."""
@@ -115,6 +121,7 @@ class Tagged(Rule):
         return _tagged(q).unsqueeze(2) | _tagged(k).unsqueeze(1)
 
 
+@RULES.add
 @spec
 class All(Rule):
     """Every one of the rules allows it."""
@@ -129,6 +136,7 @@ class All(Rule):
         return out
 
 
+@RULES.add
 @spec
 class Any(Rule):
     """At least one of the rules allows it."""
@@ -143,9 +151,6 @@ class Any(Rule):
                 return None
             out = allowed if out is None else out | allowed
         return out
-
-
-RULES.add(Everything, Causal, Window, Strided, Fixed, Tagged, All, Any)
 
 
 def visible(rule: Rule, q: Coords, k: Coords) -> Tensor | None:

@@ -17,13 +17,13 @@ from regard.errors import SpecError, StateError
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.mask import Tagged
 from regard.nn.core.state import State
-from regard.registry import Table, kind_of
+from regard.registry import Registry, kind_of
 from regard.spec import Spec
 
 if TYPE_CHECKING:
     from regard.nn.positions.position import PositionSpec
 
-MIXERS: Table[type[MixerSpec]] = Table("mixer")
+MIXERS: Registry[type[MixerSpec]] = Registry("mixer")
 
 Act = Literal["embed", "turn", "bias", "content"]
 """What a position code does: adds to the stream, turns queries and keys, biases scores, or enters them."""
@@ -78,7 +78,7 @@ class Site:
 class MixerSpec(Spec):
     """How positions look at one another."""
 
-    table = MIXERS
+    registry = MIXERS
     can: ClassVar[Can] = Can()
 
     def build(self, site: Site) -> Mixer:

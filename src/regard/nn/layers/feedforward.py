@@ -14,7 +14,7 @@ from regard.nn.core.context import Context
 from regard.nn.core.mixer import Site
 from regard.nn.core.state import State
 from regard.nn.layers.dropout import Dropout
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Count, Share, Spec, spec
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -25,18 +25,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
 }
 
-FEEDS: Table[type[FeedSpec]] = Table("feed-forward")
+FEEDS: Registry[type[FeedSpec]] = Registry("feed-forward")
 
 
 class FeedSpec(Spec):
     """A sublayer that treats every position alike."""
 
-    table = FEEDS
+    registry = FEEDS
 
     def build(self, site: Site) -> nn.Module:
         raise NotImplementedError
 
 
+@FEEDS.add(also=("mlp", "ffn"))
 @spec
 class FeedForward(FeedSpec):
     """`down(activation(up(x)))`, or with `gated` `down(activation(gate(x)) * up(x))`."""
@@ -67,6 +68,3 @@ class FeedForwardLayer(nn.Module):
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, None]:
         y = self.activation(self.up(x)) if self.gate is None else self.activation(self.gate(x)) * self.up(x)
         return self.down(self.dropout(y)), None
-
-
-FEEDS.add(FeedForward)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from torch import nn
 
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Spec, spec
 
-NORMS: Table[type[NormSpec]] = Table("norm")
+NORMS: Registry[type[NormSpec]] = Registry("norm")
 
 
 class NormSpec(Spec):
     """How a vector is brought to unit size."""
 
-    table = NORMS
+    registry = NORMS
 
     def build(self, width: int) -> nn.Module:
         raise NotImplementedError
 
 
+@NORMS.add
 @spec
 class LayerNorm(NormSpec):
     """Zero mean, unit variance, then a learned scale and shift."""
@@ -30,6 +31,7 @@ class LayerNorm(NormSpec):
         return nn.LayerNorm(width, eps=self.eps, bias=self.bias)
 
 
+@NORMS.add
 @spec
 class RMSNorm(NormSpec):
     """Unit root-mean-square, then a learned scale: no mean, no shift."""
@@ -39,6 +41,3 @@ class RMSNorm(NormSpec):
 
     def build(self, width: int) -> nn.Module:
         return nn.RMSNorm(width, eps=self.eps)
-
-
-NORMS.add(LayerNorm, RMSNorm)

@@ -1,4 +1,4 @@
-"""The table of mixers: one file a mechanism, one line here."""
+"""Mixers: one file per mechanism, imported here."""
 
 from regard.nn.core.mixer import MIXERS
 from regard.nn.mixers.bigbird import BigBird
@@ -10,7 +10,5 @@ from regard.nn.mixers.lsh import Lsh
 from regard.nn.mixers.performer import Performer
 from regard.nn.mixers.sparse import Sparse
 from regard.nn.mixers.xl_memory import XLMemory
-
-MIXERS.add(Full, Performer, Local, BigBird, Sparse, Linformer, Lsh, Flash, XLMemory)
 
 __all__ = ["MIXERS", "BigBird", "Flash", "Full", "Linformer", "Local", "Lsh", "Performer", "Sparse", "XLMemory"]

@@ -27,7 +27,7 @@ from regard.nn.attention.plan import Needs, Plan, plan
 from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD, Coords
 from regard.nn.core.mask import Everything
-from regard.nn.core.mixer import Act, Can, Mixer, Site
+from regard.nn.core.mixer import MIXERS, Act, Can, Mixer, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import State
 from regard.nn.mixers.full import FullMixer
@@ -38,6 +38,7 @@ BITS = 31
 """A draw is a whole number below 2^31: as a share of so many blocks it picks one of them."""
 
 
+@MIXERS.add
 @spec
 class BigBird(SoftmaxAttention):
     """Softmax attention over a window of three blocks, the first and the last block, and `random` others."""

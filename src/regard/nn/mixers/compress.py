@@ -19,16 +19,16 @@ from torch import Tensor, nn
 
 from regard.errors import SpecError
 from regard.nn.core.coords import PAD, Coords
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Count, Spec, spec
 
-COMPRESSIONS: Table[type[CompressionSpec]] = Table("compression")
+COMPRESSIONS: Registry[type[CompressionSpec]] = Registry("compression")
 
 
 class CompressionSpec(Spec):
     """How memories are compressed when they are no longer recent: `rate` into one, of which the last `slots` are kept."""
 
-    table = COMPRESSIONS
+    registry = COMPRESSIONS
     slots: int
     rate: int
 
@@ -64,6 +64,7 @@ class Compressor(nn.Module):
         raise NotImplementedError
 
 
+@COMPRESSIONS.add
 @spec
 class Pooling(CompressionSpec):
     """The mean, or the largest, of every `rate` memories."""
@@ -76,6 +77,7 @@ class Pooling(CompressionSpec):
         return PoolingCompressor(self)
 
 
+@COMPRESSIONS.add
 @spec
 class Convolution(CompressionSpec):
     """A convolution whose stride is its width, or with `dilated` one of width two for each doubling of the stride.
@@ -96,6 +98,7 @@ class Convolution(CompressionSpec):
         return ConvolutionCompressor(self, width)
 
 
+@COMPRESSIONS.add
 @spec
 class MostUsed(CompressionSpec):
     """Of every `rate` memories that leave, the one that drew the most attention stays; chosen among all that leave."""
@@ -199,6 +202,3 @@ def mean_of(x: Tensor, there: Tensor) -> Tensor:
     """The mean of what is there."""
     there = there.expand_as(x)
     return x.masked_fill(~there, 0.0).sum() / there.sum().clamp(min=1)
-
-
-COMPRESSIONS.add(Pooling, Convolution, MostUsed)

@@ -12,12 +12,13 @@ from regard.nn.attention.attend import fold, unfold
 from regard.nn.attention.tiled import Asked, flash, rows_of_weights
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
-from regard.nn.core.mixer import Site
+from regard.nn.core.mixer import MIXERS, Site
 from regard.nn.mixers.full import Full, FullMixer
 from regard.nn.positions.position import Position
 from regard.spec import Count, spec
 
 
+@MIXERS.add(also=("flash_attention",))
 @spec
 class Flash(Full):
     """Softmax attention in tiles of `tile` queries × `tile` keys; nothing of n × m is stored, forward or backward."""

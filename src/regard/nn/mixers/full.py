@@ -20,7 +20,7 @@ from regard.nn.attention.plan import Needs, plan
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import All, Causal, Everything, Rule
-from regard.nn.core.mixer import Can, Mixer, Site, check_positions
+from regard.nn.core.mixer import MIXERS, Can, Mixer, Site, check_positions
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import KeyValues, State, fixed
 from regard.nn.mixers.softmax import SoftmaxAttention
@@ -29,6 +29,7 @@ from regard.registry import kind_of
 from regard.spec import spec
 
 
+@MIXERS.add(also=("attention", "softmax", "mha", "sdpa"))
 @spec
 class Full(SoftmaxAttention):
     """Softmax attention over all positions, or over those a mask rule allows."""

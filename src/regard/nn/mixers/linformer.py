@@ -23,13 +23,14 @@ from regard.nn.attention.plan import Needs, plan
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Everything
-from regard.nn.core.mixer import Act, Can, Mixer, MixerSpec, Site
+from regard.nn.core.mixer import MIXERS, Act, Can, Mixer, MixerSpec, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads, width_of_head
 from regard.nn.core.state import State
 from regard.nn.mixers.full import Looked
 from regard.spec import Count, Heads, Share, spec
 
 
+@MIXERS.add
 @spec
 class Linformer(MixerSpec):
     """Softmax attention over `rank` learned mixtures of the keys; what each query makes of them is kept as `slots`."""

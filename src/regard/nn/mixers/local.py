@@ -26,7 +26,7 @@ from regard.nn.attention.banded import Beside, Chosen, Lanes, blanked, neighbour
 from regard.nn.core.context import Context, Tape
 from regard.nn.core.coords import Coords, last_of
 from regard.nn.core.mask import Rule, Tagged, Window
-from regard.nn.core.mixer import Can, Mixer, Site
+from regard.nn.core.mixer import MIXERS, Can, Mixer, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import KeyValues, State
 from regard.nn.mixers.full import Full, FullMixer
@@ -37,6 +37,7 @@ TILE = 128
 """How many queries go together: more would look at more keys in vain, fewer would take more calls."""
 
 
+@MIXERS.add(also=("longformer", "sliding_window", "window"))
 @spec
 class Local(SoftmaxAttention):
     """Softmax attention over `reach` neighbours on each side (before it, where causal) and over tagged tokens."""

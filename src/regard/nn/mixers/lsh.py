@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from regard.errors import SpecError
 from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD
-from regard.nn.core.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
+from regard.nn.core.mixer import MIXERS, Act, Can, Mixer, MixerSpec, Site, check_positions
 from regard.nn.core.shape import merge_heads, sizes, split_heads, width_of_head
 from regard.nn.core.state import State
 from regard.nn.layers.dropout import dropout as drop
@@ -38,6 +38,7 @@ MANY = 128
 """More buckets than this are hashed as a product of two smaller hashes, unless told otherwise."""
 
 
+@MIXERS.add(also=("reformer",))
 @spec
 class Lsh(MixerSpec):
     """Attention within buckets of a hash, in chunks, over several rounds; there are 2·length/chunk buckets unless told.

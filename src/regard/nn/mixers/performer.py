@@ -30,7 +30,7 @@ from regard.nn.attention.unpack import Apart
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Causal, Everything, visible
-from regard.nn.core.mixer import Act, Can, Mixer, MixerSpec, Site, check_positions
+from regard.nn.core.mixer import MIXERS, Act, Can, Mixer, MixerSpec, Site, check_positions
 from regard.nn.core.shape import device_kind, merge_heads, sizes, split_heads, width_of_head
 from regard.nn.core.state import State, fixed, moving
 from regard.nn.positions.position import Position, PositionSpec
@@ -44,6 +44,7 @@ WIDEST = 2048
 """Numbers of a head: orthogonal directions need a square of them, however few directions there are."""
 
 
+@MIXERS.add(also=("favor", "favor+", "linear_attention"))
 @spec
 class Performer(MixerSpec):
     """Softmax (or relu) attention estimated from random features, e·ln e of them unless told; in training they are

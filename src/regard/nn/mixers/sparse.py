@@ -29,7 +29,7 @@ from regard.nn.attention.banded import Beside, Chosen, Lanes, blanked, neighbour
 from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD, Coords
 from regard.nn.core.mask import Causal, Everything, Fixed, Rule, Strided, Window, visible
-from regard.nn.core.mixer import Can, Mixer, Site
+from regard.nn.core.mixer import MIXERS, Can, Mixer, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import KeyValues, State
 from regard.nn.layers.dropout import dropout
@@ -43,6 +43,7 @@ Places = tuple[Coords, Coords, Tensor | None]
 """Where queries and keys stand, and which of them see one another."""
 
 
+@MIXERS.add
 @spec
 class Sparse(SoftmaxAttention):
     """Softmax attention over a strided or a fixed pattern of positions."""

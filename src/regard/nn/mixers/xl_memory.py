@@ -23,7 +23,7 @@ from regard.nn.attention.plan import Needs, plan
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords, last_of
 from regard.nn.core.mask import Everything, Rule
-from regard.nn.core.mixer import Can, Site
+from regard.nn.core.mixer import MIXERS, Can, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import NOWHERE, State, moving
 from regard.nn.mixers.compress import CompressionSpec, Compressor, Old, mean_of, placed
@@ -35,6 +35,7 @@ from regard.spec import Count, spec
 __all__ = ["Distance", "XLMemory", "XLMemoryMixer", "XLState"]
 
 
+@MIXERS.add(also=("transformer_xl", "compressive", "memory"))
 @spec
 class XLMemory(SoftmaxAttention):
     """Softmax attention that also sees the `memory_length` tokens before the segment; no weight depends on that number."""

@@ -25,16 +25,16 @@ from regard.errors import ShapeError, SpecError
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Act, Site
 from regard.nn.positions.rope_scaling import RopeScalingSpec
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Count, Spec, spec
 
-POSITIONS: Table[type[PositionSpec]] = Table("position")
+POSITIONS: Registry[type[PositionSpec]] = Registry("position")
 
 
 class PositionSpec(Spec):
     """How a model knows where tokens stand."""
 
-    table = POSITIONS
+    registry = POSITIONS
     acts: ClassVar[frozenset[Act]]
     projects: ClassVar[bool] = False
     """Whether each layer has a linear map of its own, from the stream's width to its heads', that `project` is given."""
@@ -96,6 +96,7 @@ def sinusoid(pos: Tensor, width: int, layout: str, dtype: torch.dtype) -> Tensor
     return code.to(dtype)
 
 
+@POSITIONS.add(also=("sine", "absolute"))
 @spec
 class Sinusoidal(PositionSpec):
     """Fixed waves added to the embedding; `halves` puts all sines first (Marian, tensor2tensor)."""
@@ -127,6 +128,7 @@ class SinusoidalPosition(Position):
         return x + waves[at.first : end]
 
 
+@POSITIONS.add
 @spec
 class Learned(PositionSpec):
     """A learned vector a position, up to the model's length (`shift` leaves room in front, as RoBERTa does)."""
@@ -161,6 +163,7 @@ class LearnedPosition(Position):
 # ---------------------------------------------------------------------------------------- on queries and keys
 
 
+@POSITIONS.add(also=("rope",))
 @spec
 class Rotary(PositionSpec):
     """Queries and keys turned by angles that grow with position (Su et al. 2021); `share` of each head turns.
@@ -216,6 +219,7 @@ class RotaryPosition(Position):
 # ------------------------------------------------------------------------------------------------- on the scores
 
 
+@POSITIONS.add
 @spec
 class ALiBi(PositionSpec):
     """Scores fall linearly with distance, at a rate of its own for each head (Press et al. 2021)."""
@@ -250,6 +254,7 @@ def alibi_slopes(heads: int) -> list[float]:
     return slopes + between
 
 
+@POSITIONS.add(also=("t5",))
 @spec
 class Bucketed(PositionSpec):
     """A learned scalar a head and bucket of distance: near ones exact, far ones log-spaced up to `reach` (T5)."""
@@ -298,6 +303,7 @@ class BucketedPosition(Position):
         return p
 
 
+@POSITIONS.add(also=("shaw",))
 @spec
 class Relative(PositionSpec):
     """A learned vector a clipped distance, added to keys and (with `values`) to values (Shaw et al. 2018)."""
@@ -335,6 +341,3 @@ class RelativePosition(Position):
         by_distance = weights.new_zeros(b, h, n, 2 * self.reach + 1)
         by_distance = by_distance.scatter_add(-1, p.unsqueeze(1).expand_as(weights), weights)
         return by_distance @ self.values
-
-
-POSITIONS.add(Sinusoidal, Learned, Rotary, ALiBi, Bucketed, Relative)

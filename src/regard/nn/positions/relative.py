@@ -26,6 +26,7 @@ Pairs = tuple[Tensor, Tensor | None]
 """Codes of distances from far to near, and which of them each pair (b | 1, n, m) has; None where shifting tells."""
 
 
+@POSITIONS.add(also=("transformer_xl", "xl"))
 @spec
 class Distance(PositionSpec):
     """How far away a key stands enters its score (Transformer-XL); beyond `clamp` all distances are alike."""
@@ -96,6 +97,3 @@ def shifted(x: Tensor, m: int) -> Tensor:
         return x[..., :m]
     long = x.flatten(-2)[..., n - 1 : n - 1 + n * (r - 1)]
     return long.view(*long.shape[:-1], n, r - 1)[..., :m]
-
-
-POSITIONS.add(Distance)

@@ -20,10 +20,10 @@ from pydantic import Field
 from torch import Tensor
 
 from regard.errors import SpecError
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Count, Spec, spec
 
-ROPE_SCALINGS: Table[type[RopeScalingSpec]] = Table("rope_scaling")
+ROPE_SCALINGS: Registry[type[RopeScalingSpec]] = Registry("rope_scaling")
 Positive = Annotated[float, Field(gt=0)]
 Factor = Annotated[float, Field(ge=1)]
 
@@ -31,7 +31,7 @@ Factor = Annotated[float, Field(ge=1)]
 class RopeScalingSpec(Spec):
     """How rotary angles grow more slowly than in training."""
 
-    table = ROPE_SCALINGS
+    registry = ROPE_SCALINGS
 
     @property
     def qk_factor(self) -> float:
@@ -43,6 +43,7 @@ class RopeScalingSpec(Spec):
         raise NotImplementedError
 
 
+@ROPE_SCALINGS.add
 @spec
 class LinearScaling(RopeScalingSpec):
     """Every position gets the angle of the position `factor` times nearer."""
@@ -54,6 +55,7 @@ class LinearScaling(RopeScalingSpec):
         return rates / self.factor
 
 
+@ROPE_SCALINGS.add
 @spec
 class Llama3Scaling(RopeScalingSpec):
     """Frequencies with fewer than `low_freq_factor` turns in `original_length` positions rotate `factor` times slower.
@@ -79,6 +81,7 @@ class Llama3Scaling(RopeScalingSpec):
         return kept * rates + (1 - kept) * rates / self.factor
 
 
+@ROPE_SCALINGS.add
 @spec
 class YarnScaling(RopeScalingSpec):
     """Frequencies with fewer than `beta_slow` turns in `original_length` positions rotate `factor` times slower.
@@ -115,6 +118,3 @@ class YarnScaling(RopeScalingSpec):
         index = torch.arange(len(rates), device=rates.device, dtype=rates.dtype)
         kept = 1 - ((index - first) / (last - first or 1e-3)).clamp(0, 1)
         return kept * rates + (1 - kept) * rates / self.factor
-
-
-ROPE_SCALINGS.add(LinearScaling, Llama3Scaling, YarnScaling)

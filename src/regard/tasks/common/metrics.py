@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from regard.data.pronunciation import OR
-from regard.registry import Table
+from regard.registry import Registry
 from regard.tasks.common.confusion import accuracy, macro_f1, span_f1, whole, words
 
 Score = Callable[[Sequence[str], Sequence[str]], float]
@@ -37,7 +37,7 @@ class Metric:
         return a > b if self.higher else a < b
 
 
-METRICS: Table[Metric] = Table("metric")
+METRICS: Registry[Metric] = Registry("metric")
 
 
 SACREBLEU: dict[str, tuple[str, dict[str, Any]]] = {
@@ -120,4 +120,4 @@ for metric in (
     Metric("letter_accuracy", accuracy(list), units=list),
     Metric("letter_macro_f1", macro_f1(list), units=list),
 ):
-    METRICS.add(metric, name=metric.kind)
+    METRICS.add(metric)

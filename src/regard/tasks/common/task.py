@@ -17,13 +17,13 @@ from regard.errors import SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.state import State
-from regard.registry import Table
+from regard.registry import Registry
 from regard.spec import Spec
 from regard.tasks.common.encoder_input import vectors
 from regard.tasks.common.example_names import numbered
 from regard.text import Tokenizer
 
-TASKS: Table[type[Any]] = Table("task")
+TASKS: Registry[type[Any]] = Registry("task")
 """Classes that do what `Task` says."""
 WORDLESS = "only a model that reads one text and writes another (task translate) can say this of its words"
 TOKENS = 4096
