@@ -139,13 +139,14 @@ def test_threads_are_as_before_also_after_a_fault() -> None:
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_after_training_the_twin_is_laid_out_anew(fused: bool) -> None:
-    """Also by an optimiser that leaves no trace in the versions of the weights, as a fused one does."""
+@pytest.mark.parametrize("mode", [False, True], ids=["evaluation", "training"])
+def test_the_twin_is_laid_out_anew_after_an_optimizer_step(fused: bool, mode: bool) -> None:
+    """A fused optimizer leaves no trace in the version counters of the weights."""
     net = DECODERS["gpt"]().eval()
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, fused=fused)
     first = flat(net)
     assert first is flat(net)
-    net.train()
+    net.train(mode)
     net(torch.zeros(1, 3, dtype=torch.long), Coords.span(3)).sum().backward()
     optimizer.step()
     assert flat(net.eval()) is not first

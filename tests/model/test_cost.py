@@ -134,7 +134,6 @@ class TestShow:
         }
         assert torch.equal(torch.get_rng_state(), before)
         assert not net.training
-        assert net.edition == 0
 
     def test_plans_are_those_of_the_length_that_is_asked_for(self) -> None:
         spec = ModelSpec(8, 512, Tokens(11), encoder=Stack(Block(mix=BigBird(2, block=16)), depth=1))

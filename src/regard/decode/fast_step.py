@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from regard.model.net import Net
 from regard.nn.attention.attend import fold
@@ -187,13 +188,23 @@ def flat(net: object) -> Flat | None:
     body = net.decoder
     if not isinstance(body, StackBody) or not _plain(body) or type(net.head) is not VocabHead:
         return None
-    stamp = (net.edition, *((p.data_ptr(), p._version, p.dtype) for p in net.parameters()))
+    stamp = (_optimizer_steps, *((p.data_ptr(), p._version, p.dtype) for p in net.parameters()))
     if net not in _KNOWN or _KNOWN[net][0] != stamp:
         _KNOWN[net] = (stamp, Flat(net, body))
     return _KNOWN[net][1]
 
 
 _KNOWN: WeakKeyDictionary[Net, tuple[object, Flat]] = WeakKeyDictionary()
+_optimizer_steps = 0
+
+
+def _count_step(*_: object) -> None:
+    """Fused optimizers change weights without raising their version counters, so steps of all optimizers are counted."""
+    global _optimizer_steps
+    _optimizer_steps += 1
+
+
+register_optimizer_step_post_hook(_count_step)
 
 
 def _plain(body: StackBody) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +28,6 @@ class Net(nn.Module):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.edition = 0
-        """Grows whenever training begins again: whoever keeps a copy of the weights must make it anew."""
         site = Site("", spec.width, spec.length)
         self.embed: Embedding = spec.embed.build(site.at("embed", role="embed"))
         self.source: Embedding | None = spec.source.build(site.at("source", role="embed")) if spec.source else None
@@ -100,11 +97,6 @@ class Net(nn.Module):
         if self.decoder is None or self.spec.decoder is None:
             raise SpecError("this model has no decoder")
         return self.decoder.start(rows, capacity) if self.spec.decoder.streams else Replay.empty(rows, self.device)
-
-    def train(self, mode: bool = True) -> Self:
-        """Fused optimisers change weights without a trace in their versions, so a new edition begins here."""
-        self.edition += mode
-        return super().train(mode)
 
     def tick(self, step: int) -> None:
         """Tell every mixer that training step `step` is about to begin."""

@@ -67,11 +67,11 @@ def _plans(net: Net, n: int) -> dict[str, str]:
     tape, was = Tape("*.nothing"), net.training
     both = net.encoder is not None and net.decoder is not None
     with torch.random.fork_rng(devices=[]):
-        nn.Module.train(net)  # for a look only: no edition of the weights begins
+        net.train()
         try:
             net(*net.embed.sample(n), (net.source or net.embed).sample(n) if both else None, tape)
         finally:
-            nn.Module.train(net, was)
+            net.train(was)
     return tape.plans
 
 
