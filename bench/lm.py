@@ -52,10 +52,10 @@ def train_regard() -> Turn:
     """Ours: the step of `regard train gpt`, on a text of as many different characters."""
     from regard.families import gpt
     from regard.machine import keep_large_blocks
+    from regard.recipes.merge import read_recipe
     from regard.tasks.lm import Lm, LmData, Texts
     from regard.training.checkpoint import Checkpoints
     from regard.training.log import Log
-    from regard.training.merge import read_recipe
     from regard.training.recipe import Recipe
     from regard.training.trainer import Data, Trainer
 

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.machine import machine
-from regard.serialization.model_folder import versions
+from regard.machine import machine, versions
 from regard.training.log import read_log
 
 ROOT = Path(__file__).parent.parent

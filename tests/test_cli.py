@@ -11,7 +11,7 @@ import pytest
 
 import regard
 from regard import errors, tasks
-from regard.training.merge import shipped
+from regard.recipes.merge import list_recipes
 from tests.verbs.calling import ENVIRONMENT, call, shell, start
 
 VERBS = ["train", "run", "eval", "show", "recipes", "doctor"]
@@ -187,11 +187,11 @@ def test_a_traceback_is_for_debugging(monkeypatch: pytest.MonkeyPatch, error: Ex
 def test_recipes_are_listed() -> None:
     said = call("recipes")
     assert (said.code, said.err) == (0, "")
-    assert [line.split()[0] for line in said.lines] == list(shipped())
-    assert json.loads(call("recipes", "--json").out).keys() == shipped().keys()
+    assert [line.split()[0] for line in said.lines] == list(list_recipes())
+    assert json.loads(call("recipes", "--json").out).keys() == list_recipes().keys()
 
 
-@pytest.mark.parametrize("name", list(shipped()))
+@pytest.mark.parametrize("name", list(list_recipes()))
 def test_a_recipe_is_printed_as_it_is(name: str) -> None:
-    assert call("recipes", name).out == shipped()[name]
+    assert call("recipes", name).out == list_recipes()[name]
     assert name == "finetune" or json.loads(call("recipes", name, "--json").out)["task"] in tasks.names()

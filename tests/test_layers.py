@@ -19,6 +19,7 @@ ROWS: dict[str, tuple[str, str]] = {
     # row: (its modules, the rows it may import)
     "base": ("errors registry spec machine", ""),
     "files": ("files", "base"),
+    "recipes": ("recipes", "base"),
     "report": ("report", "base"),
     "text": ("text", "base"),
     "data": ("data", "text files"),
@@ -29,13 +30,12 @@ ROWS: dict[str, tuple[str, str]] = {
     "families": ("families", "model"),
     "decode": ("decode", "model"),
     "tasks": ("tasks", "data decode model"),
-    "serialization": ("serialization", "tasks files"),
+    "serialization": ("serialization", "tasks files recipes"),
+    "convert": ("convert", "serialization families"),
     "training": ("training", "serialization report families"),
-    "convert": ("convert", "training"),
     "api": ("api", "training decode families convert"),
     "studies": ("study", "api"),
-    "recipes": ("recipes", "base"),
-    "verbs": ("verbs", "studies recipes report"),
+    "verbs": ("verbs", "studies report"),
     "top": ("cli __main__", "verbs"),
 }
 FREE = {"regard", "regard.nn"}

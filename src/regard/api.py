@@ -13,15 +13,15 @@ from torch import Tensor
 
 from regard.decode import Search
 from regard.errors import SpecError, UnknownName
+from regard.machine import resolve_device
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
-from regard.serialization.model_folder import restore
+from regard.recipes.merge import merge, nest
+from regard.serialization.load import load_model
+from regard.serialization.model_folder import find_model
 from regard.tasks.common.task import Output, Task
 from regard.tasks.common.word_scores import Confidence
 from regard.text import Tokenizer
-from regard.training.merge import merged, set_path
-from regard.training.request import Order, device_of, model_folder
-from regard.training.train import execute
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,9 +132,9 @@ def load(path: str | Path, *, device: str = "cpu", set: Mapping[str, Any] | None
 
     `set` changes what no weight depends on: `{"model.decoder.block.mix.memory_length": 512}` gives it a longer memory.
     """
-    folder = model_folder(path)
-    net, task, search = restore(folder, merged(*(set_path(name, value) for name, value in (set or {}).items())))
-    return Model(net.to(torch.device(device_of(device))), task, search, folder.path)
+    folder = find_model(path)
+    net, task, search = load_model(folder, merge(*(nest(name, value) for name, value in (set or {}).items())))
+    return Model(net.to(torch.device(resolve_device(device))), task, search, folder.path)
 
 
 def train(
@@ -152,6 +152,9 @@ def train(
 ) -> Model:
     """Train as a recipe says and load the result. The same call again resumes, if nothing changed or `anyway`; `fresh`
     starts over."""
+    from regard.training.request import Order  # here: a model is loaded and used without any of training
+    from regard.training.train import execute
+
     order = Order(
         recipe, tuple(map(str, data)), tuple(map(str, valid)), dict(set or {}), start=None if start is None else str(start),
         out=None if out is None else str(out), fresh=fresh, anyway=anyway, device=device, quiet=quiet,

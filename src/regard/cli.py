@@ -295,9 +295,9 @@ def recipes(
     debug: Debug = False,
 ) -> None:
     """The shipped recipes, or one of them to start your own from: `regard recipes dates > mine.yaml`."""
-    from regard.training.merge import parse_yaml, shipped
+    from regard.recipes.merge import list_recipes, parse_yaml
 
-    texts = shipped()
+    texts = list_recipes()
     if name is not None and name not in texts:
         raise UnknownName("recipe", name, texts)
     if name is not None:

@@ -1,4 +1,4 @@
-"""What this machine can do, asked once and said plainly: cores, memory, native bfloat16, and an allocator worth having."""
+"""What this machine has: cores, memory, devices, bfloat16."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import ctypes
 import dataclasses
 import os
 import platform
+import re
 import sys
 from functools import lru_cache
 from pathlib import Path
+
+from regard.errors import SpecError, UnknownName
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +33,30 @@ def machine() -> Machine:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     native = bool(flags & {"avx512_bf16", "amx_bf16"}) or "bf16" in info.get("Features", "").split()
     return Machine(info.get("model name", platform.processor() or platform.machine()), cores, _memory(), native)
+
+
+def resolve_device(name: str) -> str:
+    """Check a device name; `auto` is the fastest device that torch finds."""
+    import torch
+
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return next(device for device, found in there.items() if found)
+    kind = re.sub(r"(?<=^cuda):\d+$", "", name)
+    if kind not in there:
+        raise UnknownName("device", name, ["auto", *there])
+    if not there[kind]:
+        raise SpecError(f"torch finds no device {name!r} on this machine; use --device auto")
+    return name
+
+
+def versions() -> dict[str, str]:
+    """The versions that results may depend on."""
+    import torch
+
+    import regard
+
+    return {"regard": regard.__version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def precision(asked: str, device: str) -> str:

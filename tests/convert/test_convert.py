@@ -18,7 +18,7 @@ from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
 from regard.families import gpt, transformer
-from regard.serialization.model_folder import export
+from regard.serialization.model_folder import write_model
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
 from regard.verbs.convert import convert
@@ -93,7 +93,7 @@ def ours(place: Path) -> Path:
     spec = gpt.spec(width=16, depth=2, heads=2, vocab=tokenizer.size, length=16)
     name, task, search = task_config.lm(spec, tokenizer)
     net = spec.build(0)
-    export(place, task=task, name=name, net=net, search=search, weights=net.state_dict(), card="# tiny\n")
+    write_model(place, task=task, name=name, net=net, search=search, weights=net.state_dict(), card="# tiny\n")
     return place
 
 
@@ -197,7 +197,7 @@ def test_a_tokenizer_for_each_side_has_no_place_there(tmp_path: Path) -> None:
     one, other = Tokenizer.train(LINES, Chars()), Tokenizer.train(["xyz"], Chars())
     spec = transformer.spec(width=16, depth=1, heads=2, vocab=one.size, source_vocab=other.size)
     net, task = spec.build(0), Translate(TranslateData(joint_vocab=False), one, other)
-    export(
+    write_model(
         tmp_path / "ours",
         task=task,
         name="translate",

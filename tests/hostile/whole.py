@@ -9,7 +9,7 @@ from typing import Any
 
 from regard.convert.task_config import lm
 from regard.families import gpt
-from regard.serialization.model_folder import export
+from regard.serialization.model_folder import write_model
 from regard.text import Tokenizer
 from regard.text.tokenizer_specs import Words
 from regard.verbs.convert import _hf_files
@@ -23,7 +23,7 @@ def make(ours: Path, theirs: Path) -> None:
     spec = gpt.spec(width=8, depth=1, heads=2, vocab=tokenizer.size, length=16)
     net = spec.build(seed=1)
     name, task, search = lm(spec, tokenizer)
-    export(ours, task=task, name=name, net=net, search=search, weights=net.state_dict(), card="# tiny\n")
+    write_model(ours, task=task, name=name, net=net, search=search, weights=net.state_dict(), card="# tiny\n")
     theirs.mkdir()
     for file, data in _hf_files(spec, net.state_dict(), task, search).items():
         (theirs / file).write_bytes(data)

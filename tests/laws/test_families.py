@@ -17,7 +17,7 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Classes, Masked, Vocab
 from regard.nn.core.coords import Coords
-from regard.serialization.model_folder import shapes_of
+from regard.serialization.load import build_outline
 from tests.laws.examples import FAMILIES, Case, given, name_of
 from tests.laws.running import CLOSE
 
@@ -52,7 +52,7 @@ def test_a_folder_is_the_model(case: Case, tmp_path: Path) -> None:
     write_folder(tmp_path / "m", files)
     folder = read_folder(tmp_path / "m")
     spec, weights = ModelSpec.parse(json.loads(folder["config.json"])), folder.tensors()
-    assert shapes_of(spec, layers=len(weights)) == {name: tuple(t.shape) for name, t in weights.items()}
+    assert build_outline(spec, layers=len(weights)).shapes() == {name: tuple(t.shape) for name, t in weights.items()}
     again = spec.build(5).double().eval()
     again.put(weights)
     assert torch.equal(said(again, *given(net, 2)), said(net, *given(net, 2)))

@@ -12,7 +12,7 @@ import torch
 import regard
 from regard.data.images import Picture, read_pictures
 from regard.files.folder import read_folder
-from regard.serialization.model_folder import restore
+from regard.serialization.load import load_model
 from regard.training.train import execute
 from tests.laws.uses import USES, Use
 from tests.training.small import interrupted, traces
@@ -46,7 +46,7 @@ def test_a_folder_is_the_model(ran: Ran) -> None:
     """What is loaded says the same, keeps the same files, and already has what the task needs."""
     use, data, run = ran
     folder = read_folder(run / "final")
-    net, task, search = restore(folder)
+    net, task, search = load_model(folder)
     model, inputs = regard.load(run), inputs_of(use, data)
     assert {name: folder[name] for name in task.files()} == task.files()
     assert task.fit(net.spec) == net.spec

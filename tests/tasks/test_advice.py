@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.pairs import Pairs
+from regard.recipes.merge import merge
 from regard.tasks.common.advice import ROWS, advise
 from regard.tasks.translate import TranslateData
 from regard.text import Tokenizer
-from regard.training.merge import merged
 from regard.training.recipe import Recipe
 
 TRAIN = st.fixed_dictionaries(
@@ -35,7 +35,7 @@ def corpus(count: int, text: str = "ein Haus am See") -> Pairs:
 @given(count=st.integers(1, 3000), asked=TRAIN)
 def test_advice_is_a_recipe_that_parses(count: int, asked: dict[str, Any]) -> None:
     advice = advise([corpus(count, "a")], asked)
-    recipe = Recipe.parse(merged({"task": "translate"}, advice.recipe, {"train": asked}))
+    recipe = Recipe.parse(merge({"task": "translate"}, advice.recipe, {"train": asked}))
     TranslateData.parse(recipe.data)
     recipe.model_spec({"vocab": 1000, "length": 32})
     least = -(-count // (recipe.train.batch_tokens * recipe.train.accumulate)) * (recipe.train.epochs or 1)

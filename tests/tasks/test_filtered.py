@@ -13,10 +13,10 @@ from regard.cli import app
 from regard.data.filters import Length
 from regard.errors import DataError, SpecError
 from regard.files.folder import Folder
+from regard.recipes.merge import parse_yaml
 from regard.tasks.embed import Embed, EmbedData
 from regard.tasks.translate import Translate, TranslateData
 from regard.training import initialize_from, train
-from regard.training.merge import parse_yaml
 from regard.training.request import Order
 from regard.training.train import execute
 from tests.training.small import events, tiny

@@ -8,11 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.recipes.merge import merge, nest, read_recipe
 from regard.tasks.translate import Translate, TranslateData
 from regard.training.checkpoint import Checkpoints
 from regard.training.interrupt import Stop
 from regard.training.log import Log
-from regard.training.merge import merged, read_recipe, set_path
 from regard.training.progress_bar import Progress
 from regard.training.recipe import Recipe
 from regard.training.trainer import Data, Trainer
@@ -22,7 +22,7 @@ from tests.training.small import COPY, TINY
 def trainer(folder: Path, **changes: Any) -> Trainer:
     """A trainer of the recipe `copy` in float64, with settings as in `tiny`."""
     settings = {**COPY, **TINY, **{path.replace("__", "."): value for path, value in changes.items()}}
-    recipe = Recipe.parse(merged(read_recipe("copy"), *(set_path(path, value) for path, value in settings.items())))
+    recipe = Recipe.parse(merge(read_recipe("copy"), *(nest(path, value) for path, value in settings.items())))
     data = TranslateData.parse(recipe.data)
     raw = Translate.read(data, 1)
     task = Translate.prepare(data, raw)

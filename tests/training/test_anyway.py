@@ -12,8 +12,8 @@ import torch
 
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import read_folder
+from regard.recipes.merge import parse_yaml
 from regard.training.checkpoint import Checkpoints
-from regard.training.merge import parse_yaml
 from regard.training.request import Order
 from regard.training.run_folder import BOUND
 from regard.training.train import execute

@@ -12,10 +12,11 @@ import torch
 
 from regard.data.pair_reader import Corpus, read
 from regard.errors import SpecError, UnknownName
+from regard.machine import resolve_device
+from regard.recipes.merge import parse_yaml
 from regard.tasks.common.advice import advise
-from regard.training.merge import parse_yaml
 from regard.training.recipe import Train
-from regard.training.request import Order, device_of
+from regard.training.request import Order
 from regard.training.train import execute
 from tests.training.small import ROWS, events, on_files, tiny
 
@@ -143,14 +144,14 @@ def test_validation_files(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "cpu:1", "", "CUDA"])
 def test_unknown_devices(name: str) -> None:
     with pytest.raises(UnknownName, match=f"no device '{name}'"):
-        device_of(name)
+        resolve_device(name)
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    assert device_of("auto") == device_of("cpu") == "cpu"
+    assert resolve_device("auto") == resolve_device("cpu") == "cpu"
     with pytest.raises(SpecError, match="torch finds no device 'cuda:1' on this machine; use --device auto"):
-        device_of("cuda:1")
+        resolve_device("cuda:1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert (device_of("auto"), device_of("cuda:1"), device_of("cpu")) == ("cuda", "cuda:1", "cpu")
+    assert (resolve_device("auto"), resolve_device("cuda:1"), resolve_device("cpu")) == ("cuda", "cuda:1", "cpu")

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from regard.errors import SpecError
 from regard.families import transformer
-from regard.training.merge import merged, parse_yaml, read_recipe, set_path, shipped
+from regard.families.expand import expand_model
+from regard.recipes.merge import list_recipes, merge, nest, parse_yaml, read_recipe
 from regard.training.optimizer import AdamW
-from regard.training.recipe import Averaged, Recipe, Train, expand_model
+from regard.training.recipe import Averaged, Recipe, Train
 from regard.training.schedule import Constant
 
 
@@ -36,11 +37,11 @@ def test_a_recipe_there_and_back_through_yaml(about: str, path: str) -> None:
 
 
 def test_every_shipped_recipe_parses() -> None:
-    assert {"copy", "dates", "translate"} <= set(shipped())
-    for name in shipped():
+    assert {"copy", "dates", "translate"} <= set(list_recipes())
+    for name in list_recipes():
         plain = read_recipe(name)
         plain.pop("auto", None)
-        recipe = Recipe.parse(merged({"task": "lm", "train": {"steps": 1}}, plain))
+        recipe = Recipe.parse(merge({"task": "lm", "train": {"steps": 1}}, plain))
         assert recipe.about, name
         assert "task" in plain or name == "finetune", "whose task is that of the model it goes on with"
         if plain.get("model"):
@@ -77,7 +78,7 @@ def test_parts_by_kind_with_what_was_left_out() -> None:
 )
 def test_faults_name_the_place_and_the_nearest_key(path: str, value: Any, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        Recipe.parse(merged({"task": "translate", "train": {"steps": 1}}, set_path(path, value)))
+        Recipe.parse(merge({"task": "translate", "train": {"steps": 1}}, nest(path, value)))
     assert message in str(caught.value)
 
 

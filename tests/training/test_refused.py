@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from regard.errors import CheckpointError, RegardError, SpecError
+from regard.recipes.merge import parse_yaml
 from regard.training.checkpoint import Checkpoints
 from regard.training.lock import RunLock
-from regard.training.merge import parse_yaml
 from regard.training.recipe import Recipe
 from regard.training.run_folder import FIXED, agree
 from regard.training.train import execute

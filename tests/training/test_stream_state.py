@@ -190,7 +190,7 @@ def test_a_longer_memory_in_use_than_in_training(text: str, tmp_path: Path) -> N
     third = likelihood(again.task, again.net, again.task.encode(raw))["loss"]
     assert math.isfinite(third)
     with pytest.raises(
-        SpecError, match=r"its weights do not fit a model so changed: .* should be \(32, 32\), got \(16, 16\)"
+        SpecError, match=r"the weights do not fit the changed model: .* should be \(32, 32\), got \(16, 16\)"
     ):
         regard.load(tmp_path, set={"model.width": 32})
     with pytest.raises(SpecError, match=r"^of a finished model only `model\.…` and `data\.…` can be set, got 'train'$"):

@@ -12,9 +12,10 @@ import torch
 
 from regard.errors import CheckpointError, Interrupted, SpecError
 from regard.files.folder import read_folder
+from regard.serialization.model_folder import find_model
 from regard.training.checkpoint import Checkpoints
 from regard.training.log import read_log
-from regard.training.request import Order, model_folder
+from regard.training.request import Order
 from regard.training.train import execute
 from regard.training.trainer import Trainer
 from regard.training.validate import Judge
@@ -217,17 +218,17 @@ def test_a_final_model_that_was_deleted_is_made_again(finished: Path, tmp_path: 
 def test_the_model_of_a_run_is_final_else_best(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
-    assert model_folder(folder).path == folder / "final"
-    assert model_folder(folder / "best").path == folder / "best"
+    assert find_model(folder).path == folder / "final"
+    assert find_model(folder / "best").path == folder / "best"
     shutil.rmtree(folder / "final")
-    assert model_folder(folder).path == folder / "best"
+    assert find_model(folder).path == folder / "best"
     (folder / "best").rename(folder / ".best.previous")
-    assert model_folder(folder).path == folder / "best", "killed in the middle of replacing it"
+    assert find_model(folder).path == folder / "best", "killed in the middle of replacing it"
     shutil.rmtree(folder / ".best.previous")
-    with pytest.raises(CheckpointError, match="is a run that has not validated yet; let it train a little longer"):
-        model_folder(folder)
+    with pytest.raises(CheckpointError, match="is a run that has not validated yet; let it train longer"):
+        find_model(folder)
     with pytest.raises(SpecError, match="there is no model folder"):
-        model_folder(tmp_path / "nowhere")
+        find_model(tmp_path / "nowhere")
 
 
 def test_averages_end_in_the_final_model(tmp_path: Path) -> None:

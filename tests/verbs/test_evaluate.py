@@ -278,5 +278,5 @@ def test_what_no_weight_depends_on_can_be_set(tmp_path: Path) -> None:
         found = evaluate_models([str(tmp_path / "run")], [str(text)], sets=sets)
         losses.append(found["models"][0]["scores"]["loss"])
     assert losses[0] != losses[1]
-    with pytest.raises(SpecError, match="its weights do not fit a model so changed"):
+    with pytest.raises(SpecError, match="the weights do not fit the changed model"):
         evaluate_models([str(tmp_path / "run")], [str(text)], sets={"model.width": 32})

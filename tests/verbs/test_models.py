@@ -51,9 +51,9 @@ def test_a_run_that_has_no_model_yet(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("task: translate\n")
     said = call("run", tmp_path, "abc")
     assert said.code == 3
-    assert "is a run that never began: train it first" in said.err
+    assert "is a run that has not started; train it first" in said.err
     (tmp_path / "checkpoints").mkdir()
-    assert "has not validated yet; let it train a little longer" in call("run", tmp_path, "abc").err
+    assert "has not validated yet; let it train longer" in call("run", tmp_path, "abc").err
 
 
 def test_a_model_folder_and_its_run_folder_are_the_same_model(model: Path) -> None:

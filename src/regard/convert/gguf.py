@@ -19,7 +19,7 @@ from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import llama
 from regard.model.model_spec import ModelSpec
 from regard.nn.positions.rope_scaling import LinearScaling
-from regard.serialization.model_folder import shapes_of
+from regard.serialization.load import build_outline
 from regard.text.tokenizer import Tokenizer
 
 NAMES = (
@@ -110,7 +110,7 @@ def _spec(file: GgufFile) -> tuple[ModelSpec, dict[str, int]]:
 def _checked(file: GgufFile, spec: ModelSpec) -> dict[str, str]:
     """Their name for each of our weights, if every weight is there, none is left over, and all have their shapes."""
     try:
-        wanted = shapes_of(spec, layers=len(file.tensors))
+        wanted = build_outline(spec, layers=len(file.tensors)).shapes()
     except SpecError as error:
         raise CheckpointError(f"cannot make a model of {file.path}: {error}") from None
     named = {ours: _theirs(ours) for ours in wanted}

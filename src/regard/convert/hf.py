@@ -22,12 +22,12 @@ from regard.decode import Search
 from regard.errors import CheckpointError, SpecError, UnknownName
 from regard.families.published import Form
 from regard.families.weight_map import expected, exported, faults, imported
-from regard.files.folder import JSON_LIMIT, parse_json, read_file
+from regard.files.folder import JSON_LIMIT, WEIGHTS, parse_json, read_file
 from regard.model.model_spec import ModelSpec
-from regard.serialization.model_folder import shapes_of
+from regard.serialization.load import build_outline
 from regard.text import Tokenizer
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG = "config.json"
 OLD = {"gamma": "weight", "beta": "bias"}
 """What the norms of older files call their weights."""
 
@@ -73,7 +73,7 @@ def read(folder: Path, *, trust: bool = False) -> Found:
         config = form.whole(said, names)
         use, heard = form.use(config), _Heard(config)
         spec = form.build(heard)
-        ours, rows = shapes_of(spec, layers=len(there)), form.rows(use)
+        ours, rows = build_outline(spec, layers=len(there)).shapes(), form.rows(use)
         wanted = set(expected(rows, ours))
     except UnknownName:
         raise

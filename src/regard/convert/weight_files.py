@@ -14,11 +14,11 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import CheckpointError
-from regard.files.folder import JSON_LIMIT, file_in, parse_json, read_file
+from regard.files.folder import JSON_LIMIT, WEIGHTS, file_in, parse_json, read_file
 from regard.files.storage import explained
 from regard.files.tensors import demand_header
 
-ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
+INDEX = f"{WEIGHTS}.index.json"
 PICKLE, PICKLES = "pytorch_model.bin", "pytorch_model.bin.index.json"
 REAL = {"F64", "F32", "F16", "BF16"}
 
@@ -65,15 +65,15 @@ class Stored(Mapping[str, Entry]):
 
 def stored(folder: Path, *, trust: bool = False) -> Stored:
     """What a folder's files hold."""
-    if (folder / ONE).exists():
-        return Stored(_headers(folder / ONE))
+    if (folder / WEIGHTS).exists():
+        return Stored(_headers(folder / WEIGHTS))
     if (folder / INDEX).exists():
         return _listed(folder)
     if (folder / PICKLE).exists():
         return _unpickled([folder / PICKLE], trust)
     if (folder / PICKLES).exists():
         return _unpickled(_files(folder / PICKLES), trust)
-    raise CheckpointError(f"{folder} has no {ONE}; without weights there is nothing to convert")
+    raise CheckpointError(f"{folder} has no {WEIGHTS}; without weights there is nothing to convert")
 
 
 def _listed(folder: Path) -> Stored:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from regard.families.published import Form
     from regard.model.model_spec import ModelSpec
 
-HELPERS = {"__init__", "published", "named_sizes", "weight_map"}
+HELPERS = {"__init__", "expand", "published", "named_sizes", "weight_map"}
 
 
 def names() -> list[str]:

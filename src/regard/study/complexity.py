@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from regard.errors import SpecError
-from regard.machine import free_memory, machine
-from regard.serialization.model_folder import versions
+from regard.machine import free_memory, machine, versions
 from regard.study.contenders import FULL, Contender, Power, Shape, named
 from regard.study.growth import Fit, crossing, fitted, predicted
 from regard.study.path_length import path_length

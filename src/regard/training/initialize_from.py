@@ -17,7 +17,7 @@ from regard.files.folder import Folder
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import HeadSpec
-from regard.serialization.model_folder import config_of
+from regard.serialization.model_folder import read_config
 from regard.spec import Spec
 from regard.tasks.common.classifier import FILE, unpacked
 
@@ -54,7 +54,7 @@ def take(net: Net, start: Folder, source: str, files: Mapping[str, bytes]) -> Ta
 
     `files` are the new task's own: classes of the same number may be others.
     """
-    shapes, weights, old = net.shapes(), start.tensors(), ModelSpec.parse(config_of(start)["model"])
+    shapes, weights, old = net.shapes(), start.tensors(), ModelSpec.parse(read_config(start)["model"])
     ends = _ends(old, net.spec, known=_classes(files) == _classes(start.files))
     fits: dict[str, Tensor] = {}
     came: dict[str, str] = {}
@@ -106,7 +106,7 @@ def _theirs(name: str, ends: Mapping[str, str]) -> str | None:
 
 def inherited(start: Folder, task: str, settings: type[Spec]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parts of a recipe that come with a model, to be laid under what is asked for, and over it."""
-    config = config_of(start)
+    config = read_config(start)
     known = {f.name for f in dataclasses.fields(settings)}  # type: ignore[arg-type]
     own = {name: value for name, value in config["settings"].items() if name in known and name not in OF_DATA}
     same = config["task"] == task

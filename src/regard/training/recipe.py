@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import io
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import pydantic
 from pydantic import Field
 from ruamel.yaml import YAML
 
-from regard import families
 from regard.decode import Search
-from regard.errors import SpecError, offer
+from regard.errors import SpecError
+from regard.families.expand import expand_model, family_arguments, model_keys
 from regard.model.model_spec import ModelSpec
 from regard.spec import Count, Share, Spec, spec
 from regard.training.finetune import FineTuning
@@ -102,21 +100,6 @@ def demand_placed(asked: Mapping[str, Any], settings: type[Spec]) -> None:
         raise SpecError(*faults)
 
 
-def demand_known(model: Mapping[str, Any]) -> None:
-    """Refuse a family that there is not, and keys that it does not have."""
-    known = model_keys(model)
-    for key in model:
-        if key not in known:
-            name = "spec" if "spec" in model else str(model.get("family", "transformer"))
-            raise SpecError(f"no key 'model.{key}' in {name!r}" + offer(key, sorted(known)))
-
-
-def model_keys(model: Mapping[str, Any]) -> set[str]:
-    """What can be said of a model: what its family takes, and the parts that every model has."""
-    family = str(model.get("family", "transformer"))
-    return {"family", "spec"} | names_of(ModelSpec) | (set() if "spec" in model else _arguments(family))
-
-
 def names_of(part: type[Spec]) -> set[str]:
     return {field.name for field in dataclasses.fields(part)}  # type: ignore[arg-type]
 
@@ -125,7 +108,7 @@ def suited(advised: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, An
     """What of the advice a model can be told that was asked for; another family has other words."""
     if "spec" in asked:
         return {}
-    known = _arguments(str(asked.get("family", advised.get("family", "transformer"))))
+    known = family_arguments(str(asked.get("family", advised.get("family", "transformer"))))
     return {key: value for key, value in advised.items() if key in known or key == "family"}
 
 
@@ -140,27 +123,3 @@ def overruled(advised: Mapping[str, Any], asked: Mapping[str, Any], path: str = 
         else:
             out.append(f"{path}{key} {value}")
     return out
-
-
-def _arguments(family: str) -> set[str]:
-    return set(inspect.signature(families.find(family)).parameters)
-
-
-def expand_model(model: Mapping[str, Any], facts: Mapping[str, Any]) -> ModelSpec:
-    """`{family: gpt, width: 128, decoder: {block: …}}`: what the family knows are its arguments, the rest is an overlay.
-
-    `{spec: …}` is a whole model already, and everything else an overlay.
-    """
-    demand_known(model)
-    if "spec" in model:
-        base, known = ModelSpec.parse(model["spec"]), set[str]()
-    else:
-        name = str(model.get("family", "transformer"))
-        family, known = families.find(name), _arguments(name)
-        try:
-            base = pydantic.validate_call(family)(**{k: v for k, v in {**facts, **model}.items() if k in known})
-        except pydantic.ValidationError as error:
-            faults = [f"model.{f['loc'][0]}: {f['msg'].lower()}, got {f['input']!r}" for f in error.errors()]
-            raise SpecError("; ".join(faults)) from None
-    overlay = {k: v for k, v in model.items() if k not in known and k not in ("family", "spec")}
-    return base.overlay(overlay) if overlay else base

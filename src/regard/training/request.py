@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from regard.errors import CheckpointError, SpecError, UnknownName
-from regard.files.folder import Folder, read_folder
-from regard.serialization.model_folder import config_of
+from regard.errors import SpecError
+from regard.files.folder import Folder
+from regard.recipes.merge import merge, nest, read_recipe
+from regard.serialization.model_folder import read_config
 from regard.tasks import find
 from regard.training.initialize_from import inherited
-from regard.training.merge import merged, read_recipe, set_path
 from regard.training.recipe import demand_placed
-from regard.training.run_folder import LOG, RECIPE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,19 +65,19 @@ class Order:
 def asked_for(order: Order, start: Folder | None) -> dict[str, Any]:
     """The recipe with the command line's files and settings laid over it."""
     _demand_text(order.words)
-    asked = read_recipe(order.recipe) if isinstance(order.recipe, str) else merged(order.recipe)
+    asked = read_recipe(order.recipe) if isinstance(order.recipe, str) else merge(order.recipe)
     asked |= {"task": order.set["task"]} if "task" in order.set else {}
     if start is not None:
-        asked.setdefault("task", config_of(start)["task"])
+        asked.setdefault("task", read_config(start)["task"])
     if "task" not in asked:
         raise SpecError("task is missing: name one, or a model to go on with (--from MODEL), whose task it then is")
     if order.data or order.valid:
-        asked = merged(asked, {"data": find(asked["task"]).given(order.data, order.valid)})
+        asked = merge(asked, {"data": find(asked["task"]).given(order.data, order.valid)})
     if start is not None:
         under, over = inherited(start, asked["task"], find(asked["task"]).Settings)
-        asked = {**merged(under, asked, over), "model": {"spec": config_of(start)["model"]}}
+        asked = {**merge(under, asked, over), "model": {"spec": read_config(start)["model"]}}
     for path, value in order.set.items():
-        asked = merged(asked, set_path(path, value))
+        asked = merge(asked, nest(path, value))
     if isinstance(asked["task"], str):
         demand_placed(asked, find(asked["task"]).Settings)
     return asked
@@ -90,41 +85,13 @@ def asked_for(order: Order, start: Folder | None) -> dict[str, Any]:
 
 def without_advice(asked: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe as far as it can be checked before the data is read: advice may still say how long, and which kinds."""
-    whole = merged({"train": {"epochs": 1}}, asked)
+    whole = merge({"train": {"epochs": 1}}, asked)
     if isinstance(whole["train"], dict):
         for name in ("optimizer", "schedule"):
             part = whole["train"].get(name)
             if isinstance(part, dict) and "kind" not in part:
                 del whole["train"][name]
     return whole
-
-
-def device_of(asked: str) -> str:
-    """`auto` is the fastest device torch finds here."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if asked == "auto":
-        return next(name for name, found in there.items() if found)
-    name = re.sub(r"(?<=^cuda):\d+$", "", asked)
-    if name not in there:
-        raise UnknownName("device", asked, ["auto", *there])
-    if not there[name]:
-        raise SpecError(f"torch finds no device {asked!r} on this machine; use --device auto")
-    return asked
-
-
-def model_folder(path: str | Path) -> Folder:
-    """A model folder, or the best one of a run folder: final, else best."""
-    path = Path(path)
-    for name in ("final", "best"):
-        if (path / name).is_symlink():
-            raise CheckpointError(f"{path / name} is a link, and links in a run are not followed; name where it leads")
-        with suppress(SpecError):  # there is none
-            return read_folder(path / name)
-    if (path / RECIPE).exists():
-        said = "has not validated yet; let it train a little longer"
-        begun = (path / "checkpoints").exists() or (path / LOG).exists()
-        raise CheckpointError(f"{path} is a run that {said if begun else 'never began: train it first'}")
-    return read_folder(path)
 
 
 def _demand_text(words: Sequence[str]) -> None:

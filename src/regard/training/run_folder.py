@@ -16,15 +16,26 @@ from typing import Any
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import foreign, parse_json
 from regard.files.storage import explained
+from regard.recipes.merge import parse_yaml
+from regard.serialization.model_folder import (
+    BEST,
+    CHECKPOINTS,
+    FACTS,
+    FINAL,
+    LOG,
+    RECIPE,
+    REPORT,
+    SNAPSHOTS,
+    TENSORBOARD,
+    TOKENS,
+    VOCABULARY,
+)  # fmt: skip
 from regard.training.aside import set_aside
-from regard.training.merge import parse_yaml
 from regard.training.recipe import Recipe
 from regard.training.text import write_text
 
-RECIPE, LOG, FACTS, REPORT = "recipe.yaml", "log.jsonl", "run.json", "report.html"
-VOCABULARY, TOKENS = "vocabulary", "tokens"
-FOLDERS = ("checkpoints", "snapshots", "best", "final", VOCABULARY, TOKENS, "tensorboard")
-MODELS = ("best", "final", VOCABULARY)
+FOLDERS = (CHECKPOINTS, SNAPSHOTS, BEST, FINAL, VOCABULARY, TOKENS, TENSORBOARD)
+MODELS = (BEST, FINAL, VOCABULARY)
 LEFT = (
     *(left for name in FOLDERS for left in (name, f".{name}.partial", f".{name}.previous")),
     RECIPE,

@@ -15,16 +15,31 @@ import torch
 
 from regard.data.progress import listening
 from regard.errors import CheckpointError, Interrupted, SpecError
+from regard.families.expand import check_model_keys
 from regard.files.folder import Folder, read_folder, recover, verify, write_folder
 from regard.files.storage import explained
-from regard.machine import free_memory, keep_large_blocks, machine, precision
+from regard.machine import free_memory, keep_large_blocks, machine, precision, resolve_device, versions
 from regard.model.cost import cost
 from regard.model.net import Net
 from regard.model.tree import tree
 from regard.nn.layers import lora
+from regard.recipes.merge import merge
 from regard.report.number import duration
 from regard.report.training_report import RunFacts, run_report
-from regard.serialization.model_folder import card, export, metric_signatures, restore, versions
+from regard.serialization.load import load_model
+from regard.serialization.model_card import metric_signatures, render_card
+from regard.serialization.model_folder import (
+    BEST,
+    CHECKPOINTS,
+    FINAL,
+    LOG,
+    REPORT,
+    TENSORBOARD,
+    TOKENS,
+    VOCABULARY,
+    find_model,
+    write_model,
+)
 from regard.tasks import find
 from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import Raw, Task
@@ -36,12 +51,11 @@ from regard.training.initialize_from import Taken, take
 from regard.training.interrupt import Stop
 from regard.training.lock import RunLock
 from regard.training.log import Log, read_log
-from regard.training.merge import merged
 from regard.training.processes import Ranks
 from regard.training.progress_bar import Progress
-from regard.training.recipe import Recipe, Train, demand_known, overruled, suited
-from regard.training.request import Order, asked_for, device_of, model_folder, without_advice
-from regard.training.run_folder import LEFT, LOG, REPORT, TOKENS, agree, amend, note, recalled
+from regard.training.recipe import Recipe, Train, overruled, suited
+from regard.training.request import Order, asked_for, without_advice
+from regard.training.run_folder import LEFT, agree, amend, note, recalled
 from regard.training.text import write_text
 from regard.training.time_estimate import forecast
 from regard.training.trainer import Data, Trainer
@@ -52,11 +66,11 @@ ASIDE = 1
 
 def execute(order: Order) -> Path:
     """Train as ordered, resuming if the run folder holds a beginning; gives the folder of the finished model."""
-    start = None if order.start is None else model_folder(order.start)
+    start = None if order.start is None else find_model(order.start)
     if start is not None:
         if order.folder.resolve() in (start.path.resolve(), *start.path.resolve().parents):
             raise SpecError(f"a run cannot start from a model in its own folder {order.folder}; choose another --out")
-        restore(start)  # what is wrong with it is said now
+        load_model(start)  # what is wrong with it is said now
     asked = asked_for(order, start)
     run = _Run(order, asked, start)
     with RunLock(order.folder) if run.ranks.leads else nullcontext(), listening(run.progress.say):
@@ -70,7 +84,7 @@ class _Run:
         self.auto = asked.get("auto", False)
         if not isinstance(self.auto, bool):
             raise SpecError(f"auto should be true or false, got {self.auto!r}")
-        self.device = device_of(order.device)
+        self.device = resolve_device(order.device)
         self.ranks = Ranks.joined(self.device)
         self.quiet = order.quiet or not self.ranks.leads
         self.progress = Progress(1, quiet=self.quiet)
@@ -81,7 +95,7 @@ class _Run:
         Recipe.parse(without_advice(self.asked) if self.auto else self.asked)
         kind = find(self.asked["task"])
         settings = kind.Settings.parse(self.asked.get("data", {}), "data")
-        demand_known(self.asked.get("model", {}))
+        check_model_keys(self.asked.get("model", {}))
         raw = kind.read(settings, ASIDE)
         for line in raw.said:
             self.progress.say(line)
@@ -116,7 +130,7 @@ class _Run:
             self.ranks.wait()
             with Stop():  # the leader decides, also when all are asked to stop
                 trainer.follow()
-        return self.folder / "final"
+        return self.folder / FINAL
 
     # ------------------------------------------------------------------------------------------------ deciding
 
@@ -132,12 +146,12 @@ class _Run:
                 advised["model"] = suited(advised["model"], self.asked.get("model", {}))
             if own := overruled(advised, self.asked):
                 self.progress.say(f"set by you instead: {', '.join(own)}")
-        whole = Recipe.parse(merged(advised, self.asked))
+        whole = Recipe.parse(merge(advised, self.asked))
         return dataclasses.replace(whole, data=kind.Settings.parse(whole.data, "data").plain())
 
     def _task(self, kind: type[Task], raw: Raw) -> Task:
         """The task with its vocabulary: of the model to start from, or the run's own, learned once and kept."""
-        settings, kept = kind.Settings.parse(self.recipe.data), self.folder / "vocabulary"
+        settings, kept = kind.Settings.parse(self.recipe.data), self.folder / VOCABULARY
         if kept.exists():
             return kind.load(settings, read_folder(kept).files)
         task = kind.prepare(settings, raw) if self.start is None else kind.adopt(settings, raw, self.start.files)
@@ -152,9 +166,9 @@ class _Run:
         data = Data(**kept, trials=task.trials(raw.valid))
         train = self._sized(net, task, data)
         log = Log(
-            (logs or self.folder) / LOG, tensorboard=self.folder / "tensorboard" if self.order.tensorboard else None
+            (logs or self.folder) / LOG, tensorboard=self.folder / TENSORBOARD if self.order.tensorboard else None
         )
-        checkpoints = Checkpoints(self.folder / "checkpoints", keep=train.keep_checkpoints)
+        checkpoints = Checkpoints(self.folder / CHECKPOINTS, keep=train.keep_checkpoints)
         bf16 = self.facts["precision"] == "bfloat16"
         return Trainer(
             net,
@@ -209,11 +223,11 @@ class _Run:
             for _ in range(2):  # the others come when the folder is made, and have read it when they come again
                 self.ranks.wait()
             with Stop() as stop, self.ranks:
-                trainer.fit(stop, progress, on_better=lambda: self._export("best", trainer, task, trainer.now.step))
+                trainer.fit(stop, progress, on_better=lambda: self._export(BEST, trainer, task, trainer.now.step))
             if stop.asked is not None:
                 where = f"step {trainer.now.step} of {trainer.total}"
                 raise Interrupted(f"stopped at {where}, saved; to go on: {self.facts['command']}", stop.asked)
-            final = self.folder / "final"
+            final = self.folder / FINAL
             done = (self._done() if final.exists() else None) or self._finish(trainer, task)
             if skipped := sum(event["event"] == "skip" for event in read_log(self.folder / LOG)):
                 progress.say(
@@ -225,7 +239,7 @@ class _Run:
 
     def _begin(self, trainer: Trainer) -> list[str]:
         """Begin a run that has no checkpoint, unless it had some; what there is to say then. No model is written over."""
-        final, saved = self.folder / "final", self._saved_once(trainer.save_every)
+        final, saved = self.folder / FINAL, self._saved_once(trainer.save_every)
         if saved and not self.changed and self._done() and _whole(final):
             trainer.now.finished = True
             return ["this run is finished; its checkpoints are gone, so that no step can be added"]
@@ -243,11 +257,11 @@ class _Run:
     def _saved_once(self, every: int) -> bool:
         """Whether a run left more than one that was killed before its first save, which comes after so many steps."""
         with explained("read final", self.folder):
-            recover(self.folder / "final")
-        if (self.folder / "final").exists():
+            recover(self.folder / FINAL)
+        if (self.folder / FINAL).exists():
             return True
         steps = [event["step"] for event in read_log(self.folder / LOG)]
-        judged = any((self.folder / name).exists() for name in ("best", ".best.previous"))
+        judged = any((self.folder / name).exists() for name in (BEST, f".{BEST}.previous"))
         return judged and (not steps or max(steps) > every)
 
     def _change(self, trainer: Trainer) -> None:
@@ -284,12 +298,12 @@ class _Run:
         if steps:
             weights = trainer.snapshots.mean(steps)
         else:
-            weights = restore(read_folder(self.folder / "best"))[0].state_dict() | lora.blank(trainer.net)
+            weights = load_model(read_folder(self.folder / BEST))[0].state_dict() | lora.blank(trainer.net)
         with trainer.net.holding(weights):
             scores = trainer.judge.scores(greedily=False)
             examples = trainer.judge.examples()
             whose = f"the mean of {', '.join(map(str, steps))}" if steps else trainer.now.best_step
-            self._export("final", trainer, task, whose, scores)
+            self._export(FINAL, trainer, task, whose, scores)
         done = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": examples}
         trainer.log.write("done", trainer.now.step, **done)
         return done
@@ -304,10 +318,10 @@ class _Run:
             **self.facts,
         }
         title = f"{self.folder.name}: a {self.recipe.task} model"
-        text = card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
+        text = render_card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
         weights = lora.merged(trainer.net)
         demand_finite(trainer.now.step, {name: weights})
-        export(
+        write_model(
             self.folder / name, task=task, name=self.recipe.task, net=trainer.net, search=self.recipe.decode,
             weights=weights, card=text,
         )  # fmt: skip

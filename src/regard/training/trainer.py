@@ -19,6 +19,7 @@ from regard.decode import Search
 from regard.errors import CheckpointError, Diverged
 from regard.model.build import weight_faults
 from regard.model.net import Net
+from regard.serialization.model_folder import SNAPSHOTS
 from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import Examples, Task
 from regard.training.checkpoint import Checkpoints
@@ -91,7 +92,7 @@ class Trainer:
             search=search or Search(),
             compute=self.steps.compute,
         )
-        self.snapshots = Snapshots(checkpoints.folder.parent / "snapshots", checkpoints.storage)
+        self.snapshots = Snapshots(checkpoints.folder.parent / SNAPSHOTS, checkpoints.storage)
         self.now = Moment()
         self._fault, self._told = "", 0
         self._order: tuple[int, list[Group]] = (-1, [])

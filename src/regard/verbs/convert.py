@@ -18,16 +18,15 @@ from regard.convert.hf_tokenizer import to_hf
 from regard.convert.marian_tokenizer import marian_files
 from regard.decode import Search
 from regard.errors import SpecError
-from regard.files.folder import MANIFEST, write_folder
+from regard.files.folder import write_folder
 from regard.files.storage import explained
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
-from regard.serialization.model_folder import export, restore
+from regard.serialization.load import load_model
+from regard.serialization.model_folder import find_model, identify_folder, write_model
 from regard.tasks.common.task import Task
 from regard.tasks.image import Image
 from regard.text import Tokenizer
-from regard.training.request import model_folder
-from regard.training.run_folder import RECIPE
 from regard.verbs.command import say
 
 
@@ -40,7 +39,7 @@ def convert(src: str, dst: str, *, to: str | None = None, trust: bool = False) -
         raise SpecError(
             f"{src} is one file; convert takes a folder with a config.json beside the weights, or a .gguf file"
         )
-    own = source.is_dir() and _ours(source)
+    own = identify_folder(source) is not None
     wanted = to or ("hf" if own else "regard")
     if wanted not in ("hf", "regard"):
         raise SpecError(f"--to should be hf or regard, got {wanted!r}")
@@ -49,13 +48,6 @@ def convert(src: str, dst: str, *, to: str | None = None, trust: bool = False) -
     if source.is_file():
         return _from_gguf(source, place, wanted)
     return _to_hf(source, place) if own else _from_hf(source, place, wanted, trust)
-
-
-def _ours(folder: Path) -> bool:
-    """Whether a folder is a model folder or a run of ours."""
-    if (folder / RECIPE).exists() or any((folder / name / MANIFEST).exists() for name in ("final", "best")):
-        return True
-    return (folder / MANIFEST).exists() and "model_type" not in hf.read_config(folder)
 
 
 def _from_hf(source: Path, place: Path, wanted: str, trust: bool) -> dict[str, Any]:
@@ -85,8 +77,8 @@ def _from_gguf(source: Path, place: Path, wanted: str) -> dict[str, Any]:
 
 
 def _to_hf(source: Path, place: Path) -> dict[str, Any]:
-    folder = model_folder(source)
-    net, task, search = restore(folder)
+    folder = find_model(source)
+    net, task, search = load_model(folder)
     write_folder(place, _hf_files(net.spec, net.state_dict(), task, search))
     config = hf.read_config(place)
     name = f"{config['model_type']} ({config['architectures'][0]})"
@@ -100,7 +92,7 @@ def _export(
     with torch.device("meta"):
         net = spec.build()
     card = f"# {place.name}\n\nConverted with Regard from {what}; its task is {name}.\n"
-    export(place, task=task, name=name, net=net, search=search, weights=weights, card=card)
+    write_model(place, task=task, name=name, net=net, search=search, weights=weights, card=card)
 
 
 def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Any, search: Search) -> dict[str, bytes]:

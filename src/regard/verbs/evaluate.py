@@ -15,13 +15,12 @@ import regard
 from regard.data.pair_reader import OnBad
 from regard.data.pairs import Pairs
 from regard.errors import SpecError, UnknownName
-from regard.files.folder import MANIFEST
 from regard.report.table import Table
+from regard.serialization.model_folder import identify_folder
 from regard.tasks.common.confusion import Units, tallies
 from regard.tasks.common.metrics import METRICS, SACREBLEU, Metric, measure
 from regard.tasks.common.perplexity import likelihood
 from regard.tasks.common.task import Task
-from regard.training.run_folder import RECIPE
 from regard.verbs.command import say
 from regard.verbs.run import language_tag
 
@@ -30,7 +29,7 @@ Counts = NDArray[np.int64]
 
 def is_model(path: str) -> bool:
     """Whether a folder is a model's or a run's; any other is data."""
-    return any((Path(path) / name).exists() for name in (MANIFEST, RECIPE, "final", "best"))
+    return identify_folder(path) is not None
 
 
 def evaluate_models(

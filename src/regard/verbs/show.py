@@ -10,11 +10,11 @@ import torch
 
 from regard import families
 from regard.errors import SpecError, UnknownName
+from regard.families.expand import expand_model, model_keys
 from regard.model.net import Net
-from regard.serialization.model_folder import restore
-from regard.training.merge import merged, read_recipe, set_path, shipped
-from regard.training.recipe import expand_model, model_keys
-from regard.training.request import model_folder
+from regard.recipes.merge import list_recipes, merge, nest, read_recipe
+from regard.serialization.load import load_model
+from regard.serialization.model_folder import find_model
 
 
 def net_of(what: str, changes: Mapping[str, Any] | None = None) -> tuple[Net, list[str]]:
@@ -24,7 +24,7 @@ def net_of(what: str, changes: Mapping[str, Any] | None = None) -> tuple[Net, li
         if not path.startswith("model."):
             near = f"; did you mean 'model.{path}'?" if path.split(".")[0] in model_keys(model) else ""
             raise SpecError(f"show looks at the model only: --set takes model.… here, got {path!r}{near}")
-        model = merged({"model": model}, set_path(path, value))["model"]
+        model = merge({"model": model}, nest(path, value))["model"]
     with torch.device("meta"):  # shapes are all we look at: the largest model takes no memory
         return expand_model(model, {}).build(), said
 
@@ -40,12 +40,12 @@ def paper_of(what: str) -> str:
 def _model_of(what: str) -> tuple[Mapping[str, Any], list[str]]:
     """The model part of a recipe for what was named."""
     if Path(what).is_dir():
-        return {"spec": restore(model_folder(what))[0].spec.plain()}, []
+        return {"spec": load_model(find_model(what))[0].spec.plain()}, []
     sizes = families.sizes()
     if what in sizes:
         return {"family": sizes[what], "size": what}, []
-    if what not in shipped() and Path(what).suffix not in (".yaml", ".yml"):
-        raise UnknownName("size, recipe or model folder", what, [*sizes, *shipped()])
+    if what not in list_recipes() and Path(what).suffix not in (".yaml", ".yml"):
+        raise UnknownName("size, recipe or model folder", what, [*sizes, *list_recipes()])
     recipe = read_recipe(what)
     model = recipe.get("model") or {}
     if not isinstance(model, Mapping):

@@ -15,11 +15,13 @@ from torch import Tensor
 from regard.decode import Search
 from regard.errors import CheckpointError, RegardError
 from regard.families import transformer
-from regard.files.folder import Folder, read_folder, write_folder
+from regard.files.folder import WEIGHTS, Folder, read_folder, write_folder
 from regard.files.tensors import pack
 from regard.model.build import weight_faults
 from regard.model.net import Net
-from regard.serialization.model_folder import CONFIG, FORMAT, WEIGHTS, card, export, metric_signatures, restore
+from regard.serialization.load import load_model
+from regard.serialization.model_card import metric_signatures, render_card
+from regard.serialization.model_folder import CONFIG, FORMAT, write_model
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
 
@@ -38,7 +40,7 @@ def model(tmp_path: Path) -> Path:
     net, task = made()
     path = tmp_path / "model"
     weights = dict(net.named_parameters())
-    export(path, task=task, name="translate", net=net, search=Search(beam=2), weights=weights, card="# x")
+    write_model(path, task=task, name="translate", net=net, search=Search(beam=2), weights=weights, card="# x")
     return path
 
 
@@ -65,11 +67,11 @@ def test_there_and_back(tmp_path: Path, joint: bool) -> None:
     net, task = made(joint)
     path, search = tmp_path / "model", Search(beam=3, n_best=2, alpha=0.3)
     weights = dict(net.named_parameters())
-    export(path, task=task, name="translate", net=net, search=search, weights=weights, card="# x")
+    write_model(path, task=task, name="translate", net=net, search=search, weights=weights, card="# x")
     moved = tmp_path / "elsewhere" / "new name"
     moved.parent.mkdir()
     shutil.move(path, moved)
-    again, same, how = restore(read_folder(moved))
+    again, same, how = load_model(read_folder(moved))
     assert again.spec == net.spec
     assert not again.training
     assert (how, same.settings, same.files()) == (search, task.settings, task.files())
@@ -89,7 +91,7 @@ def test_what_is_in_a_folder(model: Path) -> None:
 
 def test_weights_in_other_precisions_are_read(model: Path) -> None:
     folder = with_weights(model, lambda w: w.update({k: v.bfloat16() for k, v in w.items()}))
-    net, _, _ = restore(folder)
+    net, _, _ = load_model(folder)
     assert {p.dtype for p in net.parameters()} == {torch.float32}
 
 
@@ -102,7 +104,7 @@ def test_every_weight_that_does_not_fit_is_in_one_message(model: Path) -> None:
         weights["embed.weight"] = torch.zeros(weights["embed.weight"].shape, dtype=torch.int64)
 
     with pytest.raises(CheckpointError) as caught:
-        restore(with_weights(model, change))
+        load_model(with_weights(model, change))
     said = str(caught.value)
     assert "model.safetensors does not fit the model: " in said
     for part in (
@@ -155,7 +157,7 @@ def test_a_configuration_we_cannot_use_is_an_error_of_ours(
 ) -> None:
     folder = rewritten(model, change)
     with pytest.raises(CheckpointError) as caught:
-        restore(folder)
+        load_model(folder)
     assert message in str(caught.value)
 
 
@@ -164,7 +166,7 @@ def test_a_configuration_that_is_no_object(model: Path) -> None:
     for data, message in ((b"[1]", "is not the configuration of a model"), (b"{", "is damaged: it is not JSON")):
         write_folder(model, {**folder.files, CONFIG: data})
         with pytest.raises(CheckpointError, match=message):
-            restore(read_folder(model))
+            load_model(read_folder(model))
 
 
 @pytest.mark.parametrize("name", [CONFIG, WEIGHTS, "tokenizer.json"])
@@ -172,14 +174,14 @@ def test_a_file_that_is_not_there_is_named(model: Path, name: str) -> None:
     folder = read_folder(model)
     write_folder(model, {key: data for key, data in folder.files.items() if key != name})
     with pytest.raises(CheckpointError, match=name):
-        restore(read_folder(model))
+        load_model(read_folder(model))
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b'{"version": "1.0", "model": null}'])
 def test_a_tokenizer_we_cannot_use(model: Path, data: bytes) -> None:
     write_folder(model, {**read_folder(model).files, "tokenizer.json": data})
     with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
-        restore(read_folder(model))
+        load_model(read_folder(model))
 
 
 def test_no_pickle(tmp_path: Path) -> None:
@@ -201,13 +203,13 @@ def test_flipped_bits_are_found(model: Path) -> None:
         for place in (0, len(whole) // 2, len(whole) - 1):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
             with pytest.raises(RegardError):
-                restore(read_folder(model))
+                load_model(read_folder(model))
         path.write_bytes(whole)
-    restore(read_folder(model))
+    load_model(read_folder(model))
 
 
 def test_a_card() -> None:
-    text = card(
+    text = render_card(
         "runs/x", {"bleu": 12.345678, "exact": 3.0}, {"bleu": "BLEU|a"}, {"step": 3, "versions": {"a": 1, "b": "x|y"}}
     )
     assert text.startswith("# runs/x\n")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import DataError, SpecError, UnknownName
-from regard.training.merge import merged, parse_yaml, read_recipe, set_path
+from regard.recipes.merge import merge, nest, parse_yaml, read_recipe
 
 PLAIN = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3)
 KEYS = st.sampled_from(["a", "b", "c"])
@@ -21,31 +21,31 @@ LAYERS = st.dictionaries(KEYS, TREES, max_size=3)
 
 def test_later_layers_lie_over_earlier_ones_level_by_level() -> None:
     below, over = {"a": {"x": 1, "y": 2}, "b": [1, 2], "c": 3}, {"a": {"y": 5}, "b": [9], "d": None}
-    assert merged(below, over) == {"a": {"x": 1, "y": 5}, "b": [9], "c": 3, "d": None}
-    assert merged(below, over, {"a": None}) == {"a": None, "b": [9], "c": 3, "d": None}
+    assert merge(below, over) == {"a": {"x": 1, "y": 5}, "b": [9], "c": 3, "d": None}
+    assert merge(below, over, {"a": None}) == {"a": None, "b": [9], "c": 3, "d": None}
 
 
 def test_another_kind_replaces_the_part_and_the_same_kind_does_not() -> None:
     part = {"mix": {"kind": "full", "heads": 4}}
-    assert merged(part, {"mix": {"kind": "local", "reach": 3}}) == {"mix": {"kind": "local", "reach": 3}}
-    assert merged(part, {"mix": {"kind": "full", "bias": True}}) == {"mix": {"kind": "full", "heads": 4, "bias": True}}
-    assert merged(part, {"mix": {"heads": 2}}) == {"mix": {"kind": "full", "heads": 2}}
-    assert merged(part, {"mix": "performer"}) == {"mix": "performer"}
+    assert merge(part, {"mix": {"kind": "local", "reach": 3}}) == {"mix": {"kind": "local", "reach": 3}}
+    assert merge(part, {"mix": {"kind": "full", "bias": True}}) == {"mix": {"kind": "full", "heads": 4, "bias": True}}
+    assert merge(part, {"mix": {"heads": 2}}) == {"mix": {"kind": "full", "heads": 2}}
+    assert merge(part, {"mix": "performer"}) == {"mix": "performer"}
 
 
 def test_a_part_written_as_one_word_takes_settings() -> None:
-    assert merged({"optimizer": "adamw"}, {"optimizer": {"weight_decay": 0.1}}) == {
+    assert merge({"optimizer": "adamw"}, {"optimizer": {"weight_decay": 0.1}}) == {
         "optimizer": {"kind": "adamw", "weight_decay": 0.1}
     }
-    assert merged({"optimizer": "adam"}, {"optimizer": {"kind": "adamw"}}) == {"optimizer": {"kind": "adamw"}}
+    assert merge({"optimizer": "adam"}, {"optimizer": {"kind": "adamw"}}) == {"optimizer": {"kind": "adamw"}}
 
 
 @given(LAYERS, LAYERS, LAYERS)
 def test_merging_is_associative_and_changes_no_layer(one: Any, two: Any, three: Any) -> None:
     before = json.dumps([one, two, three])
-    whole = merged(one, two, three)
+    whole = merge(one, two, three)
     if not any(isinstance(value, str) for layer in (one, two, three) for value in _leaves(layer)):
-        assert merged(merged(one, two), three) == whole
+        assert merge(merge(one, two), three) == whole
     whole.setdefault("a", {})
     if isinstance(whole["a"], dict):
         whole["a"]["spoiled"] = True
@@ -80,7 +80,7 @@ def test_aliases_stand_for_what_they_name() -> None:
     ids=["deep", "deeper than allowed", "within itself", "a list within itself", "doubled", "a chain"],
 )
 def test_what_has_no_end_is_refused(text: str) -> None:
-    with pytest.raises(SpecError, match="r has too many levels or values: no recipe has over 100 or 100000"):
+    with pytest.raises(SpecError, match="r is too large: a recipe has at most 100 levels and 100000 values"):
         parse_yaml(text, "r")
 
 
@@ -105,25 +105,25 @@ def test_what_has_no_end_is_refused(text: str) -> None:
     ],
 )
 def test_values_on_the_command_line_are_yaml_1_2(text: str, value: Any) -> None:
-    assert set_path("a.b", text) == {"a": {"b": value}}
+    assert nest("a.b", text) == {"a": {"b": value}}
     assert parse_yaml(f"a: {{b: {text}}}", "x") == {"a": {"b": value}}
 
 
 def test_values_from_python_stay_what_they_are() -> None:
-    assert set_path("train.ema", None) == {"train": {"ema": None}}
-    assert set_path("data.metrics", ("bleu",)) == {"data": {"metrics": ("bleu",)}}
+    assert nest("train.ema", None) == {"train": {"ema": None}}
+    assert nest("data.metrics", ("bleu",)) == {"data": {"metrics": ("bleu",)}}
 
 
 @pytest.mark.parametrize("path", ["", ".", "a.", ".a", "a..b"])
 def test_a_path_has_no_empty_parts(path: str) -> None:
     with pytest.raises(SpecError, match="--set takes path=value, got the path"):
-        set_path(path, "1")
+        nest(path, "1")
 
 
 @pytest.mark.parametrize("text", ["[", "{a", "a: b: c", "!!python/object:os.system x", "!x y", "*a", "\t", "\x00"])
 def test_what_is_not_yaml_is_an_error_of_ours(text: str) -> None:
     with pytest.raises(SpecError, match=r"the value of --set train\.ema is not YAML: "):
-        set_path("train.ema", text)
+        nest("train.ema", text)
     with pytest.raises(SpecError, match=r"my\.yaml is not YAML: "):
         parse_yaml(f"a: {text}\n", "my.yaml")
 

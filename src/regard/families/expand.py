@@ -1,0 +1,56 @@
+"""Turn the `model` section of a recipe into a spec."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+
+import pydantic
+
+from regard import families
+from regard.errors import SpecError, offer
+from regard.model.model_spec import ModelSpec
+
+DEFAULT = "transformer"
+
+
+def expand_model(model: Mapping[str, object], facts: Mapping[str, object]) -> ModelSpec:
+    """Build the spec of `{family: gpt, width: 128, decoder: {block: …}}`.
+
+    Keys that the family function takes are its arguments, with the data's `facts` as defaults; the others are overlaid on
+    the result. `{spec: …}` is a complete model, and everything else an overlay.
+    """
+    check_model_keys(model)
+    if "spec" in model:
+        base, known = ModelSpec.parse(model["spec"]), set[str]()
+    else:
+        name = str(model.get("family", DEFAULT))
+        family, known = families.find(name), family_arguments(name)
+        try:
+            base = pydantic.validate_call(family)(**{k: v for k, v in {**facts, **model}.items() if k in known})
+        except pydantic.ValidationError as error:
+            faults = [f"model.{f['loc'][0]}: {f['msg'].lower()}, got {f['input']!r}" for f in error.errors()]
+            raise SpecError("; ".join(faults)) from None
+    overlay = {k: v for k, v in model.items() if k not in known and k not in ("family", "spec")}
+    return base.overlay(overlay) if overlay else base
+
+
+def check_model_keys(model: Mapping[str, object]) -> None:
+    """Refuse an unknown family, and keys that it does not have."""
+    known = model_keys(model)
+    for key in model:
+        if key not in known:
+            name = "spec" if "spec" in model else str(model.get("family", DEFAULT))
+            raise SpecError(f"no key 'model.{key}' in {name!r}" + offer(key, sorted(known)))
+
+
+def model_keys(model: Mapping[str, object]) -> set[str]:
+    """Every key this `model` section may have: the family's arguments, and the parts that all models have."""
+    own = set() if "spec" in model else family_arguments(str(model.get("family", DEFAULT)))
+    return {"family", "spec"} | {field.name for field in dataclasses.fields(ModelSpec)} | own
+
+
+def family_arguments(family: str) -> set[str]:
+    """The names of a family function's arguments."""
+    return set(inspect.signature(families.find(family)).parameters)

@@ -1,0 +1,109 @@
+"""Recipes as plain data: read YAML and merge layers.
+
+A run's recipe is several layers, later ones over earlier ones: defaults, what the data suggests, the recipe file, `--set`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from regard.errors import DataError, SpecError, UnknownName
+
+MAX_LEVELS, MAX_VALUES = 100, 100_000
+"""Limits of one recipe: nesting depth, and number of values."""
+
+Plain = dict[str, Any]
+"""A recipe, or a part of one, as YAML gives it."""
+
+
+def list_recipes() -> dict[str, str]:
+    """The recipes that come with the package: name to text."""
+    folder = resources.files("regard.recipes")
+    found = {p.name[:-5]: p.read_text("utf-8") for p in folder.iterdir() if p.name.endswith(".yaml")}
+    return dict(sorted(found.items()))
+
+
+def read_recipe(name: str) -> Plain:
+    """Read a shipped recipe by name, or a YAML file by path."""
+    here = list_recipes()
+    if name in here:
+        return parse_yaml(here[name], name)
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        try:
+            return parse_yaml(path.read_text("utf-8"), name)
+        except OSError as error:
+            raise DataError(f"cannot read the recipe {name}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name} is not UTF-8 (byte {error.start}); a recipe is a YAML text") from None
+    raise UnknownName("recipe", name, here)
+
+
+def parse_yaml(text: str, name: str) -> Plain:
+    """Parse the text of a recipe; `name` is what errors call it."""
+    value = _load_yaml(text, name)
+    if not isinstance(value, dict):
+        raise SpecError(f"{name} should be a mapping with task, data, model and train, got {type(value).__name__}")
+    return value
+
+
+def merge(*layers: Mapping[str, Any]) -> Plain:
+    """Merge layers level by level; later ones win. A part of another `kind` replaces the earlier part entirely."""
+    out: Plain = {}
+    for layer in layers:
+        for key, value in layer.items():
+            old = out.get(key)
+            if isinstance(value, Mapping) and isinstance(old, str):
+                old = {"kind": old}  # `optimizer: adamw` is short for a mapping
+            if isinstance(value, Mapping) and isinstance(old, dict):
+                other = "kind" in value and old.get("kind") not in (None, value["kind"])
+                out[key] = merge({} if other else old, value)
+            else:
+                out[key] = merge(value) if isinstance(value, Mapping) else value
+    return out
+
+
+def nest(path: str, value: object) -> Plain:
+    """`nest("train.steps", 100)` is `{"train": {"steps": 100}}`; text values are parsed as YAML (`train.ema=null`)."""
+    if not all(path.split(".")):
+        raise SpecError(f"--set takes path=value, got the path {path!r}")
+    if isinstance(value, str):
+        value = _load_yaml(value, f"the value of --set {path}")
+    *outer, last = path.split(".")
+    out: Plain = {last: value}
+    for key in reversed(outer):
+        out = {key: out}
+    return out
+
+
+def _load_yaml(text: str, name: str) -> object:
+    """YAML 1.2: `no` and `on` are words, `3e-3` is a number, and no tag can name a class."""
+    try:
+        value: object = YAML(typ="safe", pure=True).load(text)
+        count, levels = _measure(value, {})
+    except YAMLError as error:
+        raise SpecError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:  # or a value that contains itself
+        count, levels = 0, MAX_LEVELS + 1
+    if levels > MAX_LEVELS or count > MAX_VALUES:
+        raise SpecError(
+            f"{name} is too large: a recipe has at most {MAX_LEVELS} levels and {MAX_VALUES} values, with aliases expanded"
+        )
+    return value
+
+
+def _measure(value: object, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Count values and levels with every alias expanded; an aliased part is visited once."""
+    if not isinstance(value, Mapping | list | tuple | set):
+        return 1, 0
+    if id(value) not in known:
+        inside = [*value, *value.values()] if isinstance(value, Mapping) else value
+        found = [_measure(one, known) for one in inside]
+        known[id(value)] = 1 + sum(count for count, _ in found), 1 + max((levels for _, levels in found), default=0)
+    return known[id(value)]

@@ -1,0 +1,96 @@
+"""Load a model from its folder: spec, task, weights.
+
+A folder may come from a stranger: sizes are checked against the stored weights before anything is allocated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from regard.decode import Search
+from regard.errors import CheckpointError, SpecError
+from regard.files.folder import WEIGHTS, Folder
+from regard.model.build import weight_faults
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.serialization.model_folder import CONFIG, read_config
+from regard.tasks import find
+from regard.tasks.common.task import Task
+
+MAX_LAYERS = 1000
+"""Layers of an encoder or decoder."""
+MAX_COMPUTED = 1 << 24
+"""Numbers computed at build time that no file stores, such as BigBird's random blocks or ALiBi's slopes."""
+MAX_TIES = 4
+"""Weights of a model per stored number; a model that ties head and embedding has almost two."""
+
+
+def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | None = None) -> tuple[Net, Task, Search]:
+    """Build the model of a folder and fill in its weights, every one of which must fit.
+
+    `changes` to `model` or `data` are possible where the weights still fit: a longer memory, another context.
+    """
+    config, tensors = read_config(folder), folder.tensors(WEIGHTS)
+    changes = changes or {}
+    for key in changes:
+        if key not in ("model", "data"):
+            raise SpecError(f"of a finished model only `model.…` and `data.…` can be set, got {key!r}")
+    try:
+        kind = find(config["task"])
+        task = kind.load(kind.Settings.parse(config["settings"]).overlay(changes.get("data", {})), folder.files)
+        search = Search.parse(config["decode"])
+        spec = ModelSpec.parse(config["model"]).overlay(changes.get("model", {}))
+        _check_vocabulary(spec, task)
+        if task.fit(spec) != spec:
+            raise SpecError(f"the model's head does not fit the task {config['task']} and its classes")
+        outline = build_outline(spec, layers=len(tensors))
+        if faults := weight_faults(outline.shapes(), tensors):
+            if changes:
+                raise SpecError(f"the weights do not fit the changed model: {'; '.join(faults)}")
+            raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
+        _check_ties(outline, tensors)
+        net = spec.filled(tensors)
+    except SpecError as error:
+        if changes:
+            raise SpecError(f"{folder.path}: {error}") from None
+        raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
+    return net.eval(), task, search
+
+
+def build_outline(spec: ModelSpec, layers: int) -> Net:
+    """Build a model on the meta device, if a model of this size is possible; `layers` is the number of stored weights."""
+    for path, part in spec.walk():
+        for name, count in (("depth", getattr(part, "depth", None)), ("blocks", len(getattr(part, "blocks", ())))):
+            if (count or 0) > layers:
+                raise SpecError(f"{path}.{name} is {count}, but there are only {layers} weights")
+            if (count or 0) > MAX_LAYERS:
+                raise SpecError(f"{path}.{name} is {count}; a model may have at most {MAX_LAYERS} layers")
+    try:
+        with torch.device("meta"):
+            net = spec.build()
+    except (RuntimeError, OverflowError, TypeError) as error:  # sizes that no tensor can have
+        raise SpecError(f"this model cannot be built: {str(error).partition(chr(10))[0]}") from None
+    stored = net.state_dict()
+    computed = sum(buffer.numel() for name, buffer in net.named_buffers() if name not in stored)
+    if computed > MAX_COMPUTED:
+        raise SpecError(f"building this model computes {computed} numbers; the limit is {MAX_COMPUTED}")
+    return net
+
+
+def _check_vocabulary(spec: ModelSpec, task: Task) -> None:
+    """Every token of the tokenizers must have an embedding."""
+    facts, read = task.facts(), spec.source or spec.embed
+    for name, there in (("vocab", spec.embed.vocab), ("source_vocab", read.vocab)):
+        if facts.get(name, 0) > there:
+            raise SpecError(f"the tokenizer has {facts[name]} tokens, the model only {there}")
+
+
+def _check_ties(outline: Net, tensors: Mapping[str, Tensor]) -> None:
+    """Weights may be tied, but a small file must not become a huge model."""
+    needed = sum(weight.numel() for weight in outline.parameters())
+    stored = sum(tensor.numel() for tensor in {id(tensor): tensor for tensor in tensors.values()}.values())
+    if needed > MAX_TIES * stored:
+        raise SpecError(f"the model has {needed} weights, but {WEIGHTS} stores only {stored} and ties the rest")
