@@ -18,6 +18,8 @@ from regard.text import Tokenizer
 from regard.training.train import execute
 from tests.training.small import COPY, TINY, tiny, traces
 
+pytestmark = pytest.mark.numeric
+
 SETTINGS: dict[str, Any] = {**COPY, **TINY, "decode.beam": 2}
 TEXTS = ["abc", "b", "cabd"]
 

@@ -25,6 +25,8 @@ from regard.verbs.convert import convert
 from tests.convert.tiny import VOCAB, make, saved
 from tests.verbs.calling import call
 
+pytestmark = pytest.mark.numeric
+
 LINES = ["a cab bad", "abba cd", "dab a cab", "bad dad"]
 
 

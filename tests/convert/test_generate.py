@@ -13,6 +13,8 @@ from regard.decode import Search, generate
 from regard.model.net import Net
 from tests.convert.tiny import BOTH, DECODERS, VOCAB, make, put, saved
 
+pytestmark = pytest.mark.numeric
+
 EXTRA = 8
 NAMES = [*DECODERS, *BOTH]
 SEEDS = {

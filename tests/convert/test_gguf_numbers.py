@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from regard.convert.gguf_file import KINDS, GgufFile
 from tests.convert.test_gguf import write
 
+pytestmark = pytest.mark.numeric
+
 
 def blocks(kind: str, rows: int = 3, n: int = 512) -> NDArray[Any]:
     """Random weights in this kind; those the package cannot make are random blocks with sensible scales."""

@@ -14,6 +14,8 @@ from regard.convert import hf
 from regard.nn.core.coords import Coords
 from tests.convert.tiny import BOTH, DECODERS, MODELS, VOCAB, compared, make, put, saved
 
+pytestmark = pytest.mark.numeric
+
 CLOSE = 1e-5
 UNREAD = {"cls.predictions.bias"}
 """Of an untied masked head, which reads its decoder's."""

@@ -25,6 +25,8 @@ from regard.nn.core.coords import Coords
 from regard.text import Tokenizer
 from regard.verbs.convert import convert
 
+pytestmark = pytest.mark.numeric
+
 EXAMPLE = runpy.run_path(str(Path(regard.__file__).parents[2] / "examples" / "search.py"))
 NOTES, search = EXAMPLE["NOTES"], EXAMPLE["search"]
 TEXTS = [

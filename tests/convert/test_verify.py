@@ -17,6 +17,8 @@ from safetensors.torch import load_file, save_file
 from regard.convert import hf, verify
 from tests.convert.tiny import MODELS, make, put, saved
 
+pytestmark = pytest.mark.numeric
+
 HEARD: list[list[str]] = []
 """What Python opens, by those who listen."""
 

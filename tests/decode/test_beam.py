@@ -29,6 +29,8 @@ from tests.decode.toys import (
     tiny,
 )
 
+pytestmark = pytest.mark.numeric
+
 searches = st.builds(
     lambda beam, n_best, **rest: Search(beam=beam, n_best=min(beam, n_best), **rest),
     beam=st.integers(2, 6), n_best=st.integers(1, 6), length_penalty=st.sampled_from(["gnmt", "power", "none"]),

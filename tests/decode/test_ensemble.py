@@ -20,6 +20,8 @@ from regard.nn.core.coords import Coords
 from regard.nn.mixers.full import Looked
 from tests.decode.toys import BOS, EOS, MARKS, scratch, some_sources, tiny
 
+pytestmark = pytest.mark.numeric
+
 # -------------------------------------------------------------------------------------------------------- ensembles
 
 

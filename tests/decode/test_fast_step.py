@@ -19,6 +19,8 @@ from regard.nn.blocks.body import Layers
 from regard.nn.core.coords import Coords
 from tests.decode.toys import MARKS, some_sources, tiny
 
+pytestmark = pytest.mark.numeric
+
 ROWS, SEEN = 4, 5
 SMALL = dict(width=16, depth=2, heads=4, hidden=24, vocab=11)
 

@@ -14,6 +14,8 @@ from regard.decode.generate import by_length, pad_rows
 from regard.families import gpt, llama
 from tests.decode.toys import BOS, EOS, MARKS, PAD, Oracle, copies, random_says, scratch, some_sources, tiny
 
+pytestmark = pytest.mark.numeric
+
 WAYS = [Search(beam=1, max_extra=5), Search(beam=3, n_best=3, max_extra=5)]
 
 

@@ -17,6 +17,8 @@ from regard.decode.lexical_constraints import WIDEST, Terms, in_turn, width
 from regard.errors import DataError, SpecError
 from tests.decode.toys import BOS, EOS, MARKS, PAD, Oracle, close, random_says, some_sources, tiny
 
+pytestmark = pytest.mark.numeric
+
 words = st.integers(3, 6)
 terms = st.lists(st.lists(words, min_size=1, max_size=3), max_size=3)
 

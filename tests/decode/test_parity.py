@@ -9,6 +9,8 @@ import pytest
 from regard.decode import Search, generate
 from tests.decode.marian import BOS, EOS, PAD, VOCAB, pair, their_generate
 
+pytestmark = pytest.mark.numeric
+
 EXTRA = 6
 MODELS = [(12, 1.5, PAD), (14, 1.0, BOS), (27, 1.0, PAD)]
 """Seeds and end-mark biases of random models whose outputs end at many lengths, and the token they start from."""

@@ -17,6 +17,8 @@ from regard.decode.sample import narrow, sampler, uniform
 from regard.errors import SpecError
 from tests.decode.toys import MARKS, scratch, some_sources, tiny
 
+pytestmark = pytest.mark.numeric
+
 DRAWS = 20_000
 UNLIKELY = 3.3
 """Standard normal deviations that chance exceeds once in two thousand times."""

@@ -25,6 +25,8 @@ from tests.decode.toys import (
     tiny,
 )
 
+pytestmark = pytest.mark.numeric
+
 UNK = 3
 
 

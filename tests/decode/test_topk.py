@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from regard.decode import topk as module
 from regard.decode.topk import top
 
+pytestmark = pytest.mark.numeric
+
 
 @given(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 900), st.integers(1, 12), st.sampled_from([1, 3, 8]))
 def test_the_largest_few_and_where_they_stand(seed: int, rows: int, v: int, k: int, block: int) -> None:

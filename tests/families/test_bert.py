@@ -8,6 +8,8 @@ from regard.errors import UnknownName
 from regard.families import bert
 from regard.nn.blocks.head import Classes, Masked, Vector
 
+pytestmark = pytest.mark.numeric
+
 
 def test_the_base_model_is_the_papers() -> None:
     plain = bert.spec().plain()

@@ -11,6 +11,8 @@ from regard.families import gpt
 from regard.families.weight_map import imported
 from regard.nn.blocks.wiring import PostNorm
 
+pytestmark = pytest.mark.numeric
+
 
 def gpt2(vocab: int, length: int, width: int, depth: int, heads: int, hidden: int) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from regard.families import llama
+
+pytestmark = pytest.mark.numeric
 
 
 def test_heads_given_by_hand_share_keys_only_when_told() -> None:

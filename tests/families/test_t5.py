@@ -8,6 +8,8 @@ import torch
 from regard.families import t5
 from regard.families.weight_map import imported
 
+pytestmark = pytest.mark.numeric
+
 
 @pytest.mark.parametrize("size", ["t5-small", "t5-v1.1-small"])
 def test_the_initial_scales_are_t5s(size: str) -> None:

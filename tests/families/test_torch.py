@@ -11,6 +11,8 @@ from regard.model.net import Net
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Coords
 
+pytestmark = pytest.mark.numeric
+
 WIDTH, HEADS, HIDDEN, DEPTH = 12, 3, 20, 2
 CLOSE = {"rtol": 0.0, "atol": 1e-10}
 

@@ -14,6 +14,8 @@ from regard.nn.blocks.body import Stack
 from regard.nn.blocks.wiring import Parallel, PostNorm, PreNorm
 from regard.nn.core.coords import Coords
 
+pytestmark = pytest.mark.numeric
+
 NAMES = {
     # ours: Marian's
     "mix.{}": "self_attn.{}_proj",

@@ -13,6 +13,8 @@ from regard.nn.mixers import XLMemory
 from regard.nn.mixers.compress import Convolution
 from regard.nn.positions.relative import Distance
 
+pytestmark = pytest.mark.numeric
+
 SMALL = dict(width=16, depth=2, heads=2, vocab=11, memory_length=8, length=8)
 
 

@@ -14,6 +14,8 @@ from regard.model.tree import summary, tree
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 
+pytestmark = pytest.mark.numeric
+
 TINY: dict[str, Any] = dict(width=16, depth=2, heads=4, hidden=24, patch=4)
 
 

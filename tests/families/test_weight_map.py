@@ -15,6 +15,8 @@ from regard.families.published import Key
 from regard.families.weight_map import Again, Drop, Join, Name, expected, exported, faults, imported
 from tests.laws.examples import FAMILY
 
+pytestmark = pytest.mark.numeric
+
 ROWS = (
     Name("embed", "wte"),
     Join(("blocks.{}.q", "blocks.{}.k"), "h.{}.qk", turned=True),

@@ -12,6 +12,8 @@ from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, Case, ids, name_of
 from tests.laws.running import CLOSE, one_by_one, run
 
+pytestmark = pytest.mark.numeric
+
 SENTENCES, WIDTH, N = 2, 3, 5
 EACH = torch.arange(SENTENCES).repeat_interleave(WIDTH)
 

@@ -9,6 +9,8 @@ from regard.nn.core.coords import Coords
 from tests.laws.examples import DECODERS, LENGTH, Case, ids, name_of
 from tests.laws.running import CLOSE
 
+pytestmark = pytest.mark.numeric
+
 
 @pytest.mark.parametrize("case", DECODERS, ids=name_of)
 def test_the_past_does_not_see_the_future(case: Case) -> None:

@@ -9,6 +9,8 @@ from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, STREAMING, Case, ids, name_of
 from tests.laws.running import CLOSE, one_by_one, rows_alone, run
 
+pytestmark = pytest.mark.numeric
+
 PACKED = [[3, 1, 5], [4, 2]]
 AT = Coords.documents(PACKED)
 SPANS = [(0, 0, 3), (0, 3, 4), (0, 4, 9), (1, 0, 4), (1, 4, 6)]

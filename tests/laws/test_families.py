@@ -21,6 +21,8 @@ from regard.serialization.load import build_outline
 from tests.laws.examples import FAMILIES, Case, given, name_of
 from tests.laws.running import CLOSE
 
+pytestmark = pytest.mark.numeric
+
 each = pytest.mark.parametrize("case", FAMILIES, ids=name_of)
 
 

@@ -13,6 +13,8 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, LENGTH, Case, ids
 
+pytestmark = pytest.mark.numeric
+
 CASES = ENCODERS + DECODERS + BOTH
 PLACES = {
     "no padding": Coords.span(LENGTH),

@@ -15,6 +15,8 @@ from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, LENGTH, Case, ids, name_of
 from tests.laws.running import CLOSE, rows_alone
 
+pytestmark = pytest.mark.numeric
+
 ALONE = ENCODERS + DECODERS
 sides = pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
 LENGTHS = [LENGTH, 5, 1]

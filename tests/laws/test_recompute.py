@@ -13,6 +13,8 @@ from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, DECODERS, LENGTH, STREAMING, Case, ids, name_of
 from tests.laws.running import run
 
+pytestmark = pytest.mark.numeric
+
 AT = Coords.lengths([LENGTH, 5])
 
 

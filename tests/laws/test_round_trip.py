@@ -19,6 +19,8 @@ from regard.registry import kind_of
 from regard.spec import Spec
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, IMAGES, Case, name_of, short
 
+pytestmark = pytest.mark.numeric
+
 PARTS = [part for _, examples in EXAMPLES.values() for row in examples.values() for part in row]
 FAMILIES = [families.find(family)(size) for size, family in families.sizes().items()]
 

@@ -10,6 +10,8 @@ from regard.nn.core.mask import Fixed
 from regard.nn.mixers import Performer
 from tests.laws.examples import DECODERS, ENCODERS, Case, ids, name_of
 
+pytestmark = pytest.mark.numeric
+
 N = 8
 
 

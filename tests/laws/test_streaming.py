@@ -11,6 +11,8 @@ from regard.nn.core.coords import Coords
 from tests.laws.examples import LENGTH, STREAMING, Case, ids, name_of
 from tests.laws.running import CLOSE, one_by_one, rows_alone, run, some_cuts
 
+pytestmark = pytest.mark.numeric
+
 N = LENGTH - 2
 cases = pytest.mark.parametrize("case", STREAMING, ids=name_of)
 GRADUAL = [c for c in STREAMING if c.mixer.can.grads]

@@ -22,6 +22,8 @@ from tests.laws.uses import USES
 from tests.training.small import interrupted, traces
 from tests.verbs.calling import call
 
+pytestmark = pytest.mark.numeric
+
 CASES = [(task, name, example) for task, row in TASK.items() for name, example in row.items()]
 each = pytest.mark.parametrize(("task", "name", "example"), CASES, ids=[f"{task}: {name}" for task, name, _ in CASES])
 Example = Callable[[Path], Recipe]

@@ -11,6 +11,8 @@ from regard.nn.core.coords import Coords
 from tests.laws.examples import DECODERS, ENCODERS, LENGTH, Case, ids, name_of
 from tests.laws.running import CLOSE
 
+pytestmark = pytest.mark.numeric
+
 TWINS = [c for c in DECODERS + ENCODERS if c.mixer.twin() is not None]
 
 

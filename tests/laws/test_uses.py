@@ -18,6 +18,8 @@ from tests.laws.uses import USES, Use
 from tests.training.small import interrupted, traces
 from tests.verbs.calling import call
 
+pytestmark = pytest.mark.numeric
+
 Ran = tuple[Use, Path, Path]
 
 

@@ -17,6 +17,8 @@ from regard.nn.blocks.embedding import Tokens
 from regard.nn.core.coords import Coords
 from regard.nn.mixers import Full
 
+pytestmark = pytest.mark.numeric
+
 ALONE, ACROSS = Block(mix=Full(2)), Block(mix=Full(2), cross=Full(2))
 
 

@@ -19,6 +19,8 @@ from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Full
 from regard.nn.positions.position import Bucketed, Learned, Relative
 
+pytestmark = pytest.mark.numeric
+
 WIDTH = 64
 
 

@@ -13,6 +13,8 @@ from regard.nn.blocks.head import Vocab
 from regard.nn.core.coords import Coords
 from regard.nn.mixers import Full
 
+pytestmark = pytest.mark.numeric
+
 GPT = gpt.spec(width=8, depth=1, heads=2, vocab=11, length=6, dropout=0.0)
 BOTH = transformer.spec(width=8, depth=1, heads=2, vocab=11, length=6, dropout=0.0)
 BERT = ModelSpec(8, 6, Tokens(11), encoder=Stack(Block(mix=Full(2)), depth=1))

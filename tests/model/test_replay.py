@@ -20,7 +20,7 @@ from regard.nn.mixers import Full
 from tests.nn.odd import Blur, both, in_tables, writer
 
 __all__ = ["in_tables"]
-pytestmark = pytest.mark.usefixtures("in_tables")
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("in_tables")]
 BLUR = Block(mix=Blur(), cross=Full(2), feed=FeedForward(10))
 BOS, EOS, PAD = 0, 1, 2
 

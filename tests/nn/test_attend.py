@@ -16,6 +16,8 @@ from regard.nn.core.mask import Causal, Everything, Rule, Window, visible
 from regard.nn.core.mixer import Site
 from regard.nn.positions.position import Relative
 
+pytestmark = pytest.mark.numeric
+
 PLAIN = Needs(weights=True)
 
 CASES: dict[str, tuple[Rule, Coords]] = {

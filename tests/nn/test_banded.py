@@ -11,6 +11,8 @@ from regard.nn.attention.banded import Chosen, Lanes, Strip, blanked, neighbours
 from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD, Coords
 
+pytestmark = pytest.mark.numeric
+
 
 class TestStrip:
     @given(st.integers(1, 12), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=5))

@@ -19,6 +19,8 @@ from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Full
 from regard.nn.positions.position import Bucketed, Relative, Rotary, Sinusoidal
 
+pytestmark = pytest.mark.numeric
+
 SITE = Site("decoder", width=8, length=16)
 BLOCK = Block(mix=Full(2), cross=Full(2), feed=FeedForward(12))
 CTX = Context(Coords.span(4), memory=Memory(*[torch.randn(2, 3, 8, dtype=torch.double)] * 2, Coords.span(3)))

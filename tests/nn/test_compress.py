@@ -10,6 +10,8 @@ from regard.errors import SpecError
 from regard.nn.core.coords import Coords
 from regard.nn.mixers.compress import CompressionSpec, Convolution, MostUsed, Old, Pooling, placed, windows
 
+pytestmark = pytest.mark.numeric
+
 D = 4
 
 

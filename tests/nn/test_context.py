@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 import torch
 
 from regard.nn.core.context import Context, Memory, Scratch, Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
 from regard.nn.positions.position import ALiBi
+
+pytestmark = pytest.mark.numeric
 
 
 def test_a_tape_keeps_what_was_asked_for() -> None:

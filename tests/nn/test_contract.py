@@ -33,7 +33,7 @@ from tests.nn.odd import (
 )
 
 __all__ = ["in_tables"]
-pytestmark = pytest.mark.usefixtures("in_tables")
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("in_tables")]
 AT = Coords.span(6)
 
 

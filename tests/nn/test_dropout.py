@@ -14,6 +14,8 @@ from torch import Tensor
 
 from regard.nn.layers.dropout import Dropout, dropout
 
+pytestmark = pytest.mark.numeric
+
 N = 1 << 20
 
 

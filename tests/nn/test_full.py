@@ -16,6 +16,8 @@ from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Full
 from regard.nn.positions.position import ALiBi, Rotary
 
+pytestmark = pytest.mark.numeric
+
 SITE = Site("decoder.blocks.0.mix", width=8, length=16, causal=True)
 CROSS = Site("decoder.blocks.0.cross", width=8, length=16, causal=True, role="cross")
 AT = Coords.span(5)

@@ -11,6 +11,8 @@ from regard.nn.blocks.head import Classes, Masked, Vector, pooled
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
 
+pytestmark = pytest.mark.numeric
+
 SITE = Site("head", width=8, length=16)
 DRAW = torch.Generator().manual_seed(1)
 X = torch.randn(2, 3, 8, dtype=torch.double, generator=DRAW)

@@ -14,6 +14,8 @@ from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.nn.layers.lora import Adapted, Lora, adapt, blank, merged
 
+pytestmark = pytest.mark.numeric
+
 SMALL = dict(width=16, depth=2, heads=2, vocab=11)
 FAMILIES: dict[str, Any] = {
     "gpt": lambda: gpt.spec(**SMALL, length=8),

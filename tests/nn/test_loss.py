@@ -10,6 +10,8 @@ from torch import Tensor
 from regard.nn.layers import loss as module
 from regard.nn.layers.loss import IGNORE, plain_smoothed_loss, smoothed_loss
 
+pytestmark = pytest.mark.numeric
+
 ROWS, WIDTH, VOCAB = 7, 4, 6
 
 

@@ -19,6 +19,8 @@ from regard.nn.layers.feedforward import FeedForward
 from regard.nn.layers.norm import LayerNorm, RMSNorm
 from regard.nn.positions.position import Rotary, Sinusoidal, sinusoid
 
+pytestmark = pytest.mark.numeric
+
 SITE = Site("embed", width=8, length=16)
 X = torch.linspace(-3, 5, 2 * 3 * 8, dtype=torch.double).view(2, 3, 8).sin() * 4
 AT = Coords.span(3)

@@ -16,6 +16,8 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
 from regard.nn.mixers import Full
 
+pytestmark = pytest.mark.numeric
+
 SITE = Site("embed", width=5, length=10)
 IMAGES = torch.randn(2, 3, 6, 6, dtype=torch.double, generator=torch.Generator().manual_seed(0))
 

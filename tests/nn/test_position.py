@@ -24,6 +24,8 @@ from regard.nn.positions.position import (
     sinusoid,
 )
 
+pytestmark = pytest.mark.numeric
+
 SITE = Site("decoder.position", width=12, length=10, heads=2, head_width=6)
 ODD = Coords(torch.tensor([[3, -1, 0, 9], [0, 1, 2, 4]]), padded=True)
 """Positions with gaps, out of order and with padding."""

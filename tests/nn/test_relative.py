@@ -16,6 +16,8 @@ from regard.nn.positions.position import sinusoid
 from regard.nn.positions.relative import Distance, DistancePosition, shifted
 from tests.nn.odd import writer
 
+pytestmark = pytest.mark.numeric
+
 HEADS, E, D = 4, 3, 6
 
 

@@ -28,6 +28,8 @@ from regard.nn.mixers.lsh import LshMixer
 from regard.nn.positions.position import Bucketed, PositionSpec, Relative, Rotary
 from tests.nn.odd import Drift, in_tables
 
+pytestmark = pytest.mark.numeric
+
 __all__ = ["in_tables"]
 N = 12
 AT = Coords.lengths([N, 7])

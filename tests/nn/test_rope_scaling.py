@@ -11,6 +11,8 @@ from regard.errors import SpecError
 from regard.nn.positions.position import Rotary
 from regard.nn.positions.rope_scaling import LinearScaling, Llama3Scaling, RopeScalingSpec, YarnScaling
 
+pytestmark = pytest.mark.numeric
+
 RATES = 1e4 ** (-torch.arange(0, 64, 2, dtype=torch.double) / 64)
 
 

@@ -13,6 +13,8 @@ from regard.nn.core.state import NOWHERE, KeyValues, State, fixed, moving
 from regard.nn.mixers.full import Looked
 from tests.nn.odd import Drifting, Sum
 
+pytestmark = pytest.mark.numeric
+
 
 @dataclasses.dataclass
 class Beam(State):

@@ -21,6 +21,8 @@ from regard.nn.core.mixer import Site
 from regard.nn.positions.position import ALiBi, Bucketed, PositionSpec, Relative
 from regard.nn.positions.relative import Distance
 
+pytestmark = pytest.mark.numeric
+
 HEADS, E = 4, 3
 PLACES: dict[str, Callable[[int], Coords]] = {
     "one row for all": Coords.span,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from regard.nn.attention.unpack import Apart
 from regard.nn.core.coords import Coords
+
+pytestmark = pytest.mark.numeric
 
 AT = Coords.documents([[2, 1, 3], [4]])
 

@@ -25,6 +25,8 @@ from regard.serialization.model_folder import CONFIG, FORMAT, write_model
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
 
+pytestmark = pytest.mark.numeric
+
 TEXTS = ["abc", "ba", "cab b"]
 
 

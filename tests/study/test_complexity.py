@@ -18,6 +18,8 @@ from regard.study.contenders import CONTENDERS, Shape
 from regard.study.time_shares import Size, shares
 from regard.study.worker import Stopped
 
+pytestmark = pytest.mark.numeric
+
 
 class Answers:
     """A child that takes time and memory as the papers say, without taking any."""

@@ -13,6 +13,8 @@ from regard.study.contenders import CONTENDERS, FULL, MixerLayer, Recurrent, Seg
 from regard.study.growth import fitted
 from regard.study.measure import EVENTS, Measuring, Passes, account
 
+pytestmark = pytest.mark.numeric
+
 SHAPE = Shape(64, width=16, heads=2, window=16)
 
 

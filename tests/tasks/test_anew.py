@@ -12,6 +12,8 @@ from regard.tasks.translate import TranslateData
 from regard.text import Bpe
 from tests.tasks.test_translate import made
 
+pytestmark = pytest.mark.numeric
+
 SLOW = Pairs(
     ["the lowest slower", "lower the slow", "slow"] * 4, ["slowest low", "the lower", "low slow"] * 4, tag="2xx"
 )

@@ -23,6 +23,8 @@ from regard.tasks.common.classifier import class_names, plainly_named, unpacked
 from regard.tasks.common.encoder_input import _cut, frame_all
 from regard.text import Chars, Tokenizer
 
+pytestmark = pytest.mark.numeric
+
 TEXTS = ["a fine day", "a bad day", "so fine", "so bad", "fine", "bad and bad again"]
 TOKENIZER = Tokenizer.train(TEXTS, Chars())
 SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, hidden=32, dropout=0.0)

@@ -22,6 +22,8 @@ from regard.tasks.common.perplexity import likelihood
 from regard.tasks.embed import Embed, EmbedData
 from regard.text import Chars, Tokenizer
 
+pytestmark = pytest.mark.numeric
+
 TEXTS = ["a fine day", "so bad", "fine", "bad and bad again and again", ""]
 TASK = Embed(EmbedData(tokenizer="chars", max_length=20), Tokenizer.train(TEXTS, Chars()))
 SPEC = TASK.fit(bert.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **TASK.facts()))

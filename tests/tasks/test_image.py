@@ -23,6 +23,8 @@ from tests.laws.uses import digits
 from tests.verbs.calling import call
 from tests.verbs.conftest import settings
 
+pytestmark = pytest.mark.numeric
+
 DRAW = np.random.Generator(np.random.PCG64(0))
 PIXELS = DRAW.integers(0, 255, (6, 8, 8, 1), dtype=np.uint8)
 PICTURES = Pictures(PIXELS, np.arange(6) % 2, ("cat", "dog"), "x")

@@ -9,6 +9,8 @@ import pytest
 
 import regard
 
+pytestmark = pytest.mark.numeric
+
 SENTENCES = [
     ("The dog sleeps under the old table.", "Der Hund schläft unter dem alten Tisch."),
     ("She reads a long letter from her brother.", "Sie liest einen langen Brief von ihrem Bruder."),

@@ -29,6 +29,8 @@ from regard.tasks.common.text_corpus import Texts
 from regard.tasks.lm import Lm, LmData
 from regard.text import Bpe, Tokenizer
 
+pytestmark = pytest.mark.numeric
+
 TEXT = "the cat sat on the mat; the dog sat on the cat. " * 20
 
 

@@ -20,6 +20,8 @@ from regard.training.train import execute
 from regard.verbs.evaluate import evaluate_models
 from tests.training.small import events, tiny
 
+pytestmark = pytest.mark.numeric
+
 WORDS = ("house", "tree", "sea", "dog", "cat", "mat", "old", "new", "day", "night", "one", "two")
 
 

@@ -27,6 +27,8 @@ from regard.tasks.mlm import Mlm, MlmData
 from regard.text import Bpe, ByteBpe, Bytes, Chars, Tokenizer, TokenizerSpec, Unigram, WordPiece, Words
 from tests.training.small import events
 
+pytestmark = pytest.mark.numeric
+
 PLAY = [
     "the cat sat on the mat.\nthe dog saw the cat.\nthe cat saw the dog, and ran.",
     "a man went to the market.\nhe bought a fish.\nthe fish was old.",

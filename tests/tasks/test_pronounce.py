@@ -16,6 +16,8 @@ from regard.training.request import Order
 from regard.training.train import execute
 from regard.verbs.evaluate import evaluate_models
 
+pytestmark = pytest.mark.numeric
+
 WORDS = [f"{a}{b}{c}" for a in "bdgk" for b in "aeiou" for c in "lmnr"]
 
 

@@ -21,6 +21,8 @@ from regard.tasks.common.text_corpus import Texts
 from regard.tasks.span import Span, SpanData
 from regard.text import Bpe, Chars, Tokenizer
 
+pytestmark = pytest.mark.numeric
+
 PLAY = [
     "the cat sat on the mat. the dog saw the cat. the cat saw the dog, and ran.",
     "a man went to the market. he bought a fish. the fish was old.",

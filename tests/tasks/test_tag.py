@@ -19,6 +19,8 @@ from regard.nn.core.coords import Coords
 from regard.tasks.tag import Tag, TagData
 from regard.text import Bpe, Chars, Tokenizer
 
+pytestmark = pytest.mark.numeric
+
 LINES = ["the cat sat on the mat", "a catalogue of mats, and of cats"] * 4
 SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, hidden=32, dropout=0.0)
 

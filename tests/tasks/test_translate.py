@@ -28,6 +28,8 @@ from regard.text import Bpe, Chars, Pieces
 from regard.training.train import execute
 from tests.training.small import events, tiny
 
+pytestmark = pytest.mark.numeric
+
 GERMAN = Pairs(["a house", "the tree", "a"], ["ein haus", "der baum", "ein"], tag="2de", name="de")
 FRENCH = Pairs(["a house", "the sea"], ["une maison", "la mer"], tag="2fr", weight=3.0, name="fr")
 

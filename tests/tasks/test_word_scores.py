@@ -16,6 +16,8 @@ from regard.errors import DataError, NoRoom, SpecError
 from regard.tasks.common.word_scores import guide, links, sure
 from regard.text.word_ids import Worded
 
+pytestmark = pytest.mark.numeric
+
 WORDS = {
     "one": "eins",
     "two": "zwei",

@@ -27,6 +27,8 @@ from regard.training.trainer import BAD_STEPS, Trainer
 from tests.training.bare import fit, trainer, weights
 from tests.training.small import ROWS, events, on_files, tiny
 
+pytestmark = pytest.mark.numeric
+
 
 class Poison:
     """A task whose loss is spoiled at some calls, counted from 1."""

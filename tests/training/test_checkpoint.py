@@ -15,6 +15,8 @@ from regard.training.checkpoint import Checkpoints
 from tests.faulty import Bytes, Memory, Names
 from tests.training.saves import HERE, groups, loaded_step, save
 
+pytestmark = pytest.mark.numeric
+
 # What is saved comes back.
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.training.damage import damage_often
 
+pytestmark = pytest.mark.numeric
+
 TIMES = int(os.environ.get("REGARD_DAMAGES", "220"))
 
 

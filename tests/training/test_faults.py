@@ -17,6 +17,8 @@ from regard.training.weight_averaging import Snapshots
 from tests.faulty import Memory, PowerCut
 from tests.training.saves import HERE, disks, groups, loaded_step, save
 
+pytestmark = pytest.mark.numeric
+
 # The power may be cut before any operation, and whatever was not synced may be gone.
 
 

@@ -22,6 +22,8 @@ from regard.training.request import Order
 from regard.training.train import execute
 from tests.training.small import HARD, events, interrupted, traces
 
+pytestmark = pytest.mark.numeric
+
 TEXT = "the cat sat on the mat; the dog sat on the cat. " * 8
 TINY: dict[str, Any] = {
     "data.context": 12,

@@ -17,6 +17,8 @@ from regard.training.request import Order
 from regard.training.train import execute
 from tests.training.small import ROWS, events, on_files, stopped, tiny
 
+pytestmark = pytest.mark.numeric
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:

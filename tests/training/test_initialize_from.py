@@ -16,6 +16,8 @@ from regard.serialization.model_folder import FORMAT
 from regard.tasks.common.classifier import packed
 from regard.training.initialize_from import Taken, take
 
+pytestmark = pytest.mark.numeric
+
 BERT: dict[str, Any] = dict(width=8, depth=1, heads=2, hidden=12, vocab=11, length=6)
 
 

@@ -25,6 +25,8 @@ from regard.training.trainer import Trainer
 from tests.training.bare import fit, trainer, weights
 from tests.training.small import tiny
 
+pytestmark = pytest.mark.numeric
+
 
 def scripted(made: Trainer, scores: Sequence[float], losses: Sequence[float] | None = None) -> Trainer:
     """A trainer whose validations give these scores, one after the other."""

@@ -10,6 +10,8 @@ from regard.families import transformer
 from regard.training.muon import SIZE, Muon, orthogonal
 from regard.training.optimizer import AdamW, optimizer_tensors, restore_optimizer, set_rate
 
+pytestmark = pytest.mark.numeric
+
 
 @pytest.mark.parametrize("shape", [(3, 8, 8), (2, 5, 12), (2, 12, 5)])
 def test_a_step_keeps_the_singular_vectors_and_evens_out_the_values(shape: tuple[int, ...]) -> None:

@@ -24,6 +24,8 @@ from regard.training.optimizer import (
     set_rate,
 )
 
+pytestmark = pytest.mark.numeric
+
 
 def model(seed: int = 0) -> nn.Module:
     """A bit of everything that a model has: a table, a matrix with a bias, a norm."""

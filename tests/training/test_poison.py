@@ -11,6 +11,8 @@ import pytest
 from regard.training import train, trainer
 from tests.training.poison import poison_often
 
+pytestmark = pytest.mark.numeric
+
 DOSES = int(os.environ.get("REGARD_DOSES", "40"))
 
 

@@ -20,6 +20,8 @@ from regard.training.processes import Ranks
 from regard.training.request import Order
 from regard.training.train import execute
 
+pytestmark = pytest.mark.numeric
+
 SET = {
     "data.generate.count": 400, "data.generate.valid": 20,
     "model.width": 16, "model.depth": 1, "model.heads": 2, "model.hidden": 32, "model.dropout": 0.1,

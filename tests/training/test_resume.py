@@ -11,6 +11,8 @@ from regard.training.checkpoint import Checkpoints
 from regard.training.train import execute
 from tests.training.small import events, hard, interrupted, stopping_after, tiny, traces
 
+pytestmark = pytest.mark.numeric
+
 PAIRS = [("ein haus", "a house"), ("das haus", "the house"), ("ein baum", "a tree"), ("der baum", "the tree")]
 
 

@@ -27,6 +27,8 @@ from regard.training.stream_state import Carried, refusals
 from regard.training.train import execute
 from tests.training.small import HARD, events, interrupted, traces
 
+pytestmark = pytest.mark.numeric
+
 TEXT = "the cat sat on the mat; the dog sat on the cat. " * 12
 SMALL = dict(width=16, depth=2, heads=2, hidden=32, dropout=0.0, attention_dropout=0.0, norm="pre")
 TINY: dict[str, Any] = {

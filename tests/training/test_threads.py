@@ -13,6 +13,8 @@ from regard.nn.core import rng
 from regard.nn.core.coords import Coords
 from regard.training.threads import ROOM, Shards, split
 
+pytestmark = pytest.mark.numeric
+
 ROWS = 6
 
 

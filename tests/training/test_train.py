@@ -21,6 +21,8 @@ from regard.training.trainer import Trainer
 from regard.training.validate import Judge
 from tests.training.small import hard, interrupted, stopped, stopping_after, tiny, traces
 
+pytestmark = pytest.mark.numeric
+
 # What lies in a run folder.
 
 

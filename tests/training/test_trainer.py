@@ -14,6 +14,8 @@ from regard.training.schedule import Cosine
 from tests.training.bare import fit, spy_on_steps, trainer, weights
 from tests.training.small import events
 
+pytestmark = pytest.mark.numeric
+
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_several_batches_are_one_large_batch(tmp_path: Path, smoothing: float) -> None:

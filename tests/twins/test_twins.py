@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -11,6 +12,8 @@ from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from tests.twins import gpt as flat_gpt
 from tests.twins import transformer as flat_transformer
+
+pytestmark = pytest.mark.numeric
 
 GPT = gpt.spec(width=12, depth=3, heads=3, vocab=17, length=10)
 TRANSFORMER = transformer.spec(width=12, depth=2, heads=3, vocab=17, length=10)

@@ -11,6 +11,8 @@ import pytest
 import regard
 from tests.verbs.calling import Said, call
 
+pytestmark = pytest.mark.numeric
+
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
 RECIPE = """\
 task: translate

@@ -17,6 +17,8 @@ from regard.training.train import execute
 from regard.verbs.evaluate import _scorer, bootstrap, evaluate_models
 from tests.verbs.calling import call
 
+pytestmark = pytest.mark.numeric
+
 DECODED = [name for name, metric in METRICS.items() if metric.score is not None]
 REFERENCES = [
     "the cat sat on the mat",

@@ -9,6 +9,8 @@ import pytest
 
 from tests.verbs.calling import call
 
+pytestmark = pytest.mark.numeric
+
 
 @pytest.fixture
 def broken(model: Path, tmp_path: Path) -> Path:

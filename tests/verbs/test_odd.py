@@ -14,6 +14,8 @@ import pytest
 from tests.close import assert_close
 from tests.verbs.calling import ENVIRONMENT, UNKNOWN, call, start
 
+pytestmark = pytest.mark.numeric
+
 Draw = random.Random
 LETTERS = "abcdefghij"
 

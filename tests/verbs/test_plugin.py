@@ -22,6 +22,8 @@ from tests.laws.running import one_by_one, run
 from tests.verbs.calling import ROOT, call
 from tests.verbs.conftest import QUICK, settings
 
+pytestmark = pytest.mark.numeric
+
 PLUGIN = ("--plugin", ROOT / "examples" / "plugin.py")
 OWN = ["task=vowels", "data.metrics=[cer, exact]", "model.decoder.block.mix=average"]
 

@@ -22,6 +22,8 @@ from regard.tasks.common.task import Output, Usual
 from regard.verbs.run import run_lines, search_options, stdin_lines
 from tests.verbs.calling import UNKNOWN, call, shell, start
 
+pytestmark = pytest.mark.numeric
+
 ODD = [
     b"abc",
     b"",

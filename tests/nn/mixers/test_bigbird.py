@@ -25,6 +25,8 @@ from regard.nn.mixers import BigBird, Full
 from regard.nn.positions.position import ALiBi, Rotary
 from tests.nn.mixers.test_local import converted
 
+pytestmark = pytest.mark.numeric
+
 WIDTH, N = 8, 45
 SITE = Site("encoder.blocks.1.mix", WIDTH, N, layer=1)
 

@@ -26,6 +26,8 @@ from tests.nn.mixers.remembering import (
     xl_states,
 )
 
+pytestmark = pytest.mark.numeric
+
 
 class TestCompressive:
     @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from regard.nn.positions.position import Bucketed
 from tests.nn.odd import writer
 from tests.nn.test_tiled import Largest
 
+pytestmark = pytest.mark.numeric
+
 SITE = Site("decoder.blocks.0.mix", width=8, length=16, causal=True)
 
 

@@ -23,6 +23,8 @@ from regard.nn.mixers.linformer import LinformerMixer
 from regard.nn.positions.position import Rotary
 from tests.nn.mixers.work import written
 
+pytestmark = pytest.mark.numeric
+
 N = 10
 SITE = Site("encoder.blocks.0.mix", width=8, length=N)
 CROSS = Site("decoder.blocks.0.cross", width=8, length=N, causal=True, role="cross", memory=6)

@@ -24,6 +24,8 @@ from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full, Local
 from regard.nn.positions.position import ALiBi, Relative, Rotary
 
+pytestmark = pytest.mark.numeric
+
 N, WIDTH = 23, 8
 PLACES = {
     "span": Coords.span(N),

@@ -20,6 +20,8 @@ from regard.nn.mixers import Local, Performer
 from regard.nn.positions.position import Rotary
 from regard.study.worker import grown
 
+pytestmark = pytest.mark.numeric
+
 N, NEW, WIDTH = 16384, 8, 128
 MIXERS: dict[str, MixerSpec] = {
     "performer": Performer(4, position=Rotary()),

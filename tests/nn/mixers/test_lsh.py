@@ -29,6 +29,8 @@ from regard.nn.mixers.lsh import ITSELF, LshMixer
 from regard.nn.positions.position import Bucketed, Learned, Rotary
 from tests.nn.mixers.work import written
 
+pytestmark = pytest.mark.numeric
+
 N = 22
 PLACES = {"": Coords.span(N), "right": Coords.lengths([N, 9]), "left": Coords.lengths([N, 9], left=True)}
 places = pytest.mark.parametrize("at", PLACES.values(), ids=PLACES)

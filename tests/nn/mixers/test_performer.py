@@ -25,6 +25,8 @@ from regard.nn.mixers.performer import PerformerMixer, Sums, directions
 from regard.nn.positions.position import ALiBi, Rotary
 from tests.nn.mixers.work import written
 
+pytestmark = pytest.mark.numeric
+
 CAUSAL = Site("decoder.blocks.0.mix", width=8, length=64, causal=True)
 LOOSE = Site("encoder.blocks.0.mix", width=8, length=64)
 CROSS = Site("decoder.blocks.0.cross", width=8, length=64, causal=True, role="cross", memory=8)

@@ -16,6 +16,8 @@ from regard.nn.mixers import Full, Sparse
 from regard.nn.positions.position import ALiBi, PositionSpec, Relative, Rotary
 from tests.nn.mixers.test_local import PLACES, WIDTH, N, built, same
 
+pytestmark = pytest.mark.numeric
+
 PATTERNS = [Strided(3), Strided(5), Strided(1), Fixed(4), Fixed(5, summary=2), Fixed(3, summary=3), Fixed(1)]
 
 

@@ -26,6 +26,8 @@ from regard.nn.positions.relative import Distance
 from tests.nn.mixers.remembering import CLOSE, COMPRESSIONS, DEPTH, built, compressions, ids, model, segments, xl_states
 from tests.nn.odd import both
 
+pytestmark = pytest.mark.numeric
+
 
 class TestTransformerXL:
     @pytest.mark.parametrize("position", [Distance(), Distance(clamp=5), Rotary(), ALiBi()], ids=repr)
