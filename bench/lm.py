@@ -67,7 +67,7 @@ def train_regard() -> Turn:
     raw = Texts((text,), CONTEXT // 4)
     task = Lm(settings, Lm.prepare(settings, _Raw(raw)).target)
     shape = {k: v for k, v in recipe.model.items() if k != "family"}
-    net = gpt.spec(**shape, **task.facts()).build(seed=1)
+    net = gpt.spec(**shape, **task.model_arguments()).build(seed=1)
     examples = task.encode(raw)
     aside = Path(tempfile.mkdtemp())
     trainer = Trainer(

@@ -31,7 +31,7 @@ BEAMS = (1, 5)
 def judge(model: regard.Model, dictionary: str, most: int | None) -> dict[str, Any]:
     """Errors on the words kept for a test, by the width of the beam, and some words that went wrong."""
     task = model.task
-    (trial,) = task.trials(task.gather(task.settings, [dictionary]))
+    (trial,) = task.eval_sets(task.read_test(task.settings, [dictionary]))
     inputs, references = trial.inputs[:most], trial.references[:most]
     found: dict[str, Any] = {"test words": len(inputs)}
     for beam in BEAMS:

@@ -20,7 +20,7 @@ from regard.nn.core.mixer import MIXERS, Can, Mixer, MixerSpec, Site
 from regard.nn.core.state import State, moving
 from regard.spec import spec
 from regard.tasks.common.metrics import METRICS, Metric
-from regard.tasks.common.task import TASKS, Raw
+from regard.tasks.common.task import TASKS, Dataset
 from regard.tasks.translate import Translate
 
 # A metric is a function of outputs and references.
@@ -89,7 +89,7 @@ class Vowels(Translate):
     """Put the vowels back in."""
 
     @classmethod
-    def read(cls, settings: Any, seed: int) -> Raw:
+    def read(cls, settings: Any, seed: int) -> Dataset:
         raw = super().read(settings, seed)
 
         def bare(corpora: Any) -> list[Any]:

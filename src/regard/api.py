@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,13 @@ from regard.model.net import Net
 from regard.recipes.merge import merge, nest
 from regard.serialization.load import load_model
 from regard.serialization.model_folder import find_model
-from regard.tasks.common.task import Output, Task
+from regard.tasks.common.capabilities import Aligns, Attends, Embeds, Generates, Scores, require
+from regard.tasks.common.encoder_input import Pool
+from regard.tasks.common.task import Output, RunOptions, Task
 from regard.tasks.common.word_scores import Confidence
 from regard.text import Tokenizer
+
+SEARCH = frozenset(field.name for field in dataclasses.fields(Search))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Model:
     @property
     def options(self) -> list[str]:
         """What `run` can be told by name: the settings of `Search`, and what the task adds."""
-        return sorted({f.name for f in dataclasses.fields(Search)} | _keywords(self.task.run))
+        return sorted({*SEARCH, *(field.name for field in dataclasses.fields(require(self.task, Generates).Options))})
 
     def run(self, inputs: Sequence[str], **options: Any) -> list[str]:
         """The best output for each input. Options are those of `Search` (`beam=5`, `sample=True`, …) and of the task."""
@@ -73,35 +76,37 @@ class Model:
         """All `n_best` outputs with their scores, best first; `others` join as an ensemble."""
         if isinstance(inputs, str):
             raise SpecError("run takes a list of texts, got one text; write model.run([text])")
-        fields, own = {f.name for f in dataclasses.fields(Search)}, _keywords(self.task.run)
-        for name in options:
-            if name not in fields | own:
-                raise UnknownName("option", name, sorted(fields | own))
-        search = Search.parse({**self.search.plain(), **{k: v for k, v in options.items() if k in fields}})
-        rest = {k: v for k, v in options.items() if k in own}
+        task, own = require(self.task, Generates), self.own_options(options, besides=SEARCH)
+        search = Search.parse({**self.search.plain(), **{k: v for k, v in options.items() if k in SEARCH}})
         for other in others:
             if other.task.files() != self.task.files():
                 raise SpecError(f"{other.path} has another vocabulary than {self.path}; an ensemble must share one")
-        return self.task.run([self.net, *(other.net for other in others)], list(inputs), search, **rest)
+        nets = [self.net, *(other.net for other in others)]
+        return task.run(nets, list(inputs), search, own)
 
-    def embed(self, texts: Sequence[str], **options: Any) -> Tensor:
+    def own_options(self, options: Mapping[str, Any], *, besides: Collection[str] = ()) -> RunOptions:
+        """The options that the task itself takes. Names in `besides` are left out; any other name is an error."""
+        kind = require(self.task, Generates).Options
+        known = {field.name for field in dataclasses.fields(kind)}
+        for name in options:
+            if name not in known and name not in besides:
+                raise UnknownName("option", name, sorted({*known, *besides}))
+        return kind(**{name: value for name, value in options.items() if name in known})
+
+    def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         """A vector for each text (b, d), of an encoder model; `pool="first"` or "mean", `unit=False` for any length.
 
         As it is, vectors have length one: their products are cosines.
         """
-        own = _keywords(self.task.embed)
-        for name in options:
-            if name not in own:
-                raise UnknownName("option", name, sorted(own))
-        return self.task.embed(self.net, texts, **options)
+        return require(self.task, Embeds).embed(self.net, texts, pool=pool, unit=unit)
 
     def score(self, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[float]:
         """log P(output | input) of each pair."""
-        return self.task.score(self.net, inputs, outputs, **options)
+        return require(self.task, Scores).score(self.net, inputs, outputs, self.own_options(options))
 
     def confidence(self, inputs: Sequence[str], outputs: Sequence[str], **options: Any) -> list[Confidence]:
         """How probable each word of each output is, after those before it: `.words`, `.probs`, and `.end` after them."""
-        return self.task.confidence(self.net, inputs, outputs, **options)
+        return require(self.task, Aligns).confidence(self.net, inputs, outputs, self.own_options(options))
 
     def align(
         self, inputs: Sequence[str], outputs: Sequence[str], *, layer: int | None = None, **options: Any
@@ -110,13 +115,13 @@ class Model:
 
         `layer` of the decoder, counted from 0 or from the end, says by which attention; else the last but one of three or more.
         """
-        return self.task.align(self.net, inputs, outputs, layer=layer, **options)
+        return require(self.task, Aligns).align(self.net, inputs, outputs, self.own_options(options), layer=layer)
 
     def attention(self, text: str, output: str | None = None, **options: Any) -> Attention:
         """Attention weights for one text and its output (the model's own unless given), by place, with token labels."""
         output = self.run([text], **options)[0] if output is None else output
-        own = {k: v for k, v in options.items() if k in _keywords(self.task.attention)}
-        weights, source, target = self.task.attention(self.net, text, output, **own)
+        task = require(self.task, Attends)
+        weights, source, target = task.attention(self.net, text, output, self.own_options(options, besides=SEARCH))
         return Attention(weights, source, target)
 
     def to(self, device: str) -> Model:
@@ -160,8 +165,3 @@ def train(
         out=None if out is None else str(out), fresh=fresh, anyway=anyway, device=device, quiet=quiet,
     )  # fmt: skip
     return load(execute(order))
-
-
-def _keywords(function: Callable[..., Any]) -> set[str]:
-    """The options a function takes by name only."""
-    return {name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}

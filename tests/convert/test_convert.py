@@ -230,7 +230,7 @@ def test_a_text_is_read_with_what_belongs_around_it(name: str, tmp_path: Path) -
     if name == "bart":
         assert task._sources(["a cab"], None) == [wanted]
         assert task.encode([Pairs(["a cab"], ["bad"])]).source[0].tolist() == wanted[:-1]
-        assert task.too_long(["a" * 40]) == [0]
+        assert task.find_too_long(["a" * 40]) == [0]
     else:
         assert task._begun(["a cab"]) == [wanted]
 

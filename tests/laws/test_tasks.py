@@ -59,7 +59,7 @@ def test_a_model_folder_gives_the_model_back(tmp_path: Path, task: str, name: st
     texts = ["the cat sat on the [MASK].", "dog", "the"]
     assert len(one.run(texts)) == 3
     assert one.run(texts, sample=False, beam=1) == other.run(texts, sample=False, beam=1)
-    assert one.task.fit(one.spec) == one.spec, "it has what the task needs"
+    assert one.task.adapt_spec(one.spec) == one.spec, "it has what the task needs"
     one.net.double()
     among, alone = one.run_all(texts, sample=False, beam=2), [one.run_all([t], sample=False, beam=2)[0] for t in texts]
     for (a, *_), (b, *_) in zip(among, alone, strict=True):

@@ -13,6 +13,7 @@ import regard
 from regard.data.images import Picture, read_pictures
 from regard.files.folder import read_folder
 from regard.serialization.load import load_model
+from regard.tasks.common.capabilities import Contrasts, supports
 from regard.training.train import execute
 from tests.laws.uses import USES, Use
 from tests.training.small import interrupted, traces
@@ -51,7 +52,7 @@ def test_a_folder_is_the_model(ran: Ran) -> None:
     net, task, search = load_model(folder)
     model, inputs = regard.load(run), inputs_of(use, data)
     assert {name: folder[name] for name in task.files()} == task.files()
-    assert task.fit(net.spec) == net.spec
+    assert task.adapt_spec(net.spec) == net.spec
     said, again = task.run([net], inputs, search), model.run_all(inputs)  # type: ignore[arg-type]
     assert [[o.plain() for o in each] for each in said] == [[o.plain() for o in each] for each in again]
     assert len(said) == len(inputs)
@@ -76,13 +77,13 @@ def test_the_loss_of_a_batch_is_that_of_its_rows(ran: Ran) -> None:
     model = regard.load(run)
     net, task = model.net.double().eval(), model.task
     kind = type(task)
-    raw = kind.read(kind.Settings.parse(kind.given([use.write(data)]) | use.data), 1)
+    raw = kind.read(kind.Settings.parse(kind.configure_data([use.write(data)]) | use.data), 1)
     examples = task.encode(raw.train)
     with torch.no_grad():
         whole = task.loss(net, task.batch(examples, np.arange(5)), 0.1)
         rows = [task.loss(net, task.batch(examples, np.arange(i, i + 1)), 0.1) for i in range(5)]
     apart = float(whole.total) == pytest.approx(sum(float(row.total) for row in rows), rel=1e-6)
-    assert apart is not task.together
+    assert apart is not supports(task, Contrasts)
     assert whole.tokens == sum(row.tokens for row in rows)
 
 

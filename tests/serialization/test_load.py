@@ -22,7 +22,8 @@ from regard.model.net import Net
 from regard.serialization.load import load_model
 from regard.serialization.model_card import metric_signatures, render_card
 from regard.serialization.model_folder import CONFIG, FORMAT, write_model
-from regard.tasks.translate import Translate, TranslateData
+from regard.tasks.common.capabilities import Generates, Scores, require
+from regard.tasks.translate import Translate, TranslateData, TranslateOptions
 from regard.text import Chars, Tokenizer
 
 pytestmark = pytest.mark.numeric
@@ -34,7 +35,7 @@ def made(joint: bool = True) -> tuple[Net, Translate]:
     settings = TranslateData(tokenizer=Chars(), joint_vocab=joint, max_length=14, metrics=("exact",))
     target, source = Tokenizer.train(TEXTS, Chars()), Tokenizer.train([*TEXTS, "xyz"], Chars(), tags=["<2de>"])
     task = Translate(settings, target, None if joint else source)
-    return transformer.spec(width=16, depth=1, heads=2, hidden=24, **task.facts()).build(3).eval(), task
+    return transformer.spec(width=16, depth=1, heads=2, hidden=24, **task.model_arguments()).build(3).eval(), task
 
 
 @pytest.fixture
@@ -78,9 +79,11 @@ def test_there_and_back(tmp_path: Path, joint: bool) -> None:
     assert not again.training
     assert (how, same.settings, same.files()) == (search, task.settings, task.files())
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
-    options = {} if joint else {"tag": "2de"}
-    assert same.run([again], TEXTS, how, **options) == task.run([net], TEXTS, search, **options)
-    assert same.score(again, TEXTS, TEXTS[::-1], **options) == task.score(net, TEXTS, TEXTS[::-1], **options)
+    options = TranslateOptions() if joint else TranslateOptions(tag="2de")
+    assert require(same, Generates).run([again], TEXTS, how, options) == task.run([net], TEXTS, search, options)
+    assert require(same, Scores).score(again, TEXTS, TEXTS[::-1], options) == task.score(
+        net, TEXTS, TEXTS[::-1], options
+    )
 
 
 def test_what_is_in_a_folder(model: Path) -> None:

@@ -22,10 +22,10 @@ SLOW = Pairs(
 def test_every_epoch_cuts_words_anew_and_hides_others() -> None:
     task = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.3, word_dropout=0.2)
     examples, rows = task.encode([SLOW]), np.arange(12)
-    drawn = {place: task.fresh(examples, *place) for place in [(1, 0), (1, 1), (2, 0)]}
+    drawn = {place: task.augment(examples, *place) for place in [(1, 0), (1, 1), (2, 0)]}
     again = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.3, word_dropout=0.2)
     for place, fresh in drawn.items():
-        one, other = task.batch(fresh, rows), again.batch(again.fresh(again.encode([SLOW]), *place), rows)
+        one, other = task.batch(fresh, rows), again.batch(again.augment(again.encode([SLOW]), *place), rows)
         assert torch.equal(one.given.ids, other.given.ids)
         assert torch.equal(one.wanted, other.wanted)
         assert [task.target.decode(ids) for ids in fresh.target] == SLOW.target
@@ -41,7 +41,7 @@ def test_every_epoch_cuts_words_anew_and_hides_others() -> None:
 def test_what_is_wanted_is_never_hidden() -> None:
     task = made(SLOW, tokenizer=Bpe(vocab=40), word_dropout=0.5)
     examples, rows = task.encode([SLOW]), np.arange(12)
-    plain, batch = task.batch(examples, rows), task.batch(task.fresh(examples, 1, 0), rows)
+    plain, batch = task.batch(examples, rows), task.batch(task.augment(examples, 1, 0), rows)
     assert torch.equal(batch.wanted, plain.wanted)
     assert plain.source is not None
     assert batch.source is not None
@@ -60,13 +60,13 @@ def test_judging_draws_nothing_and_neither_does_a_recipe_that_is_silent() -> Non
     assert examples.chance is None
     assert [ids.tolist() for ids in examples.target] == task.target.encode_all(SLOW.target)
     silent = made(SLOW, tokenizer=Bpe(vocab=40))
-    assert silent.fresh(examples, 1, 0) is examples
+    assert silent.augment(examples, 1, 0) is examples
 
 
 def test_pairs_that_would_be_too_long_stay_as_they_are() -> None:
     task = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.5, max_length=12)
     examples = task.encode([SLOW])
-    fresh = task.fresh(examples, 1, 0)
+    fresh = task.augment(examples, 1, 0)
     assert fresh.lengths.max() <= 12
     same = [np.array_equal(a, b) for a, b in zip(fresh.source, examples.source, strict=True)]
     assert 0 < sum(same) < len(same)
@@ -74,7 +74,7 @@ def test_pairs_that_would_be_too_long_stay_as_they_are() -> None:
 
 def test_a_vocabulary_for_each_side_is_cut_by_its_own_merges() -> None:
     task = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.3, joint_vocab=False)
-    fresh = task.fresh(task.encode([SLOW]), 1, 0)
+    fresh = task.augment(task.encode([SLOW]), 1, 0)
     assert [task.target.decode(ids) for ids in fresh.target] == SLOW.target
     assert [task.source.decode(ids) for ids in fresh.source] == SLOW.source
 

@@ -35,7 +35,7 @@ def made(**settings: Any) -> Classify:
 
 
 def net_of(task: Classify, **more: Any) -> Any:
-    return task.fit(bert.spec(**SMALL, **task.facts(), **more)).build(seed=1).double().eval()
+    return task.adapt_spec(bert.spec(**SMALL, **task.model_arguments(), **more)).build(seed=1).double().eval()
 
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 30))
@@ -77,7 +77,7 @@ def test_classes_are_the_softmax_of_the_head_and_segments_count() -> None:
 @torch.no_grad()
 def test_an_ensemble_is_the_mean_of_probabilities() -> None:
     task = made()
-    nets = [task.fit(bert.spec(**SMALL, **task.facts())).build(seed=s).double().eval() for s in (1, 2)]
+    nets = [task.adapt_spec(bert.spec(**SMALL, **task.model_arguments())).build(seed=s).double().eval() for s in (1, 2)]
     each = [task.run([net], ["fine"], Search())[0][0].more["probabilities"] for net in nets]
     both = task.run(nets, ["fine"], Search())[0][0].more["probabilities"]
     assert both == pytest.approx({name: (each[0][name] + each[1][name]) / 2 for name in task.classes})
@@ -85,18 +85,18 @@ def test_an_ensemble_is_the_mean_of_probabilities() -> None:
 
 def test_any_mixer_and_any_encoder() -> None:
     task = made()
-    spec = bert.spec(**SMALL, **task.facts()).replace("encoder.block.mix", Performer(2, features=8).plain())
-    assert task.fit(spec).head == Classes(3, "first", hidden=True, dropout=0.1)
-    assert len(task.run([task.fit(spec).build(0).eval()], TEXTS, Search())) == len(TEXTS)
-    assert made(pool="mean").fit(spec).head == Classes(3, "mean", hidden=True, dropout=0.1)
+    spec = bert.spec(**SMALL, **task.model_arguments()).replace("encoder.block.mix", Performer(2, features=8).plain())
+    assert task.adapt_spec(spec).head == Classes(3, "first", hidden=True, dropout=0.1)
+    assert len(task.run([task.adapt_spec(spec).build(0).eval()], TEXTS, Search())) == len(TEXTS)
+    assert made(pool="mean").adapt_spec(spec).head == Classes(3, "mean", hidden=True, dropout=0.1)
     own = bert.spec(**SMALL, vocab=TOKENIZER.size, length=16, classes=3)
-    assert task.fit(own) == own, "a head that fits stays as it is"
+    assert task.adapt_spec(own) == own, "a head that fits stays as it is"
     with pytest.raises(SpecError, match="a classifier reads with an encoder and writes nothing"):
-        task.fit(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
+        task.adapt_spec(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
     with pytest.raises(
         SpecError, match=r"the model has room for 8 tokens, and data\.max_length asks for 16; set it lower"
     ):
-        task.fit(bert.spec(**SMALL, vocab=9, length=8))
+        task.adapt_spec(bert.spec(**SMALL, vocab=9, length=8))
 
 
 def test_a_rare_class_is_learned_from_before_it_is_judged_by(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"x\.tsv has a class 'sideways' that the model does not know; it knows 'down', "
     ):
-        made().encode(Classify.gather(data, [str(path)]))
+        made().encode(Classify.read_test(data, [str(path)]))
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 1 for 2"):
         made().score(net_of(made()), ["a", "b"], ["up"])
     with pytest.raises(SpecError, match=r"data\.max_length=3 leaves no room for a text"):
@@ -163,7 +163,7 @@ def test_what_a_class_is_called_moves_no_cursor() -> None:
 
 
 def test_what_is_too_long() -> None:
-    assert made().too_long(["a" * 14, "a" * 15]) == [1]
+    assert made().find_too_long(["a" * 14, "a" * 15]) == [1]
 
 
 @pytest.mark.slow

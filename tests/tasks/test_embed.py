@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from regard.api import Model
 from regard.data.pairs import Pairs
 from regard.decode import Search
-from regard.errors import DataError, SpecError, UnknownName
+from regard.errors import DataError, SpecError
 from regard.families import bert, gpt
 from regard.nn.blocks.head import Vector
 from regard.nn.core.coords import Coords
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.numeric
 
 TEXTS = ["a fine day", "so bad", "fine", "bad and bad again and again", ""]
 TASK = Embed(EmbedData(tokenizer="chars", max_length=20), Tokenizer.train(TEXTS, Chars()))
-SPEC = TASK.fit(bert.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **TASK.facts()))
+SPEC = TASK.adapt_spec(bert.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **TASK.model_arguments()))
 NET: Any = SPEC.build(seed=1).double().eval()
 MODEL = Model(NET, TASK, Search(), Path("x"))
 
@@ -80,22 +80,20 @@ def test_judged_among_as_many_others_whatever_the_room() -> None:
     examples = TASK.encode([Pairs([*words] * 4, [word[::-1] for word in words] * 4)])
     found = [likelihood(TASK, NET, examples, tokens=tokens) for tokens in (None, 64, 4096)]
     assert found[0] == found[1] == found[2]
-    sizes = [len(batch) for batch in TASK.order(examples, tokens=64, seed=3, judge=True).epoch(0)]
+    sizes = [len(batch) for batch in TASK.order_batches(examples, tokens=64, seed=3, evaluate=True).epoch(0)]
     assert sizes == [80, 80, 80]
-    assert max(len(batch) for batch in TASK.order(examples, tokens=64, seed=3).epoch(0)) < 20
+    assert max(len(batch) for batch in TASK.order_batches(examples, tokens=64, seed=3).epoch(0)) < 20
 
 
 def test_what_is_refused() -> None:
     assert SPEC.head == Vector("mean")
     with pytest.raises(SpecError, match="texts become vectors by an encoder alone"):
-        TASK.fit(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
+        TASK.adapt_spec(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
     decoder = gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16).build(0)
     with pytest.raises(SpecError, match="this model is not an encoder of texts alone"):
         vectors(decoder, TASK.target, ["a"], pool="mean", unit=True)
     with pytest.raises(SpecError, match=r"embed takes a list of texts, got one text; write model\.embed\(\[text\]\)"):
         MODEL.embed("a fine day")
-    with pytest.raises(UnknownName, match="no option 'pol'; did you mean 'pool'"):
-        MODEL.embed(["a"], pol="mean")
     with pytest.raises(DataError, match="there is nothing to learn from; name two text files"):
         Embed.read(EmbedData(), 1)
-    assert TASK.too_long(["a" * 18, "a" * 19]) == [1]
+    assert TASK.find_too_long(["a" * 18, "a" * 19]) == [1]

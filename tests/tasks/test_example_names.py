@@ -35,9 +35,9 @@ def test_a_pair_by_its_file_and_line(tmp_path: Path) -> None:
     lines = {"die Katze": 1, "ein Hund": 2, "die Maus": 3, "ein Vogel": 4}
     for i in range(len(pairs)):
         wanted = f"{one}, line {lines[pairs.target[i]]}: example {i} {pairs.source[i]!r}"
-        assert task.named(examples, np.array([i])) == [wanted]
+        assert task.describe_examples(examples, np.array([i])) == [wanted]
     one.unlink()
-    assert task.named(examples, np.array([0])) == [f"example 0 {pairs.source[0]!r}"]
+    assert task.describe_examples(examples, np.array([0])) == [f"example 0 {pairs.source[0]!r}"]
 
 
 def test_places_of_several_corpora(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_windows_and_segments_by_their_text() -> None:
     for stream, index in ((False, np.array([1])), (True, np.array([[8, 8, 8]]))):
         settings = LmData(context=8, stream=stream)
         task = Lm(settings, Tokenizer.train([text], settings.tokenizer))
-        (name,) = task.named(task.encode(Texts((text,))), index)
+        (name,) = task.describe_examples(task.encode(Texts((text,))), index)
         number, _, shown = name.partition(" '")
         assert number == ("example 8 8 8" if stream else "example 1")
         assert shown.rstrip("'") in text and len(shown) > 2

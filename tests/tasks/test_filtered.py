@@ -69,9 +69,9 @@ def read(tmp_path: Path, kind: Any = Translate, valid: str | None = None, **sett
 def test_without_filters_nothing_is_dropped_but_told(tmp_path: Path) -> None:
     raw = read(tmp_path, valid=put(tmp_path / "y.tsv"))
     assert (len(raw.train[0]), raw.dropped) == (41, [])
-    assert any("the usual filters would drop" in line and "identity" in line for line in raw.said)
+    assert any("the usual filters would drop" in line and "identity" in line for line in raw.messages)
     raw = read(tmp_path, filters=["identity"])
-    assert not any("the usual filters" in line for line in raw.said)
+    assert not any("the usual filters" in line for line in raw.messages)
 
 
 @pytest.mark.parametrize("kind", [Translate, Embed])
@@ -79,7 +79,7 @@ def test_pairs_to_be_judged_by_are_not_filtered(tmp_path: Path, kind: Any) -> No
     raw = read(tmp_path, kind, valid=put(tmp_path / "y.tsv", b"same\tsame"), filters=["identity"])
     assert (len(raw.train[0]), len(raw.valid[0])) == (40, 41)
     assert [row["reason"] for row in raw.dropped] == ["identity"]
-    assert any(line.startswith("  1 dropped: identity") for line in raw.said)
+    assert any(line.startswith("  1 dropped: identity") for line in raw.messages)
 
 
 @pytest.mark.parametrize("kind", [Translate, Embed])
@@ -93,9 +93,9 @@ def test_bad_pairs_of_all_corpora_are_dropped_if_the_data_part_says_so(tmp_path:
 def test_a_model_is_judged_by_its_own_corpus_as_that_was_read_and_by_others_in_full(tmp_path: Path) -> None:
     own, other = put(tmp_path / "x.tsv", b"\tb"), put(tmp_path / "y.tsv", b"\tb")
     settings = TranslateData.parse({"train": [{"paths": [own]}], "on_bad": "drop", "filters": ["identity"]})
-    assert [len(pairs) for pairs in Translate.gather(settings, [own])] == [40]
+    assert [len(pairs) for pairs in Translate.read_test(settings, [own])] == [40]
     with pytest.raises(DataError, match=r"y\.tsv, line 41: the source is empty"):
-        Translate.gather(settings, [other])
+        Translate.read_test(settings, [other])
 
 
 def test_when_filters_leave_nothing_they_are_named(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_swapped_validation_files_are_refused_unless_the_model_goes_both_ways(tm
         ):
             Translate.read(data, 1)
     else:
-        assert not any("swapped" in line for line in Translate.read(data, 1).said)
+        assert not any("swapped" in line for line in Translate.read(data, 1).messages)
 
 
 def test_on_bad_of_the_command_line_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import bert, vit
 from regard.nn.core.coords import Coords
-from regard.tasks.common.task import Raw
-from regard.tasks.image import Image, ImageData
+from regard.tasks.common.task import Dataset
+from regard.tasks.image import Image, ImageData, ImageOptions
 from tests.laws.uses import digits
 from tests.verbs.calling import call
 from tests.verbs.conftest import settings
@@ -36,7 +36,7 @@ def made(**more: Any) -> Image:
 
 
 def net_of(task: Image, **more: Any) -> Any:
-    return task.fit(vit.spec(**SMALL, **task.facts(), **more)).build(seed=1).double().eval()
+    return task.adapt_spec(vit.spec(**SMALL, **task.model_arguments(), **more)).build(seed=1).double().eval()
 
 
 @torch.no_grad()
@@ -56,7 +56,7 @@ def test_classes_are_the_softmax_of_normalised_pixels(pool: str) -> None:
 
 
 def test_normalisation_is_that_of_the_training_pictures() -> None:
-    task = Image.prepare(ImageData(), Raw(PICTURES, PICTURES, "", {}))
+    task = Image.prepare(ImageData(), Dataset(PICTURES, PICTURES, "", {}))
     values = PIXELS / 255
     assert task.mean == pytest.approx([values.mean()])
     assert task.deviation == pytest.approx([values.std()])
@@ -69,10 +69,10 @@ def test_training_pictures_move_and_others_do_not() -> None:
     examples, every = task.encode(PICTURES), np.arange(6)
     still = task.batch(examples, every).pixels
     assert torch.equal(still, torch.from_numpy(PIXELS).permute(0, 3, 1, 2))
-    first, again, later = (task.batch(task.fresh(examples, 1, e), every).pixels for e in (0, 0, 1))
+    first, again, later = (task.batch(task.augment(examples, 1, e), every).pixels for e in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, still) and not torch.equal(first, later)
-    alone = task.batch(task.fresh(examples, 1, 0), np.array([4])).pixels
+    alone = task.batch(task.augment(examples, 1, 0), np.array([4])).pixels
     assert torch.equal(alone[0], first[4]), "whatever else is in the batch"
 
 
@@ -86,7 +86,7 @@ def test_files_of_any_size_and_colour(tmp_path: Path) -> None:
     names = [str(tmp_path / f"{name}.png") for name in ("grey", "colour", "large")]
     grey, seen, _ = task.run([net], names, Search())
     assert grey[0].log_prob == pytest.approx(seen[0].log_prob)
-    other = task.run([net], names, Search(), side=16)
+    other = task.run([net], names, Search(), ImageOptions(side=16))
     assert [len(each) for each in other] == [1, 1, 1]
     assert other[0][0].log_prob != grey[0].log_prob
     weights, tokens, _ = task.attention(net, names[0], "cat")
@@ -101,11 +101,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     ):
         Image.read(ImageData(), 1)
     with pytest.raises(SpecError, match="pictures are one folder or tar, got 2: a, b"):
-        Image.given(["a", "b"])
+        Image.configure_data(["a", "b"])
     with pytest.raises(SpecError, match=r"pictures need a model that reads patches; use model\.family: vit"):
-        task.fit(bert.spec(width=16, depth=1, heads=2, vocab=9, length=16))
+        task.adapt_spec(bert.spec(width=16, depth=1, heads=2, vocab=9, length=16))
     with pytest.raises(SpecError, match="the model reads 3 channels, and these pictures have 1"):
-        task.fit(vit.spec(**SMALL, image=8, classes=2))
+        task.adapt_spec(vit.spec(**SMALL, image=8, classes=2))
     with pytest.raises(DataError, match="x is in colour, and the model learned from grey pictures"):
         task.encode(Pictures(np.repeat(PIXELS, 3, 3), np.arange(6) % 2, ("cat", "dog"), "x"))
     with pytest.raises(DataError, match="x has a class 'cow' that the model does not know; it knows 'cat', 'dog'"):

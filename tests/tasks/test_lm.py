@@ -42,7 +42,12 @@ def lm() -> Lm:
 
 @pytest.fixture(scope="module")
 def net(lm: Lm) -> object:
-    return gpt.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **lm.facts()).build(seed=1).double().eval()
+    return (
+        gpt.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **lm.model_arguments())
+        .build(seed=1)
+        .double()
+        .eval()
+    )
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.integers(1, 8), st.integers(1, 8))
@@ -128,7 +133,7 @@ def test_score_is_the_likelihood_of_what_follows(lm: Lm, net: object) -> None:
 def spaced() -> tuple[Lm, Net]:
     """A model whose tokenizer writes a space before every word."""
     task = Lm(LmData(context=32), Tokenizer.train([TEXT], Bpe(vocab=60)))
-    return task, gpt.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **task.facts()).build(
+    return task, gpt.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **task.model_arguments()).build(
         seed=1
     ).double().eval()
 
@@ -175,7 +180,12 @@ DOCUMENTS = ("the cat sat", "a dog", "the mat; the dog", "on", "the cat sat on t
 def packed() -> tuple[Lm, Net]:
     settings = LmData(context=16, documents="line")
     task = Lm(settings, Tokenizer.train([TEXT], settings.tokenizer))
-    net = gpt.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **task.facts()).build(seed=1).double().eval()
+    net = (
+        gpt.spec(width=16, depth=2, heads=2, hidden=32, dropout=0.0, **task.model_arguments())
+        .build(seed=1)
+        .double()
+        .eval()
+    )
     return task, net
 
 
@@ -231,13 +241,13 @@ def test_a_text_too_short_and_no_text_at_all(lm: Lm, tmp_path: Path) -> None:
         Lm.read(LmData(), 1)
     (tmp_path / "one.txt").write_text("a")
     with pytest.raises(DataError, match="at least two tokens"):
-        lm.encode(Lm.gather(lm.settings, [str(tmp_path / "one.txt")]))
+        lm.encode(Lm.read_test(lm.settings, [str(tmp_path / "one.txt")]))
 
 
 @pytest.mark.slow
 def test_a_model_that_reads_or_tells_apart_does_not_go_on(lm: Lm) -> None:
     spec = gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16)
-    assert lm.fit(spec) == spec
+    assert lm.adapt_spec(spec) == spec
     for other in (
         bert.spec(width=16, depth=1, heads=2, vocab=9, length=16),
         dataclasses.replace(spec, head=Classes(2)),
@@ -245,7 +255,7 @@ def test_a_model_that_reads_or_tells_apart_does_not_go_on(lm: Lm) -> None:
         with pytest.raises(
             SpecError, match=r"to go on with a text a model has a decoder alone, and writes tokens; use"
         ):
-            lm.fit(other)
+            lm.adapt_spec(other)
 
 
 def test_the_recipe_learns_a_text_by_heart(tmp_path: Path) -> None:

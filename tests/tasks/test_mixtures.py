@@ -13,7 +13,7 @@ from regard.data.bucket import Buckets
 from regard.data.pair_reader import Corpus, like, read
 from regard.data.pairs import Pairs
 from regard.errors import SpecError
-from regard.tasks.common.task import Raw
+from regard.tasks.common.task import Dataset
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars
 from regard.training.train import execute
@@ -64,7 +64,7 @@ MIXES: list[tuple[dict[str, Any], list[float]]] = [
 @pytest.mark.parametrize(("settings", "shares"), MIXES, ids=str)
 def test_an_epoch_is_shared_out_as_asked(settings: dict[str, Any], shares: list[float]) -> None:
     corpora = [Pairs([f"a{i}" for i in range(n)], [f"b{i}" for i in range(n)], name=str(n)) for n in (10, 1000)]
-    task = Translate.prepare(TranslateData(tokenizer=Chars(), **settings), Raw(corpora, [], "", {}))
+    task = Translate.prepare(TranslateData(tokenizer=Chars(), **settings), Dataset(corpora, [], "", {}))
     encoded = task.encode(corpora)
     assert encoded.shares is not None
     assert np.array(encoded.shares) / sum(encoded.shares) == pytest.approx(np.array(shares) / sum(shares))
@@ -89,7 +89,7 @@ def test_every_corpus_has_its_score(files: dict[str, Path], tmp_path: Path) -> N
     assert "back.tsv (back)" in page
     # Files it was trained on are read as they were then; others as they are, for there is more than one way.
     model = regard.load(tmp_path / "run")
-    (pairs,) = model.task.gather(model.task.settings, [str(files["double"])])
+    (pairs,) = model.task.read_test(model.task.settings, [str(files["double"])])
     assert pairs.source[0] == "double: house0"
     plain = tmp_path / "plain.tsv"
     plain.write_text("back: cat\ttac\n")
@@ -102,5 +102,5 @@ def test_other_files_are_read_like_those_of_the_only_corpus(files: dict[str, Pat
     other = tmp_path / "other.tsv"
     other.write_text("x\tcat\ttac\n")
     settings = TranslateData.parse(recipe({"back": files["back"]})["data"])
-    (pairs,) = Translate.gather(settings, [str(other)])
+    (pairs,) = Translate.read_test(settings, [str(other)])
     assert (pairs.source, pairs.target) == (["back: cat"], ["tac"])

@@ -21,7 +21,7 @@ from regard.nn.blocks.head import Classes, Masked
 from regard.nn.core.coords import Coords
 from regard.tasks.common.fill_mask import marked, views
 from regard.tasks.common.perplexity import likelihood
-from regard.tasks.common.task import Raw
+from regard.tasks.common.task import Dataset
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.mlm import Mlm, MlmData
 from regard.text import Bpe, ByteBpe, Bytes, Chars, Tokenizer, TokenizerSpec, Unigram, WordPiece, Words
@@ -39,11 +39,11 @@ SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, hidden=32, dropout=0.0)
 
 def made(**settings: Any) -> Mlm:
     settings = {"tokenizer": WordPiece(vocab=120), "context": 24, **settings}
-    return Mlm.prepare(MlmData(**settings), Raw(Texts(tuple(PLAY), learn=True), Texts(tuple(PLAY)), "", {}))
+    return Mlm.prepare(MlmData(**settings), Dataset(Texts(tuple(PLAY), learn=True), Texts(tuple(PLAY)), "", {}))
 
 
 def net_of(task: Mlm, size: str = "bert-base", **changes: Any) -> Net:
-    return bert.spec(size, **{**SMALL, **task.facts(), **changes}).build(1).eval()
+    return bert.spec(size, **{**SMALL, **task.model_arguments(), **changes}).build(1).eval()
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +60,14 @@ def net(task: Mlm) -> Net:
 
 
 def test_a_mark_is_no_unknown_text(task: Mlm) -> None:
-    assert task.unknown(["the [MASK]", "<mask> <mask>", "<extra_id_0> cat", "日本語 <mask>", "[MASK] sat"]) == [3]
+    assert task.find_unknown(["the [MASK]", "<mask> <mask>", "<extra_id_0> cat", "日本語 <mask>", "[MASK] sat"]) == [3]
 
 
 def test_only_tokens_of_text_are_hidden_and_the_rest_is_as_it_was(task: Mlm) -> None:
     rows = task.encode(Texts(tuple(PLAY * 3), learn=True))
     special = {task.target.pad, task.target.bos, task.target.eos, task.target.unk, task.mask}
     for epoch in range(5):
-        batch = task.batch(task.fresh(rows, 7, epoch), np.arange(len(rows)))
+        batch = task.batch(task.augment(rows, 7, epoch), np.arange(len(rows)))
         hidden = batch.wanted != IGNORE
         assert not special & set(batch.wanted[hidden].tolist())
         assert batch.tokens == int(hidden.sum())
@@ -82,7 +82,7 @@ def test_masks_are_new_in_every_epoch_and_a_function_of_seed_epoch_and_example(t
     rows = task.encode(Texts(tuple(PLAY), learn=True))
 
     def hidden(seed: int, epoch: int, indices: list[int]) -> list[list[int]]:
-        batch = task.batch(task.fresh(rows, seed, epoch), np.array(indices))
+        batch = task.batch(task.augment(rows, seed, epoch), np.array(indices))
         return [[i for i, t in enumerate(row) if t != IGNORE] for row in batch.wanted.tolist()]
 
     assert hidden(1, 0, [0, 1, 2]) == hidden(1, 0, [0, 1, 2])
@@ -101,7 +101,7 @@ def test_whole_words_are_hidden(kind: TokenizerSpec) -> None:
     assert task._joints is not None
     split = 0
     for epoch in range(10):
-        batch = task.batch(task.fresh(rows, 1, epoch), np.arange(len(rows)))
+        batch = task.batch(task.augment(rows, 1, epoch), np.arange(len(rows)))
         for r, row in enumerate(rows.ids):
             joined, asked = task._joints.joined(row), (batch.wanted[r, : len(row)] != IGNORE).numpy()
             free = task._free[row]
@@ -163,11 +163,11 @@ def test_models_without_a_second_head(size: str) -> None:
 
 def test_the_model_gets_the_heads_it_needs(task: Mlm) -> None:
     spec = bert.spec(**SMALL, classes=3, vocab=50, length=24)
-    fitted = task.fit(spec)
+    fitted = task.adapt_spec(spec)
     assert (fitted.head, fitted.beside) == (Masked(), Classes(2, hidden=True))
-    assert made(next_sentence=False).fit(bert.spec(**SMALL, vocab=50, length=24)).beside is None
+    assert made(next_sentence=False).adapt_spec(bert.spec(**SMALL, vocab=50, length=24)).beside is None
     with pytest.raises(SpecError, match=r"an encoder alone; use model\.family: bert"):
-        task.fit(gpt.spec(**SMALL, vocab=50, length=24))
+        task.adapt_spec(gpt.spec(**SMALL, vocab=50, length=24))
 
 
 # What comes out.

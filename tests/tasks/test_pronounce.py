@@ -31,13 +31,13 @@ def path(tmp_path: Path) -> str:
 def test_all_variants_of_a_word_are_on_one_side(path: str) -> None:
     settings = PronounceData(train=(path,), valid=0.2, test=0.2)
     raw = Pronounce.read(settings, 1)
-    (train,), (valid,), (test,) = raw.train, raw.valid, Pronounce.gather(settings, [path])
+    (train,), (valid,), (test,) = raw.train, raw.valid, Pronounce.read_test(settings, [path])
     parts = [set(pairs.source) for pairs in (train, valid, test)]
     assert set.union(*parts) == set(WORDS) and sum(map(len, parts)) == len(WORDS)
     assert len(train) == 2 * len(parts[0]), "each pronunciation is one to learn"
     assert all(" | " in ways for ways in [*valid.target, *test.target]), "and any is right"
     assert parts[2] == {word for word in WORDS if part_of(word, valid=0.2, test=0.2) == "test"}
-    assert raw.said == [
+    assert raw.messages == [
         f"{path}: {len(parts[0])} words with {len(train)} pronunciations to learn from, {len(valid)} words to be judged by, "
         f"{len(test)} kept for a test"
     ]
@@ -47,12 +47,12 @@ def test_letters_and_phones_have_their_own_vocabularies(path: str) -> None:
     settings = PronounceData(train=(path,), valid=0.2)
     raw = Pronounce.read(settings, 1)
     task = Pronounce.prepare(settings, raw)
-    assert task.facts()["vocab"] == 4 + 13 and task.facts()["source_vocab"] == 4 + 13
+    assert task.model_arguments()["vocab"] == 4 + 13 and task.model_arguments()["source_vocab"] == 4 + 13
     assert task.target.decode(task.target.encode("B A L")) == "B A L"
     encoded = task.encode(raw.valid)
     assert set(encoded.lengths[:, 1].tolist()) == {4}, "of several right answers the first is taken"
-    assert raw.valid[0].source[0] in task.named(encoded, np.arange(1))[0]
-    (trial,) = task.trials(raw.valid)
+    assert raw.valid[0].source[0] in task.describe_examples(encoded, np.arange(1))[0]
+    (trial,) = task.eval_sets(raw.valid)
     assert list(trial.references) == list(raw.valid[0].target)
 
 

@@ -16,7 +16,7 @@ from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import t5
 from regard.model.net import Net
-from regard.tasks.common.task import Raw
+from regard.tasks.common.task import Dataset
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.span import Span, SpanData
 from regard.text import Bpe, Chars, Tokenizer
@@ -33,7 +33,7 @@ SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, head_width=8, hidden=32
 
 def made(**settings: Any) -> Span:
     settings = {"tokenizer": Bpe(vocab=90), "max_length": 20, "sentinels": 8, **settings}
-    return Span.prepare(SpanData(**settings), Raw(Texts(tuple(PLAY), learn=True), Texts(tuple(PLAY)), "", {}))
+    return Span.prepare(SpanData(**settings), Dataset(Texts(tuple(PLAY), learn=True), Texts(tuple(PLAY)), "", {}))
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +43,16 @@ def task() -> Span:
 
 @pytest.fixture(scope="module")
 def net(task: Span) -> Net:
-    return t5.spec(**SMALL, **task.facts()).build(1).eval()
+    return t5.spec(**SMALL, **task.model_arguments()).build(1).eval()
 
 
 def test_a_mark_is_no_unknown_text(task: Span) -> None:
-    assert task.unknown(["the [MASK]", "<mask> <mask>", "<extra_id_0> cat", "日本語 <mask>", "[MASK] sat"]) == [3]
+    assert task.find_unknown(["the [MASK]", "<mask> <mask>", "<extra_id_0> cat", "日本語 <mask>", "[MASK] sat"]) == [3]
 
 
 def test_a_batch_holds_every_token_on_one_of_its_sides(task: Span) -> None:
     rows = task.encode(Texts(tuple(PLAY), learn=True))
-    batch = task.batch(task.fresh(rows, 1, 0), np.arange(len(rows)))
+    batch = task.batch(task.augment(rows, 1, 0), np.arange(len(rows)))
     assert batch.source is not None
     for i, text in enumerate(rows.ids):
         n, m = batch.source.lengths[i], batch.given.lengths[i]
@@ -69,11 +69,11 @@ def test_spans_are_new_in_every_epoch_and_a_function_of_seed_epoch_and_example(t
     rows = task.encode(Texts(tuple(PLAY)))
 
     def wanted(seed: int, epoch: int, i: int) -> tuple[int, ...]:
-        return tuple(task.batch(task.fresh(rows, seed, epoch), np.array([i])).wanted[0].tolist())
+        return tuple(task.batch(task.augment(rows, seed, epoch), np.array([i])).wanted[0].tolist())
 
     assert wanted(1, 0, 2) == wanted(1, 0, 2)
     assert len({wanted(seed, epoch, 0) for seed in (1, 2) for epoch in range(6)}) > 6
-    both = task.batch(task.fresh(rows, 1, 0), np.array([1, 0])).wanted
+    both = task.batch(task.augment(rows, 1, 0), np.array([1, 0])).wanted
     assert tuple(t for t in both[1].tolist() if t != IGNORE) == wanted(1, 0, 0)
 
 
@@ -103,7 +103,7 @@ def test_marks_are_filled_in_and_scored(task: Span, net: Net) -> None:
 
 
 def test_long_texts_are_cut_and_that_is_told(task: Span) -> None:
-    assert task.too_long(["the cat", "the cat sat on the mat. " * 9]) == [1]
+    assert task.find_too_long(["the cat", "the cat sat on the mat. " * 9]) == [1]
     assert [len(ids) for ids in task._sources(["the cat", "the cat sat on the mat. " * 9])] == [3, 20]
 
 

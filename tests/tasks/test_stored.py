@@ -15,7 +15,7 @@ from regard.data.pairs import Pairs
 from regard.tasks import translate
 from regard.tasks.common import encoded_pairs
 from regard.tasks.common.encoded_pairs import Encoded
-from regard.tasks.common.task import Raw
+from regard.tasks.common.task import Dataset
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
 from regard.training.recipe import Recipe
@@ -36,7 +36,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(raw: Sequence[Pairs] = RAW, **settings: Any) -> Translate:
     settings = {"tokenizer": Chars(), "metrics": ("loss",), "max_length": 10, **settings}
-    return Translate.prepare(TranslateData(**settings), Raw(raw, [], "", {}))
+    return Translate.prepare(TranslateData(**settings), Dataset(raw, [], "", {}))
 
 
 def plain(rows: Encoded) -> list[Any]:
@@ -52,14 +52,14 @@ def test_what_is_stored_is_what_is_encoded(tmp_path: Path, raw: list[Pairs]) -> 
     assert wanted.left_out == 2  # 7 and 8 have more x than fit
     assert len(wanted) == sum(map(len, raw)) - 2
     for _ in range(2):
-        assert plain(task.store(raw, tmp_path, "one")) == plain(wanted)
+        assert plain(task.encode_to(tmp_path, raw, "one")) == plain(wanted)
 
 
 def test_a_corpus_that_is_learned_from_no_more_is_not_in_what_was_stored(tmp_path: Path) -> None:
     """All texts are the same as before; one corpus is now judged by."""
     task = made()
-    task.store([SHORT, LONG], tmp_path, "one")
-    assert plain(task.store([SHORT], tmp_path, "one")) == plain(task.encode([SHORT]))
+    task.encode_to(tmp_path, [SHORT, LONG], "one")
+    assert plain(task.encode_to(tmp_path, [SHORT], "one")) == plain(task.encode([SHORT]))
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, stop: int | None = None) -> list[int]:
@@ -84,22 +84,22 @@ def test_preparation_goes_on_where_it_was_stopped(tmp_path: Path, stop: int) -> 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("regard.data.token_store.AHEAD", 1)
         counting(patch, stop)
-        task.store(RAW, tmp_path, "one")
+        task.encode_to(tmp_path, RAW, "one")
     with pytest.MonkeyPatch.context() as patch:
         calls = counting(patch)
-        assert plain(task.store(RAW, tmp_path, "one")) == wanted
+        assert plain(task.encode_to(tmp_path, RAW, "one")) == wanted
     assert len(calls) == 10 - stop // 2 * 2  # two calls a chunk
 
 
 @pytest.mark.parametrize("changed", ["corpus", "vocabulary", "max_length"])
 def test_tokens_of_another_corpus_or_vocabulary_are_made_again(tmp_path: Path, changed: str) -> None:
     task = made()
-    task.store(RAW, tmp_path, "one")
+    task.encode_to(tmp_path, RAW, "one")
     other = {"vocabulary": made([LONG]), "max_length": made(max_length=6)}.get(changed, task)
     with pytest.MonkeyPatch.context() as patch:
         calls = counting(patch)
         raw = [LONG] if changed == "vocabulary" else RAW
-        again = other.store(raw, tmp_path, "two" if changed == "corpus" else "one")
+        again = other.encode_to(tmp_path, raw, "two" if changed == "corpus" else "one")
     assert calls
     assert plain(again) == plain(other.encode(raw))
 
@@ -114,7 +114,7 @@ def test_a_vocabulary_is_learned_from_a_sample_where_there_is_more_than_enough(t
         patch.setattr(pairs.sample, "__defaults__", (20,))
         raw = Translate.read(settings, 1)
         some = Translate.prepare(settings, raw)
-    assert raw.said[-1] == "vocabulary: if one is learned, from 20 of the 38 pairs, drawn by chance"
+    assert raw.messages[-1] == "vocabulary: if one is learned, from 20 of the 38 pairs, drawn by chance"
     assert some.target.size < whole.target.size
 
 

@@ -30,7 +30,7 @@ def made(spec: Any, **settings: Any) -> Tag:
 
 
 def net_of(task: Tag) -> Any:
-    return task.fit(bert.spec(**SMALL, **task.facts())).build(seed=1).double().eval()
+    return task.adapt_spec(bert.spec(**SMALL, **task.model_arguments())).build(seed=1).double().eval()
 
 
 WORDS = made(Bpe(50))
@@ -44,7 +44,7 @@ def test_labels_stand_at_first_tokens() -> None:
     assert ids == [t.bos, *t.encode("a catalogue"), t.eos]
     first = 1 + len(t.encode("a"))
     assert {i: label for i, label in enumerate(labels) if label != IGNORE} == {1: 2, first: 0}
-    assert WORDS.fit(bert.spec(**SMALL, **WORDS.facts())).head == Classes(3, None, dropout=0.1)
+    assert WORDS.adapt_spec(bert.spec(**SMALL, **WORDS.model_arguments())).head == Classes(3, None, dropout=0.1)
 
 
 @given(st.lists(st.sampled_from(["the", "catalogue", "zebra", "é", "\u200b", "of"]), max_size=12))

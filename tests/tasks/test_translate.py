@@ -22,8 +22,8 @@ from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.tasks import find, names
 from regard.tasks.common.seq2seq import both_sides
-from regard.tasks.common.task import Raw
-from regard.tasks.translate import Translate, TranslateData
+from regard.tasks.common.task import Dataset
+from regard.tasks.translate import Translate, TranslateData, TranslateOptions
 from regard.text import Bpe, Chars, Pieces
 from regard.training.train import execute
 from tests.training.small import events, tiny
@@ -37,11 +37,13 @@ FRENCH = Pairs(["a house", "the sea"], ["une maison", "la mer"], tag="2fr", weig
 def made(*corpora: Pairs, **settings: Any) -> Translate:
     corpora = corpora or (GERMAN, FRENCH)
     settings = {"tokenizer": Chars(), "metrics": ("exact",), "max_length": 24, **settings}
-    return Translate.prepare(TranslateData(**settings), Raw(list(corpora), [], "", {}))
+    return Translate.prepare(TranslateData(**settings), Dataset(list(corpora), [], "", {}))
 
 
 def net_of(task: Translate, **changes: Any) -> Net:
-    return transformer.spec(width=16, depth=1, heads=2, hidden=16, **{**task.facts(), **changes}).build(0).eval()
+    return (
+        transformer.spec(width=16, depth=1, heads=2, hidden=16, **{**task.model_arguments(), **changes}).build(0).eval()
+    )
 
 
 # The table of tasks.
@@ -108,7 +110,7 @@ def test_a_validation_part_is_set_aside_from_each_corpus(tmp_path: Path) -> None
     for rest, aside in zip(raw.train, raw.valid, strict=True):
         assert not set(rest.source) & set(aside.source)
     assert Translate.read(settings, 1).fingerprint == raw.fingerprint != Translate.read(settings, 2).fingerprint
-    assert any(line.startswith("a.tsv (a): 57 pairs") for line in raw.said)
+    assert any(line.startswith("a.tsv (a): 57 pairs") for line in raw.messages)
 
 
 def test_nobody_is_judged_by_what_a_model_wrote(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_nobody_is_judged_by_what_a_model_wrote(tmp_path: Path) -> None:
     real, drawn = (Corpus((str(tmp_path / f"{name}.tsv"),), hold_out=name == "real") for name in ("real", "drawn"))
     raw = Translate.read(TranslateData(train=(real, drawn)), 1)
     assert [len(pairs) for pairs in (*raw.train, *raw.valid)] == [38, 40, 2]
-    assert "2 pairs are set aside to be judged by; --valid names others" in raw.said
+    assert "2 pairs are set aside to be judged by; --valid names others" in raw.messages
     with pytest.raises(
         DataError, match="there is nothing to be judged by; name a corpus with --valid, or set `hold_out"
     ):
@@ -129,12 +131,12 @@ def test_a_validation_part_that_is_trained_on_is_told(tmp_path: Path) -> None:
     path.write_text("".join(f"a{i}\t{i}a\n" for i in range(10)))
     corpora = (Corpus(paths=(str(path),)),)
     raw = Translate.read(TranslateData(train=corpora, valid=corpora), 1)
-    assert "a.tsv: 10 of 10 pairs are also trained on: scores on them flatter" in raw.said
-    assert raw.facts["valid"][0]["seen"] == 10
+    assert "a.tsv: 10 of 10 pairs are also trained on: scores on them flatter" in raw.messages
+    assert raw.statistics["valid"][0]["seen"] == 10
 
 
 def test_a_generator_is_not_told_that_copies_are_copies() -> None:
-    assert Translate.read(TranslateData.parse({"generate": "copy"}), 1).said == []
+    assert Translate.read(TranslateData.parse({"generate": "copy"}), 1).messages == []
 
 
 # Encoding.
@@ -174,9 +176,9 @@ def test_one_vocabulary_or_two() -> None:
     joint, apart = made(), made(joint_vocab=False)
     assert joint.source is joint.target
     assert set(joint.files()) == {"tokenizer.json"}
-    assert joint.facts() == {"vocab": joint.target.size, "length": 26}
+    assert joint.model_arguments() == {"vocab": joint.target.size, "length": 26}
     assert set(apart.files()) == {"tokenizer.json", "tokenizer.source.json"}
-    assert apart.facts() == {"vocab": apart.target.size, "source_vocab": apart.source.size, "length": 26}
+    assert apart.model_arguments() == {"vocab": apart.target.size, "source_vocab": apart.source.size, "length": 26}
     assert apart.source.tags == ("<2de>", "<2fr>")
     assert apart.target.tags == (), "tags are read, never written"
     for task in (joint, apart):
@@ -214,8 +216,8 @@ def test_the_loss_is_what_score_says(joint: bool) -> None:
     net = net_of(task).double()
     encoded = task.encode([GERMAN, FRENCH])
     loss = task.loss(net, task.batch(encoded, np.arange(5)), 0.0)
-    scores = task.score(net, GERMAN.source, GERMAN.target, tag="2de") + task.score(
-        net, FRENCH.source, FRENCH.target, tag="2fr"
+    scores = task.score(net, GERMAN.source, GERMAN.target, TranslateOptions(tag="2de")) + task.score(
+        net, FRENCH.source, FRENCH.target, TranslateOptions(tag="2fr")
     )
     assert float(loss.total.detach()) == pytest.approx(-sum(scores), rel=1e-9)
     assert float(loss.plain) == pytest.approx(-sum(scores), rel=1e-9)
@@ -249,20 +251,22 @@ def test_the_tag_says_which_language() -> None:
     net = net_of(task)
     sources = task._sources(["a house"], "2fr")
     assert sources[0][0] == task.source.tag("<2fr>")
-    assert task.score(net, ["a"], ["ein"], tag="2de") != task.score(net, ["a"], ["ein"], tag="2fr")
+    assert task.score(net, ["a"], ["ein"], TranslateOptions(tag="2de")) != task.score(
+        net, ["a"], ["ein"], TranslateOptions(tag="2fr")
+    )
     with pytest.raises(UnknownName, match="no tag '<2es>'"):
-        task.run([net], ["a"], Search(), tag="2es")
+        task.run([net], ["a"], Search(), TranslateOptions(tag="2es"))
 
 
 def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
     """Also with positions that are learned, of which there are only so many."""
     task = made(max_length=6)
-    spec = transformer.spec(width=16, depth=1, heads=2, hidden=16, **task.facts())
+    spec = transformer.spec(width=16, depth=1, heads=2, hidden=16, **task.model_arguments())
     net = spec.overlay({"embed": {"position": {"kind": "learned"}}}).build(0).eval()
     assert len(task._sources(["a house and a tree"], "2de")[0]) == 6
     assert task._sources(["a house and a tree"], "2de")[0][-1] == task.source.eos
     for search in (Search(beam=1), Search(beam=3), Search(beam=1, max_length=100)):
-        ((output,),) = task.run([net], ["a house and a tree and the sea"], search, tag="2de")
+        ((output,),) = task.run([net], ["a house and a tree and the sea"], search, TranslateOptions(tag="2de"))
         assert len(output.text) <= net.spec.length
     ((short,),) = task.run([net], ["a house"], Search(beam=1, max_length=2))
     assert len(short.text) <= 2
@@ -272,11 +276,13 @@ def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
 
 def test_prefixes() -> None:
     task = made()
-    found = task.run([net_of(task)], ["a house", "the sea"], Search(beam=2), prefixes=["ein", "der b"])
+    found = task.run(
+        [net_of(task)], ["a house", "the sea"], Search(beam=2), TranslateOptions(prefixes=["ein", "der b"])
+    )
     assert [each[0].text[:3] for each in found] == ["ein", "der"]
     assert found[1][0].text.startswith("der b")
     with pytest.raises(DataError, match="as many prefixes as sources are needed, got 1 for 2"):
-        task.run([net_of(task)], ["a house", "the sea"], Search(), prefixes=["ein"])
+        task.run([net_of(task)], ["a house", "the sea"], Search(), TranslateOptions(prefixes=["ein"]))
 
 
 def test_scores_need_as_many_outputs_as_inputs() -> None:
@@ -305,7 +311,7 @@ def test_the_unknown_token_is_never_written() -> None:
 def test_attention_has_labels_for_both_sides_and_sums_to_one() -> None:
     task = made()
     net = net_of(task)
-    weights, source, target = task.attention(net, "a house", "ein haus", tag="2de")
+    weights, source, target = task.attention(net, "a house", "ein haus", TranslateOptions(tag="2de"))
     assert source == ["<2de>", "a", "▁", "h", "o", "u", "s", "e", "</s>"]
     assert target == ["<s>", *"ein▁haus"]
     assert set(weights) == {"encoder.blocks.0.mix", "decoder.blocks.0.mix", "decoder.blocks.0.cross"}
@@ -356,7 +362,7 @@ def test_text_that_was_cut_is_judged_joined() -> None:
     """Outputs are joined when they are decoded, so what they are compared with is too."""
     pairs = Pairs(["a strap@@ less gown"], ["ein träger@@ loses kle@@"], name="cut")
     task = made(pairs, tokenizer=Pieces())
-    (trial,) = task.trials([pairs])
+    (trial,) = task.eval_sets([pairs])
     assert trial.references == ["ein trägerloses kle"]
     assert trial.references[0] == task.target.decode(task.target.encode(pairs.target[0]))
-    assert made(GERMAN).trials([GERMAN])[0].references == GERMAN.target
+    assert made(GERMAN).eval_sets([GERMAN])[0].references == GERMAN.target

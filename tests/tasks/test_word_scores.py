@@ -203,14 +203,3 @@ def test_terms_are_in_the_outputs_that_must_have_them(name: str, request: pytest
 def test_terms_that_cannot_be(model: regard.Model, options: dict[str, object], error: type, wanted: str) -> None:
     with pytest.raises(error, match=wanted):
         model.run(["one"], **options)
-
-
-def test_other_tasks_have_no_words_to_speak_of(tmp_path: Path) -> None:
-    from regard.tasks.common.task import Usual
-
-    class Other(Usual):
-        pass
-
-    for ask in (Other().confidence, Other().align):
-        with pytest.raises(SpecError, match=r"reads one text and writes another \(task translate\).*, got other"):
-            ask(None, [], [])  # type: ignore[arg-type]

@@ -26,8 +26,8 @@ def trainer(folder: Path, **changes: Any) -> Trainer:
     data = TranslateData.parse(recipe.data)
     raw = Translate.read(data, 1)
     task = Translate.prepare(data, raw)
-    net = recipe.model_spec(task.facts()).build(1).double()
-    examples = Data(task.encode(raw.train), task.encode(raw.valid), task.trials(raw.valid))
+    net = recipe.model_spec(task.model_arguments()).build(1).double()
+    examples = Data(task.encode(raw.train), task.encode(raw.valid), task.eval_sets(raw.valid))
     log, checkpoints = Log(folder / "log.jsonl"), Checkpoints(folder / "checkpoints")
     return Trainer(net, task, examples, recipe.train, checkpoints=checkpoints, log=log, search=recipe.decode)
 

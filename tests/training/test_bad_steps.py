@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,27 +33,21 @@ from tests.training.small import ROWS, events, on_files, tiny
 pytestmark = pytest.mark.numeric
 
 
-class Poison:
-    """A task whose loss is spoiled at some calls, counted from 1."""
+def poison(task: Any, calls: Sequence[int], value: float) -> Any:
+    """The same task, its training loss multiplied by `value` at some calls, counted from 1."""
+    spoiled, count = copy.copy(task), itertools.count(1)
 
-    def __init__(self, task: Any, calls: Sequence[int], value: float) -> None:
-        self.task, self.calls, self.value, self.call = task, set(calls), value, 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
-
-    def loss(self, net: Any, *given: Any) -> Loss:
-        return self._spoiled(self.task.loss(net, *given), net)
-
-    def follow(self, net: Any, *given: Any) -> Loss:
-        return self._spoiled(self.task.follow(net, *given), net)
-
-    def _spoiled(self, loss: Loss, net: Any) -> Loss:
-        if not net.training:
+    def spoil(real: Callable[..., Loss], net: Any, *given: Any) -> Loss:
+        loss = real(net, *given)
+        if not net.training or next(count) not in calls:
             return loss
-        self.call += 1
-        spoiled = loss.total * self.value
-        return dataclasses.replace(loss, total=spoiled, plain=spoiled.detach()) if self.call in self.calls else loss
+        total = loss.total * value
+        return dataclasses.replace(loss, total=total, plain=total.detach())
+
+    for name in ("loss", "stream_loss"):
+        if hasattr(task, name):
+            setattr(spoiled, name, partial(spoil, getattr(task, name)))
+    return spoiled
 
 
 def all_finite(folder: Path) -> bool:
@@ -69,7 +66,7 @@ def test_a_bad_step_is_skipped_and_leaves_no_trace(tmp_path: Path, value: float)
     before, state = weights(made), {k: v.clone() for k, v in _state(made).items()}
     assert made.steps.ema is not None
     average = {k: v.clone() for k, v in made.steps.ema.weights.items()}
-    made.steps.task = Poison(made.task, [2], value)  # type: ignore[assignment]
+    made.steps.task = poison(made.task, [2], value)
     made._update([updates[1][0], updates[2][0]])
     assert made.now.bad == 1
     for old, new in (
@@ -97,7 +94,7 @@ def _state(made: Trainer) -> dict[str, Tensor]:
 
 def test_several_bad_steps_in_a_row_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Translate.prepare
-    monkeypatch.setattr(Translate, "prepare", lambda *a: Poison(real(*a), range(7, 100), math.nan))
+    monkeypatch.setattr(Translate, "prepare", lambda *a: poison(real(*a), range(7, 100), math.nan))
     with pytest.raises(Diverged) as caught:
         execute(tiny(tmp_path))
     assert caught.value.exit_code == 4
@@ -117,7 +114,7 @@ def test_four_bad_steps_are_forgiven(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = Translate.prepare
-    monkeypatch.setattr(Translate, "prepare", lambda *a: Poison(real(*a), [2, 3, 4, 5, 7, 8, 9, 10], math.inf))
+    monkeypatch.setattr(Translate, "prepare", lambda *a: poison(real(*a), [2, 3, 4, 5, 7, 8, 9, 10], math.inf))
     execute(dataclasses.replace(tiny(tmp_path), quiet=False))
     told = [line for line in capsys.readouterr().err.splitlines() if "finite" in line]
     for number, line in zip((2, 3, 4), told[:-1], strict=True):
@@ -160,7 +157,7 @@ def test_what_overflows_after_a_save_leaves_the_save(tmp_path: Path) -> None:
 def always(task: type[Any], monkeypatch: pytest.MonkeyPatch, first: int) -> None:
     """All losses are bad from this call on."""
     real = task.prepare
-    monkeypatch.setattr(task, "prepare", lambda *a: Poison(real(*a), range(first, 1000), math.nan))
+    monkeypatch.setattr(task, "prepare", lambda *a: poison(real(*a), range(first, 1000), math.nan))
 
 
 def test_examples_are_named_by_file_and_line(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

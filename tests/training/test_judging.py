@@ -105,9 +105,9 @@ def test_while_training_goes_on_outputs_are_those_of_the_recipe_found_greedily(t
     asked: list[Search] = []
     real = made.task.run
 
-    def run(nets: Any, inputs: Any, search: Search, **options: Any) -> Any:
+    def run(nets: Any, inputs: Any, search: Search, options: Any) -> Any:
         asked.append(search)
-        return real(nets, inputs, search, **options)
+        return real(nets, inputs, search, options)
 
     made.task.run = run  # type: ignore[method-assign]
     made.judge.scores()

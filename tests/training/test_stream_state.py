@@ -17,6 +17,7 @@ from regard.families import bert, gpt, transformer_xl
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.nn.mixers import Lsh
+from regard.tasks.common.capabilities import order_batches
 from regard.tasks.common.perplexity import likelihood
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.lm import Lm, LmData
@@ -64,7 +65,7 @@ def lm(context: int = 8, **settings: Any) -> Lm:
 
 
 def net(task: Lm, **changes: Any) -> Net:
-    return transformer_xl.spec(**SMALL | task.facts() | changes).build(1).double()  # type: ignore[arg-type, no-any-return]
+    return transformer_xl.spec(**SMALL | task.model_arguments() | changes).build(1).double()  # type: ignore[arg-type, no-any-return]
 
 
 def order(text: str, out: Path, recipe: str = "transformer_xl", **changes: Any) -> Order:
@@ -103,7 +104,7 @@ def test_the_gradient_ends_where_the_segment_begins() -> None:
     task = lm()
     made = net(task, memory_length=64).train()
     examples = task.encode(Texts((TEXT,)))
-    first, second = (task.batch(examples, s) for s in task.order(examples, tokens=24, seed=1).epoch(0)[:2])
+    first, second = (task.batch(examples, s) for s in order_batches(task, examples, tokens=24, seed=1).epoch(0)[:2])
     carried = Carried(made, task)
     carried.loss(task, 0, first, 0.0)
     assert not any(t.requires_grad for t in carried.tensors().values())
@@ -112,7 +113,7 @@ def test_the_gradient_ends_where_the_segment_begins() -> None:
     found = {name: p.grad.clone() for name, p in made.named_parameters() if p.grad is not None}
     made.zero_grad(set_to_none=True)
     carried.restore(memory)
-    task.follow(made, second, 0.0, carried.states[0]).total.backward()
+    task.stream_loss(made, second, 0.0, carried.states[0]).total.backward()
     for name, p in made.named_parameters():
         if p.grad is not None:
             torch.testing.assert_close(found[name], p.grad, rtol=0, atol=1e-12)
@@ -209,12 +210,12 @@ def test_other_mixers_carry_too() -> None:
         {"kind": "performer", "heads": 2, "features": 8, "redraw": 2},
     ):
         task = lm()
-        spec = gpt.spec(width=16, depth=1, heads=2, hidden=32, dropout=0.0, **task.facts())
+        spec = gpt.spec(width=16, depth=1, heads=2, hidden=32, dropout=0.0, **task.model_arguments())
         spec = spec.overlay({"embed": {"position": None}, "decoder": {"block": {"mix": mix}}})
         made = spec.build(1)
         assert not refusals(made)
         carried, examples = Carried(made, task), task.encode(Texts((TEXT,)))
-        for step, segments in enumerate(task.order(examples, tokens=24, seed=1).epoch(0)[:5], 1):
+        for step, segments in enumerate(order_batches(task, examples, tokens=24, seed=1).epoch(0)[:5], 1):
             carried.begin(step, first=step == 1)
             assert bool(carried.states) == (step > 1 and not (mix["kind"] == "performer" and step % 2 == 0))
             carried.loss(task, 0, task.batch(examples, segments), 0.0).total.backward()

@@ -11,6 +11,7 @@ from regard import tasks
 from regard.families import gpt
 from regard.nn.core import rng
 from regard.nn.core.coords import Coords
+from regard.tasks.common.capabilities import Contrasts, supports
 from regard.training.threads import ROOM, Shards, split
 
 pytestmark = pytest.mark.numeric
@@ -123,5 +124,5 @@ def test_threads_of_the_caller_stay() -> None:
 
 def test_rows_that_are_judged_by_one_another_stay_together() -> None:
     """Texts of a batch compete in a contrastive loss; other tasks' rows do not know of each other."""
-    together = {name for name in tasks.names() if vars(tasks.find(name)).get("together")}
+    together = {name for name in tasks.names() if supports(tasks.find(name), Contrasts)}
     assert together == {"embed"}

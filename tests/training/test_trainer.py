@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from regard.tasks.common.capabilities import order_batches
 from regard.training.schedule import Cosine
 from tests.training.bare import fit, spy_on_steps, trainer, weights
 from tests.training.small import events
@@ -85,7 +86,7 @@ def test_every_batch_of_every_epoch_in_its_order(tmp_path: Path) -> None:
 
     made.task.batch = batch  # type: ignore[method-assign]
     fit(made)
-    buckets = made.task.order(made.data.train, tokens=64, seed=made.train.seed)
+    buckets = order_batches(made.task, made.data.train, tokens=64, seed=made.train.seed)
     order = [indices.tolist() for epoch in range(4) for indices in buckets.epoch(epoch)]
     assert seen == order[: len(seen)]
     epoch = len(buckets.epoch(0))

@@ -18,7 +18,8 @@ import regard
 from regard.data.glossary import Glossary
 from regard.decode import Search
 from regard.errors import SpecError
-from regard.tasks.common.task import Output, Usual
+from regard.tasks.common.task import Output, RunOptions
+from regard.tasks.translate import TranslateOptions
 from regard.verbs.run import run_lines, search_options, stdin_lines
 from tests.verbs.calling import UNKNOWN, call, shell, start
 
@@ -108,8 +109,8 @@ def test_what_is_cut_is_what_the_task_cuts(model: Path) -> None:
     handle = regard.load(model)
     room = handle.task.settings.max_length - 1
     texts = ["a" * room, "a" * (room + 1)]
-    assert handle.task.too_long(texts) == [1]
-    assert handle.task.too_long(texts, tagged=True) == [0, 1]
+    assert handle.task.find_too_long(texts) == [1]
+    assert handle.task.find_too_long(texts, TranslateOptions(tag="2de")) == [0, 1]
     with mock.patch("regard.tasks.translate.generate", return_value=[[], []]) as generate:
         handle.run(texts)
     assert [len(source) for source in generate.call_args.args[1]] == [room + 1, room + 1]  # with the end mark
@@ -139,19 +140,16 @@ def test_bytes_in_an_argument_that_are_not_utf8(model: Path) -> None:
     assert (said.code, json.loads(said.out)["source"]) == (0, "a\ufffdb")
 
 
-class Wordless(Usual):
-    """A task that reads no text."""
-
-    target = None
-
-
 class Parrot:
     """Stands in for a model: answers with what it is told to."""
 
-    task, search, path, options = Wordless(), Search(), Path("parrot"), ["first"]
+    task, search, path, options = object(), Search(), Path("parrot"), ["first"]
 
     def __init__(self, *answers: str) -> None:
         self.answers, self.places = answers, list[int]()
+
+    def own_options(self, options: Any, **_: Any) -> RunOptions:
+        return RunOptions()
 
     def run_all(self, texts: list[str], *, others: Any, first: int, **options: Any) -> list[list[Output]]:
         self.places.append(first)

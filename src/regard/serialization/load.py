@@ -44,7 +44,7 @@ def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | Non
         search = Search.parse(config["decode"])
         spec = ModelSpec.parse(config["model"]).overlay(changes.get("model", {}))
         _check_vocabulary(spec, task)
-        if task.fit(spec) != spec:
+        if task.adapt_spec(spec) != spec:
             raise SpecError(f"the model's head does not fit the task {config['task']} and its classes")
         outline = build_outline(spec, layers=len(tensors))
         if faults := weight_faults(outline.shapes(), tensors):
@@ -82,7 +82,7 @@ def build_outline(spec: ModelSpec, layers: int) -> Net:
 
 def _check_vocabulary(spec: ModelSpec, task: Task) -> None:
     """Every token of the tokenizers must have an embedding."""
-    facts, read = task.facts(), spec.source or spec.embed
+    facts, read = task.model_arguments(), spec.source or spec.embed
     for name, there in (("vocab", spec.embed.vocab), ("source_vocab", read.vocab)):
         if facts.get(name, 0) > there:
             raise SpecError(f"the tokenizer has {facts[name]} tokens, the model only {there}")

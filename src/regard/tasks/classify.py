@@ -18,9 +18,18 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.spec import Share, spec
 from regard.tasks.common.classifier import class_loss, fitted, logits, mixed, places, ranked
-from regard.tasks.common.encoder_input import Reading, Rows, attended, batches, demand_room, frame_all, whole_lengths
+from regard.tasks.common.encoder_input import (
+    Attention,
+    Reading,
+    Rows,
+    attended,
+    batches,
+    demand_room,
+    frame_all,
+    whole_lengths,
+)
 from regard.tasks.common.labeled_texts import Labelled, LabelledData
-from regard.tasks.common.task import TASKS, Loss, Output, Trial
+from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 
 
 @spec
@@ -54,10 +63,10 @@ class Classify(Labelled):
     def labels(cls, settings: ClassifyData, pairs: Pairs) -> list[str]:
         return list(pairs.target)
 
-    def facts(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
-    def fit(self, spec: ModelSpec) -> ModelSpec:
+    def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         pool, dropout = self.settings.pool, self.settings.dropout
         spec = fitted(spec, len(self.classes), pool, hidden=True, dropout=dropout)
         return demand_room(spec, self.settings.max_length)
@@ -77,25 +86,29 @@ class Classify(Labelled):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
+    def run(
+        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+    ) -> list[list[Output]]:
         """The likeliest classes of each text, best first, as many as `n_best`."""
         return [ranked(row, self.classes, search.n_best) for row in self._told(nets, inputs)]
 
-    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
+    def score(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+    ) -> list[float]:
         """log P(class | text) of each pair."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         wanted = places(outputs, self.classes, "what is asked about")
         return [float(row[i]) for row, i in zip(self._told([net], inputs), wanted, strict=True)]
 
-    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, n) by place for the text."""
         return attended(net, self.target, self._framed([text])[0])
 
-    def trials(self, raw: Sequence[Pairs]) -> list[Trial]:
-        return [Trial(pairs.source, pairs.target, {}) for pairs in raw]
+    def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
+        return [EvalSet(pairs.source, pairs.target, RunOptions()) for pairs in raw]
 
-    def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
+    def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
         lengths = whole_lengths(self.target, inputs, pair=self.settings.pair)
         return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
 

@@ -26,8 +26,12 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Vector
 from regard.spec import Count, Spec, spec
+from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.encoder_input import (
     FILE,
+    Attention,
+    EncoderTask,
+    Pool,
     Reading,
     Rows,
     attended,
@@ -40,10 +44,8 @@ from regard.tasks.common.encoder_input import (
 )
 from regard.tasks.common.example_names import by_text
 from regard.tasks.common.metrics import METRICS
-from regard.tasks.common.task import TASKS, Advice, Loss, Order, Output, Raw, Trial, Usual
+from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions
 from regard.text import Bpe, Tokenizer, TokenizerSpec
-
-Pool = Literal["first", "mean"]
 
 
 @spec
@@ -117,10 +119,12 @@ class TwoReadings:
 
 
 @TASKS.add
-class Embed(Usual):
+class Embed(EncoderTask):
     """An encoder whose pooled stream is what a text means."""
 
     Settings = EmbedData
+    Options = RunOptions
+    in_batch_negatives: Literal[True] = True
 
     def __init__(self, settings: EmbedData, target: Tokenizer) -> None:
         self.settings, self.target = settings, target
@@ -129,23 +133,23 @@ class Embed(Usual):
     def metrics(self) -> tuple[str, ...]:
         return self.settings.metrics
 
-    @property
-    def together(self) -> bool:
-        return True
-
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
         named = {"train": [Corpus(paths=tuple(files)).plain()], "valid": []} if files else {}
         return {**named, "valid": [Corpus(paths=tuple(valid)).plain()]} if valid else named
 
     @classmethod
-    def gather(cls, settings: EmbedData, files: Sequence[str], *, on_bad: OnBad | None = None) -> list[Pairs]:
+    def read_test(cls, settings: EmbedData, files: Sequence[str]) -> list[Pairs]:
+        return cls.read_test_pairs(settings, files, None)
+
+    @classmethod
+    def read_test_pairs(cls, settings: EmbedData, files: Sequence[str], on_bad: OnBad | None) -> list[Pairs]:
         return [read(Corpus(paths=tuple(files)), on_bad=on_bad)]
 
     @classmethod
-    def read(cls, settings: EmbedData, seed: int) -> Raw:
+    def read(cls, settings: EmbedData, seed: int) -> Dataset:
         if not settings.train:
             raise DataError("there is nothing to learn from; name two text files or one .tsv, .csv or .jsonl file")
         train, valid = read_parts(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
@@ -154,15 +158,11 @@ class Embed(Usual):
         said = f"{names}: {facts['train']['pairs']:,} pairs to learn from, {facts['valid']['pairs']:,} to be judged by"
         dropped = [f"  {each}" for pairs in (*train, *valid) for each in pairs.dropped]
         lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
-        return Raw(train, valid, fingerprint(*train, *valid), facts, [said, *dropped], lost)
+        return Dataset(train, valid, fingerprint(*train, *valid), facts, [said, *dropped], lost)
 
     @classmethod
-    def advise(cls, settings: EmbedData, raw: Raw, asked: Mapping[str, Any]) -> Advice:
-        return Advice({"train": {}}, [])
-
-    @classmethod
-    def prepare(cls, settings: EmbedData, raw: Raw) -> Self:
-        lines = [text for pairs in raw.train for side in (pairs.source, pairs.target) for text in side]
+    def prepare(cls, settings: EmbedData, dataset: Dataset) -> Self:
+        lines = [text for pairs in dataset.train for side in (pairs.source, pairs.target) for text in side]
         return cls(settings, Tokenizer.train(lines, settings.tokenizer))
 
     @classmethod
@@ -172,10 +172,10 @@ class Embed(Usual):
     def files(self) -> dict[str, bytes]:
         return {FILE: self.target.to_bytes()}
 
-    def facts(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
-    def fit(self, spec: ModelSpec) -> ModelSpec:
+    def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         """The encoder, and a head that gives a vector."""
         if spec.encoder is None or spec.decoder is not None:
             raise SpecError(
@@ -193,17 +193,17 @@ class Embed(Usual):
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def order(self, examples: Twos, *, tokens: int | None, seed: int, judge: bool = False) -> Order:
+    def order_batches(self, examples: Twos, *, tokens: int | None, seed: int, evaluate: bool = False) -> BatchOrder:
         """To be judged, a text competes with as many others whatever the model, its tokenizer and the room there is."""
-        if not judge:
-            return super().order(examples, tokens=tokens, seed=seed)
+        if not evaluate:
+            return bucket(examples, tokens=tokens, seed=seed)
         return Blocks(np.array_split(np.arange(len(examples)), max(-(-len(examples) // RIVALS), 1)))
 
     def batch(self, examples: Twos, indices: NDArray[np.int64]) -> TwoReadings:
         first, second = (rows.batch(indices, self.target.pad) for rows in (examples.first, examples.second))
         return TwoReadings(first, second, torch.from_numpy(examples.same[indices]))
 
-    def named(self, examples: Twos, indices: NDArray[np.int64]) -> list[str]:
+    def describe_examples(self, examples: Twos, indices: NDArray[np.int64]) -> list[str]:
         return by_text(indices, examples.first.ids.take(indices), self.target)
 
     def loss(self, net: Net, batch: TwoReadings, smoothing: float) -> Loss:
@@ -224,27 +224,31 @@ class Embed(Usual):
         pool, unit = pool or self.settings.pool, self.settings.unit if unit is None else unit
         return vectors(net, self.target, texts, pool=pool, unit=unit, max_length=self.settings.max_length)
 
-    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
+    def run(
+        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+    ) -> list[list[Output]]:
         """The vector of each text: numbers with spaces between them; of an ensemble, the mean."""
         found = torch.stack([self.embed(net, inputs) for net in nets]).mean(0)
         rows = (F.normalize(found, dim=-1) if self.settings.unit else found).tolist()
         return [[Output(" ".join(f"{x:.6g}" for x in row), more={"vector": row})] for row in rows]
 
-    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
+    def score(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+    ) -> list[float]:
         """The cosine of each pair."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         a, b = (self.embed(net, texts, unit=True).double() for texts in (inputs, outputs))
         return [float(cosine) for cosine in (a * b).sum(1)]
 
-    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, n) by place for the text."""
         return attended(net, self.target, frame_all(self.target, [text], self.settings.max_length)[0])
 
-    def trials(self, raw: Sequence[Pairs]) -> list[Trial]:
+    def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return []
 
-    def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
+    def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
         lengths = whole_lengths(self.target, inputs)
         return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
 

@@ -33,8 +33,9 @@ from regard.tasks.common.classifier import (
     ranked,
     unpacked,
 )
+from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.metrics import METRICS
-from regard.tasks.common.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
+from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions
 
 PATCH = 16
 """Pixels that count as a token when batches are filled, whatever the patches of the model."""
@@ -112,11 +113,20 @@ class ImageBatch:
         return ImageBatch(self.pixels.to(device), self.labels.to(device))
 
 
+@dataclasses.dataclass(frozen=True)
+class ImageOptions(RunOptions):
+    """How images are looked at."""
+
+    side: int | None = None
+    """The resolution, if not that of the model."""
+
+
 @TASKS.add
-class Image(Usual):
+class Image:
     """Classes, and how pixels become numbers: of a size, less the mean of their channel, over its deviation."""
 
     Settings = ImageData
+    Options = ImageOptions
     target = None
 
     def __init__(
@@ -141,7 +151,7 @@ class Image(Usual):
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
         for several in (files, valid):
             if len(several) > 1:
                 raise SpecError(f"pictures are one folder or tar, got {len(several)}: {', '.join(several)}")
@@ -149,12 +159,12 @@ class Image(Usual):
         return {**named, "valid": valid[0]} if valid else named
 
     @classmethod
-    def gather(cls, settings: ImageData, files: Sequence[str]) -> Pictures:
-        cls.given(files)
+    def read_test(cls, settings: ImageData, files: Sequence[str]) -> Pictures:
+        cls.configure_data(files)
         return _square(read_pictures(files[0], "test", side=settings.side))
 
     @classmethod
-    def read(cls, settings: ImageData, seed: int) -> Raw:
+    def read(cls, settings: ImageData, seed: int) -> Dataset:
         if settings.train is None:
             raise DataError(
                 "there is nothing to learn from; name a folder of IDX files (MNIST), or a folder or tar with a folder of "
@@ -177,22 +187,18 @@ class Image(Usual):
             f"{train.name}: {len(train):,} pictures of {height} × {width}, {'grey' if channels == 1 else 'in colour'}, "
             f"in {len(train.classes)} classes; {len(valid):,} to be judged by"
         )
-        return Raw(train, valid, f"{train.fingerprint()} {valid.fingerprint()}", facts, [said])
+        return Dataset(train, valid, f"{train.fingerprint()} {valid.fingerprint()}", facts, [said])
 
     @classmethod
-    def advise(cls, settings: ImageData, raw: Raw, asked: Mapping[str, Any]) -> Advice:
-        return Advice({"train": {}}, [])
-
-    @classmethod
-    def prepare(cls, settings: ImageData, raw: Raw) -> Self:
-        pixels = raw.train.pixels
+    def prepare(cls, settings: ImageData, dataset: Dataset) -> Self:
+        pixels = dataset.train.pixels
         counts = [np.bincount(pixels[..., c].ravel(), minlength=256) for c in range(pixels.shape[3])]
         values = np.arange(256) / 255
         mean = [float(n @ values / n.sum()) for n in counts]
         deviation = [float(np.sqrt(n @ (values - m) ** 2 / n.sum())) for n, m in zip(counts, mean, strict=True)]
         if min(deviation) == 0:
-            raise DataError(f"all pixels of {raw.train.name} are alike; there is nothing to see")
-        return cls(settings, raw.train.classes, pixels.shape[1], mean, deviation)
+            raise DataError(f"all pixels of {dataset.train.name} are alike; there is nothing to see")
+        return cls(settings, dataset.train.classes, pixels.shape[1], mean, deviation)
 
     @classmethod
     def load(cls, settings: ImageData, files: Mapping[str, bytes]) -> Self:
@@ -208,10 +214,10 @@ class Image(Usual):
     def files(self) -> dict[str, bytes]:
         return packed(self.classes, side=self.side, mean=self.mean, deviation=self.deviation)
 
-    def facts(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, Any]:
         return {"image": self.side, "channels": self.channels, "classes": len(self.classes)}
 
-    def fit(self, spec: ModelSpec) -> ModelSpec:
+    def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         if not isinstance(spec.embed, Patches):
             raise SpecError("pictures need a model that reads patches; use model.family: vit")
         if spec.embed.channels != self.channels:
@@ -228,7 +234,7 @@ class Image(Usual):
         size = max(1, pixels.shape[1] * pixels.shape[2] // PATCH)
         return Shown(pixels, where[raw.labels], np.full(len(raw), size))
 
-    def fresh(self, examples: Shown, seed: int, epoch: int) -> Shown:
+    def augment(self, examples: Shown, seed: int, epoch: int) -> Shown:
         if self.settings.augment == Augment():
             return examples
         return dataclasses.replace(examples, draws=draw(len(examples), seed=seed, epoch=epoch))
@@ -256,29 +262,37 @@ class Image(Usual):
     # ------------------------------------------------------------------------------------------------ to the user
 
     def run(
-        self, nets: Sequence[Net], inputs: Sequence[str | Picture], search: Search, *, side: int | None = None
+        self,
+        nets: Sequence[Net],
+        inputs: Sequence[str | Picture],
+        search: Search,
+        options: ImageOptions = ImageOptions(),
     ) -> list[list[Output]]:
-        """The likeliest classes of each picture, given as a path; with `side`, looked at in another resolution."""
+        """The likeliest classes of each picture, given as a path; with `options.side`, looked at in another resolution."""
         found = []
-        for pixels in self._groups(inputs, side):
+        for pixels in self._groups(inputs, options.side):
             with torch.no_grad():
                 told = [logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in nets]
             found += [ranked(row, self.classes, search.n_best) for row in mixed(told)]
         return found
 
-    def score(self, net: Net, inputs: Sequence[str | Picture], outputs: Sequence[str]) -> list[float]:
+    def score(
+        self, net: Net, inputs: Sequence[str | Picture], outputs: Sequence[str], options: ImageOptions = ImageOptions()
+    ) -> list[float]:
         """log P(class | picture) of each pair."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         wanted = places(outputs, self.classes, "what is asked about")
         with torch.no_grad():
-            rows = [mixed([logits(net, *self._read(net, p.to(net.device)))]) for p in self._groups(inputs, None)]
+            rows = [
+                mixed([logits(net, *self._read(net, p.to(net.device)))]) for p in self._groups(inputs, options.side)
+            ]
         told = torch.cat(rows).cpu() if rows else torch.empty(0, len(self.classes))
         return [float(row[i]) for row, i in zip(told, wanted, strict=True)]
 
-    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    def attention(self, net: Net, text: str, output: str, options: ImageOptions = ImageOptions()) -> Attention:
         """Attention weights (h, n, n) by place; tokens are called by their row and column."""
-        (pixels,) = self._groups([text], None)
+        (pixels,) = self._groups([text], options.side)
         images, at = self._read(net, pixels.to(net.device))
         tape = Tape("*.weights")
         with torch.no_grad():
@@ -288,9 +302,9 @@ class Image(Usual):
         labels = ["first"] * net.spec.embed.first + [f"{r},{c}" for r in range(rows) for c in range(columns)]
         return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
 
-    def trials(self, raw: Pictures) -> list[Trial]:
+    def eval_sets(self, raw: Pictures) -> list[EvalSet]:
         inputs = [raw[i] for i in range(len(raw))]
-        return [Trial(inputs, [raw.classes[i] for i in raw.labels.tolist()], {})]
+        return [EvalSet(inputs, [raw.classes[i] for i in raw.labels.tolist()], ImageOptions())]
 
     def _groups(self, inputs: Sequence[str | Picture], side: int | None) -> Iterator[Tensor]:
         """Pictures in batches of one size; those from files are resized to the size the model knows, or to `side`."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from regard.data.batch import Batch, next_tokens, stream_tokens
 from regard.data.bptt import Stream
@@ -26,9 +25,11 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 from regard.spec import Count, spec
+from regard.tasks.common.capabilities import bucket
+from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.example_names import by_text
 from regard.tasks.common.metrics import METRICS
-from regard.tasks.common.task import TASKS, Loss, Order, Output, Trial
+from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Chars, Normalize, Tokenizer, TokenizerSpec
 
@@ -75,10 +76,10 @@ class Lm(FromTexts):
 
     # ------------------------------------------------------------------------------------------------ from data
 
-    def facts(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.context}
 
-    def fit(self, spec: ModelSpec) -> ModelSpec:
+    def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         if spec.encoder is not None or isinstance(spec.head, Classes | Vector):
             raise SpecError(
                 "to go on with a text a model has a decoder alone, and writes tokens; use model.family: gpt"
@@ -99,13 +100,15 @@ class Lm(FromTexts):
     # ------------------------------------------------------------------------------------------------ to the model
 
     @property
-    def carry(self) -> bool:
+    def streaming(self) -> bool:
         return self.settings.stream
 
-    def order(self, examples: Any, *, tokens: int | None, seed: int, judge: bool = False) -> Order:
+    def order_batches(
+        self, examples: Packed | Stream, *, tokens: int | None, seed: int, evaluate: bool = False
+    ) -> BatchOrder:
         """A stream is read in as many rows as fit, each of a segment at least; where nobody says how many, in one."""
         if not isinstance(examples, Stream):
-            return super().order(examples, tokens=tokens, seed=seed, judge=judge)
+            return bucket(examples, tokens=tokens, seed=seed, evaluate=evaluate)
         return examples.rows(min(max((tokens or 0) // examples.context, 1), len(examples)), seed)
 
     def batch(self, examples: Packed | Stream, indices: NDArray[np.int64]) -> Batch:
@@ -116,7 +119,7 @@ class Lm(FromTexts):
             windows.ids, windows.starts[rows.ids], windows.lengths[rows.ids], self.target.pad, rows.lengths
         )
 
-    def named(self, examples: Packed | Stream, indices: NDArray[np.int64]) -> list[str]:
+    def describe_examples(self, examples: Packed | Stream, indices: NDArray[np.int64]) -> list[str]:
         side = self.batch(examples, indices).given
         return by_text(indices, (row[:n].numpy() for row, n in zip(side.ids, side.lengths, strict=True)), self.target)
 
@@ -128,7 +131,7 @@ class Lm(FromTexts):
             total = total + extra * batch.tokens
         return Loss(total, plain, batch.tokens)
 
-    def follow(self, net: Net, batch: Batch, smoothing: float, state: State | None) -> Loss:
+    def stream_loss(self, net: Net, batch: Batch, smoothing: float, state: State | None) -> Loss:
         """Of a stream's next batch, by a model that remembers those before."""
         tape, side = Tape(), batch.given
         at = Coords.span(side.ids.shape[1], side.first, device=side.ids.device)
@@ -143,10 +146,12 @@ class Lm(FromTexts):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search, *, first: int = 0) -> list[list[Output]]:
+    def run(
+        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+    ) -> list[list[Output]]:
         """What follows each input, which is not repeated. A model that is full goes on from the later half of what it saw.
 
-        Where tokens are drawn they depend on the seed and on the number of the input, counted from `first`.
+        Where tokens are drawn they depend on the seed and on the number of the input, counted from `options.first`.
         """
         if search.n_best > 1:
             raise SpecError(
@@ -163,7 +168,7 @@ class Lm(FromTexts):
             read = [self._read(prompts[i] + written[i], room) for i in now]
             found = generate(
                 nets, read, dataclasses.replace(search, max_extra=left), bos=self.target.bos, eos=self.target.eos,
-                pad=self.target.pad, banned=[self.target.unk], names=[first + i for i in now],
+                pad=self.target.pad, banned=[self.target.unk], names=[options.first + i for i in now],
                 begun=most - left,
             )  # fmt: skip
             for i, prompt, (best,) in zip(now, read, found, strict=True):
@@ -177,7 +182,9 @@ class Lm(FromTexts):
             for text, prompt, ids, total in zip(inputs, prompts, written, totals, strict=True)
         ]
 
-    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
+    def score(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+    ) -> list[float]:
         """log P(output | input), where the output comes right after the input.
 
         It is of the tokens that both together have beyond those that they share with the input alone.
@@ -196,7 +203,7 @@ class Lm(FromTexts):
             totals.append(float(told.gather(1, ids[0, len(stream) - len(after) :, None]).double().sum()))
         return totals
 
-    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, n) by place for the text with its output."""
         ids, tape = self._read(self._begun([text + output])[0], net.spec.room), Tape("*.weights")
         with torch.no_grad():
@@ -204,7 +211,7 @@ class Lm(FromTexts):
         labels = self.target.tokens(ids)
         return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
 
-    def trials(self, raw: Texts) -> list[Trial]:
+    def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []
 
     def _begun(self, texts: Sequence[str]) -> list[list[int]]:

@@ -28,9 +28,10 @@ from regard.nn.blocks.head import Classes, Masked, Vocab
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, spec
+from regard.tasks.common.encoder_input import Attention, EncoderTask
 from regard.tasks.common.fill_mask import MASKS, chances, filled, marked, mostly_unknown
 from regard.tasks.common.metrics import METRICS
-from regard.tasks.common.task import TASKS, Loss, Output, Trial
+from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Tokenizer, TokenizerSpec, WordPiece
 from regard.text.words import Joints
@@ -105,7 +106,7 @@ class Hidden:
 
 
 @TASKS.add
-class Mlm(FromTexts):
+class Mlm(EncoderTask, FromTexts):
     """An encoder that fills in what is hidden."""
 
     Settings = MlmData
@@ -137,14 +138,14 @@ class Mlm(FromTexts):
     def marks(cls, settings: MlmData) -> Sequence[str]:
         return [MASKS[0]]
 
-    def facts(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, Any]:
         return {
             "vocab": self.target.size,
             "length": self.settings.context,
             "next_sentence": self.settings.next_sentence,
         }
 
-    def fit(self, spec: ModelSpec) -> ModelSpec:
+    def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         """The model with a head over the vocabulary, and one beside it if segments are to follow one another."""
         if spec.encoder is None or spec.decoder is not None:
             raise SpecError(
@@ -189,7 +190,7 @@ class Mlm(FromTexts):
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def fresh(self, examples: Rows, seed: int, epoch: int) -> Rows:
+    def augment(self, examples: Rows, seed: int, epoch: int) -> Rows:
         return dataclasses.replace(examples, chance=Chance(seed, epoch))
 
     def batch(self, examples: Rows, indices: NDArray[np.int64]) -> Hidden:
@@ -228,7 +229,9 @@ class Mlm(FromTexts):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
+    def run(
+        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+    ) -> list[list[Output]]:
         """Each text with its `[MASK]`s filled in, every one for itself; a text without any comes back as it is."""
         if search.sample:
             raise SpecError("hidden tokens are filled in with the likeliest, not drawn; leave out --sample")
@@ -239,7 +242,9 @@ class Mlm(FromTexts):
             for text, ids, each in zip(inputs, texts, found, strict=True)
         ]
 
-    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
+    def score(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+    ) -> list[float]:
         """log P of what outputs have in the places of their inputs' masks, every one for itself."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
@@ -252,7 +257,7 @@ class Mlm(FromTexts):
             out.append(sum(float(log_p[whole[place]]) for place, log_p in found.items()))
         return out
 
-    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, n) by place for the text as it was given, masks and all."""
         ids, tape = self._masked([text])[0], Tape("*.weights")
         framed, _ = self.target.frame(ids[: self._reach([net])])
@@ -261,10 +266,10 @@ class Mlm(FromTexts):
         labels = self.target.tokens(framed)
         return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
 
-    def trials(self, raw: Texts) -> list[Trial]:
+    def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []
 
-    def unknown(self, inputs: Sequence[str]) -> list[int]:
+    def find_unknown(self, inputs: Sequence[str]) -> list[int]:
         return mostly_unknown(self.target, inputs)
 
     def _masked(self, texts: Sequence[str]) -> list[list[int]]:

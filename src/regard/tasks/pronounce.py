@@ -21,8 +21,8 @@ from regard.spec import Count, Share, Spec, spec
 from regard.tasks.common.encoded_pairs import Encoded
 from regard.tasks.common.example_names import by_text
 from regard.tasks.common.metrics import METRICS
-from regard.tasks.common.task import TASKS, Advice, Raw, Trial
-from regard.tasks.translate import Translate
+from regard.tasks.common.task import TASKS, Advice, Dataset, EvalSet
+from regard.tasks.translate import Translate, TranslateOptions
 from regard.text import Chars, Pieces, Tokenizer
 
 HoldOut = Annotated[float, Field(gt=0, lt=0.5)]
@@ -66,7 +66,7 @@ class Pronounce(Translate):
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
         if valid:
             raise SpecError(
                 "words for validation are kept apart by themselves (data.valid says how many); leave out --valid"
@@ -74,13 +74,13 @@ class Pronounce(Translate):
         return {"train": list(files)} if files else {}
 
     @classmethod
-    def gather(cls, settings: PronounceData, files: Sequence[str]) -> list[Pairs]:  # type: ignore[override]
+    def read_test(cls, settings: PronounceData, files: Sequence[str]) -> list[Pairs]:  # type: ignore[override]
         """The words that are kept for a test; of any dictionary, so that none of them was learned."""
         words = joined([read_dictionary(path, stress=settings.stress) for path in files])
         return [_whole(words, settings, "test", ", ".join(files))]
 
     @classmethod
-    def read(cls, settings: PronounceData, seed: int) -> Raw:  # type: ignore[override]
+    def read(cls, settings: PronounceData, seed: int) -> Dataset:  # type: ignore[override]
         if not settings.train:
             raise DataError("there is nothing to learn from; name a pronouncing dictionary, such as cmudict.dict")
         words = joined([read_dictionary(path, stress=settings.stress) for path in settings.train])
@@ -101,28 +101,28 @@ class Pronounce(Translate):
             f"{name}: {facts['train']['words']:,} words with {len(train):,} pronunciations to learn from, {len(valid):,} words "
             f"to be judged by, {kept:,} kept for a test"
         ]
-        return Raw([train], [valid], fingerprint(train, valid), facts, said)
+        return Dataset([train], [valid], fingerprint(train, valid), facts, said)
 
     @classmethod
-    def advise(cls, settings: PronounceData, raw: Raw, asked: Mapping[str, Any]) -> Advice:  # type: ignore[override]
+    def advise(cls, settings: PronounceData, dataset: Dataset, train: Mapping[str, Any]) -> Advice:  # type: ignore[override]
         return Advice({}, [])
 
     @classmethod
-    def prepare(cls, settings: PronounceData, raw: Raw) -> Self:  # type: ignore[override]
-        (train,) = raw.train
+    def prepare(cls, settings: PronounceData, dataset: Dataset) -> Self:  # type: ignore[override]
+        (train,) = dataset.train
         return cls(settings, Tokenizer.train(train.target, Pieces()), Tokenizer.train(train.source, Chars()))
 
     def _cut(self, sources: Sequence[str], targets: Sequence[str], tag: str | None) -> tuple[Ragged, Ragged]:
         """Where several pronunciations are right, the first is the one a loss is taken of."""
         return super()._cut(sources, [ways.partition(OR)[0] for ways in targets], tag)
 
-    def named(self, examples: Encoded, indices: NDArray[np.int64]) -> list[str]:
+    def describe_examples(self, examples: Encoded, indices: NDArray[np.int64]) -> list[str]:
         return by_text(indices, examples.source.take(indices), self.source)
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def trials(self, raw: Sequence[Pairs]) -> list[Trial]:
-        return [Trial(pairs.source, pairs.target, {}, pairs.name) for pairs in raw]
+    def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
+        return [EvalSet(pairs.source, pairs.target, TranslateOptions(), pairs.name) for pairs in raw]
 
 
 def _part(word: str, settings: PronounceData) -> Part:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
 from regard.data.batch import Batch
 from regard.data.documents import Divide, stretches
@@ -22,10 +21,11 @@ from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.spec import Count, spec
+from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.fill_mask import MARK, marked, mostly_unknown
 from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.seq2seq import both_sides, pair_batch, pair_loss, pair_weights
-from regard.tasks.common.task import TASKS, Loss, Output, Trial
+from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
@@ -98,10 +98,10 @@ class Span(FromTexts):
     def marks(cls, settings: SpanData) -> Sequence[str]:
         return [SENTINEL.format(k) for k in range(settings.sentinels)]
 
-    def facts(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.max_length + 2}
 
-    def fit(self, spec: ModelSpec) -> ModelSpec:
+    def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         return both_sides(spec)
 
     def encode(self, raw: Texts) -> Stretches:
@@ -118,7 +118,7 @@ class Span(FromTexts):
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def fresh(self, examples: Stretches, seed: int, epoch: int) -> Stretches:
+    def augment(self, examples: Stretches, seed: int, epoch: int) -> Stretches:
         return dataclasses.replace(examples, chance=Chance(seed, epoch))
 
     def batch(self, examples: Stretches, indices: NDArray[np.int64]) -> Batch:
@@ -135,14 +135,16 @@ class Span(FromTexts):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search, *, first: int = 0) -> list[list[Output]]:
+    def run(
+        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+    ) -> list[list[Output]]:
         """Each text with what is missing at its `[MASK]`s; a text without any comes back as it is."""
         sources, open_ = self._sources(inputs), [i for i, text in enumerate(inputs) if MARK.search(text)]
         room = min(self.settings.max_length, *(net.spec.length for net in nets))
         found = generate(
             nets, [sources[i] for i in open_], dataclasses.replace(search, max_length=min(search.max_length or room, room)),
             bos=self.target.bos, eos=self.target.eos, pad=self.target.pad, banned=[self.target.unk],
-            names=[first + i for i in open_],
+            names=[options.first + i for i in open_],
         )  # fmt: skip
         out = [[Output(text, 0.0, 0.0)] for text in inputs]
         for i, hypotheses in zip(open_, found, strict=True):
@@ -152,25 +154,27 @@ class Span(FromTexts):
             ]
         return out
 
-    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
+    def score(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+    ) -> list[float]:
         """log P of what outputs have where their inputs have marks."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         targets = [[*self._target(text, output), self.target.eos] for text, output in zip(inputs, outputs, strict=True)]
         return score(net, self._sources(inputs), targets, bos=self.target.bos, pad=self.target.pad)
 
-    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, m) by place for a text with marks and the same text filled in."""
         source, given = self._sources([text])[0], [self.target.bos, *self._target(text, output)]
         return pair_weights(net, source, given), self.target.tokens(source), self.target.tokens(given)
 
-    def trials(self, raw: Texts) -> list[Trial]:
+    def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []
 
-    def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
+    def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
         return [i for i, ids in enumerate(self._marked(inputs)) if len(ids) >= self.settings.max_length]
 
-    def unknown(self, inputs: Sequence[str]) -> list[int]:
+    def find_unknown(self, inputs: Sequence[str]) -> list[int]:
         return mostly_unknown(self.target, inputs)
 
     def _sources(self, inputs: Sequence[str]) -> list[list[int]]:

@@ -20,9 +20,9 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.spec import Share, spec
 from regard.tasks.common.classifier import class_loss, fitted, logits, mixed, places
-from regard.tasks.common.encoder_input import Framed, Reading, Rows, attended, batches, demand_room
+from regard.tasks.common.encoder_input import Attention, Framed, Reading, Rows, attended, batches, demand_room
 from regard.tasks.common.labeled_texts import Labelled, LabelledData
-from regard.tasks.common.task import TASKS, Loss, Output, Trial
+from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 from regard.text import Tokenizer
 from regard.text.word_ids import align
 
@@ -64,10 +64,10 @@ class Tag(Labelled):
     def labels(cls, settings: TagData, pairs: Pairs) -> list[str]:
         return [label for row in pairs.target for label in units(row, settings.unit)]
 
-    def facts(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
-    def fit(self, spec: ModelSpec) -> ModelSpec:
+    def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         spec = fitted(spec, len(self.classes), None, hidden=False, dropout=self.settings.dropout)
         return demand_room(spec, self.settings.max_length)
 
@@ -91,7 +91,9 @@ class Tag(Labelled):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def run(self, nets: Sequence[Net], inputs: Sequence[str], search: Search) -> list[list[Output]]:
+    def run(
+        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+    ) -> list[list[Output]]:
         """The likeliest label of each word or letter, written as the labels in the data are."""
         out = []
         for told in self._told(nets, inputs):
@@ -101,7 +103,9 @@ class Tag(Labelled):
             out.append([Output(written(labels, self.settings.unit), total / max(len(labels), 1), total, more)])
         return out
 
-    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str]) -> list[float]:
+    def score(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
+    ) -> list[float]:
         """log P(labels | text) of each pair."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
@@ -113,13 +117,13 @@ class Tag(Labelled):
             out.append(float(told.gather(1, torch.tensor(wanted, dtype=torch.long).unsqueeze(1)).sum()))
         return out
 
-    def attention(self, net: Net, text: str, output: str) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, n) by place for the text, or the first piece of a long one."""
         ids, _ = self._aligned([text])[0]
         return attended(net, self.target, self.target.frame(self._cut(ids)[0]))
 
-    def trials(self, raw: Sequence[Pairs]) -> list[Trial]:
-        return [Trial(pairs.source, pairs.target, {}) for pairs in raw]
+    def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
+        return [EvalSet(pairs.source, pairs.target, RunOptions()) for pairs in raw]
 
     def _aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
         """The tokens of each text, and which of them stand for its words or letters."""

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
 from regard.data.batch import Batch
 from regard.data.corpus_stats import check
@@ -33,10 +32,11 @@ from regard.model.net import Net
 from regard.spec import Count, Share, Spec, spec
 from regard.tasks.common.advice import advise
 from regard.tasks.common.encoded_pairs import Encoded, encode_pairs, in_folder, in_memory
+from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.example_names import by_text
 from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.seq2seq import both_sides, pair_batch, pair_loss, pair_weights
-from regard.tasks.common.task import TASKS, Advice, Loss, Output, Raw, Trial, Usual
+from regard.tasks.common.task import TASKS, Advice, Dataset, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.word_scores import Confidence, Links, Wordwise
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 from regard.text.lattice import ONE_WAY
@@ -84,11 +84,26 @@ class TranslateData(Spec):
             raise SpecError(ONE_WAY)
 
 
+@dataclasses.dataclass(frozen=True)
+class TranslateOptions(RunOptions):
+    """What is to be written, and what is told about it."""
+
+    tag: str | None = None
+    """The target language of a many-to-many model, as `2de`."""
+    prefixes: Sequence[str] | None = None
+    """How each output must begin."""
+    must_include: Sequence[Sequence[str]] | None = None
+    """Terms that each output must contain."""
+    words: bool = False
+    """Whether outputs come with the confidence and the alignment of each word."""
+
+
 @TASKS.add
-class Translate(Usual):
+class Translate:
     """Source and target text, one vocabulary for both or one for each."""
 
     Settings = TranslateData
+    Options = TranslateOptions
 
     def __init__(self, settings: TranslateData, target: Tokenizer, source: Tokenizer | None = None) -> None:
         self.settings, self.target, self.source = settings, target, source or target
@@ -104,12 +119,16 @@ class Translate(Usual):
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
         named = {"train": [Corpus(paths=tuple(files)).plain()], "valid": []} if files else {}
         return {**named, "valid": [Corpus(paths=tuple(valid)).plain()]} if valid else named
 
     @classmethod
-    def gather(cls, settings: TranslateData, files: Sequence[str], *, on_bad: OnBad | None = None) -> list[Pairs]:
+    def read_test(cls, settings: TranslateData, files: Sequence[str]) -> list[Pairs]:
+        return cls.read_test_pairs(settings, files, None)
+
+    @classmethod
+    def read_test_pairs(cls, settings: TranslateData, files: Sequence[str], on_bad: OnBad | None) -> list[Pairs]:
         """Pairs of these files: as the corpus they are, or like the corpora learned from, if these are all of one form.
 
         Otherwise they are read as they are; if the model goes by prefixes, sources should have theirs.
@@ -121,7 +140,7 @@ class Translate(Usual):
         return [read(corpus, on_bad=on_bad or (settings.on_bad if own else None)) for corpus in found]
 
     @classmethod
-    def read(cls, settings: TranslateData, seed: int) -> Raw:
+    def read(cls, settings: TranslateData, seed: int) -> Dataset:
         if settings.generate is not None:
             train, valid = [settings.generate.pairs("train")], [settings.generate.pairs("valid")]
         elif settings.train:
@@ -145,16 +164,16 @@ class Translate(Usual):
             said.append(f"vocabulary: if one is learned, from {LEARN:,} of the {count:,} pairs, drawn by chance")
         facts = {"train": [r.plain() for r in reports], "valid": [r.plain() for r in judges]}
         lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
-        return Raw(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said, lost)
+        return Dataset(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said, lost)
 
     @classmethod
-    def advise(cls, settings: TranslateData, raw: Raw, asked: Mapping[str, Any]) -> Advice:
-        return advise(raw.train, asked)
+    def advise(cls, settings: TranslateData, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
+        return advise(dataset.train, train)
 
     @classmethod
-    def prepare(cls, settings: TranslateData, raw: Raw) -> Self:
-        tags = sorted({_mark(p.tag) for p in [*raw.train, *raw.valid] if p.tag})
-        some = sample(raw.train)
+    def prepare(cls, settings: TranslateData, dataset: Dataset) -> Self:
+        tags = sorted({_mark(p.tag) for p in [*dataset.train, *dataset.valid] if p.tag})
+        some = sample(dataset.train)
         sources, targets = Joined([p.source for p in some]), Joined([p.target for p in some])
         if settings.joint_vocab:
             return cls(settings, Tokenizer.train(chain(sources, targets), settings.tokenizer, tags=tags))
@@ -172,18 +191,18 @@ class Translate(Usual):
         own = {TARGET: self.target.to_bytes()}
         return own if self.joint_vocab else {**own, SOURCE: self.source.to_bytes()}
 
-    def facts(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, Any]:
         sizes = {"vocab": self.target.size, "length": self.settings.max_length + 2}
         return sizes if self.joint_vocab else {**sizes, "source_vocab": self.source.size}
 
-    def fit(self, spec: ModelSpec) -> ModelSpec:
+    def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         return both_sides(spec)
 
     def encode(self, raw: Sequence[Pairs]) -> Encoded:
         """Token ids of all pairs but those longer than `max_length`."""
         return self._encode(raw, in_memory())
 
-    def store(self, raw: Sequence[Pairs], folder: Path, fingerprint: str) -> Encoded:
+    def encode_to(self, folder: Path, raw: Sequence[Pairs], fingerprint: str) -> Encoded:
         words = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
         made_of = {
             "corpus": fingerprint,
@@ -204,7 +223,7 @@ class Translate(Usual):
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def fresh(self, examples: Encoded, seed: int, epoch: int) -> Encoded:
+    def augment(self, examples: Encoded, seed: int, epoch: int) -> Encoded:
         """Words cut anew, and some tokens hidden; a pair that would be too long stays as it is."""
         if self.settings.subword_sampling:
             if self._words is None or self._words[0] is not examples:
@@ -225,7 +244,7 @@ class Translate(Usual):
         read, given = hidden(source, self.source, share, bits), hidden(target, self.target, share, bits)
         return pair_batch(read, target, np.arange(len(indices)), self.source, self.target, given)
 
-    def named(self, examples: Encoded, indices: NDArray[np.int64]) -> list[str]:
+    def describe_examples(self, examples: Encoded, indices: NDArray[np.int64]) -> list[str]:
         names = by_text(indices, examples.source.take(indices), self.source)
         sides = ((examples.source, self.source), (examples.target, self.target))
         texts = [[tokenizer.decode(ids) for ids in side.take(indices)] for side, tokenizer in sides]
@@ -243,18 +262,10 @@ class Translate(Usual):
         nets: Sequence[Net],
         inputs: Sequence[str],
         search: Search,
-        *,
-        tag: str | None = None,
-        prefixes: Sequence[str] | None = None,
-        must_include: Sequence[Sequence[str]] | None = None,
-        words: bool = False,
-        first: int = 0,
+        options: TranslateOptions = TranslateOptions(),
     ) -> list[list[Output]]:
-        """Outputs for each input text, best first; `prefixes` are how each output must begin, `must_include` terms in it.
-
-        With `words` each output also says how sure the model is of each word, and which word of the input it is linked to.
-        Where tokens are drawn they depend on the seed and on the number of the input, counted from `first`.
-        """
+        """Outputs for each input text, best first."""
+        tag, prefixes, must_include = options.tag, options.prefixes, options.must_include
         room = min(2 * self.settings.max_length, *(net.spec.length for net in nets))
         search = dataclasses.replace(search, max_length=min(search.max_length or room, room))
         self._must_be_writable([text for text in prefixes or () if text.strip()])
@@ -262,62 +273,72 @@ class Translate(Usual):
         found = generate(
             nets, self._sources(inputs, tag), search, bos=self.target.bos, eos=self.target.eos, pad=self.target.pad,
             banned=[self.target.unk], prefixes=forced, must_include=None if must_include is None else self._terms(must_include),
-            names=range(first, first + len(inputs)),
+            names=range(options.first, options.first + len(inputs)),
         )  # fmt: skip
         out = [[Output(self.target.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
-        if not words:
+        if not options.words:
             return out
         written = [rejoined(self.target, h.tokens) for each in found for h in each]
         read = [text for text, each in zip(inputs, found, strict=True) for _ in each]
         more = iter(self._worded(read, written, tag).plain(nets))
         return [[dataclasses.replace(output, more=next(more)) for output in each] for each in out]
 
-    def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str], *, tag: str | None = None) -> list[float]:
+    def score(
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: TranslateOptions = TranslateOptions()
+    ) -> list[float]:
         """log P(output | input) of each pair."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         targets = [[*ids, self.target.eos] for ids in self.target.encode_all(outputs)]
-        return score(net, self._sources(inputs, tag), targets, bos=self.target.bos, pad=self.target.pad)
+        return score(net, self._sources(inputs, options.tag), targets, bos=self.target.bos, pad=self.target.pad)
 
     def confidence(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], *, tag: str | None = None
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: TranslateOptions = TranslateOptions()
     ) -> list[Confidence]:
-        return self._worded(inputs, worded(self.target, outputs), tag).confidence(net)
+        return self._worded(inputs, worded(self.target, outputs), options.tag).confidence(net)
 
     def align(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], *, tag: str | None = None, layer: int | None = None
-    ) -> list[Links]:  # fmt: skip
-        return self._worded(inputs, worded(self.target, outputs), tag).align(net, layer)
+        self,
+        net: Net,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        options: TranslateOptions = TranslateOptions(),
+        *,
+        layer: int | None = None,
+    ) -> list[Links]:
+        return self._worded(inputs, worded(self.target, outputs), options.tag).align(net, layer)
 
-    def attention(
-        self, net: Net, text: str, output: str, *, tag: str | None = None
-    ) -> tuple[dict[str, Tensor], list[str], list[str]]:
+    def attention(self, net: Net, text: str, output: str, options: TranslateOptions = TranslateOptions()) -> Attention:
         """Attention weights (h, n, m) by place for one pair, with the tokens that were read on both sides."""
-        source, given = self._sources([text], tag)[0], [self.target.bos, *self.target.encode(output)]
+        source, given = self._sources([text], options.tag)[0], [self.target.bos, *self.target.encode(output)]
         return pair_weights(net, source, given), self.source.tokens(source), self.target.tokens(given)
 
-    def trials(self, raw: Sequence[Pairs]) -> list[Trial]:
+    def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         whole = self.settings.tokenizer.whole
-        return [Trial(p.source, [whole(text) for text in p.target], {"tag": p.tag}, p.name) for p in raw]
+        return [EvalSet(p.source, [whole(text) for text in p.target], TranslateOptions(tag=p.tag), p.name) for p in raw]
 
     @property
     def tags(self) -> list[str]:
         """The target languages of a many-to-many model."""
         return [tag.removeprefix("<2").removesuffix(">") for tag in self.source.tags if tag.startswith("<2")]
 
-    def too_long(self, inputs: Sequence[str], *, tagged: bool = False) -> list[int]:
-        room = self.settings.max_length - 1 - tagged - len(self._front)
+    def find_too_long(self, inputs: Sequence[str], options: TranslateOptions = TranslateOptions()) -> list[int]:
+        room = self.settings.max_length - 1 - len(self._front) - (options.tag is not None)
         return [i for i, tokens in enumerate(self.source.encode_all(inputs)) if len(tokens) > room]
 
-    def unknown(self, inputs: Sequence[str]) -> list[int]:
+    def find_unknown(self, inputs: Sequence[str]) -> list[int]:
         return self.source.mostly_unknown(inputs)
 
-    def unwritable(self, texts: Sequence[str]) -> list[str]:
+    def find_unwritable(self, texts: Sequence[str]) -> list[str]:
         ids = [inside(self.target, text.strip()) for text in texts]
         return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.target.unk in tokens]
 
-    def pieces(self, text: str, *, tagged: bool = False) -> list[str]:
-        return list(pieces(self.source, text, max(self.settings.max_length - 1 - tagged - len(self._front), 1)))
+    def split(self, text: str, options: TranslateOptions = TranslateOptions()) -> list[str]:
+        return list(
+            pieces(
+                self.source, text, max(self.settings.max_length - 1 - len(self._front) - (options.tag is not None), 1)
+            )
+        )
 
     def _terms(self, must_include: Sequence[Sequence[str]]) -> list[list[list[int]]]:
         """Terms as they are cut within a text."""
@@ -330,7 +351,7 @@ class Translate(Usual):
         return [[known[term] for term in row] for row in must_include]
 
     def _must_be_writable(self, texts: Sequence[str]) -> None:
-        if wrong := self.unwritable(texts):
+        if wrong := self.find_unwritable(texts):
             raise DataError(f"the model cannot write {wrong[0]!r}: not all of it is in its vocabulary")
 
     def _worded(self, inputs: Sequence[str], written: Sequence[Worded], tag: str | None) -> Wordwise:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.model.net import Net
+from regard.tasks.common.capabilities import augment, order_batches
 from regard.tasks.common.task import Examples, Task
 from regard.training.recipe import Train
 
@@ -27,11 +28,11 @@ LEAST, MOST, PASSES = 256, 1 << 16, 50
 
 def measured_tokens(net: Net, task: Task, examples: Examples, train: Train, free: int) -> int:
     """The tokens of a batch that fits into `free` bytes, by passes over batches that hold the longest example."""
-    seen = task.fresh(examples, train.seed, 0)
+    seen = augment(task, examples, train.seed, 0)
     longest = np.asarray(seen.lengths).reshape(len(seen), -1).max(axis=1)
 
     def probe(size: int) -> Tensor:
-        batches = task.order(seen, tokens=size, seed=train.seed).epoch(0)
+        batches = order_batches(task, seen, tokens=size, seed=train.seed).epoch(0)
         rows = next(batch for batch in batches if int(longest.argmax()) in batch)
         return task.loss(net, task.batch(seen, rows).to(net.device), train.label_smoothing).total
 

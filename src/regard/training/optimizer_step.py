@@ -18,6 +18,7 @@ from torch import Tensor
 from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.rng import new_seed
+from regard.tasks.common.capabilities import Contrasts, is_streaming, supports
 from regard.tasks.common.task import Task
 from regard.training.finite import unsound
 from regard.training.optimizer import Average, moving, optimizer_tensors, restore_optimizer, set_factors, set_rate
@@ -59,9 +60,9 @@ class Steps:
         self.ema = None if train.ema is None else Average(net, train.ema)
         self.ranks = ranks or Ranks()
         self.carried = Carried(net, task, processes=self.ranks.size)
-        if task.together and self.ranks.size > 1:
+        if supports(task, Contrasts) and self.ranks.size > 1:
             raise SpecError("rows of this task are judged by one another; several processes cannot divide them")
-        threads = 1 if task.together else torch.get_num_threads()
+        threads = 1 if supports(task, Contrasts) else torch.get_num_threads()
         self.shards = Shards.fitting(threads, int(train.batch_tokens) // self.ranks.size, net.device.type)
 
     def take(self, examples: Any, group: Group, *, number: int, rate: float, first: bool) -> Step:
@@ -69,7 +70,7 @@ class Steps:
         self.net.train()
         self.carried.begin(number, first=first)
         # rows that go on wait for those before
-        turns = [[indices] for indices in group] if self.task.carry else [group]
+        turns = [[indices] for indices in group] if is_streaming(self.task) else [group]
         batches = [self._batches(examples, turn) for turn in turns]
         tokens = self.ranks.called(sum(batch.tokens for turn in batches for (_, batch), _ in turn))
         if tokens is None:

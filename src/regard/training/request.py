@@ -72,7 +72,7 @@ def asked_for(order: Order, start: Folder | None) -> dict[str, Any]:
     if "task" not in asked:
         raise SpecError("task is missing: name one, or a model to go on with (--from MODEL), whose task it then is")
     if order.data or order.valid:
-        asked = merge(asked, {"data": find(asked["task"]).given(order.data, order.valid)})
+        asked = merge(asked, {"data": find(asked["task"]).configure_data(order.data, order.valid)})
     if start is not None:
         under, over = inherited(start, asked["task"], find(asked["task"]).Settings)
         asked = {**merge(under, asked, over), "model": {"spec": read_config(start)["model"]}}

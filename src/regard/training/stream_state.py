@@ -16,6 +16,7 @@ from regard.model.net import Net
 from regard.nn.core.mixer import Mixer
 from regard.nn.core.state import State
 from regard.registry import kind_of
+from regard.tasks.common.capabilities import compute_loss, is_streaming
 from regard.tasks.common.task import Loss, Task
 
 ENDLESS = 1 << 40
@@ -27,9 +28,9 @@ class Carried:
     """What the model remembers of a stream, by the number of the part; of a task that carries nothing, nothing."""
 
     def __init__(self, net: Net, task: Task, *, processes: int = 1) -> None:
-        self.net, self.wanted = net, task.carry
+        self.net, self.wanted = net, is_streaming(task)
         self.states: dict[int, State] = {}
-        if task.carry and (faults := refusals(net, processes)):
+        if self.wanted and (faults := refusals(net, processes)):
             raise SpecError(*faults)
 
     def begin(self, step: int, *, first: bool) -> None:
@@ -41,9 +42,7 @@ class Carried:
 
     def loss(self, task: Task, part: int, batch: Any, smoothing: float) -> Loss:
         """The loss of a part of a batch, which goes on where the same part of the batch before stopped."""
-        if not self.wanted:
-            return task.loss(self.net, batch, smoothing)
-        loss = task.follow(self.net, batch, smoothing, self.states.get(part))
+        loss = compute_loss(task, self.net, batch, smoothing, state=self.states.get(part))
         if loss.state is not None:
             self.states[part] = loss.state.detach()
         return loss

@@ -41,8 +41,9 @@ from regard.serialization.model_folder import (
     write_model,
 )
 from regard.tasks import find
+from regard.tasks.common.capabilities import advise, encode_to, eval_sets, prepare_from
 from regard.tasks.common.metrics import METRICS
-from regard.tasks.common.task import Raw, Task
+from regard.tasks.common.task import Dataset, Task
 from regard.training.aside import replacing
 from regard.training.batch_size import measured_tokens
 from regard.training.checkpoint import Checkpoints
@@ -97,7 +98,7 @@ class _Run:
         settings = kind.Settings.parse(self.asked.get("data", {}), "data")
         check_model_keys(self.asked.get("model", {}))
         raw = kind.read(settings, ASIDE)
-        for line in raw.said:
+        for line in raw.messages:
             self.progress.say(line)
         self.recipe = self._decide(kind, settings, raw)
         command = self.ranks.started_by(self.order.command)
@@ -121,7 +122,7 @@ class _Run:
                 trainer.rate(1)  # what is wrong with the schedule is said now
             return self._train(trainer, task, raw)
 
-    def _follow(self, kind: type[Task], raw: Raw) -> Path:
+    def _follow(self, kind: type[Task], raw: Dataset) -> Path:
         """One of several processes that does not lead: wait until the run folder is made, and write nothing there."""
         self.ranks.wait()
         with TemporaryDirectory() as aside:
@@ -134,11 +135,11 @@ class _Run:
 
     # ------------------------------------------------------------------------------------------------ deciding
 
-    def _decide(self, kind: type[Task], settings: Any, raw: Raw) -> Recipe:
+    def _decide(self, kind: type[Task], settings: Any, raw: Dataset) -> Recipe:
         """The whole recipe: what the data advises, under what was asked for."""
         advised: dict[str, Any] = {}
         if self.auto:
-            advice = kind.advise(settings, raw, self.asked.get("train", {}))
+            advice = advise(kind, settings, raw, self.asked.get("train", {}))
             for reason in advice.reasons:
                 self.progress.say(f"chosen: {reason}")
             advised = {"train": advice.recipe["train"]} if self.start else {**advice.recipe}
@@ -149,21 +150,25 @@ class _Run:
         whole = Recipe.parse(merge(advised, self.asked))
         return dataclasses.replace(whole, data=kind.Settings.parse(whole.data, "data").plain())
 
-    def _task(self, kind: type[Task], raw: Raw) -> Task:
+    def _task(self, kind: type[Task], raw: Dataset) -> Task:
         """The task with its vocabulary: of the model to start from, or the run's own, learned once and kept."""
         settings, kept = kind.Settings.parse(self.recipe.data), self.folder / VOCABULARY
         if kept.exists():
             return kind.load(settings, read_folder(kept).files)
-        task = kind.prepare(settings, raw) if self.start is None else kind.adopt(settings, raw, self.start.files)
+        task = (
+            kind.prepare(settings, raw) if self.start is None else prepare_from(kind, settings, raw, self.start.files)
+        )
         write_folder(kept, task.files())
         return task
 
-    def _trainer(self, task: Task, raw: Raw, logs: Path | None = None) -> Trainer:
+    def _trainer(self, task: Task, raw: Dataset, logs: Path | None = None) -> Trainer:
         net = self._net(task)
         torch.manual_seed(self.recipe.train.seed)
         parts = {"train": raw.train, "valid": raw.valid}
-        kept = {name: task.store(part, self.folder / TOKENS / name, raw.fingerprint) for name, part in parts.items()}
-        data = Data(**kept, trials=task.trials(raw.valid))
+        kept = {
+            name: encode_to(task, self.folder / TOKENS / name, part, raw.fingerprint) for name, part in parts.items()
+        }
+        data = Data(**kept, trials=eval_sets(task, raw.valid))
         train = self._sized(net, task, data)
         log = Log(
             (logs or self.folder) / LOG, tensorboard=self.folder / TENSORBOARD if self.order.tensorboard else None
@@ -197,7 +202,7 @@ class _Run:
         return dataclasses.replace(train, batch_tokens=found)
 
     def _net(self, task: Task) -> Net:
-        net = task.fit(self.recipe.model_spec(task.facts())).build(self.recipe.train.seed)
+        net = task.adapt_spec(self.recipe.model_spec(task.model_arguments())).build(self.recipe.train.seed)
         if self.start is not None:
             self.taken = take(net, self.start, str(self.order.start), task.files())
         if self.recipe.train.finetune is not None:
@@ -207,7 +212,7 @@ class _Run:
 
     # ------------------------------------------------------------------------------------------------ training
 
-    def _train(self, trainer: Trainer, task: Task, raw: Raw) -> Path:
+    def _train(self, trainer: Trainer, task: Task, raw: Dataset) -> Path:
         said = trainer.resume(self.changed) or self._begin(trainer)
         progress = self.progress = Progress(trainer.total, trainer.now.step, quiet=self.quiet)
         with closing(trainer.log), progress:
@@ -326,7 +331,7 @@ class _Run:
             weights=weights, card=text,
         )  # fmt: skip
 
-    def _report(self, trainer: Trainer, task: Task, raw: Raw, examples: list[Any]) -> None:
+    def _report(self, trainer: Trainer, task: Task, raw: Dataset, examples: list[Any]) -> None:
         log = read_log(self.folder / LOG)
         facts = {
             "command": self.facts["command"],
@@ -340,7 +345,7 @@ class _Run:
             self.recipe.yaml(),
             tree(trainer.net),
             examples,
-            raw.facts,
+            raw.statistics,
             facts,
             raw.dropped,
             [name for name in task.metrics if not METRICS[name].higher],

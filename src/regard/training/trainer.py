@@ -20,8 +20,9 @@ from regard.errors import CheckpointError, Diverged
 from regard.model.build import weight_faults
 from regard.model.net import Net
 from regard.serialization.model_folder import SNAPSHOTS
+from regard.tasks.common.capabilities import augment, describe_examples, order_batches
 from regard.tasks.common.metrics import METRICS
-from regard.tasks.common.task import Examples, Task
+from regard.tasks.common.task import EvalSet, Examples, Task
 from regard.training.checkpoint import Checkpoints
 from regard.training.finite import AFTER, demand_finite, unsound
 from regard.training.interrupt import Stop
@@ -69,7 +70,7 @@ class Data:
 
     train: Examples
     valid: Examples
-    trials: Any
+    trials: Sequence[EvalSet]
 
 
 class Trainer:
@@ -163,8 +164,10 @@ class Trainer:
     def updates(self, epoch: int) -> list[Group]:
         """The updates of an epoch, each a list of batches."""
         if self._order[0] != epoch:
-            self.fresh = self.task.fresh(self.data.train, self.train.seed, epoch)
-            order = self.task.order(self.fresh, tokens=self.tokens, seed=self.train.seed)  # lengths may be new, too
+            self.fresh = augment(self.task, self.data.train, self.train.seed, epoch)
+            order = order_batches(
+                self.task, self.fresh, tokens=self.tokens, seed=self.train.seed
+            )  # lengths may be new, too
             batches, k = order.epoch(epoch), self.train.accumulate
             self._order = (epoch, [batches[i : i + k] for i in range(0, len(batches), k)])
         return self._order[1]
@@ -189,7 +192,7 @@ class Trainer:
     def _name(self, group: Group, step: Step) -> None:
         if self.steps.ranks.leads:
             number, loss, norm = self.now.step + 1, step.loss, step.norm
-            examples = self.task.named(self.fresh, np.concatenate(group)[:NAMED])
+            examples = describe_examples(self.task, self.fresh, np.concatenate(group)[:NAMED])
             more = "" if sum(map(len, group)) <= NAMED else " …"
             self._fault = (
                 f"step {number} was not finite (loss {loss}, gradient norm {norm}): {'; '.join(examples)}{more}"

@@ -10,9 +10,10 @@ from typing import Any
 from regard.decode import Search
 from regard.errors import SpecError
 from regard.model.net import Net
+from regard.tasks.common.capabilities import Generates, require
 from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.perplexity import likelihood
-from regard.tasks.common.task import Examples, Task
+from regard.tasks.common.task import EvalSet, Examples, Task
 
 GREEDY: dict[str, Any] = {"beam": 1, "n_best": 1, "sample": False}
 """How outputs are looked for while training goes on, whatever the recipe says: it is fast."""
@@ -22,7 +23,7 @@ class Judge:
     """Judges a model as often as it is asked; keeps what was written the last time."""
 
     def __init__(
-        self, net: Net, task: Task, valid: Examples, trials: Sequence[Any], *, tokens: int, search: Search,
+        self, net: Net, task: Task, valid: Examples, trials: Sequence[EvalSet], *, tokens: int, search: Search,
         compute: Callable[[], AbstractContextManager[object]],
     ) -> None:  # fmt: skip
         self.net, self.task, self.valid, self.trials = net, task, valid, trials
@@ -45,7 +46,7 @@ class Judge:
         search = dataclasses.replace(self.search, **GREEDY) if greedily else self.search
         outputs, references, apart = list[str](), list[str](), dict[str, float]()
         for trial in self.trials:
-            found = self.task.run([self.net], trial.inputs, search, **trial.options)
+            found = require(self.task, Generates).run([self.net], trial.inputs, search, trial.options)
             texts = [each[0].text if each else "" for each in found]
             outputs += texts
             references += trial.references

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from regard.data.pairs import Pairs
 from regard.errors import SpecError, UnknownName
 from regard.report.table import Table
 from regard.serialization.model_folder import identify_folder
+from regard.tasks.common.capabilities import ReadsPairs, eval_sets, find_too_long, list_tags, require
 from regard.tasks.common.confusion import Units, tallies
 from regard.tasks.common.metrics import METRICS, SACREBLEU, Metric, measure
 from regard.tasks.common.perplexity import likelihood
@@ -66,7 +66,7 @@ def evaluate_models(
     chosen = asked or [METRICS[name] for name in usual]
     plain, decoded = ([m for m in chosen if (m.score is None) is wanted] for wanted in (True, False))
     found: dict[str, Any] = {"data": " + ".join(Path(path).name for path in files), "models": []}
-    references = [text for trial in task.trials(raw) for text in trial.references]
+    references = [text for trial in eval_sets(task, raw) for text in trial.references]
     if decoded and not references:
         raise SpecError(f"{paths[0]} writes nothing that {decoded[0].kind} could be of; see {', '.join(task.metrics)}")
     outputs = []
@@ -94,12 +94,10 @@ def evaluate_models(
 def _gathered(task: Task, files: Sequence[str], on_bad: str | None) -> Any:
     """The corpus as the task reads it."""
     if on_bad is None:
-        return task.gather(task.settings, files)
+        return task.read_test(task.settings, files)
     if on_bad not in get_args(OnBad):
         raise UnknownName("way with bad pairs", on_bad, get_args(OnBad))
-    if "on_bad" not in inspect.signature(task.gather).parameters:
-        raise SpecError(f"--on-bad is for pairs of texts; {type(task).__name__.lower()} has none")
-    return task.gather(task.settings, files, on_bad=on_bad)  # type: ignore[call-arg]
+    return require(task, ReadsPairs).read_test_pairs(task.settings, files, cast(OnBad, on_bad))
 
 
 def _demand_alike(path: str, task: Task, raw: Any, second: str, other: Task, gathered: Callable[[Task], Any]) -> None:
@@ -111,7 +109,10 @@ def _demand_alike(path: str, task: Task, raw: Any, second: str, other: Task, gat
         )
     if other.settings == task.settings:
         return
-    asked = [[(t.inputs, t.references) for t in trials] for trials in (task.trials(raw), other.trials(gathered(other)))]
+    asked = [
+        [(t.inputs, t.references) for t in trials]
+        for trials in (eval_sets(task, raw), eval_sets(other, gathered(other)))
+    ]
     if asked[0] != asked[1]:
         raise SpecError(
             f"{path} and {second} cannot be compared: their settings make other questions of this corpus; "
@@ -140,7 +141,7 @@ def _classes(outputs: Sequence[str], references: Sequence[str], units: Units) ->
 def _asked(model: regard.Model, raw: Any, to: str | None) -> Any:
     """The corpus as this model is asked about it: for one language, for that of each part, or for the only one it writes."""
     tag = None if to is None else language_tag(model, to)
-    if not isinstance(raw, list) or (tag is None and model.task.tags):
+    if not isinstance(raw, list) or (tag is None and list_tags(model.task)):
         return raw
     return [replace(part, tag=tag) if isinstance(part, Pairs) else part for part in raw]
 
@@ -148,11 +149,11 @@ def _asked(model: regard.Model, raw: Any, to: str | None) -> Any:
 def _outputs(path: str, model: regard.Model, raw: Any, *, beam: int | None) -> list[str]:
     """What the model makes of every input."""
     out: list[str] = []
-    for trial in model.task.trials(raw):
-        if cut := model.task.too_long(trial.inputs, tagged=trial.options.get("tag") is not None):
+    for trial in eval_sets(model.task, raw):
+        if cut := find_too_long(model.task, trial.inputs, trial.options):
             say(f"{path} reads only the beginning of {len(cut):,} sources, which are too long")
         options: dict[str, Any] = {} if beam is None else {"beam": beam}
-        out += model.run(trial.inputs, **options, **trial.options)
+        out += model.run(trial.inputs, **options, **vars(trial.options))
     return out
 
 

@@ -106,7 +106,7 @@ def run_lines(
     if glossary is not None and not given.get("sample") and given.get("beam", model.search.beam) == 1:
         note("beam", "terms need more than the likeliest token: lines with terms are searched with a beam")
     for chunk in _gathered(lines, batch):
-        parts = _parts(model, chunk, before, note, tagged=to is not None, long=long)
+        parts = _parts(model, chunk, before, note, given, long)
         texts = [(piece, not i) for pieces in parts for i, piece in enumerate(pieces)]
         found: list[list[Output]] = []
         numbers = [before + n for n, pieces in enumerate(parts, 1) for _ in pieces]
@@ -116,8 +116,7 @@ def run_lines(
                 given["prefixes"] = [prefix if first else "" for _, first in texts[start : start + batch]]
             if glossary is not None:
                 given["must_include"] = [glossary.find(text) for text in some]
-            if "first" in model.options:  # a line twice is drawn twice, and whatever the batches
-                given["first"] = begun + start
+            given["first"] = begun + start  # a line twice is drawn twice, and whatever the batches
             try:
                 found += model.run_all(some, others=others, **given)
             except NoRoom as lack:
@@ -149,6 +148,8 @@ def _without(given: Mapping[str, Any], places: Sequence[int]) -> dict[str, Any]:
 
 def _check(model: Model, prefix: str | None, glossary: Glossary | None, long: str) -> None:
     """Whether the model can do what it is asked to."""
+    from regard.tasks.common.capabilities import Constrains, require
+
     asked = {
         "--prefix": ("prefixes", [] if prefix is None else [prefix]),
         "--glossary": ("must_include", [] if glossary is None else glossary.names),
@@ -156,7 +157,7 @@ def _check(model: Model, prefix: str | None, glossary: Glossary | None, long: st
     for name, (wanted, texts) in asked.items():
         if texts and wanted not in model.options:
             raise SpecError(f"{model.path} cannot be told what to write; leave out {name}")
-        if wrong := model.task.unwritable([text for text in texts if text.strip()]):
+        if texts and (wrong := require(model.task, Constrains).find_unwritable([t for t in texts if t.strip()])):
             raise SpecError(f"{name}: {model.path} cannot write {wrong[0]!r}, not all of it is in its vocabulary")
     if long not in LONG:
         raise UnknownName("way with long lines", long, LONG)
@@ -175,16 +176,21 @@ def _gathered(lines: Iterable[str], batch: int) -> Iterator[list[str]]:
         yield held
 
 
-def _parts(model: Model, lines: Sequence[str], before: int, note: Notes, *, tagged: bool, long: str) -> list[list[str]]:
+def _parts(
+    model: Model, lines: Sequence[str], before: int, note: Notes, given: Mapping[str, Any], long: str
+) -> list[list[str]]:
     """What is read of each line: nothing if there is no text, pieces of it where it is longer than the model can read."""
+    from regard.tasks.common.capabilities import find_too_long, find_unknown, split_text
+
     parts = [[line] if line.strip() else [] for line in lines]
     full = [i for i, line in enumerate(lines) if line.strip()]
-    for i in (full[j] for j in model.task.unknown([lines[i] for i in full])):
+    texts, options = [lines[i] for i in full], model.own_options(given, besides=given)
+    for i in (full[j] for j in find_unknown(model.task, texts)):
         said = f"line {before + i + 1} is mostly unknown to the model's vocabulary: another language or script?"
         note("unknown", f"{said} Later ones like it pass without a note")
-    for i in (full[j] for j in model.task.too_long([lines[i] for i in full], tagged=tagged)):
+    for i in (full[j] for j in find_too_long(model.task, texts, options)):
         said = f"line {before + i + 1} is longer than the model can read"
-        parts[i] = (model.task.pieces(lines[i], tagged=tagged) if long == "split" else []) or parts[i]
+        parts[i] = (split_text(model.task, lines[i], options) if long == "split" else []) or parts[i]
         if len(parts[i]) > 1:
             note("split", f"{said}; it is read in pieces, as are later ones (--long cut leaves out the end instead)")
         else:
@@ -194,7 +200,9 @@ def _parts(model: Model, lines: Sequence[str], before: int, note: Notes, *, tagg
 
 def language_tag(model: Model, language: str) -> str:
     """The tag that asks a many-to-many model for this language."""
-    known = model.task.tags
+    from regard.tasks.common.capabilities import list_tags
+
+    known = list_tags(model.task)
     if not known:
         raise SpecError(f"{model.path} was not trained to choose between target languages; leave out --to {language}")
     if language not in known:

@@ -28,8 +28,11 @@ from regard.text import Tokenizer
 FILE = "tokenizer.json"
 TOKENS = 8192
 """How many tokens are read at once where nothing is learned."""
+Pool = Literal["first", "mean"]
 Framed = tuple[list[int], list[int]]
 """The tokens of a row, and the segment of each."""
+Attention = tuple[dict[str, Tensor], list[str], list[str]]
+"""Attention weights (h, n, m) by module path, with the tokens that are read and written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +107,25 @@ def batches(framed: Sequence[Framed], pad: int, device: torch.device) -> Iterato
         yield list(indices), rows.batch(np.asarray(indices, np.int64), pad).to(device)
 
 
+class EncoderTask:
+    """Base of the tasks whose model reads texts with an encoder alone."""
+
+    target: Tokenizer
+
+    def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+        """A vector for each text (b, d): the mean of its tokens, of length one, unless asked otherwise."""
+        return vectors(net, self.target, texts, pool=pool or "mean", unit=unit is None or unit)
+
+    def find_unknown(self, inputs: Sequence[str]) -> list[int]:
+        return self.target.mostly_unknown(inputs)
+
+
 def vectors(
     net: Net,
-    tokenizer: Tokenizer | None,
+    tokenizer: Tokenizer,
     texts: Sequence[str],
     *,
-    pool: Literal["first", "mean"],
+    pool: Pool,
     unit: bool,
     max_length: int | None = None,
 ) -> Tensor:
@@ -117,7 +133,7 @@ def vectors(
 
     What is longer than the model reads, or than `max_length` tokens, is cut.
     """
-    if net.spec.encoder is None or net.spec.decoder is not None or tokenizer is None:
+    if net.spec.encoder is None or net.spec.decoder is not None:
         raise SpecError("a vector of a text is what an encoder leaves, and this model is not an encoder of texts alone")
     if isinstance(texts, str):
         raise SpecError("embed takes a list of texts, got one text; write model.embed([text])")
@@ -129,14 +145,14 @@ def vectors(
     return out
 
 
-def pooled_rows(net: Net, read: Reading, pool: Literal["first", "mean"], *, unit: bool) -> Tensor:
+def pooled_rows(net: Net, read: Reading, pool: Pool, *, unit: bool) -> Tensor:
     """The same of a batch, with gradients."""
     at = read.at(net)
     out = pooled(net(read.given.ids, at), at, pool)
     return F.normalize(out, dim=-1) if unit else out
 
 
-def attended(net: Net, tokenizer: Tokenizer, row: Framed) -> tuple[dict[str, Tensor], list[str], list[str]]:
+def attended(net: Net, tokenizer: Tokenizer, row: Framed) -> Attention:
     """Attention weights (h, n, n) by place for one row, with its tokens along both sides."""
     ((_, read),) = batches([row], tokenizer.pad, net.device)
     tape = Tape("*.weights")

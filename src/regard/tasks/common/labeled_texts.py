@@ -15,10 +15,10 @@ from regard.data.pairs import Pairs, fingerprint, split
 from regard.errors import DataError, SpecError
 from regard.spec import Count, Spec, spec
 from regard.tasks.common.classifier import class_names, packed, unpacked
-from regard.tasks.common.encoder_input import FILE, Rows, own_tokenizer
+from regard.tasks.common.encoder_input import FILE, EncoderTask, Rows, own_tokenizer
 from regard.tasks.common.example_names import by_text
 from regard.tasks.common.metrics import METRICS
-from regard.tasks.common.task import Advice, Raw, Usual
+from regard.tasks.common.task import Advice, Dataset, RunOptions
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 EPOCHS, STEPS = 10, 30
@@ -48,8 +48,10 @@ class LabelledData(Spec):
             METRICS[name]
 
 
-class Labelled(Usual):
+class Labelled(EncoderTask):
     """A task with classes and a tokeniser of what it reads."""
+
+    Options = RunOptions
 
     def __init__(self, settings: Any, target: Tokenizer, classes: Sequence[str]) -> None:
         self.settings, self.target, self.classes = settings, target, tuple(classes)
@@ -67,16 +69,16 @@ class Labelled(Usual):
         raise NotImplementedError
 
     @classmethod
-    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
         named = {"train": list(files), "valid": []} if files else {}
         return {**named, "valid": list(valid)} if valid else named
 
     @classmethod
-    def gather(cls, settings: Any, files: Sequence[str]) -> list[Pairs]:
+    def read_test(cls, settings: Any, files: Sequence[str]) -> list[Pairs]:
         return [cls.read_file(settings, path) for path in files]
 
     @classmethod
-    def read(cls, settings: Any, seed: int) -> Raw:
+    def read(cls, settings: Any, seed: int) -> Dataset:
         if not settings.train:
             raise DataError("there is nothing to learn from; name a .tsv, .csv or .jsonl file with texts and labels")
         train = [cls.read_file(settings, path) for path in settings.train]
@@ -95,7 +97,7 @@ class Labelled(Usual):
             f"{names}: {facts['train']['texts']:,} texts to learn from, {facts['valid']['texts']:,} to be judged by",
             f"{len(counts)} classes: {often}" + (" …" if len(counts) > SHOWN else ""),
         ]
-        return Raw(train, valid, fingerprint(*train, *valid), facts, said)
+        return Dataset(train, valid, fingerprint(*train, *valid), facts, said)
 
     @classmethod
     def _divided(cls, settings: Any, whole: Sequence[Pairs], seed: int) -> tuple[list[Pairs], list[Pairs]]:
@@ -115,29 +117,29 @@ class Labelled(Usual):
         return train, [pairs for pairs in valid if len(pairs)]
 
     @classmethod
-    def advise(cls, settings: Any, raw: Raw, asked: Mapping[str, Any]) -> Advice:
+    def advise(cls, settings: Any, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
         """Batches small enough that a pass has some steps, and a warm-up of a tenth."""
-        count = sum(map(len, raw.train))
-        tokens = sum(min(len(text) // 4 + 2, settings.max_length) for pairs in raw.train for text in pairs.source)
-        epochs = asked.get("epochs") or EPOCHS
-        batch = asked.get("batch_tokens") or min(max(tokens // STEPS, settings.max_length, 256), 4096)
-        steps = max(epochs * tokens // (batch * asked.get("accumulate", 1)), 1)
-        steps = min(steps, asked.get("steps") or steps)
-        train = {"epochs": epochs, "batch_tokens": batch, "schedule": {"kind": "linear", "warmup": steps // 10}}
+        count = sum(map(len, dataset.train))
+        tokens = sum(min(len(text) // 4 + 2, settings.max_length) for pairs in dataset.train for text in pairs.source)
+        epochs = train.get("epochs") or EPOCHS
+        batch = train.get("batch_tokens") or min(max(tokens // STEPS, settings.max_length, 256), 4096)
+        steps = max(epochs * tokens // (batch * train.get("accumulate", 1)), 1)
+        steps = min(steps, train.get("steps") or steps)
+        chosen = {"epochs": epochs, "batch_tokens": batch, "schedule": {"kind": "linear", "warmup": steps // 10}}
         reasons = [
             f"{count:,} texts, about {tokens:,} tokens",
             f"{epochs} passes in batches of {batch:,} tokens, about {steps:,} steps; warm-up of {steps // 10}",
         ]
-        return Advice({"train": train}, reasons)
+        return Advice({"train": chosen}, reasons)
 
     @classmethod
-    def prepare(cls, settings: Any, raw: Raw) -> Self:
-        lines = [text for pairs in raw.train for text in pairs.source]
-        return cls(settings, Tokenizer.train(lines, settings.tokenizer), cls._classes(settings, raw))
+    def prepare(cls, settings: Any, dataset: Dataset) -> Self:
+        lines = [text for pairs in dataset.train for text in pairs.source]
+        return cls(settings, Tokenizer.train(lines, settings.tokenizer), cls._classes(settings, dataset))
 
     @classmethod
-    def adopt(cls, settings: Any, raw: Raw, files: Mapping[str, bytes]) -> Self:
-        return cls(settings, own_tokenizer(files), cls._classes(settings, raw))
+    def prepare_from(cls, settings: Any, dataset: Dataset, files: Mapping[str, bytes]) -> Self:
+        return cls(settings, own_tokenizer(files), cls._classes(settings, dataset))
 
     @classmethod
     def load(cls, settings: Any, files: Mapping[str, bytes]) -> Self:
@@ -146,10 +148,10 @@ class Labelled(Usual):
     def files(self) -> dict[str, bytes]:
         return {FILE: self.target.to_bytes(), **packed(self.classes)}
 
-    def named(self, examples: Rows, indices: NDArray[np.int64]) -> list[str]:
+    def describe_examples(self, examples: Rows, indices: NDArray[np.int64]) -> list[str]:
         return by_text(indices, examples.ids.take(indices), self.target)
 
     @classmethod
-    def _classes(cls, settings: Any, raw: Raw) -> tuple[str, ...]:
-        labels = [label for pairs in raw.train for label in cls.labels(settings, pairs)]
-        return class_names(labels, ", ".join(pairs.name for pairs in raw.train))
+    def _classes(cls, settings: Any, dataset: Dataset) -> tuple[str, ...]:
+        labels = [label for pairs in dataset.train for label in cls.labels(settings, pairs)]
+        return class_names(labels, ", ".join(pairs.name for pairs in dataset.train))

@@ -8,6 +8,7 @@ from collections import Counter
 import torch
 
 from regard.model.net import Net
+from regard.tasks.common.capabilities import compute_loss, order_batches
 from regard.tasks.common.task import Examples, Task
 
 LARGEST = 700.0
@@ -19,9 +20,9 @@ def likelihood(task: Task, net: Net, examples: Examples, *, tokens: int | None =
     total, count, state = 0.0, 0, None
     right, of = Counter[str](), Counter[str]()
     with torch.no_grad():
-        for indices in task.order(examples, tokens=tokens, seed=0, judge=True).epoch(0):
+        for indices in order_batches(task, examples, tokens=tokens, seed=0, evaluate=True).epoch(0):
             batch = task.batch(examples, indices).to(net.device)
-            loss = task.follow(net, batch, 0.0, state) if task.carry else task.loss(net, batch, 0.0)
+            loss = compute_loss(task, net, batch, state=state)
             state = loss.state
             total, count = total + float(loss.plain), count + loss.tokens
             for name, (hits, tries) in loss.counts.items():

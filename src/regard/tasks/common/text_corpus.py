@@ -17,7 +17,7 @@ from regard.errors import DataError
 from regard.spec import Spec, spec
 from regard.tasks.common.encoder_input import FILE, own_tokenizer
 from regard.tasks.common.example_names import by_text
-from regard.tasks.common.task import Advice, Raw, Usual
+from regard.tasks.common.task import Dataset, RunOptions
 from regard.text import Tokenizer
 
 
@@ -41,9 +41,10 @@ class Texts:
     learn: bool = False
 
 
-class FromTexts(Usual):
+class FromTexts:
     """A task that reads `TextData`."""
 
+    Options = RunOptions
     wants = "name a text file"
     """What the task needs, in words, when there is nothing."""
     settings: Any
@@ -53,16 +54,16 @@ class FromTexts(Usual):
         self.settings, self.target = settings, target
 
     @classmethod
-    def given(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
         named = {"train": list(files), "valid": []} if files else {}
         return {**named, "valid": list(valid)} if valid else named
 
     @classmethod
-    def gather(cls, settings: Any, files: Sequence[str]) -> Texts:
+    def read_test(cls, settings: Any, files: Sequence[str]) -> Texts:
         return Texts(tuple(text for path in files for text in read_documents(path, settings.documents)))
 
     @classmethod
-    def read(cls, settings: Any, seed: int) -> Raw:
+    def read(cls, settings: Any, seed: int) -> Dataset:
         if not settings.train:
             raise DataError(f"there is nothing to learn from; {cls.wants}")
         files = [read_documents(path, settings.documents) for path in settings.train]
@@ -82,7 +83,7 @@ class FromTexts(Usual):
             f"{names}: {sizes['characters']:,} characters{apart} to learn from, {sum(map(len, held)):,} to be judged by"
         ]
         fingerprint = text_fingerprint([*texts, *held])
-        return Raw(Texts(tuple(texts), learn=True), Texts(tuple(held)), fingerprint, facts, said)
+        return Dataset(Texts(tuple(texts), learn=True), Texts(tuple(held)), fingerprint, facts, said)
 
     @classmethod
     def marks(cls, settings: Any) -> Sequence[str]:
@@ -90,8 +91,8 @@ class FromTexts(Usual):
         return ()
 
     @classmethod
-    def prepare(cls, settings: Any, raw: Raw) -> Self:
-        return cls(settings, Tokenizer.train(raw.train.documents, settings.tokenizer, tags=cls.marks(settings)))
+    def prepare(cls, settings: Any, dataset: Dataset) -> Self:
+        return cls(settings, Tokenizer.train(dataset.train.documents, settings.tokenizer, tags=cls.marks(settings)))
 
     @classmethod
     def load(cls, settings: Any, files: Mapping[str, bytes]) -> Self:
@@ -100,9 +101,8 @@ class FromTexts(Usual):
     def files(self) -> dict[str, bytes]:
         return {FILE: self.target.to_bytes()}
 
-    @classmethod
-    def advise(cls, settings: Any, raw: Raw, asked: Mapping[str, Any]) -> Advice:
-        return Advice({"train": {}}, [])
-
-    def named(self, examples: Any, indices: NDArray[np.int64]) -> list[str]:
+    def describe_examples(self, examples: Any, indices: NDArray[np.int64]) -> list[str]:
         return by_text(indices, examples.ids.take(indices), self.target)
+
+    def find_unknown(self, inputs: Sequence[str]) -> list[int]:
+        return self.target.mostly_unknown(inputs)

@@ -1,0 +1,82 @@
+"""The contract of tasks is small, and what else a task can do is what this table says."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.errors import SpecError
+from regard.tasks import find, names
+from regard.tasks.common import capabilities
+from regard.tasks.common.capabilities import Aligns, Embeds, Generates, ReadsPairs, Streams, require, supports
+from regard.tasks.common.task import Task
+
+COMMON = "Attends DescribesExamples Generates Scores"
+CAPABILITIES = {
+    "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes",
+    "embed": "ChecksLength ChecksVocabulary Contrasts Embeds OrdersBatches ReadsPairs",
+    "image": "Augments",
+    "lm": "ChecksVocabulary OrdersBatches Streams",
+    "mlm": "Augments ChecksVocabulary Embeds",
+    "pronounce": "Advises Aligns Augments ChecksLength ChecksVocabulary Constrains ReadsPairs Splits Stores Tags",
+    "span": "Augments ChecksLength ChecksVocabulary",
+    "tag": "Advises ChecksVocabulary Embeds Finetunes",
+    "translate": "Advises Aligns Augments ChecksLength ChecksVocabulary Constrains ReadsPairs Splits Stores Tags",
+}
+"""What each task can do besides `COMMON` (images have no names to describe them by)."""
+PROTOCOLS = {
+    name: value
+    for name, value in vars(capabilities).items()
+    if inspect.isclass(value) and value.__module__ == capabilities.__name__
+}
+
+
+def members(protocol: type) -> set[str]:
+    """The methods, properties and attributes that a protocol asks for."""
+    own = {name for name in vars(protocol) if not name.startswith("_")}
+    return own | set(protocol.__annotations__)
+
+
+def test_the_contract_is_small() -> None:
+    assert len(members(Task)) <= 15
+
+
+def test_every_capability_is_small() -> None:
+    assert all(1 <= len(members(protocol)) <= 4 for protocol in PROTOCOLS.values())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_task_fulfills_the_contract_and_has_these_capabilities(name: str) -> None:
+    kind = find(name)
+    missing = {member for member in members(Task) - {"settings", "target"} if not hasattr(kind, member)}
+    assert not missing
+    wanted = {*CAPABILITIES[name].split(), *COMMON.split()} - ({"DescribesExamples"} if name == "image" else set())
+    assert {title for title, protocol in PROTOCOLS.items() if supports(kind, protocol)} == wanted
+
+
+def test_a_capability_that_is_missing_is_an_error_for_users() -> None:
+    task = object()
+    with pytest.raises(SpecError, match=r"reads one text and writes another \(task translate\).*, got object"):
+        require(task, Aligns)
+    with pytest.raises(SpecError, match=r"only a model that reads texts with an encoder alone .*, got object"):
+        require(task, Embeds)
+    with pytest.raises(SpecError, match=r"only tasks that read pairs of texts .* can drop bad ones, got lm"):
+        require(find("lm"), ReadsPairs)
+    with pytest.raises(SpecError, match="this needs a task with the capability Streams, got image"):
+        require(find("image"), Streams)
+    assert require(find("lm"), Generates) is find("lm")
+
+
+def test_capabilities_are_asked_for_in_one_place() -> None:
+    """No module asks `isinstance(…, Aligns)`, nor for the signature of a task's method."""
+    for path in Path(regard.__file__).parent.rglob("*.py"):
+        if path.name == "capabilities.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                asked = {getattr(part, "id", None) for part in ast.walk(node.args[1])}
+                assert not asked & {*PROTOCOLS, "Task"}, f"{path}:{node.lineno}"
