@@ -34,13 +34,13 @@ Decode = Callable[[Rows, int], None]
 
 def regard(shape: dict[str, int]) -> list[Decode]:
     """Ours, as it comes."""
-    from regard.decode import Search, generate
+    from regard.decode import Search, SpecialTokens, generate
     from regard.families import transformer
 
     net = transformer.spec(**shape, vocab=VOCAB, dropout=0.0).build(seed=1).eval()  # type: ignore[arg-type]
 
     def decode(rows: Rows, beam: int) -> None:
-        found = generate([net], rows, Search(beam=beam, max_length=WRITTEN), bos=BOS, eos=NEVER, pad=PAD)
+        found = generate([net], rows, Search(beam=beam, max_length=WRITTEN), SpecialTokens(BOS, NEVER, PAD))
         assert all(len(each[0].tokens) == WRITTEN for each in found)
 
     return [decode]

@@ -174,13 +174,13 @@ def prompt() -> list[int]:
 
 
 def write_regard() -> Turn:
-    from regard.decode import Search, generate
+    from regard.decode import Search, SpecialTokens, generate
     from regard.families import gpt
 
     net, search = gpt.spec(dropout=0.0).build(seed=1).eval(), Search(beam=1, max_extra=WRITTEN, repetition_guard=False)
 
     def turn() -> int:
-        return len(generate([net], [prompt()], search, bos=0, eos=-1, pad=0)[0][0].tokens)
+        return len(generate([net], [prompt()], search, SpecialTokens(bos=0, eos=-1, pad=0))[0][0].tokens)
 
     return turn
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from regard.decode import Search, generate
 from regard.decode.beam import beam_search
-from regard.decode.ensemble import Steps
+from regard.decode.ensemble import Ensemble
 from regard.decode.generate import pad_rows
-from regard.decode.greedy import walk
+from regard.decode.greedy import greedy_search
 from regard.errors import SpecError
 from regard.families import gpt
 from regard.nn.core.coords import Coords
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.numeric
 @pytest.mark.parametrize("search", [Search(beam=1), Search(beam=4, n_best=4), Search(sample=True)])
 def test_two_equal_models_are_one(search: Search) -> None:
     net, sources = tiny(2), some_sources(2, 10)
-    one, two = (generate(nets, sources, search, **MARKS) for nets in ([net], [net, tiny(2)]))
+    one, two = (generate(nets, sources, search, MARKS) for nets in ([net], [net, tiny(2)]))
     assert [[h.tokens for h in each] for each in two] == [[h.tokens for h in each] for each in one]
     for a, b in zip(one, two, strict=True):
         assert [h.score for h in b] == pytest.approx([h.score for h in a], abs=1e-12)
@@ -36,7 +36,7 @@ def test_two_equal_models_are_one(search: Search) -> None:
 
 def test_an_ensemble_averages_probabilities() -> None:
     nets, source = [tiny(seed) for seed in (1, 2, 3)], [5, 4, EOS]
-    steps = Steps(nets, (torch.tensor([source]), Coords.span(3)), rows=1, capacity=4)
+    steps = Ensemble(nets, (torch.tensor([source]), Coords.span(3)), rows=1, capacity=4)
     written: list[int] = []
     with torch.no_grad():
         for token in (BOS, 4, 7):
@@ -49,17 +49,17 @@ def test_an_ensemble_averages_probabilities() -> None:
 def test_models_of_different_vocabularies_cannot_decide_together() -> None:
     source = (torch.tensor([[4, EOS]]), Coords.span(2))
     with pytest.raises(SpecError, match=r"must share a target vocabulary; these have \[8, 9\] tokens"):
-        Steps([tiny(1, vocab=9), tiny(1, vocab=8)], source, rows=1, capacity=4)
+        Ensemble([tiny(1, vocab=9), tiny(1, vocab=8)], source, rows=1, capacity=4)
     with pytest.raises(SpecError, match=r"must share a source vocabulary; these have \[9, 12\] tokens"):
-        Steps([tiny(1), tiny(1, source_vocab=12)], source, rows=1, capacity=4)
+        Ensemble([tiny(1), tiny(1, source_vocab=12)], source, rows=1, capacity=4)
 
 
 # ------------------------------------------------------------------------------- what belongs to a sentence is not copied
 
 
-def looked(steps: Steps) -> Iterator[Tensor]:
+def looked(steps: Ensemble) -> Iterator[Tensor]:
     """The keys and values of the encoder's output that the decoder's states hold."""
-    for run in steps._runs:
+    for run in steps._members:
         for block in run.state.blocks:  # type: ignore[attr-defined]
             state = block["cross"]
             assert isinstance(state, Looked)
@@ -71,7 +71,7 @@ def looked(steps: Steps) -> Iterator[Tensor]:
 @torch.no_grad()
 def test_hypotheses_of_a_sentence_share_its_keys_without_copies() -> None:
     beam, sources = 3, torch.tensor([[3, 4, 5, EOS], [6, 7, 8, EOS]])
-    steps = Steps([tiny(1)], (sources, Coords.span(4)), rows=2, beam=beam, capacity=9)
+    steps = Ensemble([tiny(1)], (sources, Coords.span(4)), rows=2, beam=beam, capacity=9)
     steps.advance(torch.full((6, 1), BOS))
     before = [(t.data_ptr(), t.shape) for t in looked(steps)]
     assert all(shape[0] == 2 for _, shape in before), "a row a sentence, not a row a hypothesis"
@@ -79,7 +79,7 @@ def test_hypotheses_of_a_sentence_share_its_keys_without_copies() -> None:
         steps.select(torch.tensor(rows))
         steps.advance(torch.tensor([[3], [4], [5], [6], [7], [8]]))
         assert [(t.data_ptr(), t.shape) for t in looked(steps)] == before
-    memory = steps._runs[0].memory
+    memory = steps._members[0].memory
     assert memory is not None
     assert memory.keys.shape[0] == 2
     second = [t[1:].clone() for t in looked(steps)]
@@ -91,7 +91,7 @@ def test_hypotheses_of_a_sentence_share_its_keys_without_copies() -> None:
 def test_a_search_copies_keys_only_when_a_sentence_leaves() -> None:
     seen: list[list[tuple[int, int]]] = []
 
-    class Watched(Steps):
+    class Watched(Ensemble):
         def advance(self, tokens: Tensor, at: Coords | None = None) -> Tensor:
             after = super().advance(tokens, at)
             seen.append([(t.shape[0], t.data_ptr()) for t in looked(self)])
@@ -114,7 +114,7 @@ def test_a_search_copies_keys_only_when_a_sentence_leaves() -> None:
 def test_moving_hypotheses_about_equals_having_written_them_so() -> None:
     net, sources = tiny(7), [[3, 4, EOS], [6, EOS, 1]]
     at = Coords.lengths([3, 2])
-    steps = Steps([net], (torch.tensor(sources), at), rows=2, beam=2, capacity=8)
+    steps = Ensemble([net], (torch.tensor(sources), at), rows=2, beam=2, capacity=8)
     steps.advance(torch.full((4, 1), BOS))
     steps.advance(torch.tensor([[3], [4], [5], [6]]))
     steps.select(torch.tensor([1, 0, 3, 3]))
@@ -138,13 +138,15 @@ def test_prompts_of_different_lengths_go_on_as_each_would_alone(left: bool) -> N
     search = Search(beam=1, max_length=9)
 
     def go_on(rows: list[list[int]]) -> list[tuple[int, ...]]:
-        n = max(len(r) for r in rows)
-        gaps = [[1] * (n - len(r)) for r in rows]
-        ids = torch.tensor([[*g, *r] if left else [*r, *g] for g, r in zip(gaps, rows, strict=True)])
-        steps = Steps([net], None, rows=len(rows), capacity=20)
-        after = steps.advance(ids, Coords.lengths([len(r) for r in rows], left=left))
+        before, last = [r[:-1] for r in rows], torch.tensor([r[-1] for r in rows])
+        n = max(len(r) for r in before)
+        gaps = [[1] * (n - len(r)) for r in before]
+        ids = torch.tensor([[*g, *r] if left else [*r, *g] for g, r in zip(gaps, before, strict=True)])
+        steps = Ensemble([net], None, rows=len(rows), capacity=20)
+        if n:
+            steps.advance(ids, Coords.lengths([len(r) for r in before], left=left))
         limits = torch.tensor([4 + len(r) for r in rows])  # different, so that rows leave one after another
-        found = walk(steps, ids[:, -1], eos=EOS, limits=limits, search=search, log_probs=after)
+        found = greedy_search(steps, last, eos=EOS, limits=limits, search=search)
         return [h.tokens for h in found]
 
     together = go_on(prompts)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from regard.decode import Search, generate
-from regard.decode.ensemble import Steps, log_probs
-from regard.decode.fast_step import flat
-from regard.decode.generate import side_by_side
+from regard.decode.ensemble import Ensemble, compute_log_probs
+from regard.decode.fast_step import get_fast_decoder
+from regard.decode.generate import decode_in_threads
 from regard.families import gpt, llama, t5, transformer
 from regard.model.net import Net
 from regard.nn.blocks.body import Layers
@@ -41,7 +41,7 @@ DECODERS: dict[str, Callable[[], Net]] = {
 
 def both(net: Net, at: Callable[[int], Coords], beam: int = 1, padded: bool = False) -> list[tuple[Tensor, Tensor]]:
     """What a few steps write, one after another, on the plain path and on the flat one."""
-    fast = flat(net)
+    fast = get_fast_decoder(net)
     assert fast is not None
     memory = None
     if net.encoder is not None:
@@ -49,14 +49,17 @@ def both(net: Net, at: Callable[[int], Coords], beam: int = 1, padded: bool = Fa
         memory = net.encode(source, Coords.lengths([6, 3, 5, 1][: ROWS // beam]) if padded else Coords.span(6))
     plain, quick = net.start(ROWS, SEEN), net.start(ROWS, SEEN)
     assert isinstance(quick, Layers)
-    out, room = [], fast.room(ROWS)
+    out, room = [], fast.allocate(ROWS)
     for step in range(SEEN + 2):  # past the room it began with
         tokens = torch.randint(11, (ROWS, 1))
         stream, state = net.decode(tokens, at(step), memory, plain)
         assert state is not None
         plain = state
         out.append(
-            (log_probs(net, stream[:, 0]), fast.log_probs(fast.step(tokens, at(step), memory, quick), room).clone())
+            (
+                compute_log_probs(net, stream[:, 0]),
+                fast.log_probs(fast.step(tokens, at(step), memory, quick), room).clone(),
+            )
         )
         if step == 2:
             rows = torch.tensor([1, 0, 3, 3])
@@ -87,44 +90,46 @@ def test_rows_that_stand_at_different_places(name: str) -> None:
 @pytest.mark.parametrize("search", [Search(beam=1), Search(beam=3, n_best=3), Search(sample=True)], ids=str)
 def test_a_search_finds_the_same_on_either_path(search: Search, monkeypatch: pytest.MonkeyPatch) -> None:
     net, sources = tiny(3).eval(), some_sources(3, 9)
-    quick = generate([net], sources, search, **MARKS)
-    assert flat(net) is not None
-    monkeypatch.setattr("regard.decode.ensemble.flat", lambda net: None)
-    plain = generate([net], sources, search, **MARKS)
+    quick = generate([net], sources, search, MARKS)
+    assert get_fast_decoder(net) is not None
+    monkeypatch.setattr("regard.decode.ensemble.get_fast_decoder", lambda net: None)
+    plain = generate([net], sources, search, MARKS)
     assert [[h.tokens for h in each] for each in quick] == [[h.tokens for h in each] for each in plain]
 
 
 def test_changed_weights_are_seen() -> None:
     net = DECODERS["gpt"]().eval()
-    before = flat(net)
-    assert flat(net) is before
+    before = get_fast_decoder(net)
+    assert get_fast_decoder(net) is before
     with torch.no_grad():
         net.embed.weight.mul_(2)  # type: ignore[union-attr]
-    assert flat(net) is not before
+    assert get_fast_decoder(net) is not before
 
 
 def test_it_stands_aside() -> None:
     net = DECODERS["gpt"]()
-    assert flat(net.train()) is None, "dropout"
-    assert flat(t5.spec(width=16, depth=1, heads=2, hidden=8, vocab=11).build().eval()) is None, "a bias of positions"
-    assert flat(net.eval()) is not None
+    assert get_fast_decoder(net.train()) is None, "dropout"
+    assert get_fast_decoder(t5.spec(width=16, depth=1, heads=2, hidden=8, vocab=11).build().eval()) is None, (
+        "a bias of positions"
+    )
+    assert get_fast_decoder(net.eval()) is not None
     handle = net.decoder.register_forward_hook(lambda *_: None)  # type: ignore[union-attr]
-    assert flat(net) is None, "somebody listens"
+    assert get_fast_decoder(net) is None, "somebody listens"
     handle.remove()
     net.decoder.blocks[0].mix.q = torch.nn.Sequential(net.decoder.blocks[0].mix.q)  # type: ignore[union-attr, index]
-    assert flat(net) is None, "a map that is not the plain one"
+    assert get_fast_decoder(net) is None, "a map that is not the plain one"
 
 
 def test_a_graph_is_made_where_one_is_wanted() -> None:
-    steps = Steps([DECODERS["gpt"]().eval()], None, rows=1, capacity=3)
+    steps = Ensemble([DECODERS["gpt"]().eval()], None, rows=1, capacity=3)
     assert steps.advance(torch.tensor([[3]])).requires_grad
 
 
 def test_cores_with_sentences_of_their_own_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     net, sources = tiny(3).eval(), some_sources(3, 12)
-    alone = generate([net], sources, Search(beam=2), **MARKS)
-    monkeypatch.setattr(import_module("regard.decode.generate"), "_workers", lambda device, rows: 3)
-    beside = generate([net], sources, Search(beam=2), **MARKS)
+    alone = generate([net], sources, Search(beam=2), MARKS)
+    monkeypatch.setattr(import_module("regard.decode.generate"), "_count_workers", lambda device, rows: 3)
+    beside = generate([net], sources, Search(beam=2), MARKS)
     assert [[h.tokens for h in each] for each in beside] == [[h.tokens for h in each] for each in alone]
 
 
@@ -136,7 +141,7 @@ def test_threads_are_as_before_also_after_a_fault() -> None:
         raise ValueError("as asked")
 
     with pytest.raises(ValueError, match="as asked"):
-        side_by_side(fail, [[0], [1]], 2)
+        decode_in_threads(fail, [[0], [1]], 2)
     assert torch.get_num_threads() == before
 
 
@@ -146,9 +151,9 @@ def test_the_twin_is_laid_out_anew_after_an_optimizer_step(fused: bool, mode: bo
     """A fused optimizer leaves no trace in the version counters of the weights."""
     net = DECODERS["gpt"]().eval()
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, fused=fused)
-    first = flat(net)
-    assert first is flat(net)
+    first = get_fast_decoder(net)
+    assert first is get_fast_decoder(net)
     net.train(mode)
     net(torch.zeros(1, 3, dtype=torch.long), Coords.span(3)).sum().backward()
     optimizer.step()
-    assert flat(net.eval()) is not first
+    assert get_fast_decoder(net.eval()) is not first

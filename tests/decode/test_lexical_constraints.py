@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decode import Hypothesis, Search, generate, score
-from regard.decode.lexical_constraints import WIDEST, Terms, in_turn, width
+from regard.decode import Constraints, Hypothesis, Search, generate, score
+from regard.decode.lexical_constraints import MAX_BEAM, TermConstraint, interleave_needs, widen_beam
 from regard.errors import DataError, SpecError
-from tests.decode.toys import BOS, EOS, MARKS, PAD, Oracle, close, random_says, some_sources, tiny
+from tests.decode.toys import EOS, MARKS, Oracle, close, random_says, some_sources, tiny
 
 pytestmark = pytest.mark.numeric
 
@@ -40,7 +40,9 @@ def test_every_output_has_its_terms(
     prefixes = [[3], [], [4, 3], [5, 5]] if forced else None
     search = Search(beam=beam, n_best=beam, max_extra=11, max_length=longest, repetition_guard=guard)
     try:
-        found = generate([oracle], sources, search, **MARKS, prefixes=prefixes, must_include=must)  # type: ignore[list-item]
+        found = generate(
+            [oracle], sources, search, MARKS, constraints=Constraints(prefixes=prefixes, must_include=must)
+        )  # type: ignore[list-item]
     except DataError as error:
         assert "there is room for" in str(error)
         assert max(sum(map(len, row)) for row in must) + 2 * forced > 9
@@ -57,15 +59,15 @@ def test_every_output_has_its_terms(
 def test_a_row_is_the_same_alone_and_without_terms_it_is_as_ever(seed: int, beam: int) -> None:
     net, sources, search = tiny(seed), some_sources(seed, 6), Search(beam=beam, max_extra=8)
     must = [[], [[4, 5]], [[3], [8, 7]], [], [[6, 6, 6]], [[4], [4, 5]]]
-    found = generate([net], sources, search, **MARKS, must_include=must)
-    free = generate([net], sources, search, **MARKS)
+    found = generate([net], sources, search, MARKS, constraints=Constraints(must_include=must))
+    free = generate([net], sources, search, MARKS)
     for source, row, each, without in zip(sources, must, found, free, strict=True):
         if not row:
             assert close(each, without)
-        assert close(each, generate([net], [source], search, **MARKS, must_include=[row])[0])
+        assert close(each, generate([net], [source], search, MARKS, constraints=Constraints(must_include=[row]))[0])
         ended = len(each[0].tokens) < search.limit(len(source))
         target = [*each[0].tokens, EOS] if ended else each[0].tokens
-        assert each[0].log_prob == pytest.approx(score(net, [source], [target], bos=BOS, pad=PAD)[0])
+        assert each[0].log_prob == pytest.approx(score(net, [source], [target], MARKS)[0])
 
 
 @pytest.mark.parametrize("row", [[[3]], [[4, 3]], [[3, 3], [4]], [[4, 4], [3]], [[3, 4, 3]]])
@@ -82,39 +84,45 @@ def test_a_beam_as_wide_as_all_outputs_finds_the_best_of_those_with_the_terms(ro
                 total = float(said.log_softmax(-1).gather(1, torch.tensor(path).view(-1, 1)).sum())
                 wanted.append(Hypothesis(written, total, total / search.divisor(len(path))))
     wanted.sort(key=lambda h: -h.score)
-    (found,) = generate([Oracle(says, 5)], [list(source)], search, **MARKS, must_include=[row])  # type: ignore[list-item]
+    (found,) = generate([Oracle(says, 5)], [list(source)], search, MARKS, constraints=Constraints(must_include=[row]))  # type: ignore[list-item]
     assert close(found, wanted)
 
 
 def test_a_term_that_the_model_wants_anyway_changes_nothing() -> None:
     net, sources = tiny(3), some_sources(3, 8)
     search = Search(beam=6, max_extra=8)
-    free = generate([net], sources, search, **MARKS)
+    free = generate([net], sources, search, MARKS)
     must = [[h.tokens[1:3]] if len(h.tokens) > 2 else [] for (h,) in free]
     assert sum(map(bool, must)) > 2
-    found = generate([net], sources, search, **MARKS, must_include=must)
+    found = generate([net], sources, search, MARKS, constraints=Constraints(must_include=must))
     assert all(new[0].score >= old[0].score - 1e-9 for old, new in zip(free, found, strict=True))
 
 
 def test_the_guard_lets_a_term_repeat_itself() -> None:
     loud = Oracle(lambda source, written: [-9.0, -9.0, -9.0, -9.0, 0.0, -9.0], 6)
-    ((h,),) = generate([loud], [[5, EOS]], Search(beam=2), **MARKS, must_include=[[[4] * 12]])  # type: ignore[list-item]
+    ((h,),) = generate([loud], [[5, EOS]], Search(beam=2), MARKS, constraints=Constraints(must_include=[[[4] * 12]]))  # type: ignore[list-item]
     assert holds(h.tokens, [4] * 12)
     assert not holds(h.tokens, [4] * 13)
 
 
 def test_terms_may_take_all_the_room_there_is() -> None:
-    ((h,),) = generate([tiny(1)], [[4, EOS]], Search(beam=2, max_length=5), **MARKS, must_include=[[[7, 8], [6, 5, 4]]])
+    ((h,),) = generate(
+        [tiny(1)],
+        [[4, EOS]],
+        Search(beam=2, max_length=5),
+        MARKS,
+        constraints=Constraints(must_include=[[[7, 8], [6, 5, 4]]]),
+    )
     assert sorted([h.tokens[:2], h.tokens[2:]], key=len) in ([(7, 8), (6, 5, 4)], [(6, 5), (4, 7, 8)])
 
 
 @given(st.lists(st.integers(3, 4), min_size=1, max_size=5), st.lists(st.integers(3, 5), max_size=12))
 def test_how_far_a_term_has_come(term: list[int], written: list[int]) -> None:
     """By definition: the longest beginning of it that the text ends with, until all of it was there."""
-    tracked = Terms([[term]], torch.tensor([99]), eos=EOS)
+    tracked = TermConstraint([[term]], torch.tensor([99]), eos=EOS)
     done = False
     for n in range(1, len(written) + 1):
-        tracked.wrote(torch.tensor([written[n - 1]]))
+        tracked.update(torch.tensor([written[n - 1]]))
         ends = [i for i in range(len(term) + 1) if i <= n and written[n - i : n] == term[:i]]
         done = done or max(ends) == len(term)
         assert tracked.state.tolist() == [[len(term) if done else max(ends)]]
@@ -123,24 +131,24 @@ def test_how_far_a_term_has_come(term: list[int], written: list[int]) -> None:
 def test_every_need_takes_its_turn() -> None:
     totals = torch.tensor([[-1.0, -2.0, -3.0, -4.0, -torch.inf, -6.0]])
     need = torch.tensor([[1, 1, 1, 0, 2, 0]])
-    scores, order = in_turn(totals, need, 6)
+    scores, order = interleave_needs(totals, need, 6)
     assert order.tolist() == [[0, 3, 1, 5, 2, 4]]
     assert scores[0, :5].tolist() == [-1, -4, -2, -6, -3]
 
 
 def test_a_beam_is_as_wide_as_the_terms_need() -> None:
-    assert width(1, []) == 1
-    assert width(1, [[3]]) == 2
-    assert width(4, [[3, 4], [5, 6, 7]]) == 6
-    assert width(9, [[3]]) == 9
-    assert width(1, [[3] * 99]) == WIDEST
+    assert widen_beam(1, []) == 1
+    assert widen_beam(1, [[3]]) == 2
+    assert widen_beam(4, [[3, 4], [5, 6, 7]]) == 6
+    assert widen_beam(9, [[3]]) == 9
+    assert widen_beam(1, [[3] * 99]) == MAX_BEAM
 
 
 def test_with_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("regard.decode.generate"), "_workers", lambda device, rows: 3)
+    monkeypatch.setattr(import_module("regard.decode.generate"), "_count_workers", lambda device, rows: 3)
     sources, draw = some_sources(8, 12), random.Random(8)
     must = [[[draw.randrange(3, 9)] for _ in range(i % 3)] for i in range(12)]
-    found = generate([tiny(8)], sources, Search(max_extra=5), **MARKS, must_include=must)
+    found = generate([tiny(8)], sources, Search(max_extra=5), MARKS, constraints=Constraints(must_include=must))
     assert all(holds(h[0].tokens, term) for h, row in zip(found, must, strict=True) for term in row)
 
 
@@ -148,14 +156,14 @@ def test_with_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     ("search", "must", "error", "said"),
     [
         (Search(), [], DataError, "as many lists of terms as sources are needed, got 0 for 1"),
-        (Search(sample=True), [[[4]]], SpecError, "terms are written by beam search, not while drawing at random"),
-        (Search(), [[[]]], DataError, r"source 0: the term \[\] should be tokens that may be written, and not none"),
-        (Search(), [[[4, EOS]]], DataError, r"source 0: the term \[4, 0\] should be tokens that may be written"),
-        (Search(), [[[6]]], DataError, r"source 0: the term \[6\] should be tokens that may be written"),
+        (Search(sample=True), [[[4]]], SpecError, "terms need beam search, not sampling"),
+        (Search(), [[[]]], DataError, r"source 0: the term \[\] should be one or more tokens, none of which is forbidden"),
+        (Search(), [[[4, EOS]]], DataError, r"source 0: the term \[4, 0\] should be one or more tokens"),
+        (Search(), [[[6]]], DataError, r"source 0: the term \[6\] should be one or more tokens"),
         (Search(max_length=3), [[[4, 5], [7, 8]]], DataError,
-         "source 0: what must be written has 4 tokens, and there is room for 3; ask for fewer terms"),
+         "source 0: the required text has 4 tokens, and there is room for 3; ask for fewer terms"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(search: Search, must: list[list[list[int]]], error: type, said: str) -> None:
     with pytest.raises(error, match=said):
-        generate([tiny(1)], [[4, EOS]], search, **MARKS, banned=[6], must_include=must)
+        generate([tiny(1)], [[4, EOS]], search, MARKS, constraints=Constraints(banned=[6], must_include=must))

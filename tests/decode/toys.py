@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from regard.decode import Hypothesis, Search
+from regard.decode import Hypothesis, Search, SpecialTokens
 from regard.families import transformer
 from regard.model.net import Net
 from regard.nn.core.context import Memory
@@ -19,7 +19,7 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.state import State, moving
 
 EOS, PAD, BOS = 0, 1, 2
-MARKS = {"bos": BOS, "eos": EOS, "pad": PAD}
+MARKS = SpecialTokens(BOS, EOS, PAD)
 
 Says = Callable[[tuple[int, ...], tuple[int, ...]], Sequence[float]]
 """(source, what was written) -> scores of the next token."""

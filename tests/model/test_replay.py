@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.decode import Search, generate
+from regard.decode import Search, SpecialTokens, generate
 from regard.errors import StateError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -62,7 +62,7 @@ def test_a_model_that_streams_needs_none() -> None:
 def test_search_finds_what_whole_passes_find(search: Search) -> None:
     net = net_of(both(BLUR))
     sources = [ids(1, n)[0].tolist() for n in (3, 5, 1, 4)]
-    found = generate([net], sources, search, bos=BOS, eos=EOS, pad=PAD)
+    found = generate([net], sources, search, SpecialTokens(BOS, EOS, PAD))
     if search.beam == 1:
         assert [h[0].tokens for h in found] == [greedy_by_whole_passes(net, s, search.limit(len(s))) for s in sources]
         assert len({len(h[0].tokens) for h in found}) > 1, "sentences leave at different times"

@@ -17,8 +17,8 @@ from regard.data.batch import IGNORE, next_tokens
 from regard.data.ragged import Ragged
 from regard.data.windows import Windows
 from regard.decode import Search
-from regard.decode.greedy import Hypothesis, greedy
-from regard.decode.sample import sampler
+from regard.decode.greedy import Hypothesis, choose_best
+from regard.decode.sample import make_sampler
 from regard.errors import DataError, SpecError
 from regard.families import bert, gpt
 from regard.model.net import Net
@@ -93,7 +93,7 @@ def test_the_loss_is_that_of_the_next_token(lm: Lm, net: object) -> None:
 def test_going_on_is_recomputing_from_scratch(lm: Lm, net: object, sample: bool) -> None:
     """Prompts of different lengths in one batch, longer than the model has room for in all; drawn as well as greedily."""
     search = Search(beam=1, max_extra=40, repetition_guard=False, sample=sample)
-    choose = sampler(search) if sample else greedy
+    choose = make_sampler(search) if sample else choose_best
     prompts = ["the", "a", "", "the cat s"]
     found = lm.run([net], prompts, search)  # type: ignore[list-item]
     for i, (prompt, (output,)) in enumerate(zip(prompts, found, strict=True)):

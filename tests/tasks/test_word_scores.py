@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import regard
-from regard.decode.score import Told
+from regard.decode.score import TokenScores
 from regard.errors import DataError, NoRoom, SpecError
 from regard.tasks.common.word_scores import guide, links, sure
 from regard.text.word_ids import Worded
@@ -154,14 +154,14 @@ def test_links_by_hand() -> None:
 
 
 def test_confidence_by_hand() -> None:
-    told = Told(torch.tensor([0.5, 0.5, 0.25, 0.8], dtype=torch.float64).log())
+    told = TokenScores(torch.tensor([0.5, 0.5, 0.25, 0.8], dtype=torch.float64).log())
     found = sure(Worded([1, 2, 3], ["x", "yz"], [0, 1, 1]), told)
     assert (found.words, found.probs, found.end) == (["x", "yz"], pytest.approx([0.5, 0.125]), pytest.approx(0.8))
     assert found.plain() == {
         "words": [{"text": "x", "confidence": found.probs[0]}, {"text": "yz", "confidence": found.probs[1]}],
         "end": found.end,
     }
-    blank = sure(Worded([1], [], [0]), Told(told.log_probs[2:]))
+    blank = sure(Worded([1], [], [0]), TokenScores(told.log_probs[2:]))
     assert (blank.words, blank.end) == ([], pytest.approx(0.2))
 
 
@@ -193,11 +193,11 @@ def test_terms_are_in_the_outputs_that_must_have_them(name: str, request: pytest
         (
             {"must_include": [["eins"]], "sample": True},
             SpecError,
-            "not while drawing at random; leave out sample or the terms",
+            "terms need beam search, not sampling; leave out sample or the terms",
         ),
         ({"prefixes": ["日本"]}, DataError, "the model cannot write '日本': not all of it is in its vocabulary"),
-        ({"prefixes": ["eins " * 60]}, NoRoom, "source 0: what must be written has .*; ask for .* a shorter beginning"),
-        ({"must_include": [["eins " * 60]]}, NoRoom, "source 0: what must be written has .* and there is room for"),
+        ({"prefixes": ["eins " * 60]}, NoRoom, "source 0: the required text has .*; ask for .* a shorter prefix"),
+        ({"must_include": [["eins " * 60]]}, NoRoom, "source 0: the required text has .* and there is room for"),
     ],
 )
 def test_terms_that_cannot_be(model: regard.Model, options: dict[str, object], error: type, wanted: str) -> None:

@@ -1,12 +1,12 @@
-"""Beam search: the k best beginnings of each sentence go on, side by side, until none of them can still win.
+"""Beam search over any model with state.
 
     each step   2k best continuations ─┬─ those of the first k that end (or reach the limit) ─▶ finished, best k kept
                                        └─ the k best that go on ─▶ next step
-    a sentence leaves when k are finished and its best running hypothesis, judged at its present length, beats none of them
+    a sentence leaves when k are finished and its best running hypothesis, scored at its current length, beats none of them
 
-The rule is that of most toolkits (and of `transformers`, which the tests compare with); everything is done on tensors for all
-sentences at once, and a sentence that is done leaves the batch. A hypothesis is its last token and a pointer to the place it
-came from; tokens are read off backwards, once, when its sentence leaves.
+The stopping rule is that of most toolkits (and of `transformers`, which the tests compare with). All sentences are processed
+together, and a finished sentence leaves the batch. A hypothesis is its last token and a pointer to its parent; tokens are
+read backwards, once, when its sentence leaves.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from regard.decode.ensemble import Steps
+from regard.decode.ensemble import Ensemble
 from regard.decode.greedy import Hypothesis
 from regard.decode.search import Search
 from regard.decode.token_constraints import Constraint
-from regard.decode.topk import top
+from regard.decode.topk import topk
 
-Continue = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
-"""(scores (b, k), log-probabilities (b·k, v), how many) -> what `continuations` gives, in the order in which it is wanted."""
+RankContinuations = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
+"""(scores (b, k), log-probabilities (b·k, v), count) -> what `rank_continuations` returns, in order of preference."""
 
 
-def continuations(running: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def rank_continuations(running: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The best `count` continuations of hypotheses with scores (b, k), given log-probabilities (b·k, v).
 
-    Their scores, best first, and (b, 2, count) moves: which hypothesis each comes from, and the token it writes.
+    Returns their scores, best first, and (b, 2, count) moves: the parent hypothesis of each and the token it writes.
     """
     b, v = running.shape[0], log_probs.shape[1]
-    each = min(count, v)  # no hypothesis has more among the best
-    values, tokens = top(log_probs, each)
+    each = min(count, v)  # no hypothesis can contribute more
+    values, tokens = topk(log_probs, each)
     total = (running.view(-1, 1) + values).view(b, -1)
     best, where = total.topk(min(count, total.shape[1]))
     return best, torch.stack([where // each, tokens.view(b, -1).gather(1, where)], 1)
@@ -41,30 +41,30 @@ def continuations(running: Tensor, log_probs: Tensor, count: int) -> tuple[Tenso
 
 @torch.no_grad()
 def beam_search(
-    steps: Steps,
+    ensemble: Ensemble,
     first: Tensor,
     *,
     eos: int,
     limits: Tensor,
     search: Search,
     constraints: Sequence[Constraint] = (),
-    choose: Continue = continuations,
+    rank: RankContinuations = rank_continuations,
 ) -> list[list[Hypothesis]]:
-    """The `n_best` hypotheses of each sentence, best first. `steps` holds `search.beam` rows a sentence."""
+    """The `n_best` hypotheses of each sentence, best first. `ensemble` holds `search.beam` rows per sentence."""
     k, b, device = search.beam, limits.shape[0], first.device
-    longest = int(limits.max()) if b else 0
+    max_length = int(limits.max()) if b else 0
     out: list[list[Hypothesis]] = [[] for _ in range(b)]
-    index = torch.arange(b, device=device)  # which sentence of the input each group of rows is
+    index = torch.arange(b, device=device)  # the input sentence of each group of rows
     running = torch.full((b, k), -torch.inf, dtype=torch.float64, device=device)
-    running[:, 0] = 0.0  # all hypotheses are alike at first: only one may speak
-    trail = torch.empty(b, longest, 2, k, dtype=torch.long, device=device)  # came from, wrote
+    running[:, 0] = 0.0  # all hypotheses are equal at first: only one counts
+    trail = torch.empty(b, max_length, 2, k, dtype=torch.long, device=device)  # parent, token
     done = Finished(b, k, device)
     last = first.repeat_interleave(k)
-    for step in range(longest):
-        log_probs = steps.advance(last.unsqueeze(1))
+    for step in range(max_length):
+        log_probs = ensemble.advance(last.unsqueeze(1))
         for constraint in constraints:
             constraint.apply(log_probs)
-        best, moves = choose(running, log_probs, 2 * k)
+        best, moves = rank(running, log_probs, 2 * k)
         ends = (moves[:, 1] == eos) | (step + 1 >= limits).unsqueeze(1)
         divisor = search.divisor(step + 1)
         done.add(best[:, :k], moves[:, :, :k], ends[:, :k], step + 1, divisor)
@@ -72,7 +72,7 @@ def beam_search(
         running = best.masked_fill(ends, -torch.inf).gather(1, going)
         moves = moves.gather(2, going.unsqueeze(1).expand(-1, 2, -1))
         trail[index, step] = moves
-        over = running.amax(1) / divisor <= done.scores[:, -1]  # −inf on the left: nothing can go on
+        over = running.amax(1) / divisor <= done.scores[:, -1]  # −inf on the left: no hypothesis can continue
         stay = (~over).nonzero().squeeze(1)
         leaves = stay.shape[0] < index.shape[0]
         if leaves:
@@ -85,15 +85,15 @@ def beam_search(
             done.select(stay)
         rows = ((stay * k).unsqueeze(1) + moves[:, 0]).flatten()
         last = moves[:, 1].flatten()
-        steps.select(rows, stay if leaves else None)
+        ensemble.select(rows, stay if leaves else None)
         for constraint in constraints:
             constraint.select(rows)
-            constraint.wrote(last)
+            constraint.update(last)
     return out
 
 
 class Finished:
-    """The k best finished hypotheses of each sentence so far: score, log-probability, and (came from, wrote, length)."""
+    """The k best finished hypotheses of each sentence: score, log-probability, and (parent, token, length)."""
 
     def __init__(self, b: int, k: int, device: torch.device) -> None:
         self.scores = torch.full((b, k), -torch.inf, dtype=torch.float64, device=device)
@@ -101,7 +101,7 @@ class Finished:
         self.ends = torch.zeros(b, 3, k, dtype=torch.long, device=device)
 
     def add(self, totals: Tensor, moves: Tensor, ends: Tensor, length: int, divisor: float) -> None:
-        """Take in those that `ends` marks, if they are among the best."""
+        """Add the hypotheses marked in `ends`, if they are among the best."""
         if not ends.any():
             return
         k = self.scores.shape[1]
@@ -115,7 +115,7 @@ class Finished:
         self.scores, self.totals, self.ends = (t[sentences] for t in (self.scores, self.totals, self.ends))
 
     def best(self, sentence: int, count: int, trail: list[list[list[int]]], eos: int) -> list[Hypothesis]:
-        """The best hypotheses of one sentence, without places that were never filled."""
+        """The best hypotheses of one sentence, without unused places."""
         found = []
         scores, totals = self.scores[sentence].tolist(), self.totals[sentence].tolist()
         for score, total, end in zip(scores[:count], totals, self.ends[sentence].T.tolist(), strict=False):
@@ -123,8 +123,8 @@ class Finished:
                 break
             place, token, length = end
             tokens = [] if token == eos else [token]
-            for came, wrote in reversed(trail[: length - 1]):
-                tokens.append(wrote[place])
-                place = came[place]
+            for parents, written in reversed(trail[: length - 1]):
+                tokens.append(written[place])
+                place = parents[place]
             found.append(Hypothesis(tuple(reversed(tokens)), total, score))
         return found

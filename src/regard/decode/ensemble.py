@@ -1,6 +1,7 @@
-"""One or several models, stepped together: tokens in, log-probabilities of the next ones out.
+"""One or more models decoding together, step by step.
 
-Search knows nothing of states: it asks for the next step, and says which hypotheses go on.
+Tokens go in, log-probabilities of the next tokens come out. Search does not handle states: it asks for the next step and says
+which hypotheses go on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.decode.fast_step import Flat, flat
+from regard.decode.fast_step import FastDecoder, get_fast_decoder
 from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.blocks.body import Layers
@@ -25,91 +26,99 @@ Source = tuple[Tensor, Coords]
 
 
 @dataclasses.dataclass
-class _Run:
+class _Member:
     net: Net
     memory: Memory | None
     state: State
-    flat: tuple[Flat, Tensor] | None
-    """The fast way to take a step of one token, and where it writes what comes out."""
+    fast: tuple[FastDecoder, Tensor] | None
+    """Fast single-token steps, and the buffer for their log-probabilities."""
 
 
-class Steps:
-    """An ensemble (of one, usually) in the middle of writing. Several models average their probabilities."""
+class Ensemble:
+    """Models (usually one) with their decoding state. Several models average their probabilities."""
 
     def __init__(self, nets: Sequence[Net], source: Source | None, *, rows: int, beam: int = 1, capacity: int) -> None:
-        for side, of in (("target", [net.spec.embed for net in nets]), ("source", [_reads(net) for net in nets])):
-            sizes = {embed.vocab for embed in of}
+        sides = {"target": [net.spec.embed for net in nets], "source": [_source_embedding(net) for net in nets]}
+        for side, embeddings in sides.items():
+            sizes = {embed.vocab for embed in embeddings}
             if len(sizes) > 1:
                 raise SpecError(
                     f"models of an ensemble must share a {side} vocabulary; these have {sorted(sizes)} tokens"
                 )
         self._at = Coords.span(0)
-        self._runs = []
+        self._members = []
         for net in nets:
-            fast, memory = flat(net), None if source is None else net.encode(*source)
+            fast, memory = get_fast_decoder(net), None if source is None else net.encode(*source)
             state = net.start(rows * beam, capacity)
-            self._runs.append(_Run(net, memory, state, None if fast is None else (fast, fast.room(rows * beam))))
+            self._members.append(
+                _Member(net, memory, state, None if fast is None else (fast, fast.allocate(rows * beam)))
+            )
 
     def advance(self, tokens: Tensor, at: Coords | None = None) -> Tensor:
-        """Read tokens (rows, n) that follow those read so far; log-probabilities (rows, v) of what comes next.
+        """Read the next tokens (rows, n) and return log-probabilities (rows, v) of what follows.
 
-        What is returned is the caller's to change.
+        The caller may change the returned tensor.
         """
-        self._at = at = at or self._after(tokens)
-        each = [self._log_probs(run, tokens, at) for run in self._runs]
+        self._at = at = at or self._next_coords(tokens)
+        each = [self._log_probs(member, tokens, at) for member in self._members]
         if len(each) == 1:
             return each[0]
         return torch.stack(each).logsumexp(0) - math.log(len(each))
 
-    def _after(self, tokens: Tensor) -> Coords:
-        """Where tokens stand that come right after those last read."""
+    def _next_coords(self, tokens: Tensor) -> Coords:
+        """Coordinates of tokens that come right after the last ones read."""
         read = self._at
         if read.first is not None and not read.padded:
             return Coords.span(tokens.shape[1], first=read.first + read.n, device=tokens.device)
         return Coords(read.pos.amax(1, keepdim=True) + torch.arange(1, tokens.shape[1] + 1, device=tokens.device))
 
-    def _log_probs(self, run: _Run, tokens: Tensor, at: Coords) -> Tensor:
-        alone = tokens.shape[1] == 1 and not at.padded  # one token that is there in every row
-        if run.flat is not None and alone and _sees(run.memory) and not _recorded(tokens.device.type):
-            fast, room = run.flat
-            assert isinstance(run.state, Layers)
-            return fast.log_probs(fast.step(tokens, at, run.memory, run.state), room)
-        stream, state = run.net.decode(tokens, at, run.memory, run.state)
+    def _log_probs(self, member: _Member, tokens: Tensor, at: Coords) -> Tensor:
+        single = tokens.shape[1] == 1 and not at.padded  # one token in every row, no padding
+        if (
+            member.fast is not None
+            and single
+            and _is_contiguous(member.memory)
+            and not _is_recorded(tokens.device.type)
+        ):
+            fast, buffer = member.fast
+            assert isinstance(member.state, Layers)
+            return fast.log_probs(fast.step(tokens, at, member.memory, member.state), buffer)
+        stream, state = member.net.decode(tokens, at, member.memory, member.state)
         assert state is not None
-        run.state = state
-        return log_probs(run.net, _last_kept(stream, at))
+        member.state = state
+        return compute_log_probs(member.net, _last_kept(stream, at))
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Go on with hypotheses `rows`; when sentences leave, `sentences` says which stay."""
+        """Continue with hypotheses `rows`; `sentences` names those that stay when some leave."""
         self._at = self._at.select(rows)
-        for run in self._runs:
-            run.state = run.state.select(rows, sentences)
-            if sentences is not None and run.memory is not None:
-                run.memory = run.memory.select(sentences)
+        for member in self._members:
+            member.state = member.state.select(rows, sentences)
+            if sentences is not None and member.memory is not None:
+                member.memory = member.memory.select(sentences)
 
 
-def log_probs(net: Net, stream: Tensor) -> Tensor:
-    """Log-probabilities of the tokens that follow, in float32 at least."""
+def compute_log_probs(net: Net, stream: Tensor) -> Tensor:
+    """Log-probabilities of the next tokens, in float32 or wider."""
     logits = net.logits(stream)
     return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
 
 
-def _sees(memory: Memory | None) -> bool:
-    """Whether there is something to see in every row of the memory."""
+def _is_contiguous(memory: Memory | None) -> bool:
+    """Whether every row of the memory has something to attend to."""
     return memory is None or memory.at.contiguous
 
 
-def _recorded(device: str) -> bool:
-    """Whether operators are recorded in a graph, or change the kind of number."""
+def _is_recorded(device: str) -> bool:
+    """Whether operators are recorded for autograd, or run under autocast."""
     return torch.is_grad_enabled() or torch.is_autocast_enabled(device)
 
 
-def _reads(net: Net) -> EmbedSpec:
+def _source_embedding(net: Net) -> EmbedSpec:
     return net.spec.source or net.spec.embed
 
 
 def _last_kept(stream: Tensor, at: Coords) -> Tensor:
-    """The stream at each row's last token that is there."""
+    """The stream at the last token of each row that is not padding."""
     if not at.padded:
         return stream[:, -1]
     column = torch.arange(at.n, device=stream.device)

@@ -1,21 +1,22 @@
-"""One token a row through a decoder in as few calls as torch allows: the fast twin of `Net.decode`, on the same state.
+"""Fast single-token decoder steps, equal to `Net.decode`.
 
-A step of a small model is not arithmetic but the time between operators. So the stream is a matrix (rows, d), the three
-projections of self-attention are one product, weights lie the way a thin product reads them best, and with one query a row
-attention is two products and a softmax over the heads of all rows at once. Masks are made once for all layers.
+A step of a small model spends its time between operators, so this path uses as few operators as torch allows: the stream is a
+matrix (rows, d), the three projections of self-attention are one product, weights are stored in the layout that is fastest for
+thin products, and attention with one query per row is two products and a softmax over the heads of all rows at once. Masks
+are built once for all layers.
 
     x ─ qkv ─┬─ q (rows·h, 1, e) ─ · kᵀ ─ softmax ─ · v ─ out ─ + x
              └─ k, v ─▶ the state's buffers, time first
 
-It serves stacks of full attention and feed-forward layers as they are, in evaluation and without a graph; for anything
-else (another mixer, a bias of positions, adapters, hooks) `flat` gives None, and the plain decoder runs.
+It supports plain stacks of full attention and feed-forward layers in evaluation mode without autograd. For anything else
+(another mixer, a position bias, adapters, hooks) `get_fast_decoder` returns None and `Net.decode` runs.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -37,18 +38,19 @@ from regard.nn.layers.feedforward import FeedForwardLayer
 from regard.nn.mixers.full import FullMixer
 from regard.nn.positions.position import Position
 
-Call = Callable[[Tensor], Tensor]
+TensorFunction = Callable[[Tensor], Tensor]
+T = TypeVar("T")
 MAPS: dict[type[nn.Module], tuple[str, ...]] = {FullMixer: ("q", "k", "v", "out"), FeedForwardLayer: ("up", "down")}
-"""The parts that have a flat twin, and the linear maps in them that must be nothing more."""
+"""The supported layers, and their linear maps, which must be plain `nn.Linear`."""
 
 
-class Flat:
-    """The decoder of a net, its weights laid out for steps of one token."""
+class FastDecoder:
+    """The decoder of a net with its weights laid out for single-token steps."""
 
     def __init__(self, net: Net, body: StackBody) -> None:
         self.embed, self.after = net.embed, type(body.wiring) is PostNorm
         self.layers = [
-            [(role, _part(part, body.position), _norm(block.norm(role))) for role, part in block.parts()]
+            [(role, _convert(part, body.position), _norm(block.norm(role))) for role, part in block.parts()]
             for block in _blocks(body)
         ]
         self.norm = None if body.norm is None else _norm(body.norm)
@@ -58,9 +60,9 @@ class Flat:
         self.table = table.detach().t().contiguous()
 
     def step(self, tokens: Tensor, at: Coords, memory: Memory | None, state: Layers) -> Tensor:
-        """Read tokens (rows, 1) that stand at `at`, after what `state` remembers; the stream (rows, d)."""
+        """Read tokens (rows, 1) at coordinates `at`, after those in `state`; returns the stream (rows, d)."""
         x: Tensor = self.embed(tokens, at).squeeze(1)
-        now = Pass(at, memory)
+        now = StepCache(at, memory)
         for parts, states in zip(self.layers, state.blocks, strict=True):
             for role, part, norm in parts:
                 if self.after:
@@ -69,69 +71,72 @@ class Flat:
                     x = part(norm(x), now, states.get(role)).add_(x)
         return x if self.norm is None else self.norm(x)
 
-    def room(self, rows: int) -> Tensor:
-        """What `log_probs` of so many rows, or fewer, is written into."""
+    def allocate(self, rows: int) -> Tensor:
+        """A buffer for `log_probs` of at most this many rows."""
         return self.table.new_empty(rows * self.table.shape[1])
 
-    def log_probs(self, x: Tensor, room: Tensor) -> Tensor:
-        """What `steps.log_probs` gives for a stream (rows, d), written into `room`: a large block is asked for once."""
+    def log_probs(self, x: Tensor, buffer: Tensor) -> Tensor:
+        """Equal to `compute_log_probs` of a stream (rows, d), written into `buffer` to avoid a large allocation per step."""
         rows, v = x.shape[0], self.table.shape[1]
-        out = torch.mm(self.head.read(x), self.table, out=room[: rows * v].view(rows, v))
+        out = torch.mm(self.head.read(x), self.table, out=buffer[: rows * v].view(rows, v))
         if self.head.bias is not None:
             out += self.head.bias
         return torch.log_softmax(out, -1, out=out)
 
 
-class Pass:
+class StepCache:
     """What all layers share in one step: coordinates, masks, rotary tables."""
 
     def __init__(self, at: Coords, memory: Memory | None) -> None:
         self.at, self.memory = at, memory
-        self._made: dict[object, Any] = {}
+        self._made: dict[object, object] = {}
 
-    def once(self, key: object, make: Callable[[], Any]) -> Any:
+    def once(self, key: object, make: Callable[[], T]) -> T:
+        """What `make` returns, computed once per key."""
         if key not in self._made:
             self._made[key] = make()
-        return self._made[key]
+        return cast("T", self._made[key])
 
     def mask(self, rule: Rule, keys: Coords, rows: int, groups: int, dtype: torch.dtype) -> Tensor | None:
-        """Numbers to add to scores (rows·groups, queries, m), or None where all is seen."""
+        """What is added to scores (rows·groups, queries, m), or None if nothing is masked."""
 
         def make() -> Tensor | None:
             added = plan(rule, self.at, keys, Needs(dtype=dtype)).added(dtype)  # (rows | 1, 1, 1, m)
             return None if added is None else added.expand(rows, groups, 1, -1).reshape(rows * groups, 1, -1)
 
-        return self.once((rule, keys, groups), make)  # type: ignore[no-any-return]
+        return self.once((rule, keys, groups), make)
 
 
 @dataclasses.dataclass(frozen=True)
-class Map:
-    """x·W + b with W (in, out); several linear maps of one input side by side are one."""
+class FusedLinear:
+    """x·W + b with W (in, out); several linear maps of one input are fused into one."""
 
     weight: Tensor
     bias: Tensor | None
 
     @classmethod
-    def of(cls, *maps: nn.Linear, first: float = 1.0) -> Map:
-        """`first` scales the first of them."""
-        scales = [first] + [1.0] * (len(maps) - 1)
+    def fuse(cls, *maps: nn.Linear, first_scale: float = 1.0) -> FusedLinear:
+        """Fuse maps; `first_scale` scales the first of them."""
+        scales = [first_scale] + [1.0] * (len(maps) - 1)
         weights, biases = ([getattr(m, name) for m in maps] for name in ("weight", "bias"))
-        return cls(_joined(weights, scales).t().contiguous(), None if biases[0] is None else _joined(biases, scales))
+        return cls(
+            _concatenate(weights, scales).t().contiguous(), None if biases[0] is None else _concatenate(biases, scales)
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
 
-class Mix:
-    """Self-attention of one query a row."""
+class FastSelfAttention:
+    """Self-attention with one query per row."""
 
     def __init__(self, mixer: FullMixer, position: Position | None) -> None:
         self.mixer, self.position = mixer, mixer.position or position
-        self.read = Map.of(mixer.q, mixer.k, mixer.v, first=mixer.scale)
-        self.out = Map.of(mixer.out)
+        self.read = FusedLinear.fuse(mixer.q, mixer.k, mixer.v, first_scale=mixer.scale)
+        self.out = FusedLinear.fuse(mixer.out)
         self.heads, self.groups, self.e = mixer.heads, mixer.kv_heads, mixer.head_width
 
-    def __call__(self, x: Tensor, now: Pass, state: State | None) -> Tensor:
+    def __call__(self, x: Tensor, now: StepCache, state: State | None) -> Tensor:
         assert isinstance(state, KeyValues)
         rows, g, e = x.shape[0], self.groups, self.e
         each = self.read(x).view(rows, -1, e)
@@ -148,13 +153,17 @@ class Mix:
         return self.out(out.view(rows, -1))
 
 
-class Look:
-    """Cross-attention of one query a row; the hypotheses of a sentence share its keys."""
+class FastCrossAttention:
+    """Cross-attention with one query per row; the hypotheses of a sentence share its keys."""
 
     def __init__(self, mixer: FullMixer) -> None:
-        self.mixer, self.read, self.out = mixer, Map.of(mixer.q, first=mixer.scale), Map.of(mixer.out)
+        self.mixer, self.read, self.out = (
+            mixer,
+            FusedLinear.fuse(mixer.q, first_scale=mixer.scale),
+            FusedLinear.fuse(mixer.out),
+        )
 
-    def __call__(self, x: Tensor, now: Pass, state: State | None) -> Tensor:
+    def __call__(self, x: Tensor, now: StepCache, state: State | None) -> Tensor:
         mixer, memory, rows = self.mixer, now.memory, x.shape[0]
         assert memory is not None
         k, v = mixer.looked(memory, state)
@@ -169,32 +178,32 @@ class Look:
         return self.out(out.reshape(rows, -1))
 
 
-class Feed:
+class FastFeedForward:
     """The feed-forward sublayer."""
 
     def __init__(self, layer: FeedForwardLayer) -> None:
-        self.up, self.down, self.activation = Map.of(layer.up), Map.of(layer.down), layer.activation
-        self.gate = None if layer.gate is None else Map.of(layer.gate)
+        self.up, self.down, self.activation = FusedLinear.fuse(layer.up), FusedLinear.fuse(layer.down), layer.activation
+        self.gate = None if layer.gate is None else FusedLinear.fuse(layer.gate)
 
-    def __call__(self, x: Tensor, now: Pass, state: State | None) -> Tensor:
+    def __call__(self, x: Tensor, now: StepCache, state: State | None) -> Tensor:
         y = self.activation(self.up(x)) if self.gate is None else self.activation(self.gate(x)) * self.up(x)
         return self.down(y)
 
 
-def flat(net: object) -> Flat | None:
-    """The flat twin of a net's decoder, if it has one; laid out anew only when its weights have changed."""
+def get_fast_decoder(net: object) -> FastDecoder | None:
+    """The fast decoder of a net, if it is supported; rebuilt only when its weights have changed."""
     if not isinstance(net, Net) or net.training:
         return None
     body = net.decoder
-    if not isinstance(body, StackBody) or not _plain(body) or type(net.head) is not VocabHead:
+    if not isinstance(body, StackBody) or not _is_supported(body) or type(net.head) is not VocabHead:
         return None
     stamp = (_optimizer_steps, *((p.data_ptr(), p._version, p.dtype) for p in net.parameters()))
-    if net not in _KNOWN or _KNOWN[net][0] != stamp:
-        _KNOWN[net] = (stamp, Flat(net, body))
-    return _KNOWN[net][1]
+    if net not in _CACHE or _CACHE[net][0] != stamp:
+        _CACHE[net] = (stamp, FastDecoder(net, body))
+    return _CACHE[net][1]
 
 
-_KNOWN: WeakKeyDictionary[Net, tuple[object, Flat]] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[Net, tuple[object, FastDecoder]] = WeakKeyDictionary()
 _optimizer_steps = 0
 
 
@@ -207,38 +216,38 @@ def _count_step(*_: object) -> None:
 register_optimizer_step_post_hook(_count_step)
 
 
-def _plain(body: StackBody) -> bool:
-    """Whether every part of it is one that has a flat twin, and nobody listens to them."""
+def _is_supported(body: StackBody) -> bool:
+    """Whether every layer has a fast version and none has hooks."""
     parts = [part for block in _blocks(body) for _, part in block.parts()]
     return (
         type(body) is StackBody
         and type(body.wiring) in (PostNorm, PreNorm)
         and all(type(part) in MAPS for part in parts)
         and all(type(getattr(part, name)) is nn.Linear for part in parts for name in MAPS[type(part)])
-        and all(_unbiased(part, body) for part in parts if isinstance(part, FullMixer))
+        and all(_has_plain_scores(part, body) for part in parts if isinstance(part, FullMixer))
         and not any(part._forward_hooks or part._forward_pre_hooks for part in body.modules())
     )
 
 
-def _unbiased(mixer: FullMixer, body: StackBody) -> bool:
-    """Whether no position enters its scores, and its queries and keys are not normed."""
+def _has_plain_scores(mixer: FullMixer, body: StackBody) -> bool:
+    """Whether no position changes its scores, and its queries and keys are not normalized."""
     position = None if mixer.cross else mixer.position or body.position
     return mixer.q_norm is None and (position is None or position.acts <= {"turn"})
 
 
-def _part(part: nn.Module, position: Position | None) -> Mix | Look | Feed:
+def _convert(part: nn.Module, position: Position | None) -> FastSelfAttention | FastCrossAttention | FastFeedForward:
     if isinstance(part, FeedForwardLayer):
-        return Feed(part)
+        return FastFeedForward(part)
     assert isinstance(part, FullMixer)
-    return Look(part) if part.cross else Mix(part, position)
+    return FastCrossAttention(part) if part.cross else FastSelfAttention(part, position)
 
 
-def _joined(tensors: list[Tensor], scales: list[float]) -> Tensor:
+def _concatenate(tensors: list[Tensor], scales: list[float]) -> Tensor:
     return torch.cat([t.detach() * scale for t, scale in zip(tensors, scales, strict=True)])
 
 
-def _norm(norm: nn.Module) -> Call:
-    """A norm without the module around it."""
+def _norm(norm: nn.Module) -> TensorFunction:
+    """A norm as a plain function."""
     if type(norm) is nn.LayerNorm:
         shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)

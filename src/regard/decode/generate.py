@@ -1,4 +1,4 @@
-"""From encoded sources to hypotheses: batches by length, the search the user asked for, results in input order."""
+"""Generation: batches of sources in, hypotheses out, in order."""
 
 from __future__ import annotations
 
@@ -7,104 +7,192 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from regard.decode.beam import beam_search, continuations
-from regard.decode.ensemble import Steps
-from regard.decode.greedy import Choose, Hypothesis, greedy, walk
-from regard.decode.lexical_constraints import Term, Terms, check, width
-from regard.decode.sample import sampler
+from regard.decode.beam import RankContinuations, beam_search, rank_continuations
+from regard.decode.ensemble import Ensemble
+from regard.decode.greedy import ChooseToken, Hypothesis, choose_best, greedy_search, step_greedily
+from regard.decode.lexical_constraints import Term, TermConstraint, check_feasible, widen_beam
+from regard.decode.sample import make_sampler
 from regard.decode.search import Search
-from regard.decode.token_constraints import Banned, Constraint, Guard, Prefix
+from regard.decode.token_constraints import BannedTokens, Constraint, ForcedPrefix, RepetitionGuard
 from regard.errors import DataError, SpecError
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 
-TOKENS = 8192
-"""How many source tokens are decoded at once, over all hypotheses."""
+BATCH_TOKENS = 8192
+"""Number of source tokens decoded together, over all hypotheses."""
+PARALLEL_ROWS = 64
+"""From this many rows on, each core decodes sentences of its own; with 32, threads wait for one another's Python."""
+
+
+class HasSpecialTokens(Protocol):
+    """A tokenizer, as far as decoding needs one."""
+
+    @property
+    def bos(self) -> int: ...
+    @property
+    def eos(self) -> int: ...
+    @property
+    def pad(self) -> int: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokens:
+    """The tokens that start, end and pad an output."""
+
+    bos: int
+    eos: int
+    pad: int
+
+    @classmethod
+    def of(cls, tokenizer: HasSpecialTokens) -> SpecialTokens:
+        """Those of a tokenizer."""
+        return cls(tokenizer.bos, tokenizer.eos, tokenizer.pad)
+
+
+@dataclasses.dataclass(frozen=True)
+class Constraints:
+    """What outputs must and must not contain; the sequences have one entry per source."""
+
+    banned: Sequence[int] = ()
+    """Tokens that are never written, in addition to the start mark and padding. A prefix may contain them."""
+    prefixes: Sequence[Sequence[int]] | None = None
+    """How each output begins."""
+    must_include: Sequence[Sequence[Term]] | None = None
+    """The terms that each output must include; beams are widened as the terms need."""
+
+    def check(self, count: int) -> None:
+        """Refuse sequences that do not have one entry for each of `count` sources."""
+        for what, given in (("prefixes", self.prefixes), ("lists of terms", self.must_include)):
+            if given is not None and len(given) != count:
+                raise DataError(f"as many {what} as sources are needed, got {len(given)} for {count}")
+
+    def terms(self, index: int) -> Sequence[Term]:
+        """The terms of one source."""
+        return () if self.must_include is None else self.must_include[index]
+
+    def select(self, indices: Sequence[int]) -> Constraints:
+        """The constraints of these sources."""
+        forced = None if self.prefixes is None else [self.prefixes[i] for i in indices]
+        terms = [self.terms(i) for i in indices]
+        return Constraints(self.banned, forced, terms if any(terms) else None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """Which random numbers sampling uses: they depend on the seed, the input's number and the step."""
+
+    numbers: Sequence[int] | None = None
+    """The number of each source; None: counted from 0."""
+    first_step: int = 0
+    """How many tokens were drawn before."""
 
 
 def generate(
     nets: Sequence[Net],
     sources: Sequence[Sequence[int]],
     search: Search,
+    special: SpecialTokens,
     *,
-    bos: int,
-    eos: int,
-    pad: int,
-    banned: Sequence[int] = (),
-    prefixes: Sequence[Sequence[int]] | None = None,
-    must_include: Sequence[Sequence[Term]] | None = None,
-    names: Sequence[int] | None = None,
-    begun: int = 0,
-    tokens: int = TOKENS,
+    constraints: Constraints = Constraints(),
+    draw: Draw = Draw(),
+    batch_tokens: int = BATCH_TOKENS,
 ) -> list[list[Hypothesis]]:
-    """Decode every source (token ids, end mark included); the `n_best` hypotheses of each, in input order.
+    """Decode every source (token ids, end mark included) and return its `n_best` hypotheses, in input order.
 
-    A model without an encoder reads the sources itself and goes on from there, at most `search.max_extra` tokens.
-    The start mark and padding are never written, nor is what is `banned`, unless a prefix says so; the end mark always may be.
-    `must_include` has the terms that each output must hold; where there are any, its beam is as wide as they need.
-    Where tokens are drawn, `names` (the sources' places, if not given) and how much was written before (`begun`) say which.
+    A model without an encoder reads the sources itself and continues them by at most `search.max_extra` tokens.
     """
-    for what, given in (("prefixes", prefixes), ("lists of terms", must_include)):
-        if given is not None and len(given) != len(sources):
-            raise DataError(f"as many {what} as sources are needed, got {len(given)} for {len(sources)}")
-    if search.sample and must_include is not None and any(must_include):
-        raise SpecError("terms are written by beam search, not while drawing at random; leave out sample or the terms")
-    encodes, room = nets[0].encoder is not None, min(net.spec.room or sys.maxsize for net in nets)
-    limits = [_limit(search, len(source), encodes, room) for source in sources]
-    check(must_include, prefixes, limits, never={bos, pad, eos, *banned})
-    names = range(len(sources)) if names is None else names
+    limits = _prepare(nets, sources, search, special, constraints)
+    numbers = range(len(sources)) if draw.numbers is None else draw.numbers
     out: list[list[Hypothesis]] = [[] for _ in sources]
-    alike: dict[int, list[int]] = defaultdict(list)  # by the width of their beam; 0 without terms
+    by_beam: dict[int, list[int]] = defaultdict(list)  # 0: no terms
     for i in range(len(sources)):
-        alike[width(search.beam, must_include[i]) if must_include is not None and must_include[i] else 0].append(i)
+        terms = constraints.terms(i)
+        by_beam[widen_beam(search.beam, terms) if terms else 0].append(i)
 
     def decode(indices: list[int]) -> None:
-        rows = [sources[i] for i in indices]
-        forced = None if prefixes is None else [prefixes[i] for i in indices]
-        terms = None if must_include is None or not must_include[indices[0]] else [must_include[i] for i in indices]
-        wide = search if terms is None else dataclasses.replace(search, beam=width(search.beam, terms[0]))
-        found = _batch(
-            nets, rows, wide, bos=bos, eos=eos, pad=pad, banned=banned, prefixes=forced, terms=terms,
-            limits=[limits[i] for i in indices], names=[names[i] for i in indices], begun=begun,
+        chosen = constraints.select(indices)
+        wide = dataclasses.replace(search, beam=widen_beam(search.beam, chosen.terms(0)))
+        batch = _Batch(
+            nets, [sources[i] for i in indices], wide, special, chosen,
+            Draw([numbers[i] for i in indices], draw.first_step), [limits[i] for i in indices],
         )  # fmt: skip
-        for i, hypotheses in zip(indices, found, strict=True):
+        for i, hypotheses in zip(indices, batch.decode(), strict=True):
             out[i] = hypotheses
 
     usual = 1 if search.sample else search.beam
-    workers = _workers(nets[0].device, len(sources) * usual)
+    workers = _count_workers(nets[0].device, len(sources) * usual)
     batches = (
         [group[i] for i in batch]
-        for wide, group in alike.items()
-        for batch in by_length(
-            [len(sources[i]) for i in group], max(tokens // (wide or usual), 1), -(-len(group) // workers)
+        for beam, group in by_beam.items()
+        for batch in batch_by_length(
+            [len(sources[i]) for i in group], max(batch_tokens // (beam or usual), 1), -(-len(group) // workers)
         )
     )
     if workers == 1:
         for indices in batches:
             decode(indices)
     else:
-        side_by_side(decode, batches, workers)
+        decode_in_threads(decode, batches, workers)
     return out
 
 
-MANY = 64
-"""From so many rows on, each core decodes sentences of its own; with 32 the threads wait for one another's Python."""
+def stream_tokens(
+    nets: Sequence[Net],
+    source: Sequence[int],
+    search: Search,
+    special: SpecialTokens,
+    *,
+    constraints: Constraints = Constraints(),
+    draw: Draw = Draw(),
+) -> Iterator[int]:
+    """The tokens of one output as they are generated, without the end mark: those that `generate` returns.
+
+    Only greedy search and sampling can stream: a beam may still change its first token at the last step.
+    """
+    if constraints.must_include is not None and any(constraints.must_include):
+        raise SpecError("terms need beam search, which cannot stream; leave out the terms, or use run")
+    if search.beam > 1 and not search.sample:
+        raise SpecError(f"beam search cannot stream, got beam={search.beam}; use beam=1 or sample, or use run")
+    limits = _prepare(nets, [source], search, special, constraints)
+    for tokens in _Batch(nets, [source], search, special, constraints, draw, limits).steps():
+        token = int(tokens[0])
+        if token != special.eos:
+            yield token
 
 
-def _workers(device: torch.device, rows: int) -> int:
+def _prepare(
+    nets: Sequence[Net],
+    sources: Sequence[Sequence[int]],
+    search: Search,
+    special: SpecialTokens,
+    constraints: Constraints,
+) -> list[int]:
+    """Check the request; the maximum number of tokens of each output."""
+    constraints.check(len(sources))
+    if search.sample and constraints.must_include is not None and any(constraints.must_include):
+        raise SpecError("terms need beam search, not sampling; leave out sample or the terms")
+    has_encoder, capacity = nets[0].encoder is not None, min(net.spec.room or sys.maxsize for net in nets)
+    limits = [_limit(search, len(source), has_encoder, capacity) for source in sources]
+    never = {special.bos, special.pad, special.eos, *constraints.banned}
+    check_feasible(constraints.must_include, constraints.prefixes, limits, never=never)
+    return limits
+
+
+def _count_workers(device: torch.device, rows: int) -> int:
     """Operators of a step are small: two cores do more with sentences of their own than by sharing every operator."""
-    alone = device.type != "cpu" or torch.is_autocast_enabled("cpu")
-    return 1 if alone or rows < MANY else min(torch.get_num_threads(), rows)
+    single = device.type != "cpu" or torch.is_autocast_enabled("cpu")
+    return 1 if single or rows < PARALLEL_ROWS else min(torch.get_num_threads(), rows)
 
 
-def side_by_side(run: Callable[[list[int]], None], batches: Iterable[list[int]], workers: int) -> None:
-    """Run batches on threads of one core each; torch lets go of the interpreter inside its operators."""
+def decode_in_threads(run: Callable[[list[int]], None], batches: Iterable[list[int]], workers: int) -> None:
+    """Run batches on threads of one core each; torch releases the interpreter lock inside its operators."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # what threads started from here on begin with
+    torch.set_num_threads(1)  # inherited by threads that start from here on
     try:
         with ThreadPoolExecutor(workers) as pool:
             for _ in pool.map(run, batches):
@@ -113,8 +201,8 @@ def side_by_side(run: Callable[[list[int]], None], batches: Iterable[list[int]],
         torch.set_num_threads(threads)
 
 
-def by_length(lengths: Sequence[int], tokens: int, rows: int = sys.maxsize) -> Iterator[list[int]]:
-    """Indices in batches of similar length, the longest first, each within a budget of padded tokens and of rows."""
+def batch_by_length(lengths: Sequence[int], tokens: int, rows: int = sys.maxsize) -> Iterator[list[int]]:
+    """Indices in batches of similar length, longest first, each within a budget of padded tokens and of rows."""
     batch: list[int] = []
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if batch and ((len(batch) + 1) * max(lengths[batch[0]], 1) > tokens or len(batch) == rows):
@@ -125,74 +213,100 @@ def by_length(lengths: Sequence[int], tokens: int, rows: int = sys.maxsize) -> I
         yield batch
 
 
-def _batch(
-    nets: Sequence[Net],
-    sources: Sequence[Sequence[int]],
-    search: Search,
-    *,
-    bos: int,
-    eos: int,
-    pad: int,
-    banned: Sequence[int],
-    prefixes: Sequence[Sequence[int]] | None,
-    terms: Sequence[Sequence[Term]] | None,
-    limits: Sequence[int],
-    names: Sequence[int],
-    begun: int,
-) -> list[list[Hypothesis]]:
-    device, encodes = nets[0].device, nets[0].encoder is not None
-    lengths = [len(s) for s in sources]
-    b, k = len(sources), 1 if search.sample else search.beam
-    most = torch.tensor(limits, device=device)
-    constraints: list[Constraint] = [Banned({bos, pad, *banned} - {eos}, device)]
-    if search.repetition_guard and encodes:
-        constraints.append(Guard(torch.tensor(lengths, device=device).repeat_interleave(k)))
-    choose_next = continuations
-    if terms is not None:
-        each = [row for row in terms for _ in range(k)]
-        must = Terms(each, most.repeat_interleave(k), eos=eos, rest=constraints)
-        constraints, choose_next = [must], must.continuations
-    if prefixes is not None:
-        constraints = [Prefix(pad_rows(prefixes, -1, device).repeat_interleave(k, 0), constraints)]
-    with torch.no_grad():
-        if encodes:
-            source = (pad_rows(sources, pad, device), Coords.lengths(lengths, device))
-            steps = Steps(nets, source, rows=b, beam=k, capacity=max(limits))
-            first = torch.full((b,), bos, device=device)
-        else:
-            steps = Steps(nets, None, rows=b, beam=k, capacity=max(limits) + max(lengths))
-            first = _prompted(steps, sources, k, pad, device)
-        if k > 1:
-            return beam_search(
-                steps, first, eos=eos, limits=most, search=search, constraints=constraints, choose=choose_next
-            )
-        choose: Choose = greedy
-        if search.sample:
-            named, draw = torch.tensor(names, device=device), sampler(search)
-            choose = lambda given, index, step: draw(given, named[index], begun + step)  # noqa: E731
-        found = walk(
-            steps, first, eos=eos, limits=most, search=search, constraints=constraints, choose=choose
+@dataclasses.dataclass(frozen=True)
+class _Batch:
+    """Sources that are decoded together."""
+
+    nets: Sequence[Net]
+    sources: Sequence[Sequence[int]]
+    search: Search
+    special: SpecialTokens
+    constraints: Constraints
+    draw: Draw
+    limits: Sequence[int]
+
+    @property
+    def beam(self) -> int:
+        return 1 if self.search.sample else self.search.beam
+
+    @property
+    def device(self) -> torch.device:
+        return self.nets[0].device
+
+    def decode(self) -> list[list[Hypothesis]]:
+        """The hypotheses of each source, best first."""
+        limits, eos = torch.tensor(self.limits, device=self.device), self.special.eos
+        with torch.no_grad():
+            constraints, rank = self._build_constraints()
+            ensemble, first = self._start()
+            if self.beam > 1:
+                return beam_search(
+                    ensemble, first, eos=eos, limits=limits, search=self.search, constraints=constraints, rank=rank
+                )
+            found = greedy_search(
+                ensemble, first, eos=eos, limits=limits, search=self.search, choose=self._choose(), constraints=constraints
+            )  # fmt: skip
+        return [[h] for h in found]
+
+    def steps(self) -> Iterator[Tensor]:
+        """The tokens of each step, where there is one hypothesis per source."""
+        with torch.no_grad():
+            constraints, _ = self._build_constraints()
+            ensemble, first = self._start()
+        yield from step_greedily(
+            ensemble, first, eos=self.special.eos, limits=torch.tensor(self.limits, device=self.device),
+            search=self.search, choose=self._choose(), constraints=constraints,
         )  # fmt: skip
-    return [[h] for h in found]
+
+    def _build_constraints(self) -> tuple[list[Constraint], RankContinuations]:
+        """The constraints of all rows, and how continuations are ranked under them."""
+        special, k, device = self.special, self.beam, self.device
+        banned = {special.bos, special.pad, *self.constraints.banned} - {special.eos}
+        out: list[Constraint] = [BannedTokens(banned, device)]
+        rank: RankContinuations = rank_continuations
+        if self.search.repetition_guard and self.nets[0].encoder is not None:
+            lengths = torch.tensor([len(s) for s in self.sources], device=device)
+            out.append(RepetitionGuard(lengths.repeat_interleave(k)))
+        if self.constraints.must_include is not None:
+            rows = [terms for terms in self.constraints.must_include for _ in range(k)]
+            limits = torch.tensor(self.limits, device=device).repeat_interleave(k)
+            terms = TermConstraint(rows, limits, eos=special.eos, rest=out)
+            out, rank = [terms], terms.rank_continuations
+        if self.constraints.prefixes is not None:
+            forced = pad_rows(self.constraints.prefixes, -1, device)
+            out = [ForcedPrefix(forced.repeat_interleave(k, 0), out)]
+        return out, rank
+
+    def _start(self) -> tuple[Ensemble, Tensor]:
+        """The models with all but the last given token read, and that token of each row."""
+        rows, k, device, most = len(self.sources), self.beam, self.device, max(self.limits)
+        lengths = [len(s) for s in self.sources]
+        if self.nets[0].encoder is not None:
+            source = (pad_rows(self.sources, self.special.pad, device), Coords.lengths(lengths, device))
+            ensemble = Ensemble(self.nets, source, rows=rows, beam=k, capacity=most)
+            return ensemble, torch.full((rows,), self.special.bos, device=device)
+        ensemble = Ensemble(self.nets, None, rows=rows, beam=k, capacity=most + max(lengths))
+        before = [source[:-1] for source in self.sources]
+        if any(before):
+            ids = pad_rows(before, self.special.pad, device).repeat_interleave(k, 0)
+            ensemble.advance(ids, Coords.lengths([len(row) for row in before for _ in range(k)], device))
+        return ensemble, torch.tensor([source[-1] for source in self.sources], dtype=torch.long, device=device)
+
+    def _choose(self) -> ChooseToken:
+        if not self.search.sample:
+            return choose_best
+        given = range(len(self.sources)) if self.draw.numbers is None else self.draw.numbers
+        numbers, sample = torch.tensor(given, device=self.device), make_sampler(self.search)
+        return lambda log_probs, index, step: sample(log_probs, numbers[index], self.draw.first_step + step)
 
 
-def _limit(search: Search, n: int, encodes: bool, room: int) -> int:
-    """How many tokens an output may have: what was asked for, and no more than the model has room for."""
-    return min(search.limit(n), room) if encodes else max(min(search.limit(0), room - n + 1), 1)
-
-
-def _prompted(steps: Steps, prompts: Sequence[Sequence[int]], beam: int, pad: int, device: torch.device) -> Tensor:
-    """Let a decoder read all of each prompt but its last token, which is given back to begin with."""
-    before = [prompt[:-1] for prompt in prompts]
-    if any(before):
-        ids = pad_rows(before, pad, device).repeat_interleave(beam, 0)
-        lengths = [len(row) for row in before for _ in range(beam)]
-        steps.advance(ids, Coords.lengths(lengths, device))
-    return torch.tensor([prompt[-1] for prompt in prompts], dtype=torch.long, device=device)
+def _limit(search: Search, n: int, has_encoder: bool, capacity: int) -> int:
+    """Maximum number of tokens of an output: the user's limit, and no more than the model has room for."""
+    return min(search.limit(n), capacity) if has_encoder else max(min(search.limit(0), capacity - n + 1), 1)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device | str | None = None) -> Tensor:
-    """Rows of different lengths as one matrix, filled at the right."""
+    """Rows of different lengths as one matrix, padded on the right."""
     n = max((len(r) for r in rows), default=0)
     return torch.tensor([[*r, *[fill] * (n - len(r))] for r in rows], dtype=torch.long, device=device).view(
         len(rows), n

@@ -1,14 +1,15 @@
-"""Terms that must be in an output: beam search with a place for every stage of writing them (Post & Vilar 2018).
+"""Beam search with terms that outputs must include.
 
-Each hypothesis knows how far it has come with each term: the longest beginning of the term that it ends with, kept by the
-automaton of Knuth, Morris & Pratt, so that terms may overlap or hold one another. `need` is how many tokens would still
-finish all of them: those of the unfinished terms, less what is there of the one that has come furthest.
+After Post & Vilar (2018) and Hu et al. (2019). Each hypothesis tracks its progress in each term: the longest prefix of the
+term that the hypothesis ends with, updated by the automaton of Knuth, Morris & Pratt, so that terms may overlap or contain one
+another. `need` is the number of tokens that would still complete all terms: those of the unfinished terms, less the progress
+in the one that is most complete.
 
-    terms  A B, C     wrote …      need 3    the best continuations of every need take turns (Hu et al. 2019), so that
-                      wrote … A    need 2    having paid for a term is no disadvantage to those who have:
+    terms  A B, C     wrote …      need 3    the best continuations of every need take turns (Hu et al. 2019),
+                      wrote … A    need 2    so that having paid for a term is no disadvantage:
                       wrote … A B  need 1    best with need 3, best with 2, best with 1, best with 0, second with 3, …
 
-Nothing ends in need, and what would need more tokens than there is room for is not gone on with: every output has its terms.
+No hypothesis ends while it needs tokens, and one that needs more than its limit allows is dropped: every output has its terms.
 """
 
 from __future__ import annotations
@@ -19,44 +20,44 @@ import torch
 from torch import Tensor
 
 from regard.decode.token_constraints import Constraint
-from regard.decode.topk import top
+from regard.decode.topk import topk
 from regard.errors import DataError, NoRoom
 
 Term = Sequence[int]
-WIDEST = 32
-"""However many tokens the terms of a sentence have, its beam is made no wider than this for them."""
+MAX_BEAM = 32
+"""Terms never widen a beam beyond this."""
 
 
-def width(beam: int, terms: Sequence[Term]) -> int:
-    """How wide a beam should be at least, so that every need has a place in it; without terms, as it is."""
-    return max(beam, min(1 + sum(map(len, terms)), WIDEST)) if terms else beam
+def widen_beam(beam: int, terms: Sequence[Term]) -> int:
+    """A beam with at least one place for every need; unchanged without terms."""
+    return max(beam, min(1 + sum(map(len, terms)), MAX_BEAM)) if terms else beam
 
 
-def check(
+def check_feasible(
     terms: Sequence[Sequence[Term]] | None,
     prefixes: Sequence[Sequence[int]] | None,
     limits: Sequence[int],
     *,
     never: set[int],
 ) -> None:
-    """Whether what must be written can be: no term has what is `never` written, and there is room for all of it."""
+    """Refuse terms that are empty or contain a token that is `never` written, and those that do not fit the limits."""
     terms, prefixes = terms or [()] * len(limits), prefixes or [()] * len(limits)
     for place, row in enumerate(terms):
         if wrong := [term for term in row if not term or never.intersection(term)]:
             raise DataError(
-                f"source {place}: the term {[*wrong[0]]} should be tokens that may be written, and not none"
+                f"source {place}: the term {[*wrong[0]]} should be one or more tokens, none of which is forbidden"
             )
     needs = [sum(map(len, row)) + len(prefix) for row, prefix in zip(terms, prefixes, strict=True)]
     if lacking := [place for place, (need, limit) in enumerate(zip(needs, limits, strict=True)) if need > limit]:
         raise NoRoom(
-            f"source {lacking[0]}: what must be written has {needs[lacking[0]]} tokens, and there is room for "
-            f"{limits[lacking[0]]}; ask for fewer terms or a shorter beginning",
+            f"source {lacking[0]}: the required text has {needs[lacking[0]]} tokens, and there is room for "
+            f"{limits[lacking[0]]}; ask for fewer terms or a shorter prefix",
             lacking,
         )
 
 
-class Terms(Constraint):
-    """What each of the rows must write; `rest` says what they may not, but never forbids going on with a term."""
+class TermConstraint(Constraint):
+    """The terms that each row must include. Constraints in `rest` apply too, but never forbid continuing a term."""
 
     def __init__(
         self, terms: Sequence[Sequence[Term]], limits: Tensor, *, eos: int, rest: Sequence[Constraint] = ()
@@ -85,11 +86,11 @@ class Terms(Constraint):
         row = unfinished.any(1).nonzero().squeeze(1)
         log_probs[row, token[row, 0]] = given[row, 0]
 
-    def wrote(self, tokens: Tensor) -> None:
+    def update(self, tokens: Tensor) -> None:
         self.state = self._after(tokens.unsqueeze(1)).squeeze(1)
         self.written += 1
         for constraint in self.rest:
-            constraint.wrote(tokens)
+            constraint.update(tokens)
 
     def select(self, rows: Tensor) -> None:
         self.words, self.lengths, self.steps, self.state, self.limits = (
@@ -98,10 +99,10 @@ class Terms(Constraint):
         for constraint in self.rest:
             constraint.select(rows)
 
-    def continuations(self, running: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """As `beam.continuations`, with the next tokens of terms among what is chosen from, and every need taking turns."""
+    def rank_continuations(self, running: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Like `beam.rank_continuations`, with the next token of every term as a candidate and needs taking turns."""
         b, unfinished, aims = running.shape[0], self.state < self.lengths, self._next()
-        values, tokens = top(log_probs, min(count, log_probs.shape[1]))
+        values, tokens = topk(log_probs, min(count, log_probs.shape[1]))
         twice = (aims.unsqueeze(2) == torch.where(unfinished, aims, -1).unsqueeze(1)).tril(-1).any(2)
         twice |= (aims.unsqueeze(2) == tokens.unsqueeze(1)).any(2)
         aimed = log_probs.gather(1, aims.clamp(min=0)).masked_fill(twice | ~unfinished, -torch.inf)
@@ -110,16 +111,16 @@ class Terms(Constraint):
         left = (self.limits - self.written - 1).unsqueeze(1)
         lost = (need > left) | ((tokens == self.eos) & (need > 0))
         total = (running.view(-1, 1) + values).masked_fill(lost, -torch.inf)
-        best, where = in_turn(total.view(b, -1), need.view(b, -1), count)
+        best, where = interleave_needs(total.view(b, -1), need.view(b, -1), count)
         return best, torch.stack([where // each, tokens.view(b, -1).gather(1, where)], 1)
 
     def _next(self) -> Tensor:
-        """The token that goes on with each term (rows, terms); −1 where there is none."""
+        """The next token of each term (rows, terms); −1 where the term is complete."""
         at = self.state.clamp(max=self.words.shape[2] - 1).unsqueeze(2)
         return torch.where(self.state < self.lengths, self.words.gather(2, at).squeeze(2), -1)
 
     def _after(self, tokens: Tensor) -> Tensor:
-        """How far every term has come (rows, m, terms) after each of the tokens (rows, m); what is finished stays so."""
+        """Progress in every term (rows, m, terms) after each of the tokens (rows, m); a complete term stays complete."""
         size = self.words.shape[2]
         at = self.state.clamp(max=size - 1)[:, :, None, None].expand(-1, -1, 1, size)
         goes = self.steps.gather(2, at).squeeze(2).unsqueeze(1)  # (rows, 1, terms, size): after each token of the term
@@ -128,17 +129,17 @@ class Terms(Constraint):
         return torch.where(done, self.lengths.unsqueeze(1), (goes * hits).amax(3))
 
     def _need(self, state: Tensor) -> Tensor:
-        """How many tokens would surely finish all terms: writing the furthest to its end, then the others from the start.
+        """Number of tokens that surely complete all terms: the most complete one first, then the others from the start.
 
-        That terms may share tokens is not counted on. The next token of the furthest makes the need less by one at least.
+        Shared tokens are not counted on. The next token of the most complete term reduces the need by at least one.
         """
         lengths = self.lengths.unsqueeze(1)
         unfinished = state < lengths
         return (unfinished * lengths).sum(2) - (unfinished * state).amax(2)
 
 
-def in_turn(totals: Tensor, need: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The best of every need, the better first, then the second best of every need, and so on: scores, and where they are."""
+def interleave_needs(totals: Tensor, need: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The best of every need, then the second best of every need, and so on: their scores and indices."""
     scores, order = totals.sort(dim=1, descending=True, stable=True)
     need = need.gather(1, order)
     grouped = need.argsort(dim=1, stable=True)
@@ -152,8 +153,8 @@ def in_turn(totals: Tensor, need: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _automaton(term: Term, size: int) -> Tensor:
-    """[i, j]: how much of the term there is when, after its first i tokens, its j-th token is written."""
-    table, back = torch.zeros(size, size, dtype=torch.long), 0  # back: where to go on when a match of i tokens breaks
+    """[i, j]: the progress in the term when its j-th token is written after its first i tokens."""
+    table, back = torch.zeros(size, size, dtype=torch.long), 0  # back: where to continue when a match of i tokens fails
     for i, token in enumerate(term):
         if i:
             table[i] = table[back]

@@ -1,6 +1,7 @@
-"""Drawing tokens at random: temperature, top-k, top-p (Holtzman et al. 2019), min-p (Nguyen et al. 2024).
+"""Sampling: temperature, top-k, top-p and min-p.
 
-What is drawn is a pure function of (seed, input index, step): the same input gives the same output in any batch.
+Top-p is by Holtzman et al. (2019), min-p by Nguyen et al. (2024). The drawn tokens are a pure function of (seed, input index,
+step): the same input gives the same output in any batch.
 """
 
 from __future__ import annotations
@@ -10,24 +11,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.decode.greedy import Choose
+from regard.decode.greedy import ChooseToken
 from regard.decode.search import Search
 
 
-def sampler(search: Search) -> Choose:
-    """A chooser for `walk`."""
+def make_sampler(search: Search) -> ChooseToken:
+    """A `choose` function for `greedy_search` that draws tokens."""
 
     def choose(log_probs: Tensor, index: Tensor, step: int) -> Tensor:
-        probs = narrow(log_probs / search.temperature, top_k=search.top_k, top_p=search.top_p, min_p=search.min_p)
-        draw = torch.from_numpy(uniform(search.seed, index.cpu().numpy(), step)).to(probs.device)
+        probs = truncate(log_probs / search.temperature, top_k=search.top_k, top_p=search.top_p, min_p=search.min_p)
+        draw = torch.from_numpy(draw_uniform(search.seed, index.cpu().numpy(), step)).to(probs.device)
         below = probs.to(torch.float64).cumsum(-1)
         return (below <= (draw * below[:, -1]).unsqueeze(1)).sum(-1).clamp(max=probs.shape[1] - 1)
 
     return choose
 
 
-def narrow(logits: Tensor, *, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Tensor:
-    """Probabilities with the unlikely tail removed, not yet summing to one. The likeliest token always stays."""
+def truncate(logits: Tensor, *, top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0) -> Tensor:
+    """Probabilities without the unlikely tail, not renormalized. The most likely token always stays."""
     probs = logits.softmax(-1)
     if 0 < top_k < probs.shape[-1]:
         probs = probs.masked_fill(probs < probs.topk(top_k).values[..., -1:], 0.0)
@@ -41,8 +42,8 @@ def narrow(logits: Tensor, *, top_k: int = 0, top_p: float = 1.0, min_p: float =
     return probs
 
 
-def uniform(seed: int, index: NDArray[np.int64], step: int) -> NDArray[np.float64]:
-    """Numbers in [0, 1), one an index, by mixing (seed, index, step) with splitmix64 (Steele et al. 2014)."""
+def draw_uniform(seed: int, index: NDArray[np.int64], step: int) -> NDArray[np.float64]:
+    """One number in [0, 1) per index, by mixing (seed, index, step) with splitmix64 (Steele et al. 2014)."""
     with np.errstate(over="ignore"):
         z = np.asarray(index, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         for word in (seed, step):

@@ -1,4 +1,4 @@
-"""What the user says about decoding: how to search, how to draw, where to stop."""
+"""Decoding settings: search, sampling and length limits."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pydantic import Field
 from regard.errors import SpecError
 from regard.spec import Count, Spec, spec
 
-LONGEST = 1_000_000
-"""Tokens that any output may have; a folder says how it is decoded, and may come from anyone."""
+MAX_TOKENS = 1_000_000
+"""Upper bound of every length setting: model folders come from anywhere, and so do the settings in them."""
 
 
 @spec
 class Search(Spec):
-    """How output is looked for. With `sample` tokens are drawn; otherwise `beam` 1 is greedy and more is beam search."""
+    """How outputs are found: `sample` draws tokens; otherwise `beam` 1 is greedy search, and more is beam search."""
 
     beam: Annotated[int, Field(ge=1, le=1024)] = 4
     length_penalty: Literal["gnmt", "power", "none"] = "gnmt"
-    """gnmt: ((5 + |Y|) / 6)^alpha (Wu et al. 2016); power: |Y|^alpha; none: 1. Scores are log P divided by it."""
+    """Divisor of log P in scores. gnmt: ((5 + |Y|) / 6)^alpha (Wu et al. 2016); power: |Y|^alpha; none: 1."""
     alpha: Annotated[float, Field(ge=-10, le=10)] = 0.6
     n_best: Count = 1
-    max_extra: Annotated[int, Field(ge=0, le=LONGEST)] = 50
-    """At most this many tokens more than the source has."""
-    max_length: Annotated[int, Field(ge=1, le=LONGEST)] | None = None
-    """And never more than this many."""
+    max_extra: Annotated[int, Field(ge=0, le=MAX_TOKENS)] = 50
+    """Maximum number of tokens beyond the length of the source."""
+    max_length: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    """Maximum number of tokens in all."""
     sample: bool = False
     temperature: Annotated[float, Field(ge=0.001, le=1000)] = 1.0
     top_k: Annotated[int, Field(ge=0, lt=1 << 31)] = 0
@@ -34,7 +34,7 @@ class Search(Spec):
     min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] = 1
     repetition_guard: bool = True
-    """Forbid a token that would go on repeating what has repeated for longer than the source is long, where there is one."""
+    """Encoder-decoder models: forbid tokens that continue a repetition already longer than the source."""
 
     def __post_init__(self) -> None:
         if self.n_best > (1 if self.sample else self.beam):
@@ -43,12 +43,12 @@ class Search(Spec):
             )
 
     def divisor(self, length: int) -> float:
-        """What the log-probability of an output of `length` tokens (its end included) is divided by."""
+        """What the log-probability of an output of `length` tokens (end mark included) is divided by."""
         if self.length_penalty == "gnmt":
             return math.pow((5 + length) / 6, self.alpha)
         return math.pow(length, self.alpha) if self.length_penalty == "power" else 1.0
 
     def limit(self, source: int) -> int:
-        """How many tokens an output may have, its end included, for a source of `source` tokens."""
+        """Maximum number of tokens (end mark included) for a source of `source` tokens."""
         most = source + self.max_extra
         return max(1, most if self.max_length is None else min(most, self.max_length))

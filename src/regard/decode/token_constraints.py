@@ -1,4 +1,4 @@
-"""What may be written next: banned tokens, a forced beginning, and a guard against endless repetition."""
+"""Token constraints: banned tokens, prefixes, repetition."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-PERIODS = 16
-"""The longest cycle the guard looks for."""
+MAX_PERIOD = 16
+"""The longest cycle that `RepetitionGuard` detects."""
 
 
 class Constraint:
-    """Works on log-probabilities (rows, v) in place; told which tokens were written and which rows go on."""
+    """Changes log-probabilities (rows, v) in place; follows what each row writes and which rows go on."""
 
     def apply(self, log_probs: Tensor) -> None:
         raise NotImplementedError
 
-    def wrote(self, tokens: Tensor) -> None:
-        """The token each row wrote."""
+    def update(self, tokens: Tensor) -> None:
+        """Take note of the token that each row wrote."""
 
     def select(self, rows: Tensor) -> None:
-        """The rows that go on."""
+        """Keep only these rows, in this order."""
 
 
-class Banned(Constraint):
-    """Tokens never written: padding, the start mark."""
+class BannedTokens(Constraint):
+    """Tokens that are never written, such as padding and the start mark."""
 
     def __init__(self, tokens: Iterable[int], device: torch.device | str | None = None) -> None:
         self.tokens = torch.tensor(sorted(set(tokens)), dtype=torch.long, device=device)
@@ -34,10 +34,10 @@ class Banned(Constraint):
         log_probs.index_fill_(1, self.tokens, -torch.inf)
 
 
-class Prefix(Constraint):
-    """Each row begins with tokens given from outside, even forbidden ones; where a row is free, `rest` decides.
+class ForcedPrefix(Constraint):
+    """Each row begins with given tokens, even banned ones; after them the constraints in `rest` apply.
 
-    `forced` is (rows, t), −1 where a row is free.
+    `forced` is (rows, t), −1 where a row has no forced token.
     """
 
     def __init__(self, forced: Tensor, rest: Sequence[Constraint] = ()) -> None:
@@ -53,10 +53,10 @@ class Prefix(Constraint):
             held = torch.where(want < 0, log_probs.gather(1, at), given)
             log_probs.masked_fill_(want >= 0, -torch.inf).scatter_(1, at, held)
 
-    def wrote(self, tokens: Tensor) -> None:
+    def update(self, tokens: Tensor) -> None:
         self.step += 1
         for constraint in self.rest:
-            constraint.wrote(tokens)
+            constraint.update(tokens)
 
     def select(self, rows: Tensor) -> None:
         self.forced = self.forced.index_select(0, rows)
@@ -64,18 +64,18 @@ class Prefix(Constraint):
             constraint.select(rows)
 
 
-class Guard(Constraint):
-    """Forbids the token that would carry on a cycle which already repeated for longer than `patience` tokens.
+class RepetitionGuard(Constraint):
+    """Forbids the token that continues a cycle which already repeated for longer than `patience` tokens.
 
-    A translation of n tokens has no reason to repeat itself for longer than n; copying a text that repeats stays possible.
-    `run[p]` counts how many of the last tokens equal the one p before them.
+    The translation of n tokens has no reason to repeat itself for longer than n; copying a repetitive text stays possible.
+    `run[p]` counts how many of the last tokens equal the one p places before them.
     """
 
     def __init__(self, patience: Tensor) -> None:
         self.patience = patience
-        self.history = torch.full((patience.shape[0], PERIODS), -1, device=patience.device)
+        self.history = torch.full((patience.shape[0], MAX_PERIOD), -1, device=patience.device)
         self.run = torch.zeros_like(self.history)
-        self.period = torch.arange(1, PERIODS + 1, device=patience.device)
+        self.period = torch.arange(1, MAX_PERIOD + 1, device=patience.device)
         self.written = 0
         self.earliest = int(patience.min()) if patience.numel() else 0
 
@@ -87,7 +87,7 @@ class Guard(Constraint):
             row, back = endless.nonzero(as_tuple=True)
             log_probs[row, self.history[row, back]] = -torch.inf
 
-    def wrote(self, tokens: Tensor) -> None:
+    def update(self, tokens: Tensor) -> None:
         self.run = torch.where(self.history == tokens.unsqueeze(1), self.run + 1, 0)
         self.history = torch.cat([tokens.unsqueeze(1), self.history[:, :-1]], 1)
         self.written += 1

@@ -15,8 +15,8 @@ from regard.data.bptt import Stream
 from regard.data.packing import Packed
 from regard.data.ragged import Ragged
 from regard.data.windows import Windows
-from regard.decode import Search, generate
-from regard.decode.ensemble import log_probs
+from regard.decode import Constraints, Draw, Search, SpecialTokens, generate
+from regard.decode.ensemble import compute_log_probs
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -167,9 +167,8 @@ class Lm(FromTexts):
             now = [i for i in active if len(written[i]) == most - left]  # the others wait for these
             read = [self._read(prompts[i] + written[i], room) for i in now]
             found = generate(
-                nets, read, dataclasses.replace(search, max_extra=left), bos=self.target.bos, eos=self.target.eos,
-                pad=self.target.pad, banned=[self.target.unk], names=[options.first + i for i in now],
-                begun=most - left,
+                nets, read, dataclasses.replace(search, max_extra=left), SpecialTokens.of(self.target),
+                constraints=Constraints(banned=[self.target.unk]), draw=Draw([options.first + i for i in now], most - left),
             )  # fmt: skip
             for i, prompt, (best,) in zip(now, read, found, strict=True):
                 written[i] += best.tokens
@@ -199,7 +198,7 @@ class Lm(FromTexts):
             ids = torch.tensor([(before or [self.target.bos]) + after], device=net.device)
             with torch.no_grad():
                 stream = net(ids, Coords.span(ids.shape[1], device=net.device))[0]
-                told = log_probs(net, stream[len(stream) - len(after) - 1 : -1])
+                told = compute_log_probs(net, stream[len(stream) - len(after) - 1 : -1])
             totals.append(float(told.gather(1, ids[0, len(stream) - len(after) :, None]).double().sum()))
         return totals
 

@@ -16,7 +16,7 @@ from regard.data.documents import Divide, stretches
 from regard.data.example_rng import Chance
 from regard.data.ragged import Ragged
 from regard.data.span_corruption import Spans, corrupt, restore
-from regard.decode import Search, generate, score
+from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, score
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -143,8 +143,8 @@ class Span(FromTexts):
         room = min(self.settings.max_length, *(net.spec.length for net in nets))
         found = generate(
             nets, [sources[i] for i in open_], dataclasses.replace(search, max_length=min(search.max_length or room, room)),
-            bos=self.target.bos, eos=self.target.eos, pad=self.target.pad, banned=[self.target.unk],
-            names=[options.first + i for i in open_],
+            SpecialTokens.of(self.target), constraints=Constraints(banned=[self.target.unk]),
+            draw=Draw([options.first + i for i in open_]),
         )  # fmt: skip
         out = [[Output(text, 0.0, 0.0)] for text in inputs]
         for i, hypotheses in zip(open_, found, strict=True):
@@ -161,7 +161,7 @@ class Span(FromTexts):
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         targets = [[*self._target(text, output), self.target.eos] for text, output in zip(inputs, outputs, strict=True)]
-        return score(net, self._sources(inputs), targets, bos=self.target.bos, pad=self.target.pad)
+        return score(net, self._sources(inputs), targets, SpecialTokens.of(self.target))
 
     def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, m) by place for a text with marks and the same text filled in."""

@@ -25,7 +25,7 @@ from regard.data.ragged import Ragged
 from regard.data.subword_sampling import Recut
 from regard.data.token_store import Memory, Store
 from regard.data.word_dropout import hidden
-from regard.decode import Search, generate, score
+from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, score
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -271,9 +271,9 @@ class Translate:
         self._must_be_writable([text for text in prefixes or () if text.strip()])
         forced = None if prefixes is None else self.target.encode_all(prefixes)
         found = generate(
-            nets, self._sources(inputs, tag), search, bos=self.target.bos, eos=self.target.eos, pad=self.target.pad,
-            banned=[self.target.unk], prefixes=forced, must_include=None if must_include is None else self._terms(must_include),
-            names=range(options.first, options.first + len(inputs)),
+            nets, self._sources(inputs, tag), search, SpecialTokens.of(self.target),
+            constraints=Constraints([self.target.unk], forced, None if must_include is None else self._terms(must_include)),
+            draw=Draw(range(options.first, options.first + len(inputs))),
         )  # fmt: skip
         out = [[Output(self.target.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
         if not options.words:
@@ -290,7 +290,7 @@ class Translate:
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         targets = [[*ids, self.target.eos] for ids in self.target.encode_all(outputs)]
-        return score(net, self._sources(inputs, options.tag), targets, bos=self.target.bos, pad=self.target.pad)
+        return score(net, self._sources(inputs, options.tag), targets, SpecialTokens.of(self.target))
 
     def confidence(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: TranslateOptions = TranslateOptions()

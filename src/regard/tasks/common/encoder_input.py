@@ -15,7 +15,7 @@ from torch import Tensor
 from regard.data.batch import IGNORE, Side, padded
 from regard.data.labels import BETWEEN
 from regard.data.ragged import Ragged
-from regard.decode.generate import by_length
+from regard.decode.generate import batch_by_length
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -103,7 +103,7 @@ def whole_lengths(tokenizer: Tokenizer, texts: Sequence[str], *, pair: bool = Fa
 def batches(framed: Sequence[Framed], pad: int, device: torch.device) -> Iterator[tuple[list[int], Reading]]:
     """Rows of like lengths together, with the places they had."""
     rows = Rows.of(framed, [[IGNORE]] * len(framed))
-    for indices in by_length([len(ids) for ids, _ in framed], TOKENS):
+    for indices in batch_by_length([len(ids) for ids, _ in framed], TOKENS):
         yield list(indices), rows.batch(np.asarray(indices, np.int64), pad).to(device)
 
 

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.decode.ensemble import log_probs
-from regard.decode.generate import by_length, pad_rows
+from regard.decode.ensemble import compute_log_probs
+from regard.decode.generate import batch_by_length, pad_rows
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.tasks.common.task import Output
@@ -75,13 +75,13 @@ def chances(
     front, device = tokenizer.frame([-1])[0].index(-1), nets[0].device
     rows = [tokenizer.frame(texts[i][start : start + reach])[0] for i, start, _ in seen]
     out: list[dict[int, Tensor]] = [{} for _ in texts]
-    for indices in by_length([len(row) for row in rows], TOKENS):
+    for indices in batch_by_length([len(row) for row in rows], TOKENS):
         ids = pad_rows([rows[j] for j in indices], tokenizer.pad, device)
         at = Coords.lengths([len(rows[j]) for j in indices], device)
         places = [(r, *seen[j][:2], p) for r, j in enumerate(indices) for p in seen[j][2]]
         row, column = torch.tensor([(r, p - start + front) for r, _, start, p in places], device=device).T
         with torch.no_grad():
-            each = torch.stack([log_probs(net, net(ids, at)[row, column]) for net in nets])
+            each = torch.stack([compute_log_probs(net, net(ids, at)[row, column]) for net in nets])
         mean = (each.logsumexp(0) - math.log(len(nets))).cpu()
         for (_, i, _, p), log_p in zip(places, mean, strict=True):
             out[i][p] = log_p

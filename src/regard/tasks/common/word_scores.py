@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.decode.score import Told, places, tell
+from regard.decode import SpecialTokens
+from regard.decode.score import TokenScores, find_cross_attention, score_tokens
 from regard.errors import SpecError
 from regard.model.net import Net
 from regard.text import Tokenizer
@@ -57,7 +58,7 @@ class Wordwise:
 
     def align(self, net: Net, layer: int | None = None) -> list[Links]:
         """By the cross-attention of this layer, counted from 0 or from the end; without, by the one that `guide` says."""
-        kept = places(net, pad=self.tokenizer.pad)
+        kept = find_cross_attention(net, SpecialTokens.of(self.tokenizer))
         if not kept:
             raise SpecError("this model shows nothing of how it looks at the source, so its words cannot be aligned")
         layer = guide(len(kept)) if layer is None else layer
@@ -67,7 +68,7 @@ class Wordwise:
 
     def plain(self, nets: Sequence[Net]) -> list[dict[str, Any]]:
         """All there is to say of each pair, ready for JSON; links if the first net shows what it looks at."""
-        kept = places(nets[0], pad=self.tokenizer.pad)
+        kept = find_cross_attention(nets[0], SpecialTokens.of(self.tokenizer))
         place = kept[guide(len(kept))] if kept else None
         told = self._tell(nets, place)
         out = [sure(*each).plain() for each in zip(self.written, told, strict=True)]
@@ -76,11 +77,11 @@ class Wordwise:
                 each["alignment"] = [list(link) for link in found]
         return out
 
-    def _tell(self, nets: Sequence[Net], place: str | None = None) -> list[Told]:
+    def _tell(self, nets: Sequence[Net], place: str | None = None) -> list[TokenScores]:
         ids = [[*text.ids, self.tokenizer.eos] for text in self.written]
-        return tell(nets, self.sources, ids, bos=self.tokenizer.bos, pad=self.tokenizer.pad, place=place)
+        return score_tokens(nets, self.sources, ids, SpecialTokens.of(self.tokenizer), place=place)
 
-    def _links(self, told: Sequence[Told]) -> list[Links]:
+    def _links(self, told: Sequence[TokenScores]) -> list[Links]:
         each = zip(self.read, self.written, (t.weights for t in told), strict=True)
         return [links(read, written, weights, self.front) for read, written, weights in each if weights is not None]
 
@@ -90,7 +91,7 @@ def guide(layers: int) -> int:
     return -2 if layers > 2 else -1
 
 
-def sure(text: Worded, told: Told) -> Confidence:
+def sure(text: Worded, told: TokenScores) -> Confidence:
     """What was told of the tokens of a text and its end mark, as of its words."""
     spoken = len(text.ids) if text.words else 0  # spaces alone are no word
     totals = torch.zeros(len(text.words), dtype=torch.float64)
