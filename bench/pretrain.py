@@ -24,8 +24,8 @@ import regard
 from bench.results import parse, write
 from regard.data.labels import read_tagged
 from regard.data.pairs import Pairs
+from regard.metrics.class_metrics import accuracy_items
 from regard.report.table import Table
-from regard.tasks.common.confusion import accuracy
 
 NEAR = 8
 """Residues to either side that each attends to: with all in view, a model so small learns little more than frequencies here."""
@@ -39,7 +39,7 @@ STUDENT = 4.303
 """Of two degrees of freedom, 95 %: three seeds."""
 THREE = dict(zip("HGIEBTSL", "HHHEECCC", strict=True))
 """Eight states as three: helix, strand, coil."""
-SCORES = {"Q8": accuracy(list), "Q3": accuracy(lambda states: [THREE[s] for s in states])}
+SCORES = {"Q8": accuracy_items(list), "Q3": accuracy_items(lambda states: [THREE[s] for s in states])}
 
 
 def main() -> None:
@@ -125,13 +125,13 @@ def judged(outputs: dict[str, list[list[str]]], truth: Sequence[str]) -> dict[st
     draw, count = np.random.Generator(np.random.PCG64(1)), len(truth)
     figures: dict[str, Any] = {"chains": count}
     for score, of in SCORES.items():
-        each = {name: [of(one, truth) for one in rows] for name, rows in outputs.items()}
+        each = {name: [of(one, truth).score() for one in rows] for name, rows in outputs.items()}
         gains = [b - a for a, b in zip(each["scratch"], each["tuned"], strict=True)]
         mean = statistics.fmean(gains)
         far = STUDENT * statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) == 3 else float("nan")
         hits = [
             np.asarray(
-                [[of([o], [t]) * len(t) for o, t in zip(one, truth, strict=True)] for one in outputs[name]]
+                [[of([o], [t]).score() * len(t) for o, t in zip(one, truth, strict=True)] for one in outputs[name]]
             ).mean(0)
             for name in ("scratch", "tuned")
         ]

@@ -15,8 +15,8 @@ from typing import Any
 import regard
 from bench.results import parse, write
 from regard.data.pronunciation import OR
+from regard.metrics import METRICS
 from regard.report.table import Table
-from regard.tasks.common.metrics import METRICS
 from regard.training.log import read_log
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "shared" / "data" / "cmudict" / "cmudict.dict.gz"
@@ -38,7 +38,7 @@ def judge(model: regard.Model, dictionary: str, most: int | None) -> dict[str, A
         began = time.monotonic()
         outputs = model.run(inputs, beam=beam)
         for name in task.metrics:
-            found[f"{name}, beam {beam}"] = round(METRICS[name].of(outputs, references), 2)
+            found[f"{name}, beam {beam}"] = round(METRICS[name].compute(outputs, references), 2)
         found[f"words a second, beam {beam}"] = round(len(inputs) / (time.monotonic() - began), 1)
     rows = zip(inputs, outputs, references, strict=True)
     found["some errors"] = [f"{word}: {out} ({ways})" for word, out, ways in rows if out not in ways.split(OR)][:12]

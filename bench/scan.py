@@ -20,8 +20,8 @@ import regard
 from bench.results import parse, write
 from regard.data.text_files import read_lines
 from regard.errors import DataError
+from regard.metrics import METRICS
 from regard.report.table import Table
-from regard.tasks.common.metrics import METRICS
 from regard.training.log import read_log
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "scan"
@@ -84,7 +84,7 @@ def train(folder: Path, name: str, split: str, tiny: bool) -> tuple[regard.Model
 def right(model: regard.Model, pairs: list[tuple[str, str]]) -> float:
     """Per cent of commands whose actions are all right."""
     outputs = model.run([source for source, _ in pairs], beam=1)
-    return METRICS["exact"].of(outputs, [target for _, target in pairs])
+    return METRICS["exact"].compute(outputs, [target for _, target in pairs])
 
 
 def main() -> None:

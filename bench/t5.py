@@ -19,8 +19,8 @@ from typing import Any
 import regard
 from bench.results import parse, write
 from regard.data.text_files import read_lines
+from regard.metrics import METRICS
 from regard.report.table import Table
-from regard.tasks.common.metrics import METRICS
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 TASKS = {"summarize": ("chrf", "exact"), "say": ("exact", "wer")}
@@ -107,7 +107,7 @@ def scores(folder: Path, name: str, model: regard.Model, tasks: list[str]) -> di
         for task in tasks:
             pairs = [line.split("\t") for line in read_lines(folder / f"{task}.test.tsv")]
             outputs, wanted = model.run([f"{task}: {source}" for source, _ in pairs]), [target for _, target in pairs]
-            found |= {f"{task}, {m}": round(METRICS[m].of(outputs, wanted), 2) for m in TASKS[task]}
+            found |= {f"{task}, {m}": round(METRICS[m].compute(outputs, wanted), 2) for m in TASKS[task]}
         kept.write_text(json.dumps(found), encoding="utf-8")
     return json.loads(kept.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import regard
 from bench import corpus
 from bench.results import RECORDED, parse, write
-from regard.tasks.common.metrics import METRICS
+from regard.metrics import METRICS
 from regard.training.log import read_log
 
 DATA = Path("../shared/data/multi30k/bpe_en_de")

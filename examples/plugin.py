@@ -15,11 +15,11 @@ from typing import Any
 import jiwer
 from torch import Tensor, nn
 
+from regard.metrics import METRICS, Metric
 from regard.nn.core.context import Context
 from regard.nn.core.mixer import MIXERS, Can, Mixer, MixerSpec, Site
 from regard.nn.core.state import State, moving
 from regard.spec import spec
-from regard.tasks.common.metrics import METRICS, Metric
 from regard.tasks.common.task import TASKS, Dataset
 from regard.tasks.translate import Translate
 

@@ -10,7 +10,7 @@ import pytest
 import regard
 from regard.data.pronunciation import part_of
 from regard.errors import DataError, SpecError
-from regard.tasks.common.metrics import METRICS
+from regard.metrics import METRICS
 from regard.tasks.pronounce import Pronounce, PronounceData
 from regard.training.request import Order
 from regard.training.train import execute
@@ -58,8 +58,8 @@ def test_letters_and_phones_have_their_own_vocabularies(path: str) -> None:
 
 def test_any_listed_pronunciation_is_right() -> None:
     outputs, ways = ["A B", "B", "", "X Y Z"], ["A B | B A", "A B | C B C", "A", "A Y Z | X Y Z W V | X Y"]
-    assert METRICS["word_error"].of(outputs, ways) == 75.0
-    assert METRICS["phone_error"].of(outputs, ways) == pytest.approx(100 * (0 + 1 + 1 + 1) / (2 + 2 + 1 + 3))
+    assert METRICS["word_error"].compute(outputs, ways) == 75.0
+    assert METRICS["phone_error"].compute(outputs, ways) == pytest.approx(100 * (0 + 1 + 1 + 1) / (2 + 2 + 1 + 3))
     assert not METRICS["word_error"].higher and not METRICS["phone_error"].higher
 
 

@@ -6,20 +6,19 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import regard
 from regard.errors import SpecError
-from regard.tasks.common.metrics import METRICS, Metric
+from regard.metrics import METRICS
 from regard.training.request import Order
 from regard.training.train import execute
-from regard.verbs.evaluate import _scorer, bootstrap, evaluate_models
+from regard.verbs.evaluate import evaluate_models
 from tests.verbs.calling import call
 
 pytestmark = pytest.mark.numeric
 
-DECODED = [name for name, metric in METRICS.items() if metric.score is not None]
+DECODED = [name for name, metric in METRICS.items() if metric.decodes]
 REFERENCES = [
     "the cat sat on the mat",
     "a dog runs",
@@ -42,7 +41,7 @@ def test_one_model(model: Path, letters: tuple[Path, Path]) -> None:
     (only,) = found["models"]
     assert only == {
         "model": str(model),
-        "scores": {name: METRICS[name].of(outputs, lines) for name in ("exact", "chrf")},
+        "scores": {name: METRICS[name].compute(outputs, lines) for name in ("exact", "chrf")},
     }
     assert "difference" not in found
 
@@ -221,50 +220,6 @@ def test_models_that_are_not_there(model: Path, letters: tuple[Path, Path]) -> N
     assert call("eval", "nowhere", *letters).err == "regard: there is no model folder nowhere\n"
     assert call("eval", model, "nowhere", *letters).err == "regard: there is no file or model folder nowhere\n"
     assert "one or two model folders, got 3" in call("eval", model, model, model, *letters).err
-
-
-# ------------------------------------------------------------------------------------------------------ the bootstrap
-
-
-@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.score])
-def test_counting_once_gives_the_same_score(name: str) -> None:
-    """Of any selection of lines, also with some of them twice: the metric itself is the oracle."""
-    metric, draw = METRICS[name], np.random.default_rng(0)
-    quick = _scorer(metric, GOOD, REFERENCES)
-    for _ in range(5):
-        pick = draw.integers(0, len(REFERENCES), len(REFERENCES))
-        slow = metric.of([GOOD[i] for i in pick], [REFERENCES[i] for i in pick])
-        assert quick(pick) == pytest.approx(slow, abs=1e-9)
-
-
-@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.score])
-def test_the_better_one_wins(name: str) -> None:
-    metric = METRICS[name]
-    found = bootstrap(metric, POOR, GOOD, REFERENCES, samples=100)
-    assert found["difference"] == pytest.approx(metric.of(GOOD, REFERENCES) - metric.of(POOR, REFERENCES))
-    assert found["low"] <= found["difference"] <= found["high"]
-    assert (found["difference"] > 0) == metric.higher
-    assert found["not_better"] < 0.05
-    assert bootstrap(metric, GOOD, POOR, REFERENCES, samples=100)["not_better"] > 0.95
-
-
-def test_a_metric_of_the_users_own() -> None:
-    length = Metric("length", lambda outputs, references: sum(map(len, outputs)) / len(outputs))
-    found = bootstrap(length, ["a"] * 4, ["abc"] * 4, ["x"] * 4, samples=10)
-    assert found == {"difference": 2, "low": 2, "high": 2, "not_better": 0}
-
-
-def test_lines_without_a_word_are_no_reason_to_stop() -> None:
-    bootstrap(METRICS["wer"], ["a", "b"], ["a", "c"], ["", "b"], samples=50)
-
-
-def test_both_are_scored_on_the_same_lines() -> None:
-    """One is always a point above the other, line by line: drawn apart the difference would vary, drawn in pairs it cannot."""
-    points = Metric("points", lambda outputs, references: sum(map(float, outputs)))
-    first = [str(i) for i in range(20)]
-    second = [str(i + 1) for i in range(20)]
-    found = bootstrap(points, first, second, first, samples=50)
-    assert (found["low"], found["high"]) == (20, 20)
 
 
 def test_what_no_weight_depends_on_can_be_set(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from regard import families
+from regard.metrics import METRICS
 from regard.nn.core.coords import Coords
 from regard.nn.mixers import MIXERS
 from regard.registry import Registry
 from regard.tasks import find
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import TASKS
 from tests.laws.running import one_by_one, run
 from tests.verbs.calling import ROOT, call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from regard.tasks.common.metrics import METRICS
+from regard.metrics import METRICS
 
 
 def render_card(

@@ -22,6 +22,7 @@ from regard.data.pair_reader import Corpus, OnBad, read, read_parts
 from regard.data.pairs import Pairs, fingerprint
 from regard.decode import Search
 from regard.errors import DataError, SpecError
+from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Vector
@@ -43,7 +44,6 @@ from regard.tasks.common.encoder_input import (
     whole_lengths,
 )
 from regard.tasks.common.example_names import by_text
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 

@@ -16,6 +16,7 @@ from regard.data.augment import Augment, Draws, draw
 from regard.data.images import Picture, Pictures, Pixels, read_picture, read_pictures, split_pictures
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
+from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.patches import Patches
@@ -34,7 +35,6 @@ from regard.tasks.common.classifier import (
     unpacked,
 )
 from regard.tasks.common.encoder_input import Attention
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions
 
 PATCH = 16

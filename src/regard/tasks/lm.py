@@ -18,6 +18,7 @@ from regard.data.windows import Windows
 from regard.decode import Constraints, Draw, Search, SpecialTokens, generate
 from regard.decode.ensemble import compute_log_probs
 from regard.errors import DataError, SpecError
+from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Classes, Vector
@@ -28,7 +29,6 @@ from regard.spec import Count, spec
 from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.example_names import by_text
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Chars, Normalize, Tokenizer, TokenizerSpec

@@ -22,6 +22,7 @@ from regard.data.ragged import Ragged
 from regard.data.token_masking import Masking
 from regard.decode import Search
 from regard.errors import DataError, SpecError
+from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Classes, Masked, Vocab
@@ -30,7 +31,6 @@ from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, spec
 from regard.tasks.common.encoder_input import Attention, EncoderTask
 from regard.tasks.common.fill_mask import MASKS, chances, filled, marked, mostly_unknown
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Tokenizer, TokenizerSpec, WordPiece

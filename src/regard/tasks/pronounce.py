@@ -17,10 +17,10 @@ from regard.data.pairs import Pairs, fingerprint
 from regard.data.pronunciation import OR, Part, joined, part_of, read_dictionary
 from regard.data.ragged import Ragged
 from regard.errors import DataError, SpecError
+from regard.metrics import METRICS
 from regard.spec import Count, Share, Spec, spec
 from regard.tasks.common.encoded_pairs import Encoded
 from regard.tasks.common.example_names import by_text
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import TASKS, Advice, Dataset, EvalSet
 from regard.tasks.translate import Translate, TranslateOptions
 from regard.text import Chars, Pieces, Tokenizer

@@ -18,12 +18,12 @@ from regard.data.ragged import Ragged
 from regard.data.span_corruption import Spans, corrupt, restore
 from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, score
 from regard.errors import DataError, SpecError
+from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.spec import Count, spec
 from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.fill_mask import MARK, marked, mostly_unknown
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.seq2seq import both_sides, pair_batch, pair_loss, pair_weights
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.text_corpus import FromTexts, TextData, Texts

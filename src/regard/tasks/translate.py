@@ -27,6 +27,7 @@ from regard.data.token_store import Memory, Store
 from regard.data.word_dropout import hidden
 from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, score
 from regard.errors import CheckpointError, DataError, SpecError
+from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.spec import Count, Share, Spec, spec
@@ -34,7 +35,6 @@ from regard.tasks.common.advice import advise
 from regard.tasks.common.encoded_pairs import Encoded, encode_pairs, in_folder, in_memory
 from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.example_names import by_text
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.seq2seq import both_sides, pair_batch, pair_loss, pair_weights
 from regard.tasks.common.task import TASKS, Advice, Dataset, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.word_scores import Confidence, Links, Wordwise

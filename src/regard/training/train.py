@@ -19,6 +19,7 @@ from regard.families.expand import check_model_keys
 from regard.files.folder import Folder, read_folder, recover, verify, write_folder
 from regard.files.storage import explained
 from regard.machine import free_memory, keep_large_blocks, machine, precision, resolve_device, versions
+from regard.metrics import METRICS
 from regard.model.cost import cost
 from regard.model.net import Net
 from regard.model.tree import tree
@@ -42,7 +43,6 @@ from regard.serialization.model_folder import (
 )
 from regard.tasks import find
 from regard.tasks.common.capabilities import advise, encode_to, eval_sets, prepare_from
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import Dataset, Task
 from regard.training.aside import replacing
 from regard.training.batch_size import measured_tokens

@@ -17,11 +17,11 @@ import numpy as np
 
 from regard.decode import Search
 from regard.errors import CheckpointError, Diverged
+from regard.metrics import METRICS
 from regard.model.build import weight_faults
 from regard.model.net import Net
 from regard.serialization.model_folder import SNAPSHOTS
 from regard.tasks.common.capabilities import augment, describe_examples, order_batches
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import EvalSet, Examples, Task
 from regard.training.checkpoint import Checkpoints
 from regard.training.finite import AFTER, demand_finite, unsound

@@ -9,9 +9,9 @@ from typing import Any
 
 from regard.decode import Search
 from regard.errors import SpecError
+from regard.metrics import METRICS
 from regard.model.net import Net
 from regard.tasks.common.capabilities import Generates, require
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.perplexity import likelihood
 from regard.tasks.common.task import EvalSet, Examples, Task
 
@@ -29,7 +29,7 @@ class Judge:
         self.net, self.task, self.valid, self.trials = net, task, valid, trials
         self.tokens, self.search, self.compute = tokens, search, compute
         self.outputs: list[str] = []
-        wanted = [name for name in task.metrics if METRICS[name].score is not None]
+        wanted = [name for name in task.metrics if METRICS[name].decodes]
         if wanted and not any(trial.references for trial in trials):
             raise SpecError(f"data.metrics: this task writes nothing that {wanted[0]} could be of")
 
@@ -38,9 +38,9 @@ class Judge:
         self.net.eval()
         with self.compute():
             scores = likelihood(self.task, self.net, self.valid, tokens=self.tokens)
-        if unknown := [name for name in self.task.metrics if METRICS[name].score is None and name not in scores]:
+        if unknown := [name for name in self.task.metrics if not METRICS[name].decodes and name not in scores]:
             raise SpecError(f"data.metrics: this task has no {unknown[0]}; there is {', '.join(scores)}")
-        decoded = {name: score for name in self.task.metrics if (score := METRICS[name].score) is not None}
+        decoded = {name: METRICS[name].compute for name in self.task.metrics if METRICS[name].decodes}
         if not decoded:
             return scores
         search = dataclasses.replace(self.search, **GREEDY) if greedily else self.search

@@ -7,24 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 import regard
 from regard.data.pair_reader import OnBad
 from regard.data.pairs import Pairs
 from regard.errors import SpecError, UnknownName
+from regard.metrics import METRICS
+from regard.metrics.bootstrap import bootstrap
+from regard.metrics.class_metrics import SplitLabels, count_classes
 from regard.report.table import Table
 from regard.serialization.model_folder import identify_folder
 from regard.tasks.common.capabilities import ReadsPairs, eval_sets, find_too_long, list_tags, require
-from regard.tasks.common.confusion import Units, tallies
-from regard.tasks.common.metrics import METRICS, SACREBLEU, Metric, measure
 from regard.tasks.common.perplexity import likelihood
 from regard.tasks.common.task import Task
 from regard.verbs.command import say
 from regard.verbs.run import language_tag
-
-Counts = NDArray[np.int64]
 
 
 def is_model(path: str) -> bool:
@@ -64,7 +60,7 @@ def evaluate_models(
         _demand_alike(paths[0], task, raw, path, model.task, lambda other: _gathered(other, files, on_bad))
     usual = (*task.metrics, *(["perplexity"] if task.metrics == ("loss",) else []))
     chosen = asked or [METRICS[name] for name in usual]
-    plain, decoded = ([m for m in chosen if (m.score is None) is wanted] for wanted in (True, False))
+    plain, decoded = ([m for m in chosen if (not m.decodes) is wanted] for wanted in (True, False))
     found: dict[str, Any] = {"data": " + ".join(Path(path).name for path in files), "models": []}
     references = [text for trial in eval_sets(task, raw) for text in trial.references]
     if decoded and not references:
@@ -78,16 +74,19 @@ def evaluate_models(
         scores = {metric.kind: told[metric.kind] for metric in plain}
         if decoded:
             outputs.append(_outputs(path, model, own, beam=beam))
-            scores |= {metric.kind: metric.of(outputs[-1], references) for metric in decoded}
-        units = next((metric.units for metric in decoded if metric.units), None)
+            scores |= {metric.kind: metric.compute(outputs[-1], references) for metric in decoded}
+        units = next((metric.labels for metric in decoded if metric.labels), None)
         classes = {} if units is None else {"classes": _classes(outputs[-1], references, units)}
         found["models"].append({"model": path, "scores": scores, **classes})
     if decoded:
         found["pairs"] = len(references)
     found["signatures"] = {metric.kind: metric.signature() for metric in chosen if metric.signature()}
     if len(outputs) == 2:
-        one, other = outputs
-        found["difference"] = {m.kind: bootstrap(m, one, other, references, samples=samples) for m in decoded}
+        found["difference"] = {}
+        for metric in decoded:
+            both = [metric.items(each, references) for each in outputs]
+            gap = bootstrap(both, higher=metric.higher, samples=samples).differences[0, 1]
+            found["difference"][metric.kind] = gap.plain()
     return found
 
 
@@ -130,11 +129,18 @@ def _likelihood(path: str, model: regard.Model, raw: Any) -> dict[str, float]:
     return likelihood(model.task, model.net, examples)
 
 
-def _classes(outputs: Sequence[str], references: Sequence[str], units: Units) -> list[dict[str, Any]]:
+def _classes(outputs: Sequence[str], references: Sequence[str], split: SplitLabels) -> list[dict[str, Any]]:
     """What there is to tell of each class."""
     return [
-        {"class": t.name, "precision": t.precision, "recall": t.recall, "f1": t.f1, "said": t.said, "true": t.true}
-        for t in tallies(outputs, references, units)
+        {
+            "class": t.name,
+            "precision": t.precision,
+            "recall": t.recall,
+            "f1": t.f1,
+            "predicted": t.predicted,
+            "true": t.true,
+        }
+        for t in count_classes(outputs, references, split)
     ]
 
 
@@ -157,60 +163,11 @@ def _outputs(path: str, model: regard.Model, raw: Any, *, beam: int | None) -> l
     return out
 
 
-def bootstrap(
-    metric: Metric,
-    first: Sequence[str],
-    second: Sequence[str],
-    references: Sequence[str],
-    *,
-    samples: int = 1000,
-    seed: int = 1,
-) -> dict[str, float]:
-    """The second's score less the first's: on all pairs, its 95 % interval, and how often the second is not better."""
-    draw = np.random.Generator(np.random.PCG64(seed))
-    one, other = _scorer(metric, first, references), _scorer(metric, second, references)
-    gaps, lost, everything = [], 0, np.arange(len(references))
-    for _ in range(samples):
-        pick = draw.integers(0, len(references), len(references))
-        a, b = one(pick), other(pick)
-        gaps.append(b - a)
-        lost += not metric.better(b, a)
-    low, high = np.percentile(gaps, [2.5, 97.5])
-    whole = other(everything) - one(everything)
-    return {"difference": whole, "low": float(low), "high": float(high), "not_better": lost / samples}
-
-
-def _scorer(metric: Metric, outputs: Sequence[str], references: Sequence[str]) -> Callable[[NDArray[np.int64]], float]:
-    """The score of any selection of lines. Where a score is made of counts, these are taken once a line and summed."""
-    found = _counted(metric.kind, list(outputs), list(references))
-    if found is None:
-        return lambda pick: metric.of([outputs[i] for i in pick], [references[i] for i in pick])
-    counts, score = found
-    return lambda pick: score(counts[pick].sum(0).tolist())
-
-
-def _counted(
-    kind: str, outputs: list[str], references: list[str]
-) -> tuple[Counts, Callable[[list[Any]], float]] | None:
-    """What sacreBLEU or jiwer counts in each line, and the score of the sums; None for a metric that does not count."""
-    if kind == "wer":
-        import jiwer
-
-        lines = [jiwer.process_words(reference, output) for reference, output in zip(references, outputs, strict=True)]
-        rows = [(w.substitutions + w.deletions + w.insertions, w.hits + w.substitutions + w.deletions) for w in lines]
-        return np.asarray(rows), lambda sums: 100.0 * sums[0] / max(sums[1], 1)
-    if kind not in SACREBLEU:
-        return None
-    here = measure(kind)
-    rows = here._extract_corpus_statistics(outputs, [references])  # what its own significance tests resample
-    return np.asarray(rows), lambda sums: float(here._compute_score_from_stats(sums).score)
-
-
 def told(found: dict[str, Any]) -> str:
     """The same for people."""
     names = list(found["models"][0]["scores"])
     rows = [
-        (m["model"], *(round(m["scores"][n], 2 if METRICS[n].score else 4) for n in names)) for m in found["models"]
+        (m["model"], *(round(m["scores"][n], 2 if METRICS[n].decodes else 4) for n in names)) for m in found["models"]
     ]
     table = Table(("model", *names), tuple(rows)).markdown().rstrip()
     lines = [table, "", f"{found['pairs']:,} pairs of {found['data']}" if "pairs" in found else f"on {found['data']}"]

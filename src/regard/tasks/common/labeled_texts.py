@@ -13,11 +13,11 @@ from pydantic import Field
 
 from regard.data.pairs import Pairs, fingerprint, split
 from regard.errors import DataError, SpecError
+from regard.metrics import METRICS
 from regard.spec import Count, Spec, spec
 from regard.tasks.common.classifier import class_names, packed, unpacked
 from regard.tasks.common.encoder_input import FILE, EncoderTask, Rows, own_tokenizer
 from regard.tasks.common.example_names import by_text
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import Advice, Dataset, RunOptions
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import UnknownName
-from regard.tasks.common.metrics import METRICS, Metric
+from regard.metrics import METRICS, Metric
 
 OUTPUTS = ["the cat sat on the mat .", "a dog", "hello world , again !"]
 REFERENCES = ["the cat sat on a mat .", "a big dog ran", "hello world , again !"]
@@ -19,7 +19,7 @@ WORDS = st.lists(st.sampled_from(["a", "bb", "c-d", "!", "é"]), min_size=1, max
 
 
 def test_against_the_libraries() -> None:
-    found = {name: metric.score(OUTPUTS, REFERENCES) for name, metric in METRICS.items() if metric.score}
+    found = {name: metric.compute(OUTPUTS, REFERENCES) for name, metric in METRICS.items() if metric.decodes}
     assert found["bleu"] == sacrebleu.BLEU().corpus_score(OUTPUTS, [REFERENCES]).score
     assert found["bleu_tokens"] == sacrebleu.BLEU(tokenize="none", force=True).corpus_score(OUTPUTS, [REFERENCES]).score
     assert found["chrf"] == sacrebleu.CHRF().corpus_score(OUTPUTS, [REFERENCES]).score
@@ -32,10 +32,10 @@ def test_against_the_libraries() -> None:
     assert 0 < found["bleu"] < 100
 
 
-@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.score])
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.decodes])
 def test_perfect_is_perfect_and_nothing_is_nothing(name: str) -> None:
     metric = METRICS[name]
-    perfect, none = metric.score(REFERENCES, REFERENCES), metric.score([""] * 3, REFERENCES)
+    perfect, none = metric.compute(REFERENCES, REFERENCES), metric.compute([""] * 3, REFERENCES)
     assert perfect == pytest.approx(100.0 if metric.higher else 0.0)
     assert none == pytest.approx(0.0 if metric.higher else 100.0)
     assert metric.better(perfect, none)
@@ -46,14 +46,14 @@ def test_perfect_is_perfect_and_nothing_is_nothing(name: str) -> None:
 @given(st.lists(st.tuples(WORDS | st.just(""), WORDS), min_size=1, max_size=5))
 def test_scores_are_always_numbers(pairs: list[tuple[str, str]]) -> None:
     outputs, references = [o for o, _ in pairs], [r for _, r in pairs]
-    for score in (metric.score(outputs, references) for _, metric in METRICS.items() if metric.score):
+    for score in (metric.compute(outputs, references) for _, metric in METRICS.items() if metric.decodes):
         assert isinstance(score, float)
         assert math.isfinite(score)
         assert score >= 0
 
 
 def test_of_scores_of_outputs_only_errors_are_better_when_lower() -> None:
-    lower = [name for name, metric in METRICS.items() if metric.score and not metric.higher]
+    lower = [name for name, metric in METRICS.items() if metric.decodes and not metric.higher]
     assert lower == ["ter", "wer", "word_error", "phone_error"]
 
 

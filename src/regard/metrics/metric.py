@@ -1,0 +1,101 @@
+"""The table of metrics.
+
+Every metric is higher-is-better, or says that it is not. Add your own with `METRICS.add(Metric("mine", score))`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from regard.metrics.class_metrics import (
+    SplitLabels,
+    accuracy_items,
+    macro_f1_items,
+    one_label,
+    span_f1_items,
+    split_words,
+)
+from regard.metrics.items import CountedItems, Items, Score, ScoredItems
+from regard.metrics.text_metrics import (
+    SACREBLEU,
+    exact_items,
+    phone_error_items,
+    sacrebleu_items,
+    sacrebleu_score,
+    sacrebleu_signature,
+    wer_items,
+    word_error_items,
+)
+from regard.registry import Registry
+
+CountItems = Callable[[Sequence[str], Sequence[str]], CountedItems]
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A named score of a whole test set."""
+
+    kind: str
+    score: Score | None = None
+    """The score of outputs against references; None if `count` gives it, or if the metric comes with the loss."""
+    higher: bool = True
+    signature: Callable[[], str] = lambda: ""
+    labels: SplitLabels | None = None
+    """How to split an output into labels, for a metric of classes; each class then has scores of its own."""
+    count: CountItems | None = None
+    """The counts that the score is made of, item by item."""
+
+    @property
+    def decodes(self) -> bool:
+        """Whether the metric needs outputs; the others are computed with the validation loss."""
+        return self.score is not None or self.count is not None
+
+    def items(self, outputs: Sequence[str], references: Sequence[str]) -> Items:
+        """The test items, for the score of any selection of them."""
+        if self.count is not None:
+            return self.count(outputs, references)
+        assert self.score is not None, f"{self.kind} is not a score of outputs"
+        return ScoredItems(outputs, references, self.score)
+
+    def compute(self, outputs: Sequence[str], references: Sequence[str]) -> float:
+        """The score of outputs; only for a metric that `decodes`."""
+        return self.items(outputs, references).score() if self.score is None else self.score(outputs, references)
+
+    def better(self, a: float, b: float) -> bool:
+        """Whether the score `a` is better than `b`."""
+        return a > b if self.higher else a < b
+
+
+METRICS: Registry[Metric] = Registry("metric")
+
+for metric in (
+    Metric("loss", higher=False),
+    Metric("perplexity", higher=False),
+    Metric("masked_accuracy"),
+    Metric("next_sentence_accuracy"),
+    Metric("pair_accuracy"),
+    *(
+        Metric(
+            kind,
+            sacrebleu_score(kind),
+            higher=kind != "ter",
+            signature=partial(sacrebleu_signature, kind),
+            count=sacrebleu_items(kind),
+        )
+        for kind in SACREBLEU
+    ),
+    Metric("exact", count=exact_items),
+    Metric("wer", higher=False, count=wer_items),
+    Metric("word_error", higher=False, count=word_error_items),
+    Metric("phone_error", higher=False, count=phone_error_items),
+    Metric("accuracy", labels=one_label, count=accuracy_items()),
+    Metric("macro_f1", labels=one_label, count=macro_f1_items()),
+    Metric("word_accuracy", labels=split_words, count=accuracy_items(split_words)),
+    Metric("word_macro_f1", labels=split_words, count=macro_f1_items(split_words)),
+    Metric("span_f1", count=span_f1_items),
+    Metric("letter_accuracy", labels=list, count=accuracy_items(list)),
+    Metric("letter_macro_f1", labels=list, count=macro_f1_items(list)),
+):
+    METRICS.add(metric)

@@ -1,0 +1,93 @@
+"""Scores of texts, by sacreBLEU and jiwer.
+
+These are the libraries whose numbers people compare. Each function turns outputs and references into counts of each line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from regard.data.pronunciation import OR
+from regard.metrics.items import CountedItems, count_items, percentage
+
+SACREBLEU: dict[str, tuple[str, dict[str, Any]]] = {
+    "bleu": ("BLEU", {}),
+    "bleu_tokens": ("BLEU", {"tokenize": "none", "force": True}),
+    "bleu_zh": ("BLEU", {"tokenize": "zh"}),
+    "bleu_char": ("BLEU", {"tokenize": "char"}),
+    "chrf": ("CHRF", {}),
+    "chrfpp": ("CHRF", {"word_order": 2}),
+    "ter": ("TER", {}),
+}
+"""Our names of sacreBLEU's metrics: its class and options. `bleu` tokenizes as 13a does, which suits writing with spaces;
+`bleu_zh` is for Chinese, `bleu_char` for any other writing without spaces, `bleu_tokens` for text that is tokenized already."""
+
+
+def build_sacrebleu(kind: str) -> Any:
+    """The sacreBLEU object for a metric of ours."""
+    import sacrebleu
+
+    name, options = SACREBLEU[kind]
+    return getattr(sacrebleu, name)(**options)
+
+
+def sacrebleu_items(kind: str) -> Callable[[Sequence[str], Sequence[str]], CountedItems]:
+    """The n-gram statistics of each line, as sacreBLEU's own significance tests resample them."""
+
+    def count(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
+        metric = build_sacrebleu(kind)
+        rows = metric._extract_corpus_statistics(list(outputs), [list(references)])
+
+        def score(sums: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+            return float(metric._compute_score_from_stats(sums.tolist()).score)
+
+        return count_items(rows, score)
+
+    return count
+
+
+def sacrebleu_score(kind: str) -> Callable[[Sequence[str], Sequence[str]], float]:
+    """The corpus score, by sacreBLEU's public function."""
+    return lambda outputs, references: float(
+        build_sacrebleu(kind).corpus_score(list(outputs), [list(references)]).score
+    )
+
+
+def sacrebleu_signature(kind: str) -> str:
+    """sacreBLEU's name and signature, with one reference."""
+    metric = build_sacrebleu(kind)
+    return f"{metric.corpus_score(['a'], [['a']]).name}|{metric.get_signature()}"
+
+
+def exact_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
+    """Whether each output equals its reference."""
+    return count_items([(a == b, 1) for a, b in zip(outputs, references, strict=True)], percentage)
+
+
+def wer_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
+    """Edits and words of each line, for the word error rate."""
+    import jiwer
+
+    lines = [jiwer.process_words(reference, output) for reference, output in zip(references, outputs, strict=True)]
+    rows = [(w.substitutions + w.deletions + w.insertions, w.hits + w.substitutions + w.deletions) for w in lines]
+    return count_items(rows, percentage)
+
+
+def word_error_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
+    """Whether each output is none of the right answers."""
+    rows = [(out not in ways.split(OR), 1) for out, ways in zip(outputs, references, strict=True)]
+    return count_items(rows, percentage)
+
+
+def phone_error_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
+    """Edits and phones of each output against the nearest of its right answers."""
+    import jiwer
+
+    def find_nearest(output: str, ways: list[str]) -> str:
+        return output if output in ways else min(ways, key=lambda way: float(jiwer.wer(way, output)))
+
+    nearest = [find_nearest(out, ways.split(OR)) for out, ways in zip(outputs, references, strict=True)]
+    return wer_items(outputs, nearest)
