@@ -45,9 +45,9 @@ def test_first_lines_fit_the_tree() -> None:
     """The first line of a module is its line in the architecture tree."""
     long = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-        assert text, f"{path} says nothing of itself"
-        if len(text.splitlines()[0]) > 60:
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        assert text or path.name == "__init__.py", f"{path} has no docstring"
+        if len(text.partition("\n")[0]) > 60:
             long.append(str(path.relative_to(PACKAGE)))
     assert len(long) <= TOO_LONG, long
 
