@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "regard"
 COMPARES = re.compile(r"allclose|assert_close|torch\.equal|isclose")
 SAME_STEM: dict[str, str] = {}
 """Stems that two files of the package may share, and why."""
-TOO_LONG = 215
+TOO_LONG = 211
 """Modules whose first line has more than 60 characters; this may only shrink, and goes when it is 0."""
 NOT_NUMERIC = {
     "tests/convert/test_faults.py": "reads what was written",

@@ -311,10 +311,10 @@ def recipes(
 @app.command(cls=Verb, short_help="Is this installation healthy, and what does this machine support?")
 def doctor(as_json: Json = False, debug: Debug = False) -> None:
     """Is this installation healthy, and what does this machine support? Exit code 1 if something is wrong."""
-    from regard.verbs.doctor import examine, told
+    from regard.verbs.doctor import examine, render
 
     findings = examine()
-    print(json.dumps([f.__dict__ for f in findings]) if as_json else told(findings))
+    print(json.dumps([f.__dict__ for f in findings]) if as_json else render(findings))
     if not all(f.healthy for f in findings):
         raise typer.Exit(1)
 

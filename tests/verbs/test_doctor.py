@@ -11,6 +11,8 @@ import torch
 from regard.verbs import doctor
 from tests.verbs.calling import call
 
+SMALLER = "no NVIDIA GPU here: the build from https://download.pytorch.org/whl/cpu is smaller"
+
 
 def test_healthy_here() -> None:
     said = call("doctor")
@@ -18,6 +20,24 @@ def test_healthy_here() -> None:
     assert all(line.startswith("ok  ") for line in said.lines)
     assert any(line.split()[1:3] == ["torch", torch.__version__] for line in said.lines)
     assert said.lines[-1] == "ok  a small model        runs forward and backward"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "hip", "gpu", "wanted"),
+    [
+        (None, None, False, f"CPU ({torch.__version__})"),
+        ("12.8", None, True, f"CUDA 12.8 ({torch.__version__})"),
+        ("12.8", None, False, f"CUDA 12.8 ({torch.__version__}); {SMALLER}"),
+        (None, "6.4", False, f"ROCm 6.4 ({torch.__version__})"),
+    ],
+)  # fmt: skip
+def test_which_build_of_torch(
+    monkeypatch: pytest.MonkeyPatch, cuda: str | None, hip: str | None, gpu: bool, wanted: str
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    assert f"ok  torch build          {wanted}" in call("doctor").lines
 
 
 def test_for_programs() -> None:

@@ -1,4 +1,7 @@
-"""`regard doctor`: is this installation healthy, what does this machine support, and what will therefore be used."""
+"""Check the installation and say what this machine supports.
+
+`regard doctor` also says what the `auto` settings therefore stand for.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,21 @@ NEEDED = (
     "jiwer",
     "babel",
 )
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 EXTRAS = {"sentencepiece": "sentencepiece", "tensorboard": "tensorboard", "plots": "matplotlib"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing looked at."""
+    """The result of one check."""
 
     what: str
     healthy: bool
-    said: str
+    detail: str
 
 
 def examine() -> list[Finding]:
-    """Look at everything; never raises."""
+    """Run every check; never raises."""
     out = [Finding("python", sys.version_info >= (3, 11), platform.python_version())]
     for name in NEEDED:
         try:
@@ -61,17 +65,29 @@ def _machine() -> list[Finding]:
     device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kept = keep_large_blocks()
     return [
+        Finding("torch build", True, _torch_build()),
         Finding("processor", True, f"{here.processor}, {here.cores} cores, {here.memory / 2**30:.1f} GiB"),
         Finding("bfloat16", True, f"{matrices}; train.precision auto is {precision('auto', device)}"),
-        Finding("threads", True, f"{torch.get_num_threads()} of torch; rows of a batch are divided among them"),
+        Finding("threads", True, f"torch uses {torch.get_num_threads()}; the rows of a batch are divided among them"),
         Finding("free memory", True, f"{free_memory() / 2**30:.1f} GiB; train.batch_tokens auto fits batches into it"),
         Finding("device", True, f"auto is {device}" + ("" if device == "cpu" else " (only the CPU is tested)")),
-        Finding("allocator", True, "keeps large blocks while training" if kept else "as the system has it"),
+        Finding("allocator", True, "keeps large blocks while training" if kept else "the system's default"),
     ]
 
 
+def _torch_build() -> str:
+    """What the installed torch was built for; a build with CUDA is wasted on a machine without a GPU."""
+    import torch
+
+    if cuda := torch.version.cuda:
+        unused = "" if torch.cuda.is_available() else f"; no NVIDIA GPU here: the build from {CPU_INDEX} is smaller"
+        return f"CUDA {cuda} ({torch.__version__}){unused}"
+    kind = f"ROCm {torch.version.hip}" if torch.version.hip else "CPU"
+    return f"{kind} ({torch.__version__})"
+
+
 def _computes() -> Finding:
-    """A tiny model, forward and backward."""
+    """Run a tiny model forward and backward."""
     import torch
 
     from regard.families import transformer
@@ -95,5 +111,6 @@ def _version(name: str) -> str:
     return importlib.metadata.version(package)
 
 
-def told(findings: list[Finding]) -> str:
-    return "\n".join(f"{'ok ' if f.healthy else 'BAD'} {f.what:<20} {f.said}" for f in findings)
+def render(findings: list[Finding]) -> str:
+    """One line per finding."""
+    return "\n".join(f"{'ok ' if f.healthy else 'BAD'} {f.what:<20} {f.detail}" for f in findings)
