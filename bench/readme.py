@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "regard"
 ORDER = [
     "files", "text", "data", "nn/core", "nn/layers", "nn/positions", "nn/attention", "nn/mixers", "nn/blocks", "model",
-    "families", "decode", "tasks", "tasks/common", "report", "serialization", "training", "recipes", "convert", "study",
+    "families", "decode", "tasks", "tasks/common", "report", "serialization", "training", "recipes", "conversion", "studies",
     "verbs",
 ]  # fmt: skip
 FIRST = ["errors", "registry", "spec", "machine"]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bench.results import parse, write
-from regard.convert import gguf
+from regard.conversion import gguf
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.text import Tokenizer

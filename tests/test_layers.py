@@ -32,10 +32,10 @@ ROWS: dict[str, tuple[str, str]] = {
     "decode": ("decode", "model"),
     "tasks": ("tasks", "data metrics decode model"),
     "serialization": ("serialization", "tasks files recipes"),
-    "convert": ("convert", "serialization families"),
+    "conversion": ("conversion", "serialization families"),
     "training": ("training", "serialization report families"),
-    "api": ("api", "training decode families convert"),
-    "studies": ("study", "api"),
+    "api": ("api", "training decode families conversion"),
+    "studies": ("studies", "api"),
     "verbs": ("verbs", "studies report"),
     "top": ("cli __main__", "verbs"),
 }

@@ -256,8 +256,8 @@ def complexity(
 ) -> None:
     """The table every textbook quotes, measured: how time and memory of each mixer grow with the length, how many
     operations wait for one another, how many layers lie between two tokens, and when it beats full attention."""
-    from regard.study.complexity import LENGTHS, Settings, lengths_of, names_of
-    from regard.study.figures import told
+    from regard.studies.complexity import LENGTHS, Settings, lengths_of, names_of
+    from regard.studies.figures import told
     from regard.verbs.study import study_complexity
 
     asked = LENGTHS if lengths is None else lengths_of(lengths)

@@ -1,4 +1,4 @@
-"""BERT and its kin: its words. That they are theirs is shown in `tests/convert`."""
+"""BERT and its kin: its words. That they are theirs is shown in `tests/conversion`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPT: what it starts from, and its words. That it is theirs is shown in `tests/convert`."""
+"""GPT: what it starts from, and its words. That it is theirs is shown in `tests/conversion`."""
 
 from __future__ import annotations
 

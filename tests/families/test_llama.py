@@ -1,4 +1,4 @@
-"""Llama and its kin: their words. That they are theirs is shown in `tests/convert`."""
+"""Llama and its kin: their words. That they are theirs is shown in `tests/conversion`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from regard import families
-from regard.convert.hf import form_for
+from regard.conversion.hf import form_for
 from regard.model.net import Net
 
 PUBLISHED = {

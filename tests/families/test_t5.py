@@ -1,4 +1,4 @@
-"""T5: what it starts from, and its words. That it is theirs is shown in `tests/convert`."""
+"""T5: what it starts from, and its words. That it is theirs is shown in `tests/conversion`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ViT: pooling, costs and words. That it is theirs, at other resolutions too, is shown in `tests/convert`."""
+"""ViT: pooling, costs and words. That it is theirs, at other resolutions too, is shown in `tests/conversion`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard import families
-from regard.convert.hf import form_for
+from regard.conversion.hf import form_for
 from regard.errors import SpecError
 from regard.families.published import Key
 from regard.families.weight_map import Again, Drop, Join, Name, expected, exported, faults, imported

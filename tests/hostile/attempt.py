@@ -23,9 +23,9 @@ from typing import Any
 import torch
 
 import regard
-import regard.convert.gguf
-import regard.convert.hf
-import regard.convert.task_config
+import regard.conversion.gguf
+import regard.conversion.hf
+import regard.conversion.task_config
 import regard.verbs.convert
 from regard.errors import RegardError
 from regard.text import sandbox
@@ -64,10 +64,10 @@ class Watch:
 
 def convert(path: Path) -> None:
     """All that `regard convert` reads of a folder of others."""
-    regard.convert.task_config.carried(regard.convert.hf.read(path), path)
+    regard.conversion.task_config.carried(regard.conversion.hf.read(path), path)
 
 
-WAYS: dict[str, Callable[[Path], Any]] = {"ours": regard.load, "hf": convert, "gguf": regard.convert.gguf.read}
+WAYS: dict[str, Callable[[Path], Any]] = {"ours": regard.load, "hf": convert, "gguf": regard.conversion.gguf.read}
 
 
 def attempt(way: str, path: Path, watch: Watch, openings: Openings) -> dict[str, Any]:

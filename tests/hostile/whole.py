@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from regard.convert.task_config import lm
+from regard.conversion.task_config import lm
 from regard.families import gpt
 from regard.serialization.model_folder import write_model
 from regard.text import Tokenizer

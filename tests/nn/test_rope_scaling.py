@@ -1,4 +1,4 @@
-"""RoPE scaling: low frequencies are slowed by `factor`, high ones are unchanged. (Parity: tests/convert.)"""
+"""RoPE scaling: low frequencies are slowed by `factor`, high ones are unchanged. (Parity: tests/conversion.)"""
 
 from __future__ import annotations
 

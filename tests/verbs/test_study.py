@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.study import complexity
-from regard.study.time_shares import Size, shares
+from regard.studies import complexity
+from regard.studies.time_shares import Size, shares
 from tests.verbs.calling import call, start
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.convert import hf, task_config, verify
-from regard.convert.hf_tokenizer import to_hf
-from regard.convert.marian_tokenizer import marian_files
+from regard.conversion import hf, task_config, verify
+from regard.conversion.hf_tokenizer import to_hf
+from regard.conversion.marian_tokenizer import marian_files
 from regard.decode import Search
 from regard.errors import SpecError
 from regard.files.folder import write_folder
@@ -64,7 +64,7 @@ def _from_hf(source: Path, place: Path, wanted: str, trust: bool) -> dict[str, A
 
 
 def _from_gguf(source: Path, place: Path, wanted: str) -> dict[str, Any]:
-    from regard.convert.gguf import read
+    from regard.conversion.gguf import read
 
     spec, weights, tokenizer = read(source)
     name, task, search = task_config.lm(spec, tokenizer)

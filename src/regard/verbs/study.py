@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from regard.study import figures
-from regard.study.complexity import Settings, Study, study
+from regard.studies import figures
+from regard.studies.complexity import Settings, Study, study
 from regard.verbs.command import say
 
 

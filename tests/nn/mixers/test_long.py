@@ -18,7 +18,7 @@ from regard.nn.core.mixer import MixerSpec
 from regard.nn.layers.feedforward import FeedForward
 from regard.nn.mixers import Local, Performer
 from regard.nn.positions.position import Rotary
-from regard.study.worker import grown
+from regard.studies.worker import grown
 
 pytestmark = pytest.mark.numeric
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard import families
-from regard.convert.weight_files import stored
+from regard.conversion.weight_files import stored
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError, UnknownName
 from regard.families.published import Form

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.convert import pickle_weights
+from regard.conversion import pickle_weights
 from regard.errors import CheckpointError
 
 

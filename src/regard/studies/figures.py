@@ -10,9 +10,9 @@ from regard.report.markup import Html, tag
 from regard.report.number import duration
 from regard.report.page import Section, grid, page
 from regard.report.table import Cell, Table
-from regard.study.complexity import Found, Study
-from regard.study.contenders import FULL, Power
-from regard.study.growth import Fit, fitted
+from regard.studies.complexity import Found, Study
+from regard.studies.contenders import FULL, Power
+from regard.studies.growth import Fit, fitted
 
 PLOTS = (
     "no figures as files: matplotlib is not installed; pip install 'regard[plots]' brings it (report.html has them all)"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.study.growth import crossing, fitted, predicted
+from regard.studies.growth import crossing, fitted, predicted
 
 LENGTHS = [512 << i for i in range(6)]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from regard.study.worker import Child, Stopped, grown
+from regard.studies.worker import Child, Stopped, grown
 
-MODULE = "tests.study.answering"
+MODULE = "tests.studies.answering"
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.convert.hf import Found
-from regard.convert.hf_tokenizer import from_hf
+from regard.conversion.hf import Found
+from regard.conversion.hf_tokenizer import from_hf
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.files.folder import JSON_LIMIT, parse_json, read_file

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models
 
-from regard.convert.hf_tokenizer import MASK, from_hf, to_hf
-from regard.convert.marian_tokenizer import marian_files
+from regard.conversion.hf_tokenizer import MASK, from_hf, to_hf
+from regard.conversion.marian_tokenizer import marian_files
 from regard.errors import CheckpointError, DataError, RegardError, SpecError
 from regard.text import Bpe, Template, Tokenizer, Unigram, WordPiece
-from tests.convert.makers import CORPUS, MAKERS, said, wordpiece
+from tests.conversion.makers import CORPUS, MAKERS, said, wordpiece
 from tests.text.test_importers import LINES, ODD, OTHERS, write_model
 
 TEXTS = [

@@ -10,8 +10,8 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Core
 
-from regard.convert.gguf_file import GgufFile
-from regard.convert.hf_tokenizer import with_names
+from regard.conversion.gguf_file import GgufFile
+from regard.conversion.hf_tokenizer import with_names
 from regard.errors import CheckpointError, DataError
 from regard.text.importers import check_pieces, pieces_core
 from regard.text.template import Template

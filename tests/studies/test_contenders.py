@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from regard.errors import UnknownName
-from regard.study.contenders import CONTENDERS, FULL, MixerLayer, Recurrent, Segments, Shape, Unrolled, named
-from regard.study.growth import fitted
-from regard.study.measure import EVENTS, Measuring, Passes, account
+from regard.studies.contenders import CONTENDERS, FULL, MixerLayer, Recurrent, Segments, Shape, Unrolled, named
+from regard.studies.growth import fitted
+from regard.studies.measure import EVENTS, Measuring, Passes, account
 
 pytestmark = pytest.mark.numeric
 

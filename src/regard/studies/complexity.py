@@ -16,12 +16,12 @@ import torch
 
 from regard.errors import SpecError
 from regard.machine import free_memory, machine, versions
-from regard.study.contenders import FULL, Contender, Power, Shape, named
-from regard.study.growth import Fit, crossing, fitted, predicted
-from regard.study.path_length import path_length
-from regard.study.sequential_depth import depth
-from regard.study.time_shares import shares
-from regard.study.worker import Child, Stopped
+from regard.studies.contenders import FULL, Contender, Power, Shape, named
+from regard.studies.growth import Fit, crossing, fitted, predicted
+from regard.studies.path_length import path_length
+from regard.studies.sequential_depth import depth
+from regard.studies.time_shares import shares
+from regard.studies.worker import Child, Stopped
 
 LENGTHS = tuple(512 << i for i in range(7))
 SMALL = tuple(Shape(n, width=16, heads=2, window=8) for n in (16, 32, 64, 128))
@@ -190,7 +190,7 @@ def _structure(contender: Contender) -> tuple[list[tuple[int, int]], list[tuple[
 def _measure(found: Found, settings: Settings, threads: int, seconds: float, say: Callable[[str], None]) -> None:
     """Time and memory at every length, shortest first, until `seconds` are over or a limit is met."""
     name, limit = found.contender.name, int(SPARE * free_memory())
-    with Child("regard.study.measure", limit) as child:
+    with Child("regard.studies.measure", limit) as child:
         try:
             child.ask({"name": name, "shape": dataclasses.asdict(settings.shape), "threads": threads}, START)
             end = time.monotonic() + seconds

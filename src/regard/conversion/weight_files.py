@@ -130,7 +130,7 @@ def _opened(file: Path) -> Any:
 
 
 def _unpickled(files: list[Path], trust: bool) -> Stored:
-    from regard.convert.pickle_weights import read
+    from regard.conversion.pickle_weights import read
 
     places = [file_in(file.parent, file.name) for file in files]
     memory = {name: tensor for place in places for name, tensor in read(place, trust).items()}

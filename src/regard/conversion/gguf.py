@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.convert.gguf_file import GgufFile
-from regard.convert.gguf_tokenizer import tokenizer
+from regard.conversion.gguf_file import GgufFile
+from regard.conversion.gguf_tokenizer import tokenizer
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import llama
 from regard.model.model_spec import ModelSpec

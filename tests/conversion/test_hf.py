@@ -10,9 +10,9 @@ import pytest
 import torch
 import transformers
 
-from regard.convert import hf
+from regard.conversion import hf
 from regard.nn.core.coords import Coords
-from tests.convert.tiny import BOTH, DECODERS, MODELS, VOCAB, compared, make, put, saved
+from tests.conversion.tiny import BOTH, DECODERS, MODELS, VOCAB, compared, make, put, saved
 
 pytestmark = pytest.mark.numeric
 

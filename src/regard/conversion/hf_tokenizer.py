@@ -17,7 +17,7 @@ from typing import Any, Literal
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Core
 
-from regard.convert.marian_tokenizer import marian_core
+from regard.conversion.marian_tokenizer import marian_core
 from regard.errors import CheckpointError, DataError, RegardError
 from regard.files.folder import file_in, parse_json, read_file
 from regard.files.storage import explained

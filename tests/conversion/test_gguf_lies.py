@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.convert import gguf
+from regard.conversion import gguf
 from regard.errors import CheckpointError
 
 

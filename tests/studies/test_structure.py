@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.study.contenders import CONTENDERS, Shape
-from regard.study.path_length import path_length, reach
-from regard.study.sequential_depth import depth
+from regard.studies.contenders import CONTENDERS, Shape
+from regard.studies.path_length import path_length, reach
+from regard.studies.sequential_depth import depth
 
 SHAPE = Shape(16, width=8, heads=2, window=8)
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from regard.convert import hf, verify
-from tests.convert.tiny import MODELS, make, put, saved
+from regard.conversion import hf, verify
+from tests.conversion.tiny import MODELS, make, put, saved
 
 pytestmark = pytest.mark.numeric
 

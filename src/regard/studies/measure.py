@@ -22,9 +22,9 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from regard.machine import keep_large_blocks
-from regard.study.contenders import CONTENDERS, Shape
-from regard.study.growth import predicted
-from regard.study.worker import grown
+from regard.studies.contenders import CONTENDERS, Shape
+from regard.studies.growth import predicted
+from regard.studies.worker import grown
 
 TIMED = 3
 """The layer that is timed, where layers differ by number."""

@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from regard.errors import SpecError
-from regard.study import complexity, figures
-from regard.study.complexity import Found, Point, Settings, Study, lengths_of, names_of, study
-from regard.study.contenders import CONTENDERS, Shape
-from regard.study.time_shares import Size, shares
-from regard.study.worker import Stopped
+from regard.studies import complexity, figures
+from regard.studies.complexity import Found, Point, Settings, Study, lengths_of, names_of, study
+from regard.studies.contenders import CONTENDERS, Shape
+from regard.studies.time_shares import Size, shares
+from regard.studies.worker import Stopped
 
 pytestmark = pytest.mark.numeric
 
@@ -27,7 +27,7 @@ class Answers:
     asked: ClassVar[list[Any]] = []
 
     def __init__(self, module: str, memory: int) -> None:
-        assert module == "regard.study.measure"
+        assert module == "regard.studies.measure"
         self.theory = CONTENDERS["fused"].theory
 
     def __enter__(self) -> Self:

@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from regard.convert import hf
+from regard.conversion import hf
 from regard.errors import CheckpointError, RegardError, SpecError, UnknownName
 from regard.families import bert, transformer, vit
 from regard.nn.positions.position import Rotary
 from regard.nn.positions.rope_scaling import LinearScaling
-from tests.convert.tiny import compared, make, put, saved
+from tests.conversion.tiny import compared, make, put, saved
 
 
 @pytest.fixture(scope="module")

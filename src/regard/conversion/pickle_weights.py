@@ -45,7 +45,7 @@ def read(path: Path, trust: bool, *, seconds: float = SECONDS) -> dict[str, Tens
             sys.executable,
             "-P",
             "-m",
-            "regard.convert.pickle_weights",
+            "regard.conversion.pickle_weights",
             *map(str, (path.resolve(), out, room, seconds)),
         ]
         try:

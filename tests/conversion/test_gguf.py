@@ -19,17 +19,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from regard.convert import gguf
-from regard.convert.gguf_file import GgufFile
-from regard.convert.gguf_tokenizer import _CUTS
-from regard.convert.task_config import lm
+from regard.conversion import gguf
+from regard.conversion.gguf_file import GgufFile
+from regard.conversion.gguf_tokenizer import _CUTS
+from regard.conversion.task_config import lm
 from regard.errors import CheckpointError, DataError, RegardError
 from regard.nn.core.coords import Coords
 from regard.nn.positions.position import Rotary
 from regard.nn.positions.rope_scaling import LinearScaling
 from regard.text import Tokenizer
-from tests.convert.makers import CORPUS
-from tests.convert.test_hf_tokenizer import TEXTS
+from tests.conversion.makers import CORPUS
+from tests.conversion.test_hf_tokenizer import TEXTS
 from tests.text.test_importers import LINES, OTHERS, write_model
 
 

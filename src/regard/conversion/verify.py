@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.convert.hf import CONFIG, Found, read
+from regard.conversion.hf import CONFIG, Found, read
 from regard.errors import CheckpointError
 from regard.model.net import Net
 from regard.nn.core.coords import Coords

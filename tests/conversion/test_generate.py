@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from regard.convert import hf
+from regard.conversion import hf
 from regard.decode import Search, SpecialTokens, generate
 from regard.model.net import Net
-from tests.convert.tiny import BOTH, DECODERS, VOCAB, make, put, saved
+from tests.conversion.tiny import BOTH, DECODERS, VOCAB, make, put, saved
 
 pytestmark = pytest.mark.numeric
 

@@ -18,8 +18,8 @@ import torch
 from bench import smollm
 
 import regard
-from regard.convert import hf
-from regard.convert.hf_tokenizer import from_hf
+from regard.conversion import hf
+from regard.conversion.hf_tokenizer import from_hf
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.text import Tokenizer

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from regard.convert.gguf_file import KINDS, GgufFile
-from tests.convert.test_gguf import write
+from regard.conversion.gguf_file import KINDS, GgufFile
+from tests.conversion.test_gguf import write
 
 pytestmark = pytest.mark.numeric
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Core
 from tokenizers import models, pre_tokenizers, processors, trainers
 
 import regard
-from regard.convert import hf, task_config, verify
+from regard.conversion import hf, task_config, verify
 from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
@@ -22,7 +22,7 @@ from regard.serialization.model_folder import write_model
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
 from regard.verbs.convert import convert
-from tests.convert.tiny import VOCAB, make, saved
+from tests.conversion.tiny import VOCAB, make, saved
 from tests.verbs.calling import call
 
 pytestmark = pytest.mark.numeric
