@@ -14,7 +14,7 @@ from bench import corpus as made
 from bench.peers import CONTENDERS, SHAPES
 from bench.race import best_and_median, race, serve
 from bench.results import parse, write
-from regard.data.batch import IGNORE, Batch, padded
+from regard.data.batch import IGNORE, Batch, pad_rows
 from regard.families import transformer
 from regard.model.cost import cost
 from regard.report.table import Table
@@ -32,9 +32,9 @@ def work(name: str, shape: str, steps: int) -> None:
     place = 0
 
     def make(rows: NDArray[np.int64]) -> Batch:
-        wanted = padded(target, rows, IGNORE, after=2)
+        wanted = pad_rows(target, rows, IGNORE, after=2)
         return Batch(
-            padded(target, rows, 0, before=1), wanted.ids, padded(source, rows, 0, after=2), sum(wanted.lengths)
+            pad_rows(target, rows, 0, before=1), wanted.ids, pad_rows(source, rows, 0, after=2), sum(wanted.lengths)
         )
 
     def turn(case: str) -> dict[str, float]:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.batch import IGNORE, Batch, Side, padded
+from regard.data.batch import IGNORE, Batch, PaddedTokens, pad_rows
 from regard.data.ragged import Ragged
 
 ROWS = st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=6)
@@ -25,7 +25,7 @@ def test_padded_is_the_loop(
     rows: list[list[int]], picked: list[int], fill: int, before: int | None, after: int | None
 ) -> None:
     indices = [i % len(rows) for i in picked]
-    side = padded(Ragged.of(rows), np.array(indices), fill, before=before, after=after)
+    side = pad_rows(Ragged.of(rows), np.array(indices), fill, before=before, after=after)
     whole = []
     for i in indices:
         whole.append(([] if before is None else [before]) + rows[i] + ([] if after is None else [after]))
@@ -36,7 +36,7 @@ def test_padded_is_the_loop(
 
 
 def test_a_batch_moves_whole() -> None:
-    side = Side(torch.zeros(1, 2, dtype=torch.long), (2,))
+    side = PaddedTokens(torch.zeros(1, 2, dtype=torch.long), (2,))
     batch = Batch(side, torch.zeros(1, 2), side, 2).to("meta")
     assert batch.source is not None
     assert {batch.given.ids.device.type, batch.wanted.device.type, batch.source.ids.device.type} == {"meta"}

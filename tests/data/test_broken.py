@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.pair_reader import Corpus, read
-from regard.data.text_files import LONGEST
+from regard.data.pair_reader import Corpus, read_corpus
+from regard.data.text_files import MAX_LINE_BYTES
 from regard.errors import DataError
 
 TRUE = [(f"source {n} {'s' * n}", f"target {n} {'t' * n}") for n in range(1, 10)]
@@ -35,7 +35,7 @@ FAULTS = {
     "nothing": (b"", "an empty side", "the {side} is empty"),
     "spaces": (b"  ", "an empty side", "the {side} is empty"),
     "wide spaces": ("\u3000\u2028\x85".encode(), "an empty side", "the {side} is empty"),
-    "no end": (b"x" * (LONGEST + 1), "too long a line", "more than 100,000 bytes in a line"),
+    "no end": (b"x" * (MAX_LINE_BYTES + 1), "too long a line", "more than 100,000 bytes in a line"),
 }
 ROWS = {
     # what stands in the place of a whole row of a table
@@ -202,15 +202,15 @@ def test_there_are_hundreds() -> None:
 @pytest.mark.parametrize("case", BROKEN + REFUSED, ids=name_of)
 def test_file_and_line_are_told_and_only_what_is_bad_is_dropped(case: Broken, tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
-        read(case.corpus(tmp_path))
+        read_corpus(case.corpus(tmp_path))
     assert case.said in str(caught.value)
     if case.lost is None:
         with pytest.raises(DataError) as caught:
-            read(case.corpus(tmp_path), on_bad="drop")
+            read_corpus(case.corpus(tmp_path), on_bad="drop")
         assert case.said in str(caught.value)
         return
     assert str(caught.value).endswith("; mend it, or say on_bad: drop (--on-bad drop) to leave out such pairs")
-    pairs = read(case.corpus(tmp_path, on_bad="drop"))
+    pairs = read_corpus(case.corpus(tmp_path, on_bad="drop"))
     assert list(zip(pairs.source, pairs.target, strict=True)) == [*TRUE[: case.lost - 1], *TRUE[case.lost :]]
     (dropped,) = pairs.dropped
     assert (dropped.reason, dropped.count) == (case.kind, 1)
@@ -235,15 +235,15 @@ def test_what_looks_broken_and_is_not(
     files = files_of(form, [(put(one), put(two)) for one, two in rows])
     pack = gzip.compress if packed else bytes
     made = {name: pack(begin + content.replace(b"\n", end) + end) for name, content in files.items()}
-    pairs = read(Broken("", made, "", None).corpus(tmp_path))
+    pairs = read_corpus(Broken("", made, "", None).corpus(tmp_path))
     assert list(zip(pairs.source, pairs.target, strict=True)) == rows
     assert pairs.dropped == ()
 
 
 def test_bad_pairs_are_counted_by_kind_and_a_pair_that_is_bad_twice_once(tmp_path: Path) -> None:
-    (tmp_path / "x.en").write_bytes(b"a\n\xff\n\0\n\ne\nf\n\n" + b"h" * (LONGEST + 1) + b"\ni\n")
+    (tmp_path / "x.en").write_bytes(b"a\n\xff\n\0\n\ne\nf\n\n" + b"h" * (MAX_LINE_BYTES + 1) + b"\ni\n")
     (tmp_path / "x.de").write_bytes(b"A\n\xff\nC\nD\n\xff\nF\n\n\nI\n")
-    pairs = read(Corpus((str(tmp_path / "x.en"), str(tmp_path / "x.de")), on_bad="drop"))
+    pairs = read_corpus(Corpus((str(tmp_path / "x.en"), str(tmp_path / "x.de")), on_bad="drop"))
     assert (pairs.source, pairs.target) == (["a", "f", "i"], ["A", "F", "I"])
     assert {each.reason: each.count for each in pairs.dropped} == {
         "not UTF-8": 2,
@@ -252,14 +252,14 @@ def test_bad_pairs_are_counted_by_kind_and_a_pair_that_is_bad_twice_once(tmp_pat
         "too long a line": 1,
     }
     assert pairs.lost()[0]["corpus"] == "x.en + x.de"
-    assert read(Corpus((str(tmp_path / "x.en"), str(tmp_path / "x.de"))), on_bad="drop").source == pairs.source
+    assert read_corpus(Corpus((str(tmp_path / "x.en"), str(tmp_path / "x.de"))), on_bad="drop").source == pairs.source
 
 
 def test_lines_out_of_step_are_told_before_what_is_wrong_with_one(tmp_path: Path) -> None:
     (tmp_path / "x.en").write_bytes(b"a\n\nc\n")
     (tmp_path / "x.de").write_bytes(b"A\nB\n")
     with pytest.raises(DataError, match="has 3 lines and "):
-        read(Corpus((str(tmp_path / "x.en"), str(tmp_path / "x.de"))))
+        read_corpus(Corpus((str(tmp_path / "x.en"), str(tmp_path / "x.de"))))
 
 
 @pytest.mark.parametrize("how", ["same", "dots", "symlink", "hardlink"])
@@ -276,7 +276,7 @@ def test_one_file_twice_is_refused_whatever_it_is_called(how: str, tmp_path: Pat
         with pytest.raises(
             DataError, match=r"x\.en and .* are one and the same file; name the source and then the target"
         ):
-            read(Corpus.parse({"paths": [str(one), str(other)], "on_bad": on_bad}))
+            read_corpus(Corpus.parse({"paths": [str(one), str(other)], "on_bad": on_bad}))
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -300,13 +300,13 @@ def test_what_is_no_file(name: str, message: str, side: int, tmp_path: Path) -> 
     (tmp_path / "dangling").symlink_to("nowhere")
     paths = [str(tmp_path / name), str(tmp_path / "x")]
     with pytest.raises(DataError, match=message):
-        read(Corpus(tuple(paths if side == 0 else reversed(paths)), on_bad="drop"))
+        read_corpus(Corpus(tuple(paths if side == 0 else reversed(paths)), on_bad="drop"))
 
 
 READING = """
 import sys
-from regard.data.pair_reader import Corpus, read
-pairs = read(Corpus(tuple(sys.argv[1:]), on_bad="drop"))
+from regard.data.pair_reader import Corpus, read_corpus
+pairs = read_corpus(Corpus(tuple(sys.argv[1:]), on_bad="drop"))
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(len(pairs), sum(each.count for each in pairs.dropped), peak.split()[1])
 """

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from regard.data.bucket import Buckets, padding
+from regard.data.bucket import Buckets, padding_shares
 from regard.errors import DataError, SpecError
 
 BPE = Path(__file__).resolve().parents[3] / "shared/data/multi30k/bpe_en_de"
@@ -88,7 +88,7 @@ def test_long_examples_of_distinct_lengths_mix_too() -> None:
     table = np.arange(200, 1400)
     one, two = (Buckets(table, tokens=4096, seed=0).epoch(e) for e in (0, 1))
     assert mates_kept(one, two) < 0.5
-    assert padding(table, one)[0] < 0.05
+    assert padding_shares(table, one)[0] < 0.05
     assert all(len(batch) * table[batch].max() <= 4096 for batch in one + two)
 
 
@@ -141,7 +141,7 @@ def test_groups_meet_in_batches() -> None:
 
 def test_padding_counts_each_side() -> None:
     table = np.array([[2, 4], [4, 4], [1, 1]])
-    assert padding(table, [np.array([0, 1]), np.array([2])]) == pytest.approx((2 / 9, 0))
+    assert padding_shares(table, [np.array([0, 1]), np.array([2])]) == pytest.approx((2 / 9, 0))
 
 
 @pytest.mark.skipif(not BPE.exists(), reason="needs shared/data/multi30k/bpe_en_de beside the repository")
@@ -154,7 +154,7 @@ def test_little_padding_on_both_sides_of_multi30k() -> None:
     buckets = Buckets(table, tokens=4096, seed=0)
     epochs = [buckets.epoch(e) for e in range(4)]
     for batches in epochs:
-        assert max(padding(table, batches)) < 0.05
+        assert max(padding_shares(table, batches)) < 0.05
         assert len(batches) < 1.05 * table.max(axis=1).sum() / 4096  # batches are full
     kept = [mates_kept(one, two) for one, two in pairwise(epochs)]
     assert max(kept) < 0.5

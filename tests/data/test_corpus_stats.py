@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.corpus_stats import check
-from regard.data.pairs import Pairs
-from regard.data.rejections import Dropped
+from regard.data.corpus_stats import describe_corpus
+from regard.data.pairs import Dropped, Pairs
 
 WORDS = "one two three four five six seven eight nine ten".split()  # noqa: SIM905
 WÖRTER = "eins zwei drei vier fünf sechs sieben acht neun zehn".split()  # noqa: SIM905
@@ -30,7 +29,7 @@ def counting(start: int, stop: int) -> Pairs:
 
 @given(st.lists(st.tuples(st.text(max_size=9), st.text(max_size=9)), min_size=1, max_size=30))
 def test_numbers_are_those_of_a_plain_count(rows: list[tuple[str, str]]) -> None:
-    report = check(Pairs([s for s, _ in rows], [t for _, t in rows]))
+    report = describe_corpus(Pairs([s for s, _ in rows], [t for _, t in rows]))
     assert report.pairs == len(rows)
     assert report.duplicates == sum(row in rows[:i] for i, row in enumerate(rows))
     assert report.identical == sum(s == t for s, t in rows) / len(rows)
@@ -46,11 +45,11 @@ def test_numbers_are_those_of_a_plain_count(rows: list[tuple[str, str]]) -> None
 
 def test_a_sound_corpus_gives_no_facts() -> None:
     train, valid = counting(0, 900), counting(900, 1200)
-    assert check(train).facts == check(valid, train=[train]).facts == ()
+    assert describe_corpus(train).facts == describe_corpus(valid, train=[train]).facts == ()
 
 
 def test_a_report_is_plain_data_and_lines() -> None:
-    report = check(
+    report = describe_corpus(
         Pairs(["a", "bbb"], ["same", "same"], name="toy", dropped=(Dropped("a NUL", 2, ["x, line 3: a NUL"]),))
     )
     assert json.loads(json.dumps(report.plain()))["source"]["longest_texts"][0] == {
@@ -69,39 +68,39 @@ def test_a_report_is_plain_data_and_lines() -> None:
 
 def test_the_same_file_twice() -> None:
     source = counting(0, 20).source
-    assert check(Pairs(source, source)).facts == (
+    assert describe_corpus(Pairs(source, source)).facts == (
         "source and target are the same in every pair: is one file given twice?",
     )
-    assert check(Pairs(source, [*source[:5], *WORDS, *WÖRTER][:20])).facts == (
+    assert describe_corpus(Pairs(source, [*source[:5], *WORDS, *WÖRTER][:20])).facts == (
         "source and target are the same in 25% of the pairs",
     )
 
 
 def test_pairs_that_repeat() -> None:
     pairs = counting(0, 10)
-    assert check(Pairs(pairs.source * 3, pairs.target * 3)).facts == ("20 of 30 pairs repeat an earlier one",)
+    assert describe_corpus(Pairs(pairs.source * 3, pairs.target * 3)).facts == ("20 of 30 pairs repeat an earlier one",)
 
 
 def test_lines_out_of_step() -> None:
     pairs = counting(0, 1000)
-    (fact,) = check(Pairs(pairs.source, pairs.target[500:] + pairs.target[:500])).facts
+    (fact,) = describe_corpus(Pairs(pairs.source, pairs.target[500:] + pairs.target[:500])).facts
     assert fact.startswith("long sources do not have long targets (correlation -0.")
     assert fact.endswith("for translations the lines may be out of step")
 
 
 def test_marks_of_a_broken_conversion() -> None:
-    assert check(Pairs(["caf\ufffd", "b"], ["A", "B\ufffd"])).facts == (
+    assert describe_corpus(Pairs(["caf\ufffd", "b"], ["A", "B\ufffd"])).facts == (
         "2 pairs hold U+FFFD, which a broken conversion leaves behind",
     )
 
 
 def test_validation_pairs_that_are_trained_on() -> None:
-    report = check(counting(890, 900), train=[counting(0, 895)])
+    report = describe_corpus(counting(890, 900), train=[counting(0, 895)])
     assert (report.seen, report.facts) == (5, ("5 of 10 pairs are also trained on: scores on them flatter",))
 
 
 def test_validation_sides_swapped() -> None:
     train, valid = counting(0, 900), counting(900, 950)
-    assert check(Pairs(valid.target, valid.source), train=[train]).facts == (
+    assert describe_corpus(Pairs(valid.target, valid.source), train=[train]).facts == (
         "source and target look swapped: the sources use the words of the training data's targets, and the reverse",
     )

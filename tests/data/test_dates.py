@@ -19,7 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.data import dates
-from regard.data.dates import LOCALES, days, example, held_out, language, pairs, showcase, style
+from regard.data.dates import (
+    LOCALES,
+    generate_example,
+    generate_pairs,
+    is_held_out,
+    load_locale,
+    parse_style,
+    showcase,
+    split_days,
+)
 from regard.errors import UnknownName
 
 MONTH_FIRST = {"en-US", "fil"}
@@ -34,17 +43,17 @@ SOME_DAYS = [
 @pytest.fixture(scope="module")
 def sample() -> list[tuple[str, str]]:
     began = time.process_time()
-    made = pairs(seed=7, count=180_000) + pairs(seed=7, count=20_000, split="valid")
+    made = generate_pairs(seed=7, count=180_000) + generate_pairs(seed=7, count=20_000, split="valid")
     assert time.process_time() - began < 10
     return made
 
 
 def styles(tag: str) -> list[dates.Style]:
-    return list(dict.fromkeys(itertools.chain(*language(tag).groups)))
+    return list(dict.fromkeys(itertools.chain(*load_locale(tag).groups)))
 
 
-def every_style() -> list[tuple[dates.Language, dates.Style]]:
-    return [(language(tag), how) for tag in LOCALES for how in styles(tag)]
+def every_style() -> list[tuple[dates.DateLocale, dates.Style]]:
+    return [(load_locale(tag), how) for tag in LOCALES for how in styles(tag)]
 
 
 def expand(short: int) -> int:
@@ -74,7 +83,7 @@ def read_numbers(text: str) -> date | None:
 
 def test_there_are_many_locales_and_each_is_drawn() -> None:
     assert len(set(LOCALES)) == len(LOCALES) >= 46
-    seen = {m[1] for text, _ in pairs(1, 20_000) if (m := re.match(r"\[(.+?)\]", text))}
+    seen = {m[1] for text, _ in generate_pairs(1, 20_000) if (m := re.match(r"\[(.+?)\]", text))}
     assert set(LOCALES) <= seen
 
 
@@ -89,7 +98,7 @@ def test_cldr_styles_are_written_as_babel_writes_them(tag: str) -> None:
         template = dates.from_cldr(pattern.pattern).replace("{G}", locale.eras["abbreviated"][1])
         assert template in known
         for day in SOME_DAYS:
-            assert language(tag).write(day, style(template)) == format_date(day, pattern, locale)
+            assert load_locale(tag).write(day, parse_style(template)) == format_date(day, pattern, locale)
 
 
 def test_a_text_has_one_meaning(sample: list[tuple[str, str]]) -> None:
@@ -105,7 +114,7 @@ def test_a_text_has_one_meaning_even_to_a_careless_reader() -> None:
     meaning: dict[str, set[date]] = defaultdict(set)
     for (lang, how), day in itertools.product(every_style(), confusing):
         text = beside_word.sub("", lang.write(day, how).casefold())
-        meaning[lang.tagged(text) if lang.needs_tag(day, how) else text].add(day)
+        meaning[lang.add_tag(text) if lang.needs_tag(day, how) else text].add(day)
     assert not {text: found for text, found in meaning.items() if len(found) > 1}
 
 
@@ -141,35 +150,38 @@ def test_weekdays_are_those_of_the_calendar() -> None:
     for tag in LOCALES:
         locale = Locale.parse(tag, sep="-")
         for day in SOME_DAYS:
-            assert language(tag).write(day, style("{EEEE}")) == get_day_names("wide", "format", locale)[day.weekday()]
+            assert (
+                load_locale(tag).write(day, parse_style("{EEEE}"))
+                == get_day_names("wide", "format", locale)[day.weekday()]
+            )
     for i in range(0, 70_000, 97):
         day = dates.FIRST + timedelta(i)
-        text = language("en-US").write(day, style("{EEEE}, {MMMM} {d}, {y}"))
+        text = load_locale("en-US").write(day, parse_style("{EEEE}, {MMMM} {d}, {y}"))
         assert text == day.strftime("%A, %B ") + f"{day.day}, {day.year}"
 
 
 def test_month_names_of_a_locale_differ_in_any_case() -> None:
     for tag, field, case in itertools.product(LOCALES, ("MMM", "MMMM"), dates.CASES[::3]):
-        lang = language(tag)
-        written = {lang.recase(name, case).strip(".") for name in lang.names.get(field, range(0))}
+        lang = load_locale(tag)
+        written = {lang.change_case(name, case).strip(".") for name in lang.names.get(field, range(0))}
         assert len(written) == (12 if field in lang.names else 0)
 
 
 def test_what_is_open_carries_its_locale_and_what_is_not_need_not() -> None:
     third_of_april, christmas = date(2021, 4, 3), date(2021, 12, 25)
-    us, pl, hr, ko = map(language, ("en-US", "pl", "hr", "ko"))
-    assert us.needs_tag(third_of_april, style("{MM}/{dd}/{y}"))
-    assert not us.needs_tag(christmas, style("{MM}/{dd}/{y}"))
-    assert not us.needs_tag(date(2021, 5, 5), style("{MM}/{dd}/{y}"))
-    assert us.needs_tag(christmas, style("{MM}/{dd}/{yy}"))
-    assert not pl.needs_tag(third_of_april, style("{d}.{MM}.{y}"))
-    assert not pl.needs_tag(third_of_april, style("{y}-{MM}-{dd}"))
-    assert ko.needs_tag(third_of_april, style("{yy}. {M}. {d}."))
-    assert not ko.needs_tag(third_of_april, style("{yy}년 {M}월 {d}일"))
-    assert pl.needs_tag(date(2021, 7, 25), style("{d} {MMM} {y}")) and hr.needs_tag(
-        date(2021, 6, 25), style("{d} {MMM} {y}")
+    us, pl, hr, ko = map(load_locale, ("en-US", "pl", "hr", "ko"))
+    assert us.needs_tag(third_of_april, parse_style("{MM}/{dd}/{y}"))
+    assert not us.needs_tag(christmas, parse_style("{MM}/{dd}/{y}"))
+    assert not us.needs_tag(date(2021, 5, 5), parse_style("{MM}/{dd}/{y}"))
+    assert us.needs_tag(christmas, parse_style("{MM}/{dd}/{yy}"))
+    assert not pl.needs_tag(third_of_april, parse_style("{d}.{MM}.{y}"))
+    assert not pl.needs_tag(third_of_april, parse_style("{y}-{MM}-{dd}"))
+    assert ko.needs_tag(third_of_april, parse_style("{yy}. {M}. {d}."))
+    assert not ko.needs_tag(third_of_april, parse_style("{yy}년 {M}월 {d}일"))
+    assert pl.needs_tag(date(2021, 7, 25), parse_style("{d} {MMM} {y}")) and hr.needs_tag(
+        date(2021, 6, 25), parse_style("{d} {MMM} {y}")
     )
-    assert not pl.needs_tag(third_of_april, style("{d} {MMM} {y}"))
+    assert not pl.needs_tag(third_of_april, parse_style("{d} {MMM} {y}"))
 
 
 def test_none_of_our_locales_breaks_the_rules_that_spare_a_tag() -> None:
@@ -197,30 +209,30 @@ def test_few_unambiguous_texts_carry_a_tag(sample: list[tuple[str, str]]) -> Non
     split=st.sampled_from(dates.SPLITS),
 )
 def test_an_example_is_a_function_of_seed_split_and_index(seed: int, start: int, count: int, split: str) -> None:
-    several = pairs(seed, count, split, start=start)
-    assert several == [example(seed, start + i, split) for i in range(count)]
-    assert several == pairs(seed, count + 3, split, start=start)[:count]
+    several = generate_pairs(seed, count, split, start=start)
+    assert several == [generate_example(seed, start + i, split) for i in range(count)]
+    assert several == generate_pairs(seed, count + 3, split, start=start)[:count]
 
 
 def test_seeds_and_splits_name_different_streams() -> None:
-    assert len({tuple(pairs(seed, 5, split)) for seed in range(20) for split in dates.SPLITS}) == 40
+    assert len({tuple(generate_pairs(seed, 5, split)) for seed in range(20) for split in dates.SPLITS}) == 40
 
 
 def test_the_order_in_which_locales_are_loaded_does_not_matter() -> None:
     """Babel resolves some names lazily in tables that locales share, so what one sees may depend on who came before."""
     script = (
-        "import hashlib, sys; from regard.data.dates import LOCALES, language\n"
-        "for tag in eval(sys.argv[1]): language(tag)\n"
-        "print(hashlib.sha256(repr([language(tag) for tag in LOCALES]).encode()).hexdigest())"
+        "import hashlib, sys; from regard.data.dates import LOCALES, load_locale\n"
+        "for tag in eval(sys.argv[1]): load_locale(tag)\n"
+        "print(hashlib.sha256(repr([load_locale(tag) for tag in LOCALES]).encode()).hexdigest())"
     )
-    here = hashlib.sha256(repr([language(tag) for tag in LOCALES]).encode()).hexdigest()
+    here = hashlib.sha256(repr([load_locale(tag) for tag in LOCALES]).encode()).hexdigest()
     run = [sys.executable, "-c", script, "LOCALES[::-1]"]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run(run, env=env, capture_output=True, text=True, check=True).stdout.strip() == here
 
 
 def test_no_day_is_in_both_splits(sample: list[tuple[str, str]]) -> None:
-    train, valid = set(days("train")), set(days("valid"))
+    train, valid = set(split_days("train")), set(split_days("valid"))
     assert not train & valid
     assert len(train | valid) == (dates.LAST - dates.FIRST).days + 1
     assert 0.045 < len(valid) / len(train | valid) < 0.055
@@ -229,7 +241,7 @@ def test_no_day_is_in_both_splits(sample: list[tuple[str, str]]) -> None:
 
 
 def test_held_out_days_are_spread_over_the_calendar() -> None:
-    valid = days("valid")
+    valid = split_days("valid")
     assert {d.month for d in valid} == set(range(1, 13)) and {d.day for d in valid} == set(range(1, 32))
     assert {d.year for d in valid} == set(range(1900, 2100)) and {d.weekday() for d in valid} == set(range(7))
 
@@ -247,16 +259,16 @@ def test_two_digit_years_stay_within_their_century(sample: list[tuple[str, str]]
 
 
 def test_every_group_can_write_any_year() -> None:
-    assert all(any(not s.short for s in group) for tag in LOCALES for group in language(tag).groups)
+    assert all(any(not s.short for s in group) for tag in LOCALES for group in load_locale(tag).groups)
 
 
 def test_letters_follow_the_language() -> None:
-    tr, el, ka, en = map(language, ("tr", "el", "ka", "en-US"))
-    assert tr.recase("5 Nisan, Kasım", "upper") == "5 NİSAN, KASIM"
-    assert tr.recase("KASIM NİSAN", "lower") == "kasım nisan"
-    assert el.recase("Μαρτίου", "upper") == "ΜΑΡΤΙΟΥ"
-    assert ka.recase("მარტი", "upper") == "მარტი"
-    assert en.recase("the 1st of may", "capitals") == "The 1st Of May"
+    tr, el, ka, en = map(load_locale, ("tr", "el", "ka", "en-US"))
+    assert tr.change_case("5 Nisan, Kasım", "upper") == "5 NİSAN, KASIM"
+    assert tr.change_case("KASIM NİSAN", "lower") == "kasım nisan"
+    assert el.change_case("Μαρτίου", "upper") == "ΜΑΡΤΙΟΥ"
+    assert ka.change_case("მარტი", "upper") == "მარტი"
+    assert en.change_case("the 1st of may", "capitals") == "The 1st Of May"
 
 
 @pytest.mark.parametrize(
@@ -273,11 +285,11 @@ def test_letters_follow_the_language() -> None:
     ],
 )
 def test_styles_of_our_own(tag: str, template: str, day: date, text: str) -> None:
-    assert language(tag).write(day, style(template)) == text
+    assert load_locale(tag).write(day, parse_style(template)) == text
 
 
 def test_native_digits() -> None:
-    assert {tag: language(tag).own_digits("1950") for tag in ("ar-EG", "fa", "ne", "bn", "th", "de")} == {
+    assert {tag: load_locale(tag).to_native_digits("1950") for tag in ("ar-EG", "fa", "ne", "bn", "th", "de")} == {
         "ar-EG": "١٩٥٠", "fa": "۱۹۵۰", "ne": "१९५०", "bn": "১৯৫০", "th": "๑๙๕๐", "de": "1950",
     }  # fmt: skip
 
@@ -291,17 +303,17 @@ def test_texts_stay_short_and_their_characters_few(sample: list[tuple[str, str]]
 def test_the_showcase_is_unseen_and_in_many_languages() -> None:
     rows = showcase()
     assert len({name for name, _, _ in rows}) == len(rows) >= 12
-    assert all(held_out(date.fromisoformat(iso)) for _, _, iso in rows)
+    assert all(is_held_out(date.fromisoformat(iso)) for _, _, iso in rows)
     (_, american, one), (_, british, other) = rows[-2:]
     assert american.removeprefix("[en-US] ") == british.removeprefix("[en-GB] ")
     assert one != other
     assert [read_numbers(text) for text in (american, british)] == [date.fromisoformat(one), date.fromisoformat(other)]
     for name, tag, template in dates.SHOWCASE:
-        assert style(template) in styles(tag), name
+        assert parse_style(template) in styles(tag), name
 
 
 def test_unknown_names_are_told_the_near_ones() -> None:
     with pytest.raises(UnknownName, match=r"no split 'vald'; did you mean 'valid'\?"):
-        pairs(0, 1, "vald")
+        generate_pairs(0, 1, "vald")
     with pytest.raises(UnknownName, match=r"no locale 'en_US'; did you mean 'en-US'\?"):
-        language("en_US")
+        load_locale("en_US")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.data.images import Pictures, read_picture, read_pictures, split_pictures
+from regard.data.images import ImageSet, read_image, read_image_set, split_image_set
 from regard.errors import DataError
 
 
@@ -47,13 +47,13 @@ def test_idx_files(tmp_path: Path) -> None:
     pixels, labels = np.stack([GREY, GREY.T]), np.array([1, 0], np.uint8)
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(idx(pixels)))
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(labels))
-    found = read_pictures(tmp_path, "train")
+    found = read_image_set(tmp_path, "train")
     assert np.array_equal(found.pixels[..., 0], pixels)
     assert (found.labels.tolist(), found.classes) == ([1, 0], ("0", "1"))
     assert str(found[1]) == f"{tmp_path.name} train 1"
-    assert read_pictures(tmp_path, "train", side=3).pixels.shape == (2, 3, 3, 1)
+    assert read_image_set(tmp_path, "train", side=3).pixels.shape == (2, 3, 3, 1)
     with pytest.raises(DataError, match=r"holds no t10k-images-… file"):
-        read_pictures(tmp_path, "test")
+        read_image_set(tmp_path, "test")
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,17 @@ def test_idx_files_that_are_none(tmp_path: Path, data: bytes, said: str) -> None
     (tmp_path / "train-images").write_bytes(data)
     (tmp_path / "train-labels").write_bytes(idx(np.array([1], np.uint8)))
     with pytest.raises(DataError, match=said):
-        read_pictures(tmp_path, "train")
+        read_image_set(tmp_path, "train")
 
 
 def test_a_folder_a_class(classes: Path) -> None:
-    train, test = read_pictures(classes, "train"), read_pictures(classes, "test")
+    train, test = read_image_set(classes, "train"), read_image_set(classes, "test")
     assert train.classes == test.classes == ("cat", "dog")
     assert train.labels.tolist() == [0, 0, 1]
     assert np.array_equal(train.pixels[0], COLOUR[::-1]) and np.array_equal(train.pixels[2], COLOUR)
     assert np.array_equal(train.pixels[1], np.repeat(GREY[..., None], 3, 2)), "a grey one among coloured ones"
     assert train[1].name == "train/cat/1.PNG"
-    alone = read_pictures(classes / "train", "train")
+    alone = read_image_set(classes / "train", "train")
     assert np.array_equal(alone.pixels, train.pixels), "without parts, all of it"
 
 
@@ -90,58 +90,58 @@ def test_a_tar_is_its_folder(classes: Path, tmp_path: Path, ending: str) -> None
     with tarfile.open(path, f"w:{ending.partition('.')[2]}") as tar:  # type: ignore[call-overload]
         tar.add(classes, "set")
     for part in ("train", "test"):
-        assert read_pictures(path, part).fingerprint() == read_pictures(classes, part).fingerprint()  # type: ignore[arg-type]
+        assert read_image_set(path, part).fingerprint() == read_image_set(classes, part).fingerprint()  # type: ignore[arg-type]
 
 
 def test_what_is_no_set_of_pictures(classes: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is no set of pictures; name a folder with IDX files"):
-        read_pictures(tmp_path / "nowhere", "train")
+        read_image_set(tmp_path / "nowhere", "train")
     (tmp_path / "x.tar").write_bytes(b"not a tar")
     with pytest.raises(DataError, match=r"x\.tar cannot be read: .*pack it again"):
-        read_pictures(tmp_path / "x.tar", "train")
+        read_image_set(tmp_path / "x.tar", "train")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no pictures in folders of their classes"):
-        read_pictures(tmp_path / "empty", "train")
+        read_image_set(tmp_path / "empty", "train")
     (classes / "train" / "dog" / "1.jpg").write_bytes(png(COLOUR[:3], "JPEG"))
     with pytest.raises(DataError, match=r"different sizes \(6 × 6, 3 × 6 …\); say to which to resize them: data\.side"):
-        read_pictures(classes, "train")
-    assert read_pictures(classes, "train", side=4).pixels.shape == (4, 4, 4, 3)
+        read_image_set(classes, "train")
+    assert read_image_set(classes, "train", side=4).pixels.shape == (4, 4, 4, 3)
     (classes / "train" / "dog" / "1.jpg").write_bytes(b"hello")
     with pytest.raises(DataError, match=r"train/dog/1\.jpg is no picture that pillow knows"):
-        read_pictures(classes, "train")
+        read_image_set(classes, "train")
     (classes / "train" / "dog" / "1.jpg").write_bytes(png(np.tile(COLOUR, (9, 9, 1)), "JPEG")[:-900])
     with pytest.raises(DataError, match=r"train/dog/1\.jpg is a damaged picture"):
-        read_pictures(classes, "train")
+        read_image_set(classes, "train")
 
 
 def test_one_picture(tmp_path: Path) -> None:
     path = tmp_path / "x.png"
     path.write_bytes(png(COLOUR))
-    assert np.array_equal(read_picture(path, channels=3).pixels, COLOUR)
-    assert read_picture(path, channels=1, side=3).pixels.shape == (3, 3, 1)
+    assert np.array_equal(read_image(path, channels=3).pixels, COLOUR)
+    assert read_image(path, channels=1, side=3).pixels.shape == (3, 3, 1)
     with pytest.raises(DataError, match=r"cannot read .*nothing\.png: No such file"):
-        read_picture(tmp_path / "nothing.png", channels=1)
+        read_image(tmp_path / "nothing.png", channels=1)
 
 
 def test_set_aside_by_content(tmp_path: Path) -> None:
     draw = np.random.Generator(np.random.PCG64(0))
     pixels = draw.integers(0, 255, (20, 3, 3, 1), dtype=np.uint8)
     pixels[7] = pixels[3]
-    pictures = Pictures(pixels, np.arange(20) % 2, ("a", "b"), "x")
-    rest, aside = split_pictures(pictures, size=5, seed=1)
+    pictures = ImageSet(pixels, np.arange(20) % 2, ("a", "b"), "x")
+    rest, aside = split_image_set(pictures, size=5, seed=1)
     assert len(rest) + len(aside) == 20
     assert {"x 3", "x 7"} <= set(rest.names) or {"x 3", "x 7"} <= set(aside.names), "copies stay together"
-    again = split_pictures(pictures.take(np.arange(19, -1, -1)), size=5, seed=1)[1]
+    again = split_image_set(pictures.take(np.arange(19, -1, -1)), size=5, seed=1)[1]
     assert sorted(again.names) == sorted(aside.names)
     with pytest.raises(DataError, match="cannot set 20 of the 20 pictures of x aside"):
-        split_pictures(pictures, size=20, seed=1)
+        split_image_set(pictures, size=20, seed=1)
     with pytest.raises(DataError, match="all pictures of x are the same"):
-        split_pictures(pictures.take(np.array([3, 7])), size=1, seed=1)
+        split_image_set(pictures.take(np.array([3, 7])), size=1, seed=1)
 
 
 def test_mnist(shared_data: Path) -> None:
     """The published pictures: how many of each digit there are to be judged by, and their first bytes."""
-    found = read_pictures(shared_data / "mnist", "test")
+    found = read_image_set(shared_data / "mnist", "test")
     assert found.pixels.shape == (10_000, 28, 28, 1)
     assert np.bincount(found.labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     raw = gzip.decompress(next((shared_data / "mnist").glob("t10k-images*")).read_bytes())

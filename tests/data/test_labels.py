@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.labels import read_labelled, read_tagged
+from regard.data.labels import read_labeled, read_tagged
 from regard.errors import DataError
 
 
@@ -25,24 +25,24 @@ def put(folder: Path, name: str, text: str) -> str:
     ],
 )
 def test_texts_and_labels(tmp_path: Path, name: str, text: str) -> None:
-    found = read_labelled(put(tmp_path, name, text))
+    found = read_labeled(put(tmp_path, name, text))
     assert (found.source, found.target, found.name) == (["a b", "c"], ["up", "down"], name)
 
 
 def test_pairs_of_texts(tmp_path: Path) -> None:
-    found = read_labelled(put(tmp_path, "x.csv", 'text,other,label\n"a\tb",c,yes\n'), pair=True)
+    found = read_labeled(put(tmp_path, "x.csv", 'text,other,label\n"a\tb",c,yes\n'), pair=True)
     assert (found.source, found.target) == (["a b\tc"], ["yes"])
 
 
 def test_columns_by_position(tmp_path: Path) -> None:
     path = put(tmp_path, "x.tsv", "1\ta\tx\n2\tb\ty\n")
-    assert read_labelled(path, columns=(2, 3)).target == ["x", "y"]
+    assert read_labeled(path, columns=(2, 3)).target == ["x", "y"]
     with pytest.raises(DataError, match=r"columns should be 2, for text, label, got \[2\]"):
-        read_labelled(path, columns=(2,))
+        read_labeled(path, columns=(2,))
     with pytest.raises(DataError, match="has 3 columns and no header with text and label; say which as columns"):
-        read_labelled(path)
+        read_labeled(path)
     with pytest.raises(DataError, match="line 2: 2 columns, the first line has 3"):
-        read_labelled(put(tmp_path, "y.tsv", "a\tb\tx\na\tb\n"), pair=True)
+        read_labeled(put(tmp_path, "y.tsv", "a\tb\tx\na\tb\n"), pair=True)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_columns_by_position(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
-        read_labelled(put(tmp_path, name, text))
+        read_labeled(put(tmp_path, name, text))
 
 
 def test_words_and_their_labels(tmp_path: Path) -> None:

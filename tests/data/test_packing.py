@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.batch import IGNORE, next_tokens
+from regard.data.batch import IGNORE, next_token_batch
 from regard.data.packing import Packed, pack
 from regard.data.ragged import Ragged
 from regard.data.windows import Windows
@@ -36,12 +36,12 @@ def test_packed_rows_ask_for_the_same_pairs_as_separate_ones() -> None:
 
     def pairs(rows: Packed) -> list[tuple[int, int]]:
         ids = rows.rows.ids
-        batch = next_tokens(windows.ids, windows.starts[ids], windows.lengths[ids], 0, rows.rows.lengths)
+        batch = next_token_batch(windows.ids, windows.starts[ids], windows.lengths[ids], 0, rows.rows.lengths)
         there = batch.wanted != IGNORE
         assert batch.tokens == int(there.sum()) == 6
         return sorted(zip(batch.given.ids[there].tolist(), batch.wanted[there].tolist(), strict=True))
 
     assert pairs(packed) == pairs(alone) == [(1, 2), (2, 3), (3, 4), (6, 7), (8, 9), (9, 10)]
-    batch = next_tokens(windows.ids, windows.starts[[0, 2, 1]], windows.lengths[[0, 2, 1]], 0, np.array([2, 1]))
+    batch = next_token_batch(windows.ids, windows.starts[[0, 2, 1]], windows.lengths[[0, 2, 1]], 0, np.array([2, 1]))
     assert batch.given.documents == ((3, 2), (1,))
     assert batch.given.ids.tolist() == [[1, 2, 3, 8, 9], [6, 0, 0, 0, 0]]

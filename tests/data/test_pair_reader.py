@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from regard.data.pair_reader import Corpus, read
+from regard.data.pair_reader import Corpus, read_corpus
 from regard.data.text_files import read_lines
 from regard.errors import DataError, SpecError
 
@@ -69,7 +69,7 @@ def test_every_format_gives_the_same_pairs(put: Put, form: str, packed: bool) ->
         "jsonl": {"x.jsonl": as_jsonl(both)},
     }[form]
     pack = gzip.compress if packed else bytes
-    pairs = read(put({name + packed * ".gz": pack(content.encode()) for name, content in files.items()}))
+    pairs = read_corpus(put({name + packed * ".gz": pack(content.encode()) for name, content in files.items()}))
     assert (pairs.source, pairs.target) == (SOURCE, TARGET)
     assert (pairs.tag, pairs.weight, pairs.dropped) == (None, 1.0, ())
 
@@ -88,10 +88,10 @@ def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, pairs
         "x.jsonl": as_jsonl(pairs),
     }.items():
         (folder / name).write_bytes(content.encode())
-    parallel = read(Corpus(paths=(str(folder / "x.en"), str(folder / "x.de"))))
+    parallel = read_corpus(Corpus(paths=(str(folder / "x.en"), str(folder / "x.de"))))
     assert (parallel.source, parallel.target) == (source, ["-" + t for t in target])
     for form in ("tsv", "csv", "jsonl"):
-        table = read(Corpus(paths=(str(folder / f"x.{form}"),)))
+        table = read_corpus(Corpus(paths=(str(folder / f"x.{form}"),)))
         assert (table.source, table.target) == (source, target), form
 
 
@@ -104,7 +104,7 @@ def test_any_bytes_are_pairs_or_our_error(tmp_path_factory: pytest.TempPathFacto
         for on_bad in ("error", "drop"):
             try:
                 paths = [str(path), str(path.with_suffix(".y"))][: 2 if name == "x" else 1]
-                pairs = read(Corpus.parse({"paths": paths, "on_bad": on_bad}))
+                pairs = read_corpus(Corpus.parse({"paths": paths, "on_bad": on_bad}))
             except DataError as error:
                 assert str(path) in str(error) or name in str(error)
             else:
@@ -112,7 +112,7 @@ def test_any_bytes_are_pairs_or_our_error(tmp_path_factory: pytest.TempPathFacto
 
 
 def test_gzip_is_known_by_its_content_not_its_name(put: Put) -> None:
-    pairs = read(put({"x.en": gzip.compress(b"one\n") + gzip.compress(b"two\n"), "x.de.gz": "eins\nzwei\n"}))
+    pairs = read_corpus(put({"x.en": gzip.compress(b"one\n") + gzip.compress(b"two\n"), "x.de.gz": "eins\nzwei\n"}))
     assert (pairs.source, pairs.target) == (["one", "two"], ["eins", "zwei"])
 
 
@@ -123,24 +123,26 @@ def test_lines_keep_a_carriage_return_that_ends_nothing(tmp_path: Path) -> None:
 
 def test_columns_by_position_by_name_and_by_key(put: Put) -> None:
     table = "id\tEnglish\tGerman\n1\tcat\tKatze\n"
-    assert read(put({"x.tsv": table}, columns=["German", "English"])).source == ["Katze"]
-    assert read(put({"x.tsv": table}, columns=[2, 3])).target == [
+    assert read_corpus(put({"x.tsv": table}, columns=["German", "English"])).source == ["Katze"]
+    assert read_corpus(put({"x.tsv": table}, columns=[2, 3])).target == [
         "German",
         "Katze",
     ]  # no header: the first row is a pair
-    assert read(put({"x.csv": '1,"cat, ""big""",Katze\n'}, columns=[2, 3])).source == ['cat, "big"']
-    assert read(put({"x.csv": "n,Target, source\n1,Katze,cat\n"})).source == ["cat"]  # the default names
-    assert read(put({"x.jsonl": '{"en": "cat", "de": "Katze", "n": 1}\n'}, columns=["en", "de"])).target == ["Katze"]
+    assert read_corpus(put({"x.csv": '1,"cat, ""big""",Katze\n'}, columns=[2, 3])).source == ['cat, "big"']
+    assert read_corpus(put({"x.csv": "n,Target, source\n1,Katze,cat\n"})).source == ["cat"]  # the default names
+    assert read_corpus(put({"x.jsonl": '{"en": "cat", "de": "Katze", "n": 1}\n'}, columns=["en", "de"])).target == [
+        "Katze"
+    ]
 
 
 def test_a_quoted_field_may_go_over_lines_and_lines_are_still_counted(put: Put) -> None:
-    assert read(put({"x.csv": '"a\nb",c\r\nd,e\r\n'})).source == ["a\nb", "d"]
+    assert read_corpus(put({"x.csv": '"a\nb",c\r\nd,e\r\n'})).source == ["a\nb", "d"]
     with pytest.raises(DataError, match=r"x\.csv, line 3: the target is empty"):
-        read(put({"x.csv": '"a\nb",c\nd,\n'}))
+        read_corpus(put({"x.csv": '"a\nb",c\nd,\n'}))
 
 
 def test_quotation_marks_in_tsv_are_text(put: Put) -> None:
-    assert read(put({"x.tsv": '"a\tb"\n'})).source == ['"a']
+    assert read_corpus(put({"x.tsv": '"a\tb"\n'})).source == ['"a']
 
 
 @pytest.mark.parametrize(
@@ -191,8 +193,8 @@ def test_quotation_marks_in_tsv_are_text(put: Put) -> None:
 )
 def test_a_bad_pair_is_an_error_or_dropped_whole(put: Put, files: dict[str, str | bytes], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read(put(files))
-    pairs = read(put(files, on_bad="drop"))
+        read_corpus(put(files))
+    pairs = read_corpus(put(files, on_bad="drop"))
     assert (pairs.source, pairs.target, [each.count for each in pairs.dropped]) == (["a", "c"], ["A", "C"], [1])
 
 
@@ -230,21 +232,21 @@ def test_a_file_that_cannot_be_used_is_refused_even_when_pairs_may_be_dropped(
 ) -> None:
     for on_bad in ("error", "drop"):
         with pytest.raises(DataError, match=message):
-            read(put(files, on_bad=on_bad))
+            read_corpus(put(files, on_bad=on_bad))
 
 
 def test_columns_that_are_not_there(put: Put) -> None:
     with pytest.raises(DataError, match=r"x\.csv has no column 'Germn'; did you mean 'German'\?"):
-        read(put({"x.csv": "English,German\na,b\n"}, columns=["English", "Germn"]))
+        read_corpus(put({"x.csv": "English,German\na,b\n"}, columns=["English", "Germn"]))
     with pytest.raises(DataError, match=r"x\.csv has no column 3, its first line has 2"):
-        read(put({"x.csv": "a,b\n"}, columns=[1, 3]))
+        read_corpus(put({"x.csv": "a,b\n"}, columns=[1, 3]))
 
 
 def test_when_all_are_dropped_the_first_reason_is_told(put: Put) -> None:
     with pytest.raises(
         DataError, match=r"holds no pairs: 2 dropped: other JSON, such as \S*x.jsonl, line 1: should be"
     ):
-        read(put({"x.jsonl": '{"en": "a"}\n{"en": "b"}\n'}, on_bad="drop"))
+        read_corpus(put({"x.jsonl": '{"en": "a"}\n{"en": "b"}\n'}, on_bad="drop"))
 
 
 def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
@@ -289,10 +291,10 @@ def test_a_corpus_that_cannot_be_is_refused(settings: dict[str, object], message
 def test_a_corpus_is_a_plain_value(put: Put) -> None:
     corpus = put({"x.tsv": "a\tA\n"}, columns=[1, 2], source_lang="en", target_lang="de", weight=2)
     assert Corpus.parse(json.loads(corpus.json())) == corpus
-    pairs = read(corpus)
+    pairs = read_corpus(corpus)
     assert (pairs.tag, pairs.weight, pairs.name) == ("2de", 2.0, "x.tsv (en-de)")
 
 
 def test_lines_out_of_step_are_told_before_a_bad_pair(put: Put) -> None:
     with pytest.raises(DataError, match=r"x\.en has 4 lines and \S*x\.de has 3"):
-        read(put({"x.en": "a\n\nb\nc\n", "x.de": "A\nB\nC\n"}))
+        read_corpus(put({"x.en": "a\n\nb\nc\n", "x.de": "A\nB\nC\n"}))

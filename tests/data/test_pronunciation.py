@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.pronunciation import joined, part_of, read_dictionary
+from regard.data.pronunciation import assign_split, merge_dictionaries, read_dictionary
 from regard.errors import DataError
 
 TEXT = """;;; an older kind of comment
@@ -43,7 +43,7 @@ def test_variants_comments_and_stress(tmp_path: Path) -> None:
 
 
 def test_several_dictionaries() -> None:
-    assert joined([{"a": ["X"], "b": ["Y"]}, {"a": ["Z", "X"]}]) == {"a": ["X", "Z"], "b": ["Y"]}
+    assert merge_dictionaries([{"a": ["X"], "b": ["Y"]}, {"a": ["Z", "X"]}]) == {"a": ["X", "Z"], "b": ["Y"]}
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_what_is_no_dictionary(text: str, why: str, tmp_path: Path) -> None:
 @given(st.text(max_size=12), st.floats(0.01, 0.4), st.floats(0.01, 0.4))
 def test_larger_shares_only_take_words_from_training(word: str, valid: float, test: float) -> None:
     """And what is for a test is so whatever else is kept apart."""
-    part = part_of(word, valid=valid, test=test)
-    assert (part == "test") is (part_of(word, valid=0.3, test=test) == "test")
+    part = assign_split(word, valid=valid, test=test)
+    assert (part == "test") is (assign_split(word, valid=0.3, test=test) == "test")
     if part != "train":
-        assert part_of(word, valid=0.49, test=0.49 if part == "test" else test) == part
+        assert assign_split(word, valid=0.49, test=0.49 if part == "test" else test) == part
 
 
 def test_shares_are_kept() -> None:
-    parts = [part_of(f"word{i}", valid=0.05, test=0.2) for i in range(4000)]
+    parts = [assign_split(f"word{i}", valid=0.05, test=0.2) for i in range(4000)]
     assert 0.17 < parts.count("test") / 4000 < 0.23
     assert 0.035 < parts.count("valid") / 4000 < 0.065
 

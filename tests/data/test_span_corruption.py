@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.example_rng import Bits
+from regard.data.example_rng import Rng
 from regard.data.span_corruption import Spans, corrupt, restore
 from regard.errors import SpecError
 
@@ -17,14 +17,16 @@ SENTINELS = np.arange(-1, -200, -1, dtype=np.int32)
 def test_the_published_counts() -> None:
     """T5: inputs of 512 tokens come from 568, of which 85 are taken out in 28 spans; targets have 114."""
     assert Spans().longest_text(512) == 568
-    assert Spans().counts(568) == (85, 28)
+    assert Spans().span_counts(568) == (85, 28)
     assert Spans().lengths(568) == (512, 114)
-    assert Spans(closing=True).lengths(568) == (512, 115)
+    assert Spans(final_sentinel=True).lengths(568) == (512, 115)
 
 
 @given(st.integers(4, 300), st.floats(0.01, 0.99), st.floats(1, 10), st.booleans())
-def test_the_longest_text_fits_and_one_more_token_does_not(room: int, rate: float, mean: float, closing: bool) -> None:
-    spans = Spans(rate, mean, closing)
+def test_the_longest_text_fits_and_one_more_token_does_not(
+    room: int, rate: float, mean: float, final_sentinel: bool
+) -> None:
+    spans = Spans(rate, mean, final_sentinel)
     n = spans.longest_text(room)
     assert n == 1 or max(spans.lengths(n)) <= room
     assert max(spans.lengths(n + 1)) > room
@@ -42,25 +44,27 @@ def test_the_longest_text_is_found_without_counting_up_to_it() -> None:
     st.booleans(),
     st.integers(0, 10_000),
 )
-def test_source_and_target_give_the_text_back(n: int, rate: float, mean: float, closing: bool, seed: int) -> None:
-    spans, ids = Spans(rate, mean, closing), np.arange(n, dtype=np.int32)
-    laid = spans.lay(n, Bits(seed))
-    source, target = corrupt(ids, laid, SENTINELS, closing=closing)
+def test_source_and_target_give_the_text_back(
+    n: int, rate: float, mean: float, final_sentinel: bool, seed: int
+) -> None:
+    spans, ids = Spans(rate, mean, final_sentinel), np.arange(n, dtype=np.int32)
+    laid = spans.draw_spans(n, Rng(seed))
+    source, target = corrupt(ids, laid, SENTINELS, final_sentinel=final_sentinel)
     assert restore(source.tolist(), target.tolist(), SENTINELS.tolist()) == ids.tolist()
     assert (len(source) + 1, len(target) + 1) == spans.lengths(n)
-    noise, count = spans.counts(n)
+    noise, count = spans.span_counts(n)
     assert (int((laid[:, 1] - laid[:, 0]).sum()), len(laid)) == (noise, count)
     assert (laid[1:, 0] > laid[:-1, 1]).all(), "something stays between two spans"
     assert [t for t in source.tolist() if t < 0] == SENTINELS[:count].tolist()
-    assert [t for t in target.tolist() if t < 0] == SENTINELS[: count + closing].tolist()
+    assert [t for t in target.tolist() if t < 0] == SENTINELS[: count + final_sentinel].tolist()
 
 
 @pytest.mark.parametrize("n", [10, 30, 60])
 def test_every_token_goes_about_as_often_as_any_other(n: int) -> None:
     """Also the first and the last, and also where there is only one span."""
-    gone, noise = np.zeros(n), Spans().counts(n)[0]
+    gone, noise = np.zeros(n), Spans().span_counts(n)[0]
     for seed in range(2000):
-        for start, end in Spans().lay(n, Bits(seed)).tolist():
+        for start, end in Spans().draw_spans(n, Rng(seed)).tolist():
             gone[start:end] += 1
     assert gone.sum() == 2000 * noise
     share = gone / 2000 * n / noise

@@ -16,10 +16,10 @@ from tokenizers import Tokenizer as Core
 from tokenizers import models, pre_tokenizers
 
 from regard.data import subword_sampling
-from regard.data.example_rng import Bits
-from regard.data.pair_reader import Corpus, read
+from regard.data.example_rng import Rng
+from regard.data.pair_reader import Corpus, read_corpus
 from regard.data.ragged import Ragged
-from regard.data.subword_sampling import Recut
+from regard.data.subword_sampling import SubwordSampler
 from regard.errors import SpecError
 from regard.text import (
     Bpe,
@@ -31,7 +31,7 @@ from regard.text import (
     from_sentencepiece,
     from_subword_nmt,
 )
-from regard.text.lattice import cuts
+from regard.text.lattice import build_segmenter
 from regard.text.tokenizer_specs import ROLES
 from tests.text.test_importers import write_model
 from tests.text.test_lattice import LINES, WORDS, told
@@ -49,7 +49,7 @@ def trained(kind: str) -> Tokenizer:
 
 
 def recut(texts: list[str], tokenizer: Tokenizer, share: float, seed: int = 1, epoch: int = 0) -> Ragged:
-    return Recut(Ragged.of(tokenizer.encode_all(texts)), tokenizer, share).draw(Bits(seed, 0, epoch))
+    return SubwordSampler(Ragged.of(tokenizer.encode_all(texts)), tokenizer, share).sample(Rng(seed, 0, epoch))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
@@ -60,7 +60,7 @@ def test_cuts_come_as_often_as_they_should(kind: str, word: str, share: float) -
     tokenizer, times = trained(kind), 6000
     texts = [f"{word} slow {word}", f"newest {word}"] * (times // 3)
     rows = recut(texts, tokenizer, share)
-    chances = told(cuts(tokenizer, share), tokenizer, word)
+    chances = told(build_segmenter(tokenizer, share), tokenizer, word)
     seen = Counter[tuple[str, ...]]()
     for ids in rows:
         labels = tokenizer.tokens(ids)
@@ -101,7 +101,7 @@ def test_tags_stay_where_they_are() -> None:
     tokenizer = trained("bpe")
     tag = tokenizer.tag("<2de>")
     rows = Ragged.of([[tag, *ids] for ids in tokenizer.encode_all(LINES)])
-    drawn = Recut(rows, tokenizer, 0.5).draw(Bits(1))
+    drawn = SubwordSampler(rows, tokenizer, 0.5).sample(Rng(1))
     assert all(ids[0] == tag and tag not in ids[1:] for ids in drawn)
     assert drawn != rows
 
@@ -109,11 +109,11 @@ def test_tags_stay_where_they_are() -> None:
 def test_the_same_epoch_is_cut_the_same_and_another_otherwise() -> None:
     tokenizer = trained("bpe")
     rows = Ragged.of(tokenizer.encode_all(LINES))
-    words = Recut(rows, tokenizer, 0.2)
-    first = {(seed, epoch): words.draw(Bits(seed, 0, epoch)) for seed in (1, 2) for epoch in (0, 1, 2)}
-    again = Recut(rows, tokenizer, 0.2)  # a resumed run, which has seen no epoch before
+    words = SubwordSampler(rows, tokenizer, 0.2)
+    first = {(seed, epoch): words.sample(Rng(seed, 0, epoch)) for seed in (1, 2) for epoch in (0, 1, 2)}
+    again = SubwordSampler(rows, tokenizer, 0.2)  # a resumed run, which has seen no epoch before
     for place in reversed(first):
-        assert again.draw(Bits(place[0], 0, place[1])) == first[place]
+        assert again.sample(Rng(place[0], 0, place[1])) == first[place]
     assert all(first[a] != first[b] for a in first for b in first if a != b)
 
 
@@ -127,7 +127,7 @@ def test_what_is_forgotten_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     tokenizer = trained("unigram")
     texts = [*LINES, "", *WORDS]
     kept = recut(texts, tokenizer, 0.3)
-    monkeypatch.setattr(subword_sampling, "FULL", 0)
+    monkeypatch.setattr(subword_sampling, "MAX_GRAPH", 0)
     assert recut(texts, tokenizer, 0.3) == kept
     assert [tokenizer.decode(ids) for ids in kept] == [tokenizer.decode(ids) for ids in tokenizer.encode_all(texts)], (
         "texts longer than a block, and shorter"
@@ -146,10 +146,10 @@ def test_sentencepiece(algorithm: str, tmp_path: Path) -> None:
     path, _ = write_model(tmp_path, model_type=algorithm, byte_fallback=True, vocab_size=600, character_coverage=0.98)
     tokenizer = from_sentencepiece(path)
     texts = ["Two young, White males are outside near bushes.", "Männer für 12 Gäste ≠ Essen"]
-    words = Recut(Ragged.of(tokenizer.encode_all(texts)), tokenizer, 0.3)
+    words = SubwordSampler(Ragged.of(tokenizer.encode_all(texts)), tokenizer, 0.3)
     assert len(words) > 10
     for epoch in range(5):
-        drawn = words.draw(Bits(1, 0, epoch))
+        drawn = words.sample(Rng(1, 0, epoch))
         assert [tokenizer.decode(ids) for ids in drawn] == [tokenizer.decode(tokenizer.encode(text)) for text in texts]
     if algorithm == "bpe":
         assert recut(texts, tokenizer, 0.0) == Ragged.of(tokenizer.encode_all(texts))
@@ -187,14 +187,14 @@ def test_what_the_tokenizer_keeps_apart_stays_apart_and_the_rest_is_cut() -> Non
 
 def test_the_published_cuts_of_multi30k_are_those_of_its_codes(shared_data: Path) -> None:
     folder = shared_data / "multi30k" / "bpe_en_de"
-    pairs = read(Corpus(paths=(str(folder / "valid.en.gz"), str(folder / "valid.de.gz"))))
+    pairs = read_corpus(Corpus(paths=(str(folder / "valid.en.gz"), str(folder / "valid.de.gz"))))
     lines, spec = [*pairs.source, *pairs.target], SubwordNmt(codes=str(folder / "code.gz"), undo=True)
     tokenizer = Tokenizer.train(lines, spec)
     rows = Ragged.of(tokenizer.encode_all(lines))
     assert [" ".join(tokenizer.tokens(ids)) for ids in rows] == [line.strip() for line in lines]
-    assert [tokenizer.decode(ids) for ids in rows] == [spec.whole(line.strip()) for line in lines]
-    words = Recut(rows, tokenizer, 0.1)
-    drawn = words.draw(Bits(1, 0, 0))
+    assert [tokenizer.decode(ids) for ids in rows] == [spec.desegment(line.strip()) for line in lines]
+    words = SubwordSampler(rows, tokenizer, 0.1)
+    drawn = words.sample(Rng(1, 0, 0))
     assert 1.15 < len(drawn.ids) / len(rows.ids) < 1.35
     assert [tokenizer.decode(ids) for ids in drawn] == [tokenizer.decode(ids) for ids in rows]
     assert np.mean(drawn.lengths >= rows.lengths) > 0.99

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.example_rng import Bits
+from regard.data.example_rng import Rng
 from regard.data.token_masking import Masking
 from regard.errors import SpecError
 
@@ -18,9 +18,9 @@ def test_measured_rates() -> None:
     """15 % are chosen; of these 80 % become the mask, 10 % any token, 10 % stay."""
     chosen = became = other = 0
     for seed in range(200):
-        bits = Bits(seed)
-        places = Masking().choose(np.arange(100), None, bits)
-        seen = Masking().cover(np.full(len(places), 5), 4, TOKENS, bits)
+        rng = Rng(seed)
+        places = Masking().choose(np.arange(100), None, rng)
+        seen = Masking().apply(np.full(len(places), 5), 4, TOKENS, rng)
         chosen += len(places)
         became += int((seen == 4).sum())
         other += int((seen >= 10).sum())
@@ -33,7 +33,7 @@ def test_measured_rates() -> None:
 def test_whole_words_or_nothing(joined: list[bool], seed: int) -> None:
     flags = np.array([False, *joined[1:]])
     free = np.arange(len(flags)) * 2 + 1  # places, not numbers
-    chosen = set(Masking(whole_words=True).choose(free, flags, Bits(seed)).tolist())
+    chosen = set(Masking(whole_words=True).choose(free, flags, Rng(seed)).tolist())
     words = np.split(free, np.flatnonzero(~flags[1:]) + 1)
     assert chosen, "there is always something to guess"
     for word in words:
@@ -45,7 +45,7 @@ def test_whole_words_or_nothing(joined: list[bool], seed: int) -> None:
 @given(st.integers(1, 60), st.integers(0, 1000))
 def test_chosen_places_are_some_of_the_free_ones_in_order(n: int, seed: int) -> None:
     free = np.arange(n) * 3
-    chosen = Masking().choose(free, None, Bits(seed))
+    chosen = Masking().choose(free, None, Rng(seed))
     assert len(chosen) == max(round(0.15 * n), 1)
     assert (np.diff(chosen) > 0).all()
     assert set(chosen.tolist()) <= set(free.tolist())

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.data.progress import listening
+from regard.data.progress import progress_to
 from regard.data.ragged import Ragged
-from regard.data.token_store import JOURNAL, Chunk, Memory, Store, fill
+from regard.data.token_store import JOURNAL, Chunk, InMemoryTokens, TokenStore, fill_store
 from regard.errors import CheckpointError
 
 ROW = st.tuples(st.lists(st.integers(0, 2**31 - 1), max_size=3), st.lists(st.integers(0, 9), max_size=3))
@@ -30,8 +30,8 @@ def work(job: int) -> Chunk:
     return columns([([job, row], [10 * job] * (row % 3)) for row in range(job % 4)])
 
 
-def opened(folder: Path, made_of: dict[str, str] = MADE_OF) -> Store:
-    return Store(folder, COLUMNS, made_of)
+def opened(folder: Path, made_of: dict[str, str] = MADE_OF) -> TokenStore:
+    return TokenStore(folder, COLUMNS, made_of)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -45,14 +45,14 @@ def test_what_was_added_is_read_in_memory_and_on_disk(
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
     wanted = columns(list(itertools.chain.from_iterable(chunks)))
-    for kind in (Memory, opened, opened):  # the last one has nothing left to do
-        store = Memory(2) if kind is Memory else opened(folder)
-        assert fill(store, chunks, columns) == wanted
+    for kind in (InMemoryTokens, opened, opened):  # the last one has nothing left to do
+        store = InMemoryTokens(2) if kind is InMemoryTokens else opened(folder)
+        assert fill_store(store, chunks, columns) == wanted
         assert store.rows == [len(chunk) for chunk in chunks]
 
 
 def test_columns_are_mapped_not_read(tmp_path: Path) -> None:
-    source, _ = fill(opened(tmp_path), range(9), work)
+    source, _ = fill_store(opened(tmp_path), range(9), work)
     base: object = source.ids
     while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
         base = base.base
@@ -79,63 +79,63 @@ def until(stop: int) -> tuple[Callable[[int], Chunk], list[int]]:
 
 @pytest.mark.parametrize("stop", range(8))
 def test_an_interruption_at_any_chunk_costs_only_what_was_not_written(tmp_path: Path, stop: int) -> None:
-    whole = fill(opened(tmp_path / "whole"), range(8), work)
+    whole = fill_store(opened(tmp_path / "whole"), range(8), work)
     some, _ = until(stop)
     with pytest.raises(Pulled):
-        fill(opened(tmp_path / "cut"), range(8), some)
+        fill_store(opened(tmp_path / "cut"), range(8), some)
     store = opened(tmp_path / "cut")
     assert len(store.rows) == stop
     again, done = until(-1)
-    assert fill(store, range(8), again) == whole
+    assert fill_store(store, range(8), again) == whole
     assert sorted(done) == list(range(stop, 8))
     assert content(tmp_path / "cut") == content(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_any_cut_of_any_file_is_noticed_and_made_good(tmp_path: Path, name: str) -> None:
-    wanted = fill(opened(tmp_path), range(4), work)
+    wanted = fill_store(opened(tmp_path), range(4), work)
     before = content(tmp_path)
     for size in range(0, len(before[name]), 1 + 6 * (name == JOURNAL)):
         (tmp_path / name).write_bytes(before[name][:size])
         store = opened(tmp_path)
         assert len(store.rows) < 4
-        assert fill(store, range(4), work) == wanted
+        assert fill_store(store, range(4), work) == wanted
         assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_any_byte_that_changed_is_noticed_and_made_good(tmp_path: Path, name: str) -> None:
-    wanted = fill(opened(tmp_path), range(4), work)
+    wanted = fill_store(opened(tmp_path), range(4), work)
     before = content(tmp_path)
     for place in range(0, len(before[name]), 1 + 6 * (name == JOURNAL)):
         hurt = bytearray(before[name])
         hurt[place] ^= 4
         (tmp_path / name).write_bytes(hurt)
-        assert fill(opened(tmp_path), range(4), work) == wanted
+        assert fill_store(opened(tmp_path), range(4), work) == wanted
         assert content(tmp_path) == before
 
 
 def test_bytes_that_belong_to_no_chunk_are_cut_off(tmp_path: Path) -> None:
-    wanted = fill(opened(tmp_path), range(3), work)
+    wanted = fill_store(opened(tmp_path), range(3), work)
     before = content(tmp_path)
     for name in FILES:
         with (tmp_path / name).open("ab") as file:
             file.write(b'{"rows": 1')
-    assert fill(opened(tmp_path), range(3), work) == wanted
+    assert fill_store(opened(tmp_path), range(3), work) == wanted
     assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize("changed", [{"corpus": "d"}, {"tokenizer": "u"}, {"more": "x"}])
 def test_what_was_made_of_something_else_is_thrown_away(tmp_path: Path, changed: dict[str, str]) -> None:
-    fill(opened(tmp_path), range(5), work)
+    fill_store(opened(tmp_path), range(5), work)
     store = opened(tmp_path, MADE_OF | changed)
     assert store.rows == []
-    assert fill(store, range(2), work) == fill(Memory(2), range(2), work)
+    assert fill_store(store, range(2), work) == fill_store(InMemoryTokens(2), range(2), work)
     assert opened(tmp_path).rows == []  # and back
 
 
 def test_a_whole_store_is_left_alone(tmp_path: Path) -> None:
-    fill(opened(tmp_path), range(5), work)
+    fill_store(opened(tmp_path), range(5), work)
     before = {name: (tmp_path / name).stat().st_mtime_ns for name in FILES}
     (tmp_path / "beside").write_text("not ours")
     opened(tmp_path).read()
@@ -153,6 +153,6 @@ def test_progress_is_said_with_the_time_that_is_left(tmp_path: Path, monkeypatch
     clock = itertools.count(0, 7)
     monkeypatch.setattr("regard.data.progress.time.monotonic", lambda: float(next(clock)))
     said: list[str] = []
-    with listening(said.append):
-        fill(opened(tmp_path), range(5), work, "chunks of tokens")
+    with progress_to(said.append):
+        fill_store(opened(tmp_path), range(5), work, "chunks of tokens")
     assert said == ["chunks of tokens: 2 of 5, 21 s left", "chunks of tokens: 4 of 5, 7 s left"]

@@ -6,21 +6,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.example_rng import Bits, Chance
+from regard.data.example_rng import ExampleRng, Rng
 from regard.data.ragged import Ragged
-from regard.data.word_dropout import hidden
+from regard.data.word_dropout import drop_words
 from regard.text import Chars, Tokenizer
 
 TOKENIZER = Tokenizer.train(["abcdefgh"], Chars(), tags=["<2de>"])
 ROWS = Ragged.of([[TOKENIZER.tag("<2de>"), *TOKENIZER.encode("abcdefgh" * 4)] for _ in range(300)])
 
 
-def bits(seed: int = 1, epoch: int = 0, rows: Ragged = ROWS) -> list[Bits]:
-    return [Chance(seed, epoch).of(i) for i in range(len(rows))]
+def rng(seed: int = 1, epoch: int = 0, rows: Ragged = ROWS) -> list[Rng]:
+    return [ExampleRng(seed, epoch).of(i) for i in range(len(rows))]
 
 
 def test_a_share_of_the_tokens_is_unknown_and_the_others_are_what_they_were() -> None:
-    drawn = hidden(ROWS, TOKENIZER, 0.1, bits())
+    drawn = drop_words(ROWS, TOKENIZER, 0.1, rng())
     changed = drawn.ids != ROWS.ids
     assert (drawn.ids[changed] == TOKENIZER.unk).all()
     assert np.array_equal(drawn.ends, ROWS.ends)
@@ -31,7 +31,7 @@ def test_a_share_of_the_tokens_is_unknown_and_the_others_are_what_they_were() ->
 
 def test_tokens_are_hidden_each_for_itself() -> None:
     """Wherever they stand, and whether or not the one before is."""
-    changed = (hidden(ROWS, TOKENIZER, 0.3, bits()).ids == TOKENIZER.unk).reshape(300, 33)[:, 1:]
+    changed = (drop_words(ROWS, TOKENIZER, 0.3, rng()).ids == TOKENIZER.unk).reshape(300, 33)[:, 1:]
     assert abs(changed.mean(0) - 0.3).max() < 4 * np.sqrt(0.21 / 300)
     after = changed[:, 1:][changed[:, :-1]].mean()
     assert abs(after - 0.3) < 4 * np.sqrt(0.21 / 2700)
@@ -41,7 +41,7 @@ def test_tokens_are_hidden_each_for_itself() -> None:
 def test_marks_and_tags_are_never_hidden(share: float, seed: int) -> None:
     marks = [TOKENIZER.pad, TOKENIZER.bos, TOKENIZER.eos, TOKENIZER.unk, TOKENIZER.tag("<2de>")]
     rows = Ragged.of([[*marks, *TOKENIZER.encode("abc"), *marks], marks])
-    drawn = hidden(rows, TOKENIZER, share, bits(seed, 0, rows))
+    drawn = drop_words(rows, TOKENIZER, share, rng(seed, 0, rows))
     kept = np.isin(rows.ids, marks)
     assert np.array_equal(drawn.ids[kept], rows.ids[kept])
     if share == 0:
@@ -49,6 +49,6 @@ def test_marks_and_tags_are_never_hidden(share: float, seed: int) -> None:
 
 
 def test_the_same_epoch_hides_the_same_and_another_others() -> None:
-    drawn = {(seed, epoch): hidden(ROWS, TOKENIZER, 0.1, bits(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}
-    assert all(hidden(ROWS, TOKENIZER, 0.1, bits(s, e)) == rows for (s, e), rows in drawn.items())
+    drawn = {(seed, epoch): drop_words(ROWS, TOKENIZER, 0.1, rng(seed, epoch)) for seed in (1, 2) for epoch in (0, 1)}
+    assert all(drop_words(ROWS, TOKENIZER, 0.1, rng(s, e)) == rows for (s, e), rows in drawn.items())
     assert all(drawn[a] != drawn[b] for a in drawn for b in drawn if a != b)

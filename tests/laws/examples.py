@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from regard.data.duplicates import Duplicates, Near
 from regard.data.filters import FILTERS, FilterSpec, Identity, Length, Ratio
-from regard.data.language_id import Language
-from regard.data.unicode_script import Script
+from regard.data.filters.duplicates import Duplicates, NearDuplicates
+from regard.data.filters.language_id import Language
+from regard.data.filters.unicode_script import Script
 from regard.families import bart, bert, gpt, llama, marian, t5, transformer, transformer_xl, vit
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -105,11 +105,11 @@ BODY: dict[str, tuple[BodySpec, ...]] = {
 }
 FILTER: dict[str, tuple[FilterSpec, ...]] = {
     "length": (Length(3), Length(9, 2, "characters")),
-    "ratio": (Ratio(), Ratio(1.5, typical=2.0, free=0)),
+    "ratio": (Ratio(), Ratio(1.5, typical=2.0, exempt_length=0)),
     "identity": (Identity(),),
     "duplicates": (Duplicates(), Duplicates("target")),
-    "near": (Near(), Near("source")),
-    "script": (Script(), Script(("latin", "cyrillic"), least=0.8)),
+    "near_duplicates": (NearDuplicates(), NearDuplicates("source")),
+    "script": (Script(), Script(("latin", "cyrillic"), min_share=0.8)),
     "language": (Language(), Language(2.0)),
 }
 EXAMPLES: dict[str, tuple[Registry[Any], dict[str, tuple[Spec, ...]]]] = {

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from regard.data.images import Picture, read_pictures
+from regard.data.images import LoadedImage, read_image_set
 from regard.files.folder import read_folder
 from regard.serialization.load import load_model
 from regard.tasks.common.capabilities import Contrasts, supports
@@ -34,8 +34,8 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return use, folder / "data", folder / "run"
 
 
-def inputs_of(use: Use, data: Path) -> list[str | Picture]:
-    found = read_pictures(data, "test") if use.task == "image" else None
+def inputs_of(use: Use, data: Path) -> list[str | LoadedImage]:
+    found = read_image_set(data, "test") if use.task == "image" else None
     return list(use.inputs) if found is None else [found[i] for i in range(3)]
 
 

@@ -57,7 +57,7 @@ def test_what_is_wanted_is_never_hidden() -> None:
 def test_judging_draws_nothing_and_neither_does_a_recipe_that_is_silent() -> None:
     task = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.5, word_dropout=0.5)
     examples = task.encode([SLOW])
-    assert examples.chance is None
+    assert examples.rng is None
     assert [ids.tolist() for ids in examples.target] == task.target.encode_all(SLOW.target)
     silent = made(SLOW, tokenizer=Bpe(vocab=40))
     assert silent.augment(examples, 1, 0) is examples

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.data.pair_reader import Corpus, places
+from regard.data.pair_reader import Corpus, locate_pairs
 from regard.tasks.common.example_names import EXCERPT, excerpt, numbered
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.lm import Lm, LmData
@@ -44,7 +44,7 @@ def test_places_of_several_corpora(tmp_path: Path) -> None:
     for name in ("x", "y"):
         (tmp_path / f"{name}.tsv").write_text(f"a\tb\nc{name}\td\n")
     corpora = [Corpus((str(tmp_path / f"{name}.tsv"),), prefix=prefix) for name, prefix in (("x", ""), ("y", "do: "))]
-    found = places(corpora, [("a", "b"), ("do: cy", "d"), ("not", "there")])
+    found = locate_pairs(corpora, [("a", "b"), ("do: cy", "d"), ("not", "there")])
     assert found == {("a", "b"): f"{tmp_path / 'x.tsv'}, line 1", ("do: cy", "d"): f"{tmp_path / 'y.tsv'}, line 2"}
 
 

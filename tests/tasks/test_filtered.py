@@ -33,7 +33,7 @@ def put(path: Path, *more: bytes) -> str:
 
 def test_a_run_tells_logs_and_shows_what_it_dropped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus = put(tmp_path / "x.tsv", b"\xff\tb", b"same\tSame", ROWS[3].encode(), b"a b c d\te", b"a\t")
-    filters = [{"kind": "length", "most": 3}, "identity", "duplicates"]
+    filters = [{"kind": "length", "max": 3}, "identity", "duplicates"]
     recipe = {"task": "translate", "data": {**DATA, "filters": filters}}
     order = tiny(tmp_path / "run", recipe, (corpus,), data__on_bad="drop", train__steps=4)
     execute(dataclasses.replace(order, quiet=False))
@@ -41,7 +41,7 @@ def test_a_run_tells_logs_and_shows_what_it_dropped(tmp_path: Path, capsys: pyte
     for line in (
         f"1 dropped: not UTF-8, such as {corpus}, line 41: not UTF-8 at byte ",
         f"1 dropped: an empty side, such as {corpus}, line 45: the target is empty",
-        "1 dropped: length, most 3, such as line 44: a b c d ||| e",
+        "1 dropped: length, max 3, such as line 44: a b c d ||| e",
         "1 dropped: identity, such as line 42: same ||| Same",
         f"1 dropped: duplicates, such as line 43: {ROWS[3].replace(chr(9), ' ||| ')}",
     ):
@@ -50,7 +50,7 @@ def test_a_run_tells_logs_and_shows_what_it_dropped(tmp_path: Path, capsys: pyte
     assert [(row["corpus"], row["reason"], row["count"]) for row in start["dropped"]] == [
         ("x.tsv", "not UTF-8", 1),
         ("x.tsv", "an empty side", 1),
-        ("x.tsv", "length, most 3", 1),
+        ("x.tsv", "length, max 3", 1),
         ("x.tsv", "identity", 1),
         ("x.tsv", "duplicates", 1),
     ]
@@ -69,9 +69,9 @@ def read(tmp_path: Path, kind: Any = Translate, valid: str | None = None, **sett
 def test_without_filters_nothing_is_dropped_but_told(tmp_path: Path) -> None:
     raw = read(tmp_path, valid=put(tmp_path / "y.tsv"))
     assert (len(raw.train[0]), raw.dropped) == (41, [])
-    assert any("the usual filters would drop" in line and "identity" in line for line in raw.messages)
+    assert any("the standard filters would drop" in line and "identity" in line for line in raw.messages)
     raw = read(tmp_path, filters=["identity"])
-    assert not any("the usual filters" in line for line in raw.messages)
+    assert not any("the standard filters" in line for line in raw.messages)
 
 
 @pytest.mark.parametrize("kind", [Translate, Embed])
@@ -100,7 +100,7 @@ def test_a_model_is_judged_by_its_own_corpus_as_that_was_read_and_by_others_in_f
 
 def test_when_filters_leave_nothing_they_are_named(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"x\.tsv holds no pairs: 41 dropped: length, most 1, unit characters, such as line"
+        DataError, match=r"x\.tsv holds no pairs: 41 dropped: length, max 1, unit characters, such as line"
     ):
         read(tmp_path, filters=[Length(1, unit="characters").plain()])
 

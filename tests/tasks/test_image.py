@@ -12,7 +12,7 @@ from PIL import Image as Pillow
 
 from regard.api import Model
 from regard.data.augment import Augment
-from regard.data.images import Picture, Pictures
+from regard.data.images import ImageSet, LoadedImage
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import bert, vit
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.numeric
 
 DRAW = np.random.Generator(np.random.PCG64(0))
 PIXELS = DRAW.integers(0, 255, (6, 8, 8, 1), dtype=np.uint8)
-PICTURES = Pictures(PIXELS, np.arange(6) % 2, ("cat", "dog"), "x")
+PICTURES = ImageSet(PIXELS, np.arange(6) % 2, ("cat", "dog"), "x")
 SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, hidden=32, patch=4, dropout=0.0)
 
 
@@ -107,11 +107,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="the model reads 3 channels, and these pictures have 1"):
         task.adapt_spec(vit.spec(**SMALL, image=8, classes=2))
     with pytest.raises(DataError, match="x is in colour, and the model learned from grey pictures"):
-        task.encode(Pictures(np.repeat(PIXELS, 3, 3), np.arange(6) % 2, ("cat", "dog"), "x"))
+        task.encode(ImageSet(np.repeat(PIXELS, 3, 3), np.arange(6) % 2, ("cat", "dog"), "x"))
     with pytest.raises(DataError, match="x has a class 'cow' that the model does not know; it knows 'cat', 'dog'"):
-        task.encode(Pictures(PIXELS, np.arange(6) % 2, ("cat", "cow"), "x"))
+        task.encode(ImageSet(PIXELS, np.arange(6) % 2, ("cat", "cow"), "x"))
     with pytest.raises(DataError, match=r"y should be \(8, 8, 1\), got \(6, 8, 1\); give its path instead"):
-        task.run([net_of(task)], [Picture("y", PIXELS[0, :6])], Search())
+        task.run([net_of(task)], [LoadedImage("y", PIXELS[0, :6])], Search())
     with pytest.raises(CheckpointError, match=r"classes\.json has no 'side'; it is not of a model that reads pictures"):
         Image.load(ImageData(), {"classes.json": b'{"classes": ["a", "b"]}'})
     for said, fault in (

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import regard
-from regard.data.batch import IGNORE, next_tokens
+from regard.data.batch import IGNORE, next_token_batch
 from regard.data.ragged import Ragged
 from regard.data.windows import Windows
 from regard.decode import Search
@@ -57,7 +57,7 @@ def test_windows_cover_every_token_that_follows_another(sizes: list[int], contex
         return
     texts = Ragged.of([list(range(100 * i, 100 * i + n)) for i, n in enumerate(sizes)])
     windows = Windows.of(texts, context=context, stride=stride)
-    batch = next_tokens(windows.ids, windows.starts, windows.lengths, pad=-5)
+    batch = next_token_batch(windows.ids, windows.starts, windows.lengths, pad=-5)
     pairs = set()
     for given_row, wanted_row, n in zip(batch.given.ids.tolist(), batch.wanted.tolist(), windows.lengths, strict=True):
         assert n <= context

@@ -10,7 +10,7 @@ import pytest
 
 import regard
 from regard.data.bucket import Buckets
-from regard.data.pair_reader import Corpus, like, read
+from regard.data.pair_reader import Corpus, corpus_like, read_corpus
 from regard.data.pairs import Pairs
 from regard.errors import SpecError
 from regard.tasks.common.task import Dataset
@@ -46,11 +46,11 @@ def recipe(files: dict[str, Path], **data: Any) -> dict[str, Any]:
 
 def test_a_prefix_stands_before_every_source(files: dict[str, Path]) -> None:
     corpus = Corpus((str(files["back"]),), columns=(2, 3), prefix="back: ")
-    pairs = read(corpus)
+    pairs = read_corpus(corpus)
     assert (pairs.source[0], pairs.target[0]) == ("back: house0", "0esuoh")
     assert pairs.name == corpus.name == "back.tsv (back)"
-    assert like(corpus, ("other.tsv",)) == Corpus(("other.tsv",), columns=(2, 3), prefix="back: ")
-    assert like(corpus, ("a.en", "a.de")) == Corpus(("a.en", "a.de"), prefix="back: ")
+    assert corpus_like(corpus, ("other.tsv",)) == Corpus(("other.tsv",), columns=(2, 3), prefix="back: ")
+    assert corpus_like(corpus, ("a.en", "a.de")) == Corpus(("a.en", "a.de"), prefix="back: ")
 
 
 MIXES: list[tuple[dict[str, Any], list[float]]] = [

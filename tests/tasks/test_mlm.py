@@ -98,12 +98,12 @@ def test_masks_are_new_in_every_epoch_and_a_function_of_seed_epoch_and_example(t
 def test_whole_words_are_hidden(kind: TokenizerSpec) -> None:
     task = made(tokenizer=kind, next_sentence=False, masking={"whole_words": True, "rate": 0.3})
     rows = task.encode(Texts(tuple(PLAY)))
-    assert task._joints is not None
+    assert task._boundaries is not None
     split = 0
     for epoch in range(10):
         batch = task.batch(task.augment(rows, 1, epoch), np.arange(len(rows)))
         for r, row in enumerate(rows.ids):
-            joined, asked = task._joints.joined(row), (batch.wanted[r, : len(row)] != IGNORE).numpy()
+            joined, asked = task._boundaries.continues_word(row), (batch.wanted[r, : len(row)] != IGNORE).numpy()
             free = task._free[row]
             inside = joined[1:] & free[1:] & free[:-1]
             assert (asked[1:][inside] == asked[:-1][inside]).all()
@@ -113,7 +113,7 @@ def test_whole_words_are_hidden(kind: TokenizerSpec) -> None:
 
 def test_pairs_have_segments_and_are_framed(task: Mlm) -> None:
     rows = task.encode(Texts(tuple(PLAY), learn=True))
-    assert rows.truly is not None
+    assert rows.is_next is not None
     for ids, segments in zip(rows.ids, rows.segments, strict=True):
         ends = np.flatnonzero(ids == task.target.eos)
         assert ids[0] == task.target.bos

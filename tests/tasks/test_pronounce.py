@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import regard
-from regard.data.pronunciation import part_of
+from regard.data.pronunciation import assign_split
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.tasks.pronounce import Pronounce, PronounceData
@@ -36,7 +36,7 @@ def test_all_variants_of_a_word_are_on_one_side(path: str) -> None:
     assert set.union(*parts) == set(WORDS) and sum(map(len, parts)) == len(WORDS)
     assert len(train) == 2 * len(parts[0]), "each pronunciation is one to learn"
     assert all(" | " in ways for ways in [*valid.target, *test.target]), "and any is right"
-    assert parts[2] == {word for word in WORDS if part_of(word, valid=0.2, test=0.2) == "test"}
+    assert parts[2] == {word for word in WORDS if assign_split(word, valid=0.2, test=0.2) == "test"}
     assert raw.messages == [
         f"{path}: {len(parts[0])} words with {len(train)} pronunciations to learn from, {len(valid)} words to be judged by, "
         f"{len(test)} kept for a test"

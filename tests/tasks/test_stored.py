@@ -110,8 +110,8 @@ def test_a_vocabulary_is_learned_from_a_sample_where_there_is_more_than_enough(t
     settings = TranslateData.parse({"train": [{"paths": [str(table)]}], "tokenizer": {"kind": "words", "min_count": 1}})
     whole = Translate.prepare(settings, Translate.read(settings, 1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translate, "LEARN", 20)
-        patch.setattr(pairs.sample, "__defaults__", (20,))
+        patch.setattr(translate, "MAX_VOCABULARY_PAIRS", 20)
+        patch.setattr(pairs.sample_pairs, "__defaults__", (20,))
         raw = Translate.read(settings, 1)
         some = Translate.prepare(settings, raw)
     assert raw.messages[-1] == "vocabulary: if one is learned, from 20 of the 38 pairs, drawn by chance"
@@ -158,11 +158,11 @@ from pathlib import Path
 import numpy as np
 
 from regard.data import line_store
-from regard.data.corpus_stats import check
+from regard.data.corpus_stats import describe_corpus
 from regard.data.ragged import Ragged
-from regard.data.pairs import fingerprint, split
-from regard.data.pair_reader import Corpus, read
-from regard.data.token_store import Store, fill
+from regard.data.pairs import fingerprint, split_pairs
+from regard.data.pair_reader import Corpus, read_corpus
+from regard.data.token_store import TokenStore, fill_store
 
 line_store.ROOM, peak = 1 << 22, 0
 def anonymous():
@@ -176,12 +176,12 @@ def watch():
 
 folder, before = Path(sys.argv[1]), anonymous()
 threading.Thread(target=watch, daemon=True).start()
-pairs = read(Corpus((str(folder / "a"), str(folder / "b"))))
-train, valid = split(pairs, seed=1)
-check(train), check(valid, train=[train]), fingerprint(train, valid)
+pairs = read_corpus(Corpus((str(folder / "a"), str(folder / "b"))))
+train, valid = split_pairs(pairs, seed=1)
+describe_corpus(train), describe_corpus(valid, train=[train]), fingerprint(train, valid)
 read_in = peak
 rows = Ragged(np.arange(1 << 18, dtype=np.int32), np.arange(1 << 8, (1 << 18) + 1, 1 << 8))
-source, = fill(Store(folder / "tokens", ["source"], {}), range(100), lambda job: [rows])
+source, = fill_store(TokenStore(folder / "tokens", ["source"], {}), range(100), lambda job: [rows])
 for place in range(0, len(source), 50):
     source.take([place, len(source) - place - 1])
 print(read_in - before, peak - before, (len(source.ids) * 4) >> 20)

@@ -67,7 +67,10 @@ def test_tasks_by_name() -> None:
         ({"metrics": []}, "`metrics` should name at least one score; the first decides which checkpoint is best"),
         ({"generate": "copy", "train": [{"paths": ["a.tsv"]}]}, "or from `generate`, not from both"),
         ({"generate": "copy", "valid": [{"paths": ["a.tsv"]}]}, "or from `generate`, not from both"),
-        ({"generate": "copy", "filters": "usual"}, "pairs that `generate` makes are not filtered; leave out `filters`"),
+        (
+            {"generate": "copy", "filters": "standard"},
+            "pairs that `generate` makes are not filtered; leave out `filters`",
+        ),
         ({"max_length": 0}, "max_length: "),
         ({"tokeniser": "bpe"}, "no key 'tokeniser'; did you mean 'tokenizer'"),
         ({"train": [{"paths": ["a.txt"]}]}, "a corpus is two text files side by side or one"),

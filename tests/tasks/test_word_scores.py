@@ -14,7 +14,7 @@ import regard
 from regard.decode.score import TokenScores
 from regard.errors import DataError, NoRoom, SpecError
 from regard.tasks.common.word_scores import guide, links, sure
-from regard.text.word_ids import Worded
+from regard.text.word_ids import TokenizedWords
 
 pytestmark = pytest.mark.numeric
 
@@ -141,27 +141,27 @@ def test_as_many_outputs_as_inputs(model: regard.Model) -> None:
 
 def test_links_by_hand() -> None:
     """Two marks before the source, its end mark after; tokens of a word count together; what was cut off is not linked."""
-    read = Worded([5, 6, 7, 8], ["ab", "c", "d"], [0, 0, 1, 2])
-    written = Worded([1, 2, 3], ["x", "yz"], [0, 1, 1])
+    read = TokenizedWords([5, 6, 7, 8], ["ab", "c", "d"], [0, 0, 1, 2])
+    written = TokenizedWords([1, 2, 3], ["x", "yz"], [0, 1, 1])
     weights = torch.tensor(
         [[0.5, 0.0, 0.1, 0.1, 0.2, 0.1], [0.0, 0.6, 0.1, 0.1, 0.2, 0.0], [0.1, 0.0, 0.3, 0.3, 0.2, 0.1], [0.0] * 6]
     )
     assert links(read, written, weights, 2) == [(0, 0), (0, 1)]
     weights[:3, 4] = 0.9
     assert links(read, written, weights, 2) == [(1, 0), (1, 1)]
-    assert links(Worded([], [], []), written, weights[:, :3], 2) == []
-    assert links(read, Worded([], [], []), weights[:1], 2) == []
+    assert links(TokenizedWords([], [], []), written, weights[:, :3], 2) == []
+    assert links(read, TokenizedWords([], [], []), weights[:1], 2) == []
 
 
 def test_confidence_by_hand() -> None:
     told = TokenScores(torch.tensor([0.5, 0.5, 0.25, 0.8], dtype=torch.float64).log())
-    found = sure(Worded([1, 2, 3], ["x", "yz"], [0, 1, 1]), told)
+    found = sure(TokenizedWords([1, 2, 3], ["x", "yz"], [0, 1, 1]), told)
     assert (found.words, found.probs, found.end) == (["x", "yz"], pytest.approx([0.5, 0.125]), pytest.approx(0.8))
     assert found.plain() == {
         "words": [{"text": "x", "confidence": found.probs[0]}, {"text": "yz", "confidence": found.probs[1]}],
         "end": found.end,
     }
-    blank = sure(Worded([1], [], [0]), TokenScores(told.log_probs[2:]))
+    blank = sure(TokenizedWords([1], [], [0]), TokenScores(told.log_probs[2:]))
     assert (blank.words, blank.end) == ([], pytest.approx(0.2))
 
 

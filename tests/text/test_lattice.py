@@ -14,7 +14,7 @@ from tokenizers import models, pre_tokenizers
 
 from regard.errors import SpecError
 from regard.text import Bpe, ByteBpe, Bytes, Chars, Pieces, Tokenizer, TokenizerSpec, Unigram, WordPiece, Words
-from regard.text.lattice import Cuts, State, cuts
+from regard.text.lattice import Segmenter, State, build_segmenter
 from regard.text.tokenizer_specs import ROLES
 
 LINES = [
@@ -30,7 +30,7 @@ def trained(spec: TokenizerSpec) -> Tokenizer:
     return Tokenizer.train(LINES, spec, tags=["<2de>"])
 
 
-def told(how: Cuts, tokenizer: Tokenizer, word: str) -> Chances:
+def told(how: Segmenter, tokenizer: Tokenizer, word: str) -> Chances:
     """The probability of each cut, all steps followed to their ends."""
     start = how.start(tokenizer.encode(word))
     assert start is not None
@@ -78,7 +78,7 @@ def merges_of(tokenizer: Tokenizer) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("word", WORDS)
 def test_bpe_dropout_is_the_papers(word: str, share: float) -> None:
     tokenizer = trained(Bpe(vocab=70))
-    found = told(cuts(tokenizer, share), tokenizer, word)
+    found = told(build_segmenter(tokenizer, share), tokenizer, word)
     wanted = dropout(f" {word}", merges_of(tokenizer), share)
     assert found == pytest.approx({tuple(p.replace(" ", "▁") for p in cut): p for cut, p in wanted.items()}, abs=1e-12)
     assert sum(found.values()) == pytest.approx(1)
@@ -92,7 +92,7 @@ def test_bpe_dropout_is_the_papers(word: str, share: float) -> None:
 def test_bpe_dropout_is_the_librarys() -> None:
     """The `tokenizers` library draws from the same distribution; its chance has no seed, so the bound is a wide one."""
     tokenizer, share, times = trained(Bpe(vocab=70)), 0.3, 4000
-    chances = told(cuts(tokenizer, share), tokenizer, "lowest")
+    chances = told(build_segmenter(tokenizer, share), tokenizer, "lowest")
     loose = Core.from_str(tokenizer.core.to_str())
     loose.model.dropout = share
     seen = Counter(tuple(tokenizer.tokens(e.ids)) for e in loose.encode_batch(["lowest"] * times))
@@ -107,7 +107,7 @@ def test_bpe_dropout_is_the_librarys() -> None:
 @pytest.mark.parametrize("word", WORDS)
 def test_unigram_cuts_come_as_often_as_their_flattened_probability(word: str, share: float) -> None:
     tokenizer = trained(Unigram(vocab=60))
-    how = cuts(tokenizer, share)
+    how = build_segmenter(tokenizer, share)
     scores = {p: s for p, s in json.loads(tokenizer.core.to_str())["model"]["vocab"] if p not in (*ROLES, "<2de>")}
     power = 0.2 / 9 * (1 - share) / share
     text, weights = f" {word}", dict[tuple[str, ...], float]()
@@ -123,14 +123,14 @@ def test_unigram_cuts_come_as_often_as_their_flattened_probability(word: str, sh
 def test_a_small_share_of_unigram_is_its_likeliest_cut() -> None:
     tokenizer = trained(Unigram(vocab=60))
     for word in WORDS:
-        found = told(cuts(tokenizer, 1e-6), tokenizer, word)
+        found = told(build_segmenter(tokenizer, 1e-6), tokenizer, word)
         assert max(found, key=found.__getitem__) == tuple(tokenizer.tokens(tokenizer.encode(word)))
 
 
 @pytest.mark.parametrize("spec", [Bpe(vocab=70), ByteBpe(vocab=300), Unigram(vocab=60)])
 def test_marks_and_unknown_letters_are_not_cut(spec: TokenizerSpec) -> None:
     tokenizer = trained(spec)
-    how = cuts(tokenizer, 0.5)
+    how = build_segmenter(tokenizer, 0.5)
     for mark in tokenizer.marks:
         assert how.start([mark]) is None
         assert how.ends[mark] == (-1, -1)
@@ -143,14 +143,14 @@ def test_words_that_the_tokenizer_keeps_apart_stay_apart() -> None:
     core.pre_tokenizer = pre_tokenizers.Digits(individual_digits=True)
     core.add_special_tokens([*ROLES])
     tokenizer = Tokenizer(core)
-    how = cuts(tokenizer, 0.5)
+    how = build_segmenter(tokenizer, 0.5)
     assert how.start(tokenizer.encode("12")) is None
     assert how.start(tokenizer.encode("ab")) == (ids["a"], ids["b"])
 
 
 def test_bonds_are_where_pieces_span() -> None:
     tokenizer = trained(Bpe(vocab=70))
-    how = cuts(tokenizer, 0.5)
+    how = build_segmenter(tokenizer, 0.5)
     ids = {token: tokenizer.core.token_to_id(token) for token in " hnwtd,"}
     assert (ids["t"], ids["h"]) in how.bonds
     assert not any(right == ids[" "] for _, right in how.bonds), "no piece has a space inside"
@@ -161,6 +161,6 @@ def test_bonds_are_where_pieces_span() -> None:
     "spec", [Chars(), Words(), Bytes(), WordPiece(vocab=80), Pieces()], ids=lambda spec: type(spec).__name__
 )
 def test_one_way_to_cut_is_not_several(spec: TokenizerSpec) -> None:
-    assert not spec.several
+    assert not spec.can_sample
     with pytest.raises(SpecError, match="this one has one; use tokenizer bpe, byte_bpe or"):
-        cuts(trained(spec), 0.1)
+        build_segmenter(trained(spec), 0.1)

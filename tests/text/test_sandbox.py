@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError
 from regard.text import Tokenizer, sandbox
-from regard.text.sandbox_child import growth, texts
+from regard.text.sandbox_child import max_growth, probe_texts
 from regard.text.tokenizer_specs import Words
 
 
@@ -38,7 +38,7 @@ GROWS = [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 50}] *
 )  # fmt: skip
 def test_what_harms_is_found_out_elsewhere(changes: dict[str, Any], fault: str) -> None:
     with pytest.raises(CheckpointError, match=rf"odd\.json is not a tokenizer: {fault}"):
-        sandbox.tried(file_of(**changes), "odd.json")
+        sandbox.check_tokenizer_file(file_of(**changes), "odd.json")
 
 
 def test_growth_is_bounded_where_no_trial_finds_it() -> None:
@@ -46,34 +46,34 @@ def test_growth_is_bounded_where_no_trial_finds_it() -> None:
     with pytest.raises(
         CheckpointError, match=r"its normalizer could make a text 6e\+15 times as long; 100 is the most"
     ):
-        sandbox.tried(file_of(normalizer={"type": "Sequence", "normalizers": steps}), "odd.json")
-    sandbox.tried(file_of(normalizer={"type": "Sequence", "normalizers": steps[:3]}), "odd.json")
+        sandbox.check_tokenizer_file(file_of(normalizer={"type": "Sequence", "normalizers": steps}), "odd.json")
+    sandbox.check_tokenizer_file(file_of(normalizer={"type": "Sequence", "normalizers": steps[:3]}), "odd.json")
 
 
 def test_growth() -> None:
-    assert growth(None) == 1
-    assert growth({"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}) == 1
-    assert growth({"type": "Replace", "pattern": {"String": "ab"}, "content": ""}) == 1
-    assert growth({"type": "Replace", "pattern": {"String": "ab"}, "content": "abcabc"}) == 3
-    assert growth({"type": "Replace", "pattern": {"Regex": "(?=a)"}, "content": "aa"}) == 3
-    assert growth({"type": "Prepend", "prepend": "\u2581"}) == 2
+    assert max_growth(None) == 1
+    assert max_growth({"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}) == 1
+    assert max_growth({"type": "Replace", "pattern": {"String": "ab"}, "content": ""}) == 1
+    assert max_growth({"type": "Replace", "pattern": {"String": "ab"}, "content": "abcabc"}) == 3
+    assert max_growth({"type": "Replace", "pattern": {"Regex": "(?=a)"}, "content": "aa"}) == 3
+    assert max_growth({"type": "Prepend", "prepend": "\u2581"}) == 2
     within = {"type": "Sequence", "normalizers": [GROWS[0], {"type": "Sequence", "normalizers": GROWS[:1]}]}
-    assert growth(within) == 2500
+    assert max_growth(within) == 2500
 
 
 def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "_known", {})
+    monkeypatch.setattr(sandbox, "_checked", {})
     monkeypatch.setattr(sandbox, "_SECONDS", 0)  # none to compute in
     with pytest.raises(CheckpointError, match="it takes more time than a file of its size should"):
-        sandbox.tried(file_of(normalizer={"type": "Sequence", "normalizers": GROWS[:9]}), "odd.json")
+        sandbox.check_tokenizer_file(file_of(normalizer={"type": "Sequence", "normalizers": GROWS[:9]}), "odd.json")
     monkeypatch.setattr(sandbox, "_WAIT", 0.001)
     with pytest.raises(CheckpointError, match=r"it could not be tried within 0\.001 seconds"):
-        sandbox.tried(file_of(truncation=None), "odd.json")
+        sandbox.check_tokenizer_file(file_of(truncation=None), "odd.json")
 
 
 def test_size_is_bounded() -> None:
     with pytest.raises(CheckpointError, match="it has 64000001 bytes, and none has over 64000000"):
-        sandbox.tried(b" " * 64_000_001, "odd.json")
+        sandbox.check_tokenizer_file(b" " * 64_000_001, "odd.json")
 
 
 def test_what_was_tried_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_what_was_tried_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> N
         return run(*words, **how)
 
     monkeypatch.setattr(subprocess, "run", counted)
-    monkeypatch.setattr(sandbox, "_known", {})
+    monkeypatch.setattr(sandbox, "_checked", {})
     for _ in range(2):
         Tokenizer.from_bytes(data, "good.json")
         with pytest.raises(CheckpointError, match=r"bad\.json is not a tokenizer"):
@@ -106,6 +106,6 @@ def test_padding_and_truncation_of_the_file_are_not_obeyed(monkeypatch: pytest.M
 
 def test_texts_are_of_what_the_rules_speak_of() -> None:
     rule = {"type": "Split", "pattern": {"Regex": "(q+)+$"}, "behavior": "Isolated", "invert": False}
-    found = [*texts(file_of(pre_tokenizer=rule))]
+    found = [*probe_texts(file_of(pre_tokenizer=rule))]
     assert "q" * 256 + "!" in found
     assert any(text.startswith("(q+)+$(q+)+$") for text in found)

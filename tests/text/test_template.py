@@ -11,7 +11,7 @@ from tokenizers import models, processors
 
 from regard.errors import CheckpointError, DataError
 from regard.text import Bpe, Template, Tokenizer, WordPiece
-from regard.text.template import names_of
+from regard.text.template import read_names
 
 IDS = {"[CLS]": 2, "[SEP]": 3}
 BERT = Template.bert("[CLS]", "[SEP]", IDS)
@@ -52,19 +52,19 @@ def test_the_forms_that_files_have(post: Any, one: list[int], two: tuple[list[in
     assert template is not None
     assert template.fill([7], None)[0] == one
     assert template.fill([7], [8]) == two
-    again = Template.read(plain(template.post({"<pad>": ("[PAD]", 0)})))
+    again = Template.read(plain(template.to_post_processor({"<pad>": ("[PAD]", 0)})))
     assert again is not None and again.fill([7], [8]) == two and again.fill([7], None)[0] == one
 
 
 def test_names_travel_with_the_template() -> None:
-    post = plain(BERT.post({"<pad>": ("[PAD]", 0), "<mask>": ("[MASK]", 4)}))
-    assert names_of(post) == {"<pad>": 0, "<mask>": 4}
-    assert names_of(None) == {} and Template.read(None) is None
+    post = plain(BERT.to_post_processor({"<pad>": ("[PAD]", 0), "<mask>": ("[MASK]", 4)}))
+    assert read_names(post) == {"<pad>": 0, "<mask>": 4}
+    assert read_names(None) == {} and Template.read(None) is None
 
 
 def test_tokens_may_be_spelled_with_what_templates_mean_something_by() -> None:
     odd = Template.of(["a:b c"], ["$end"], {"a:b c": 5, "$end": 6})
-    again = Template.read(plain(odd.post({})))
+    again = Template.read(plain(odd.to_post_processor({})))
     assert again is not None and again.fill([1], [2])[0] == [5, 1, 6, 2, 6]
 
 
@@ -87,7 +87,7 @@ NAMES = {"<pad>": ("[PAD]", 0), "<s>": ("[CLS]", 2), "</s>": ("[SEP]", 3), "<unk
 
 
 def test_a_tokenizer_of_others_has_our_roles() -> None:
-    ours = Tokenizer.from_bytes(theirs(BERT.post(NAMES | {"<mask>": ("[MASK]", 4)})), "theirs")
+    ours = Tokenizer.from_bytes(theirs(BERT.to_post_processor(NAMES | {"<mask>": ("[MASK]", 4)})), "theirs")
     assert (ours.pad, ours.bos, ours.eos, ours.unk) == (0, 2, 3, 1)
     assert ours.tag("<mask>") == ours.tag("[MASK]") == 4
     assert {*ours.tags} == {"<mask>", "[MASK]"}
@@ -97,17 +97,17 @@ def test_a_tokenizer_of_others_has_our_roles() -> None:
 
 
 def test_one_token_may_have_two_roles() -> None:
-    ours = Tokenizer.from_bytes(theirs(BERT.post(NAMES | {"<pad>": ("[SEP]", 3)})), "theirs")
+    ours = Tokenizer.from_bytes(theirs(BERT.to_post_processor(NAMES | {"<pad>": ("[SEP]", 3)})), "theirs")
     assert ours.pad == ours.eos == 3
 
 
 @pytest.mark.parametrize(
     ("post", "fault"),
     [
-        (BERT.post({}), "no special token <pad>, <s>, </s>, <unk>"),
-        (BERT.post(NAMES | {"<pad>": ("a", 5)}), "what it calls <pad> is no special token"),
+        (BERT.to_post_processor({}), "no special token <pad>, <s>, </s>, <unk>"),
+        (BERT.to_post_processor(NAMES | {"<pad>": ("a", 5)}), "what it calls <pad> is no special token"),
         (
-            Template.bert("x", "y", {"x": 90, "y": 3}).post(NAMES),
+            Template.bert("x", "y", {"x": 90, "y": 3}).to_post_processor(NAMES),
             "its template has tokens that are not in its vocabulary",
         ),
     ],
@@ -118,7 +118,7 @@ def test_a_file_that_contradicts_itself_is_refused(post: Any, fault: str) -> Non
 
 
 def test_a_template_that_leaves_a_text_out_is_refused() -> None:
-    post = plain(BERT.post({})) | {"pair": [{"Sequence": {"id": "A", "type_id": 0}}]}
+    post = plain(BERT.to_post_processor({})) | {"pair": [{"Sequence": {"id": "A", "type_id": 0}}]}
     with pytest.raises(DataError, match="cannot use a tokenizer whose template leaves a text out, or has it twice"):
         Template.read(post)
 

@@ -27,7 +27,7 @@ from regard.text import (
     Unigram,
     Words,
 )
-from regard.text.tokenizer_specs import byte_letters
+from regard.text.tokenizer_specs import byte_alphabet
 from tests.text.test_normalize import normalizers
 
 IMPORTED = ("sentencepiece", "subword_nmt")
@@ -141,7 +141,7 @@ def test_a_byte_is_its_value_after_the_reserved_tokens() -> None:
 
 
 def test_byte_letters_are_the_librarys() -> None:
-    letters = byte_letters()
+    letters = byte_alphabet()
     assert sorted(letters) == sorted(pre_tokenizers.ByteLevel.alphabet())
     ((cut, _),) = pre_tokenizers.ByteLevel(False, use_regex=False).pre_tokenize_str("ä \n")
     assert cut == "".join(letters[b] for b in "ä \n".encode())

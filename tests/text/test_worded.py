@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.text import Bpe, ByteBpe, Bytes, Chars, Pieces, Tokenizer, Unigram, WordPiece, Words
-from regard.text.word_ids import inside, rejoined, worded
+from regard.text.word_ids import encode_inside, group_tokens, tokenize_words
 
 LINES = ["the house boat, the boat house", "a houseboat isn't new.", "日本 はい the thehouse é"] * 4
 KINDS = {
@@ -25,7 +25,7 @@ TOKENIZERS = {kind: Tokenizer.train(LINES, spec) for kind, spec in KINDS.items()
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_each_token_belongs_to_the_word_it_is_in(kind: str) -> None:
     tokenizer, text = TOKENIZERS[kind], "the  boat, isn't new."
-    (read,) = worded(tokenizer, [text])
+    (read,) = tokenize_words(tokenizer, [text])
     assert read.words == ["the", "boat,", "isn't", "new."] == text.split()
     assert read.ids == tokenizer.encode(text)
     assert read.owner == sorted(read.owner)
@@ -38,11 +38,11 @@ def test_each_token_belongs_to_the_word_it_is_in(kind: str) -> None:
 @given(st.text(st.sampled_from("the hous boat, 日é\t\u2028")), st.sampled_from(sorted(KINDS)))
 def test_reading_and_writing_agree(text: str, kind: str) -> None:
     tokenizer = TOKENIZERS[kind]
-    (read,) = worded(tokenizer, [text])
+    (read,) = tokenize_words(tokenizer, [text])
     assert len(read.owner) == len(read.ids)
     assert read.words == text.split()
     assert set(read.owner) <= set(range(max(len(read.words), 1)))
-    written = rejoined(tokenizer, read.ids)
+    written = group_tokens(tokenizer, read.ids)
     assert len(written.owner) == len(written.ids)
     assert written.words == tokenizer.decode(read.ids).split()
     if tokenizer.unk not in read.ids:
@@ -52,11 +52,11 @@ def test_reading_and_writing_agree(text: str, kind: str) -> None:
 def test_a_word_that_was_written_in_pieces_of_its_own() -> None:
     bpe = TOKENIZERS["bpe"]
     ids = [bpe.encode("the")[0], *(bpe.core.token_to_id(c) for c in "house"), bpe.encode("boat")[0]]
-    written = rejoined(bpe, ids)
+    written = group_tokens(bpe, ids)
     assert written.words == ["thehouse", "boat"]
     assert written.owner == [0] * 6 + [1]
     cut = Tokenizer.train(["wor@@ ld a"], Pieces())
-    written = rejoined(cut, cut.encode("a wor@@ ld a"))
+    written = group_tokens(cut, cut.encode("a wor@@ ld a"))
     assert (written.words, written.owner) == (["a", "world", "a"], [0, 1, 1, 2])
 
 
@@ -64,7 +64,7 @@ def test_a_word_that_was_written_in_pieces_of_its_own() -> None:
 @pytest.mark.parametrize("term", ["house", "boat house", "new."])
 def test_a_term_within_a_text(kind: str, term: str) -> None:
     tokenizer = TOKENIZERS[kind]
-    ids = inside(tokenizer, term)
+    ids = encode_inside(tokenizer, term)
     whole = tokenizer.encode(f"the {term}")
     assert whole[-len(ids) :] == ids
     assert tokenizer.decode([*tokenizer.encode("the"), *ids]).removeprefix("the").strip() == term

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from regard.text import Bpe, ByteBpe, Chars, Pieces, Tokenizer, TokenizerSpec, Unigram, WordPiece
-from regard.text.words import Joints
+from regard.text.words import WordBoundaries
 
 TEXT = "the philammon sat, on the mat. 1,50 is a dog's"
 WORDS = ["the", "philammon", "sat", ",", "on", "the", "mat", ".", "1", ",", "50", "is", "a", "dog", "'", "s"]
@@ -20,7 +20,7 @@ WORDS = ["the", "philammon", "sat", ",", "on", "the", "mat", ".", "1", ",", "50"
 def test_words_are_runs_of_letters_and_single_marks(kind: TokenizerSpec) -> None:
     tokenizer = Tokenizer.train([TEXT], kind)
     ids = np.array(tokenizer.encode(TEXT))
-    joined = Joints(tokenizer).joined(ids)
+    joined = WordBoundaries(tokenizer).continues_word(ids)
     assert not joined[0]
     words = [tokenizer.decode(part) for part in np.split(ids, np.flatnonzero(~joined)[1:])]
     assert [word.strip() for word in words if word.strip()] == WORDS
@@ -28,6 +28,6 @@ def test_words_are_runs_of_letters_and_single_marks(kind: TokenizerSpec) -> None
 
 def test_text_that_is_cut_already() -> None:
     tokenizer = Tokenizer.train(["phil@@ am@@ mon sat ."], Pieces())
-    assert Joints(tokenizer).joined(np.array(tokenizer.encode("phil@@ am@@ mon sat ."))).tolist() == [
+    assert WordBoundaries(tokenizer).continues_word(np.array(tokenizer.encode("phil@@ am@@ mon sat ."))).tolist() == [
         False, True, True, False, False,
     ]  # fmt: skip

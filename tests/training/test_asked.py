@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from regard.data.pair_reader import Corpus, read
+from regard.data.pair_reader import Corpus, read_corpus
 from regard.errors import SpecError, UnknownName
 from regard.machine import resolve_device
 from regard.recipes.merge import parse_yaml
@@ -34,7 +34,7 @@ def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path)
     execute(Order(str(recipe), (str(corpus),), set=changes, out=str(out), quiet=True))
     kept = parse_yaml((out / "recipe.yaml").read_text(), "x")
     assert kept["train"]["keep_checkpoints"] == 2, "a default"
-    advice = advise([read(Corpus(paths=(str(corpus),)))], {"epochs": 1}).recipe
+    advice = advise([read_corpus(Corpus(paths=(str(corpus),)))], {"epochs": 1}).recipe
     assert kept["train"]["batch_tokens"] == advice["train"]["batch_tokens"] != Train(steps=1).batch_tokens, "advice"
     assert kept["model"]["dropout"] == advice["model"]["dropout"], "advice"
     assert kept["train"]["schedule"]["kind"] == advice["train"]["schedule"]["kind"], "advice, for the kind"
@@ -87,11 +87,11 @@ def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
             "no key 'width'; did you mean 'model.width'?; no key 'beam'; did you mean 'decode.beam'?",
         ),
         ({"family": "gpt"}, "no key 'family'; did you mean 'model.family'?"),
-        ({"filters": "usual"}, "no key 'filters'; did you mean 'data.filters'?"),
+        ({"filters": "standard"}, "no key 'filters'; did you mean 'data.filters'?"),
         ({"wings": 2}, "no key 'wings'; available: task, train, data, model, decode, about"),
         (
-            {"data__filters": "usuall"},
-            "data.filters: should be the word usual, or a list such as [length, ratio], got 'us",
+            {"data__filters": "standart"},
+            "data.filters: should be the word standard, or a list such as [length, ratio], got 'st",
         ),
     ],
 )

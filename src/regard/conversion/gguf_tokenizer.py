@@ -13,10 +13,10 @@ from tokenizers import Tokenizer as Core
 from regard.conversion.gguf_file import GgufFile
 from regard.conversion.hf_tokenizer import with_names
 from regard.errors import CheckpointError, DataError
-from regard.text.importers import check_pieces, pieces_core
+from regard.text.importers import build_sentencepiece, check_vocabulary
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
-from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK, faults_as
+from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK, translate_errors
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _RUNS = (
@@ -42,11 +42,11 @@ def tokenizer(file: GgufFile) -> Tokenizer:
             f"{file.path} is damaged: it should have {rows} tokens, as many as its table has rows, no two alike, each with "
             f"its kind; got {len(tokens)}"
         )
-    check_pieces(tokens, file.path)
+    check_vocabulary(tokens, file.path)
     makers = {"gpt2": _byte_bpe, "llama": _pieces}
     if not isinstance(kind, str) or kind not in makers:
         raise DataError(f"{file.path} has a tokenizer of kind {kind!r}; {' and '.join(makers)} are read")
-    with faults_as(CheckpointError, f"{file.path} has a damaged tokenizer"):
+    with translate_errors(CheckpointError, f"{file.path} has a damaged tokenizer"):
         core = makers[kind](said, tokens, types, file.path)
     ids = {role: _id(said, key, len(tokens), file.path) for role, key in _IDS.items()}
     end = ids[BOS] if ids[EOS] is None else ids[EOS]
@@ -113,4 +113,4 @@ def _pieces(said: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int]
         add_dummy_prefix=said.get("add_space_prefix", True),
         remove_extra_whitespaces=said.get("remove_extra_whitespaces", False),
     )  # fmt: skip
-    return pieces_core(SimpleNamespace(pieces=pieces, trainer_spec=trainer, normalizer_spec=normal), path)
+    return build_sentencepiece(SimpleNamespace(pieces=pieces, trainer_spec=trainer, normalizer_spec=normal), path)

@@ -21,11 +21,11 @@ from regard.conversion.marian_tokenizer import marian_core
 from regard.errors import CheckpointError, DataError, RegardError
 from regard.files.folder import file_in, parse_json, read_file
 from regard.files.storage import explained
-from regard.text.importers import check_pieces, pieces_core, read_pieces
-from regard.text.sandbox import LIMIT, tried
+from regard.text.importers import build_sentencepiece, check_vocabulary, read_sentencepiece
+from regard.text.sandbox import MAX_FILE_BYTES, check_tokenizer_file
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
-from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK, faults_as
+from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK, translate_errors
 
 MASK = "<mask>"
 """Our name for the token that stands in for a hidden one."""
@@ -57,14 +57,14 @@ def with_names(core: Core, template: Template, names: Mapping[str, str], path: P
     core.add_special_tokens([AddedToken(token, special=True) for token in names.values()])
     special = {token.content: i for i, token in core.get_added_tokens_decoder().items() if token.special}
     others = {ours: (token, special[token]) for ours, token in names.items() if special.get(ours) != special[token]}
-    core.post_processor = template.post(others)
+    core.post_processor = template.to_post_processor(others)
     return Tokenizer.from_bytes(core.to_str().encode(), path)
 
 
 def to_hf(tokenizer: Tokenizer, folder: Path) -> None:
     """Write `tokenizer.json` and its configuration, for `transformers.AutoTokenizer` to read."""
     core, template = Core.from_str(tokenizer.core.to_str()), tokenizer.template
-    core.post_processor = None if template is None else template.post({})
+    core.post_processor = None if template is None else template.to_post_processor({})
     spelled = core.id_to_token
     opening, closing = ([], []) if template is None else (template.opening, template.closing)
     names = {
@@ -110,14 +110,16 @@ class _Said:
 def _core(folder: Path, said: _Said, side: Side) -> Core | None:
     """The library's tokenizer from whichever files there are; what the configuration leaves out becomes the usual."""
     if said.whole:
-        with faults_as(CheckpointError, f"{_FILE} is not a tokenizer"):
+        with translate_errors(CheckpointError, f"{_FILE} is not a tokenizer"):
             text = _text(folder / _FILE)
-            tried(text.encode(), folder / _FILE)
+            check_tokenizer_file(text.encode(), folder / _FILE)
             return _lowered(Core.from_str(text), said)
     if (folder / "source.spm").exists():
         said.names = {"eos": EOS, "unk": UNK, "pad": PAD} | said.names
         ids = _json(folder / "vocab.json")
-        return marian_core(read_pieces(file_in(folder, f"{side}.spm")), {k: int(i) for k, i in ids.items()}, folder)
+        return marian_core(
+            read_sentencepiece(file_in(folder, f"{side}.spm")), {k: int(i) for k, i in ids.items()}, folder
+        )
     if (folder / "vocab.txt").exists():
         return _wordpiece(folder, said)
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
@@ -131,7 +133,7 @@ def _core(folder: Path, said: _Said, side: Side) -> Core | None:
 def _wordpiece(folder: Path, said: _Said) -> Core:
     said.names = _BERT | said.names
     vocab = {row: i for i, row in enumerate(_text(folder / "vocab.txt").removesuffix("\n").split("\n"))}
-    check_pieces(vocab, folder / "vocab.txt")
+    check_vocabulary(vocab, folder / "vocab.txt")
     core = Core(models.WordPiece(vocab, unk_token=said.names["unk"], max_input_chars_per_word=100))
     core.normalizer = normalizers.BertNormalizer(
         lowercase=said.config.get("do_lower_case", True),
@@ -146,7 +148,7 @@ def _wordpiece(folder: Path, said: _Said) -> Core:
 def _merged(folder: Path, said: _Said) -> Core:
     """BPE from a vocabulary and its merges, over bytes; GPT-1's is over letters."""
     vocab = {name: int(i) for name, i in _json(folder / "vocab.json").items()}
-    check_pieces(vocab, folder / "vocab.json")
+    check_vocabulary(vocab, folder / "vocab.json")
     rows = [row for row in _text(folder / "merges.txt").split("\n") if row and not row.startswith("#version")]
     merges = [(left, right) for left, _, right in (row.partition(" ") for row in rows)]
     if said.kind in ("openaigpt", "openai-gpt"):
@@ -169,7 +171,7 @@ def _merged(folder: Path, said: _Said) -> Core:
 
 def _pieces(path: Path, said: _Said) -> Core:
     """A SentencePiece model; T5's has so many tokens for spans after it, the first of them last."""
-    model = read_pieces(file_in(path.parent, path.name))
+    model = read_sentencepiece(file_in(path.parent, path.name))
     asked = model.trainer_spec
     pieces = {"pad": asked.pad_piece, "bos": asked.bos_piece, "eos": asked.eos_piece, "unk": asked.unk_piece}
     ours = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
@@ -180,11 +182,11 @@ def _pieces(path: Path, said: _Said) -> Core:
     if said.kind != "t5":
         if said.kind == "llama":
             said.config = {"add_bos_token": True} | said.config
-        return pieces_core(model, path)
+        return build_sentencepiece(model, path)
     count = int(said.config.get("extra_ids", 100))
     if not 0 <= count <= _EXTRA:
         raise DataError(f"extra_ids in {_CONFIG} should be 0 to {_EXTRA}, got {count}")
-    return pieces_core(model, path, [f"<extra_id_{i}>" for i in reversed(range(count))])
+    return build_sentencepiece(model, path, [f"<extra_id_{i}>" for i in reversed(range(count))])
 
 
 def _lowered(core: Core, said: _Said) -> Core:
@@ -278,7 +280,7 @@ def _content(token: Any) -> str:
 def _json(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    said = parse_json(read_file(path.parent, path.name, LIMIT), path)
+    said = parse_json(read_file(path.parent, path.name, MAX_FILE_BYTES), path)
     if not isinstance(said, dict):
         raise CheckpointError(f"{path} should hold an object, got {type(said).__name__}")
     return said
@@ -286,7 +288,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     try:
-        return read_file(path.parent, path.name, LIMIT).decode().replace("\r\n", "\n").replace("\r", "\n")
+        return read_file(path.parent, path.name, MAX_FILE_BYTES).decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise CheckpointError(f"cannot read {path}: {error}") from None
 
@@ -295,7 +297,7 @@ def _text(path: Path) -> str:
 def _named(folder: Path) -> Iterator[None]:
     """Say of which folder an error speaks."""
     try:
-        with faults_as(CheckpointError, "its files make no tokenizer"):
+        with translate_errors(CheckpointError, "its files make no tokenizer"):
             yield
     except DataError as error:
         raise DataError(f"cannot use the tokenizer in {folder}: {error}") from None

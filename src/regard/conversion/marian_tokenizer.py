@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as Core
 from tokenizers import decoders, models, normalizers
 
 from regard.errors import DataError, SpecError
-from regard.text.importers import NORMAL, pieces_file, steps_of
+from regard.text.importers import NORMAL, normalizer_steps, write_sentencepiece
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_specs import EOS, PAD, UNK
 
@@ -42,7 +42,7 @@ def marian_core(model: Any, ids: Mapping[str, int], path: Path) -> Core:
     mine = {**dict.fromkeys((name for name in names if len(name) == 1), last), **dict.fromkeys(reserved, 0.0), **scores}
     pieces = [(name, mine[name]) if name in mine else (_OTHER + name, 0.0) for name in names]
     core = Core(models.Unigram(pieces, ids[UNK]))
-    core.normalizer = normalizers.Sequence([normalizers.Replace(_OTHER, ""), *steps_of(model.normalizer_spec)])
+    core.normalizer = normalizers.Sequence([normalizers.Replace(_OTHER, ""), *normalizer_steps(model.normalizer_spec)])
     core.decoder = decoders.Sequence(
         [decoders.Replace(_OTHER, ""), decoders.Replace(_SPACE, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
@@ -81,7 +81,7 @@ def _model(state: Mapping[str, Any]) -> bytes:
         own = {name: score for name, score in own.items() if score != lent}
     steps = state["normalizer"]["normalizers"]
     tables = [base64.b64decode(step["precompiled_charsmap"]) for step in steps if step["type"] == "Precompiled"]
-    return pieces_file(
+    return write_sentencepiece(
         own,
         table=b"".join(tables),
         composes=any(step["type"] == "NFC" for step in steps),

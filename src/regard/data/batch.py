@@ -16,7 +16,7 @@ IGNORE = -100
 
 
 @dataclasses.dataclass(frozen=True)
-class Side:
+class PaddedTokens:
     """Token ids (b, n), padded at the right, with each row's length."""
 
     ids: Tensor
@@ -28,7 +28,7 @@ class Side:
     docs: Tensor | None = None
     """Of a stream of several texts, which of them each token is from, (b, n)."""
 
-    def to(self, device: torch.device | str) -> Side:
+    def to(self, device: torch.device | str) -> PaddedTokens:
         docs = None if self.docs is None else self.docs.to(device)
         return dataclasses.replace(self, ids=self.ids.to(device), docs=docs)
 
@@ -37,9 +37,9 @@ class Side:
 class Batch:
     """What the model reads (`source`, `given`) and what it should write (`wanted`, IGNORE where nothing is asked)."""
 
-    given: Side
+    given: PaddedTokens
     wanted: Tensor
-    source: Side | None
+    source: PaddedTokens | None
     tokens: int
     """How many targets count."""
 
@@ -48,9 +48,9 @@ class Batch:
         return dataclasses.replace(self, given=self.given.to(device), wanted=self.wanted.to(device), source=source)
 
 
-def padded(
+def pad_rows(
     rows: Ragged, indices: NDArray[np.int64], fill: int, *, before: int | None = None, after: int | None = None
-) -> Side:
+) -> PaddedTokens:
     """Chosen rows as one matrix, with a mark before or after each."""
     chosen = rows.take(indices)
     lengths = chosen.lengths
@@ -65,10 +65,10 @@ def padded(
         out[:, 0] = before
     if after is not None:
         out[np.arange(len(lengths)), total - 1] = after
-    return Side(torch.from_numpy(out), tuple(total.tolist()))
+    return PaddedTokens(torch.from_numpy(out), tuple(total.tolist()))
 
 
-def next_tokens(
+def next_token_batch(
     ids: NDArray[np.int32],
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
@@ -92,11 +92,11 @@ def next_tokens(
     packed = None
     if len(lengths) > len(counts):
         packed = tuple(tuple(part.tolist()) for part in np.split(lengths, last[:-1]))
-    side = Side(torch.from_numpy(given), tuple(whole.tolist()), packed)
+    side = PaddedTokens(torch.from_numpy(given), tuple(whole.tolist()), packed)
     return Batch(side, torch.from_numpy(wanted), None, len(step))
 
 
-def stream_tokens(ids: NDArray[np.int32], docs: NDArray[np.int64] | None, segments: NDArray[np.int64]) -> Batch:
+def stream_batch(ids: NDArray[np.int32], docs: NDArray[np.int64] | None, segments: NDArray[np.int64]) -> Batch:
     """Segments of a stream (start, length, tokens before: all equally long, at one point of their rows) as a batch."""
     length, before = segments[0, 1:].tolist()
     places = segments[:, :1] + np.arange(length)
@@ -105,5 +105,5 @@ def stream_tokens(ids: NDArray[np.int32], docs: NDArray[np.int64] | None, segmen
     if docs is not None:
         of = torch.from_numpy(docs[places])
         wanted[docs[places + 1] != docs[places]] = IGNORE  # what comes after the end of a text is no concern of it
-    side = Side(torch.from_numpy(given), (length,) * len(segments), first=before, docs=of)
+    side = PaddedTokens(torch.from_numpy(given), (length,) * len(segments), first=before, docs=of)
     return Batch(side, torch.from_numpy(wanted), None, int((wanted != IGNORE).sum()))

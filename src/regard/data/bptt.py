@@ -25,7 +25,7 @@ Segments = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
-class Stream:
+class TokenStream:
     """Texts one after another, as token ids, to be read in segments of `context` tokens."""
 
     ids: NDArray[np.int32]
@@ -37,7 +37,7 @@ class Stream:
     left_out: int = 0
 
     @classmethod
-    def of(cls, texts: Ragged, context: int) -> Stream:
+    def of(cls, texts: Ragged, context: int) -> TokenStream:
         """Texts that say something: one of a single token has nothing to follow it."""
         lengths = texts.lengths
         docs = np.repeat(np.arange(len(lengths)), lengths) if np.count_nonzero(lengths) > 1 else None
@@ -52,11 +52,11 @@ class Stream:
     def __len__(self) -> int:
         return -(-(len(self.ids) - 1) // self.context)
 
-    def rows(self, count: int, seed: int = 0) -> Rows:
-        return Rows(len(self.ids) - 1, self.context, count, seed)
+    def rows(self, count: int, seed: int = 0) -> StreamRows:
+        return StreamRows(len(self.ids) - 1, self.context, count, seed)
 
 
-class Rows:
+class StreamRows:
     """A stream of `total` tokens in so many rows side by side, all equally long; neighbours share a token at most."""
 
     def __init__(self, total: int, context: int, count: int, seed: int) -> None:

@@ -52,21 +52,21 @@ class Buckets:
         groups: ArrayLike | None = None,
         shares: Sequence[float] | None = None,
     ) -> None:
-        self.lengths = _checked(lengths)
+        self.lengths = _check_lengths(lengths)
         for name, value, least in (("tokens", tokens, 1), ("max_rows", max_rows, 1), ("seed", seed, 0)):
             if value is not None and value < least:
                 raise SpecError(f"{name} should be at least {least}, got {value}")
         self.tokens, self.seed, self.max_rows = tokens, seed, max_rows
-        self.members = _members(groups, len(self.lengths))
-        self.slots = _slots(self.members, shares)
+        self.members = _group_members(groups, len(self.lengths))
+        self.slots = _slots_per_epoch(self.members, shares)
         self._longest = np.maximum(self.lengths.max(axis=1), 1)
         self._lean = self.lengths[:, -1] - self.lengths[:, 0]
 
     def epoch(self, epoch: int) -> list[Indices]:
         """The batches of an epoch, in order, each the indices of its examples."""
-        bits = _bits(self.seed, 0, epoch)
+        bits = _raw_rng(self.seed, 0, epoch)
         drawn = self._draw(epoch)
-        drawn = drawn[_shuffled(bits, len(drawn))]
+        drawn = drawn[_permute(bits, len(drawn))]
         return self._cut(drawn[self._line_up(drawn, bits)], bits)
 
     def _draw(self, epoch: int) -> Indices:
@@ -75,7 +75,7 @@ class Buckets:
         for group, (members, slots) in enumerate(zip(self.members, self.slots, strict=True), start=1):
             start, n = epoch * slots, len(members)
             for lap in range(start // n, (start + slots - 1) // n + 1):
-                order = members[_shuffled(_bits(self.seed, group, lap), n)]
+                order = members[_permute(_raw_rng(self.seed, group, lap), n)]
                 parts.append(order[max(start - lap * n, 0) : start + slots - lap * n])
         return np.concatenate(parts)
 
@@ -101,28 +101,28 @@ class Buckets:
             rows = max(1, int(np.count_nonzero(fits)))  # cost only grows: the fits are the first ones
             batches.append(line[start : start + rows])
             start += rows
-        return [batches[i] for i in _shuffled(bits, len(batches))]
+        return [batches[i] for i in _permute(bits, len(batches))]
 
 
-def padding(lengths: ArrayLike, batches: Sequence[NDArray[Any]]) -> tuple[float, ...]:
+def padding_shares(lengths: ArrayLike, batches: Sequence[NDArray[Any]]) -> tuple[float, ...]:
     """The part of all positions that is padding, for each side."""
-    lengths = _checked(lengths)
+    lengths = _check_lengths(lengths)
     real = sum(lengths[batch].sum(axis=0) for batch in batches)
     padded = sum(len(batch) * lengths[batch].max(axis=0) for batch in batches)
     return tuple(float(share) for share in 1 - real / np.maximum(padded, 1))
 
 
-def _bits(seed: int, *place: int) -> np.random.Philox:
+def _raw_rng(seed: int, *place: int) -> np.random.Philox:
     """The random bits of one place: a group's lap, or an epoch."""
     return np.random.Philox(np.random.SeedSequence(seed, spawn_key=place))
 
 
-def _shuffled(bits: np.random.Philox, n: int) -> Indices:
+def _permute(bits: np.random.Philox, n: int) -> Indices:
     """The numbers below n in random order."""
     return np.argsort(bits.random_raw(n), kind="stable")
 
 
-def _checked(lengths: ArrayLike) -> NDArray[Any]:
+def _check_lengths(lengths: ArrayLike) -> NDArray[Any]:
     table = np.asarray(lengths)
     if table.ndim not in (1, 2) or 0 in table.shape or not np.issubdtype(table.dtype, np.integer):
         raise DataError(f"lengths should be whole numbers of shape (N,) or (N, k), got {table.dtype} {table.shape}")
@@ -132,7 +132,7 @@ def _checked(lengths: ArrayLike) -> NDArray[Any]:
     return table
 
 
-def _members(groups: ArrayLike | None, n: int) -> list[Indices]:
+def _group_members(groups: ArrayLike | None, n: int) -> list[Indices]:
     """The examples of each group."""
     if groups is None:
         return [np.arange(n)]
@@ -145,7 +145,7 @@ def _members(groups: ArrayLike | None, n: int) -> list[Indices]:
     return members
 
 
-def _slots(members: Sequence[Indices], shares: Sequence[float] | None) -> list[int]:
+def _slots_per_epoch(members: Sequence[Indices], shares: Sequence[float] | None) -> list[int]:
     """How many examples of each group an epoch has: all of them, or its share of as many as there are."""
     sizes = [len(found) for found in members]
     if shares is None:

@@ -15,22 +15,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.filter_pipeline import would_drop
-from regard.data.pairs import Pairs
-from regard.data.rejections import Dropped
+from regard.data.filters.pipeline import preview_filters
+from regard.data.pairs import Dropped, Pairs
 
-LONGEST = 3
+MAX_LONG_TEXTS = 3
 """How many of the longest texts a report shows."""
-FEW = 200
+MIN_CORRELATED = 200
 """Below this many pairs a correlation of lengths means nothing."""
-SAMPLE = 2000
+MAX_SAMPLE = 2000
 """So many texts of a side are enough to tell its words."""
-CERTAIN = 20
+MIN_SWAPPED = 20
 """From so many words on that both sides share with the other side of what is trained on, they are certainly swapped."""
 
 
 @dataclass(frozen=True)
-class Text:
+class LongText:
     """One text: which pair it is in (counted from 1), its length in characters, and how it starts."""
 
     pair: int
@@ -39,7 +38,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Side:
+class LengthStats:
     """The lengths of all texts on one side, in characters."""
 
     characters: int
@@ -49,18 +48,18 @@ class Side:
     p95: int
     p99: int
     longest: int
-    longest_texts: tuple[Text, ...]
+    longest_texts: tuple[LongText, ...]
 
 
 @dataclass(frozen=True)
-class Report:
+class CorpusReport:
     """What there is to know about some pairs; `facts` are the things somebody should look at."""
 
     name: str
     pairs: int
     dropped: tuple[Dropped, ...]
-    source: Side
-    target: Side
+    source: LengthStats
+    target: LengthStats
     identical: float
     """The part of the pairs that have the same text on both sides."""
     duplicates: int
@@ -88,33 +87,33 @@ class Report:
             yield f"  note: {fact}"
 
 
-def check(pairs: Pairs, *, train: Sequence[Pairs] = (), offer: bool = False) -> Report:
+def describe_corpus(pairs: Pairs, *, train: Sequence[Pairs] = (), offer: bool = False) -> CorpusReport:
     """A report on pairs; for a validation part also how it stands to the corpora to `train` on.
 
-    offer    also say what the usual filters would drop
+    offer    also say what the standard filters would drop
     """
-    hashes = np.fromiter(_hashes(pairs), np.int64, len(pairs))
+    hashes = np.fromiter(_hash_pairs(pairs), np.int64, len(pairs))
     identical = sum(map(eq, pairs.source, pairs.target)) / len(pairs)
     duplicates = len(pairs) - len(np.unique(hashes))
-    shared = set(hashes.tolist()).intersection(chain.from_iterable(map(_hashes, train)))
+    shared = set(hashes.tolist()).intersection(chain.from_iterable(map(_hash_pairs, train)))
     seen = int(np.isin(hashes, list(shared)).sum())
-    swapped = min((_swapped(pairs, corpus) for corpus in train), default=0)  # a model may go both ways
-    facts = [*_facts(pairs, identical, duplicates), *_beside(pairs, seen, swapped)]
-    return Report(
+    swapped = min((_count_swapped(pairs, corpus) for corpus in train), default=0)  # a model may go both ways
+    facts = [*_describe_pairs(pairs, identical, duplicates), *_compare_with_train(pairs, seen, swapped)]
+    return CorpusReport(
         name=pairs.name,
         pairs=len(pairs),
         dropped=pairs.dropped,
-        source=_side(pairs.source),
-        target=_side(pairs.target),
+        source=_measure_lengths(pairs.source),
+        target=_measure_lengths(pairs.target),
         identical=identical,
         duplicates=duplicates,
         seen=seen,
-        swapped=swapped >= CERTAIN,
-        facts=(*facts, *(_offer(pairs) if offer else ())),
+        swapped=swapped >= MIN_SWAPPED,
+        facts=(*facts, *(_suggest_filters(pairs) if offer else ())),
     )
 
 
-def _facts(pairs: Pairs, identical: float, duplicates: int) -> Iterator[str]:
+def _describe_pairs(pairs: Pairs, identical: float, duplicates: int) -> Iterator[str]:
     n = len(pairs)
     if identical == 1:
         yield "source and target are the same in every pair: is one file given twice?"
@@ -133,7 +132,7 @@ def _facts(pairs: Pairs, identical: float, duplicates: int) -> Iterator[str]:
         yield f"{broken:,} pairs hold U+FFFD, which a broken conversion leaves behind"
 
 
-def _beside(pairs: Pairs, seen: int, swapped: int) -> Iterator[str]:
+def _compare_with_train(pairs: Pairs, seen: int, swapped: int) -> Iterator[str]:
     """What there is to say of a validation part beside the training part."""
     if seen:
         yield f"{seen:,} of {len(pairs):,} pairs are also trained on: scores on them flatter"
@@ -141,18 +140,18 @@ def _beside(pairs: Pairs, seen: int, swapped: int) -> Iterator[str]:
         yield "source and target look swapped: the sources use the words of the training data's targets, and the reverse"
 
 
-def _offer(pairs: Pairs) -> Iterator[str]:
-    """What the usual filters would drop, if anything."""
-    looked, dropped = would_drop(pairs.source, pairs.target)
+def _suggest_filters(pairs: Pairs) -> Iterator[str]:
+    """What the standard filters would drop, if anything."""
+    looked, dropped = preview_filters(pairs.source, pairs.target)
     if found := [f"{each.count:,} {each.reason}" for each in dropped if each.count]:
         count = sum(each.count for each in dropped)
         yield (
-            f"the usual filters would drop {count:,} of the {looked:,} pairs looked at ({'; '.join(found)}); "
-            "they are switched on by --set data.filters=usual"
+            f"the standard filters would drop {count:,} of the {looked:,} pairs looked at ({'; '.join(found)}); "
+            "they are switched on by --set data.filters=standard"
         )
 
 
-def _hashes(pairs: Pairs) -> Iterator[int]:
+def _hash_pairs(pairs: Pairs) -> Iterator[int]:
     """64 bits for each pair: the same for equal pairs, and for others only by a chance of 1 in 300,000 in ten million."""
     return map(hash, zip(pairs.source, pairs.target, strict=True))
 
@@ -161,23 +160,23 @@ def _lengths(texts: Sequence[str]) -> NDArray[np.int64]:
     return np.fromiter(map(len, texts), np.int64, len(texts))
 
 
-def _side(texts: Sequence[str]) -> Side:
+def _measure_lengths(texts: Sequence[str]) -> LengthStats:
     lengths = _lengths(texts)
-    longest = np.argsort(-lengths, kind="stable")[:LONGEST]
+    longest = np.argsort(-lengths, kind="stable")[:MAX_LONG_TEXTS]
     low, median, p95, p99, high = (int(q) for q in np.quantile(lengths, (0, 0.5, 0.95, 0.99, 1), method="inverted_cdf"))
-    shown = tuple(Text(int(i) + 1, int(lengths[i]), texts[i][:80]) for i in longest)
-    return Side(int(lengths.sum()), float(lengths.mean()), low, median, p95, p99, high, shown)
+    shown = tuple(LongText(int(i) + 1, int(lengths[i]), texts[i][:80]) for i in longest)
+    return LengthStats(int(lengths.sum()), float(lengths.mean()), low, median, p95, p99, high, shown)
 
 
 def _correlation(pairs: Pairs) -> float | None:
     """How well lengths go together, from -1 to 1; nothing where there are few or all are equal."""
     lengths = np.stack([_lengths(pairs.source), _lengths(pairs.target)])
-    if len(pairs) < FEW or not lengths.std(axis=1).all():
+    if len(pairs) < MIN_CORRELATED or not lengths.std(axis=1).all():
         return None
     return float(np.corrcoef(lengths[0], lengths[1])[0, 1])
 
 
-def _swapped(pairs: Pairs, train: Pairs) -> int:
+def _count_swapped(pairs: Pairs, train: Pairs) -> int:
     """The words each side shares with the other side of `train`, if they are twice as many as those it shares with its own."""
     source, target = _words(pairs.source), _words(pairs.target)
     own, other = _words(train.source), _words(train.target)
@@ -187,4 +186,4 @@ def _swapped(pairs: Pairs, train: Pairs) -> int:
 
 
 def _words(texts: Sequence[str]) -> set[str]:
-    return {word for text in islice(texts, SAMPLE) for word in text.split()}
+    return {word for text in islice(texts, MAX_SAMPLE) for word in text.split()}

@@ -153,15 +153,15 @@ class Style:
 
 
 @cache
-def style(template: str) -> Style:
+def parse_style(template: str) -> Style:
     """The style of a format string."""
     fields = tuple(re.findall(r"{(\w+)}", template))
     order = "".join(field[-1] for field in fields if field[-1] in "yMd")
     short = "yy" in fields
-    return Style(template, fields, order, short, _tag(template, fields, order, short))
+    return Style(template, fields, order, short, _tag_rule(template, fields, order, short))
 
 
-def _tag(template: str, fields: tuple[str, ...], order: str, short: bool) -> Tag:
+def _tag_rule(template: str, fields: tuple[str, ...], order: str, short: bool) -> Tag:
     said = re.search("年|년|tháng ", template)  # each number says what it is
     if said or {"M", "MM"}.isdisjoint(fields):
         return "never"
@@ -171,7 +171,7 @@ def _tag(template: str, fields: tuple[str, ...], order: str, short: bool) -> Tag
 
 
 @dataclass(frozen=True)
-class Language:
+class DateLocale:
     """The names and styles of one locale; a group of styles is listed as often as its share."""
 
     tag: str
@@ -198,13 +198,13 @@ class Language:
         swappable = day.day <= 12 and day.day != day.month
         if how.tag == "always" or (how.tag == "swappable" and swappable):
             return True
-        return any((self.tag, field, day.month) in _contested() for field in how.fields)
+        return any((self.tag, field, day.month) in _ambiguous_months() for field in how.fields)
 
-    def tagged(self, text: str, case: Case = "as is") -> str:
+    def add_tag(self, text: str, case: Case = "as is") -> str:
         """The text behind the locale in brackets."""
         return f"[{self.tag.lower() if case == 'lower' else self.tag}] {text}"
 
-    def recase(self, text: str, case: Case) -> str:
+    def change_case(self, text: str, case: Case) -> str:
         """The text in other letters, by the rules of its language."""
         if case == "upper" and self.base != "ka":  # Georgian has capitals in Unicode, but not in use
             return text.translate(BEFORE_UPPER.get(self.base, {})).upper()
@@ -212,14 +212,14 @@ class Language:
             return text.translate(BEFORE_LOWER.get(self.base, {})).lower()
         return string.capwords(text) if case == "capitals" else text
 
-    def own_digits(self, text: str) -> str:
+    def to_native_digits(self, text: str) -> str:
         """The text with the digits of the locale's own script, if it has any."""
         zero = ord(NATIVE_ZERO.get(self.tag, "0"))
         return text.translate({ord("0") + i: zero + i for i in range(10)})
 
 
 @cache
-def language(tag: str) -> Language:
+def load_locale(tag: str) -> DateLocale:
     """The tables of one of `LOCALES`."""
     if tag not in LOCALES:
         raise UnknownName("locale", tag, LOCALES)
@@ -230,13 +230,15 @@ def language(tag: str) -> Language:
         (8, cldr),
         (4, () if counted else NAMED),
         (4, OWN.get(tag, ())),
-        (3, _all_numbers(style(cldr[3]).order)),
+        (3, _number_styles(parse_style(cldr[3]).order)),
         (1, YEAR_FIRST),
     )
-    groups = tuple(tuple(map(style, templates)) for share, templates in shares for _ in range(share) if templates)
+    groups = tuple(tuple(map(parse_style, templates)) for share, templates in shares for _ in range(share) if templates)
     fields = {field for group in groups for s in group for field in s.fields}
-    names = {field: _names(locale, field) for field in sorted(fields) if re.fullmatch("MMMM?|E|EEEE?|cccc?", field)}
-    return Language(tag, names, groups)
+    names = {
+        field: _read_names(locale, field) for field in sorted(fields) if re.fullmatch("MMMM?|E|EEEE?|cccc?", field)
+    }
+    return DateLocale(tag, names, groups)
 
 
 def cldr_templates(locale: Locale) -> tuple[str, ...]:
@@ -251,82 +253,85 @@ def from_cldr(pattern: str) -> str:
     return re.sub(r"'([^']*)'|(([A-Za-z])\3*)", lambda m: f"{{{m[2]}}}" if m[2] else m[1], pattern)
 
 
-def _names(locale: Locale, field: str) -> tuple[str, ...]:
+def _read_names(locale: Locale, field: str) -> tuple[str, ...]:
     """The months, or the weekdays from Monday, of a CLDR field."""
     table = locale.months if field[0] == "M" else locale.days
     names = table["stand-alone" if field[0] == "c" else "format"]["wide" if len(field) == 4 else "abbreviated"]
     return tuple(names[i] for i in sorted(names))
 
 
-def _all_numbers(order: str) -> tuple[str, ...]:
+def _number_styles(order: str) -> tuple[str, ...]:
     """The styles without names of a locale that writes day, month and year in this order."""
     forms = itertools.product("/- " if order == "Mdy" else "/- .", (1, 2), ("y", "yy"))
     return tuple(mark.join(f"{{{y if part == 'y' else part * digits}}}" for part in order) for mark, digits, y in forms)
 
 
 @cache
-def _contested() -> frozenset[tuple[str, str, int]]:
+def _ambiguous_months() -> frozenset[tuple[str, str, int]]:
     """The month names, as (locale, field, month), that are another month's name elsewhere."""
     uses = defaultdict(set)
     for tag, field in itertools.product(LOCALES, ("MMM", "MMMM")):
-        for month, name in enumerate(language(tag).names.get(field, ()), start=1):
+        for month, name in enumerate(load_locale(tag).names.get(field, ()), start=1):
             uses[name.casefold().strip(".")].add((tag, field, month))
     return frozenset(use for same in uses.values() if len({month for *_, month in same}) > 1 for use in same)
 
 
-def held_out(day: date) -> bool:
+def is_held_out(day: date) -> bool:
     """Is this one of the days kept for validation, about one in twenty?"""
     return zlib.crc32(day.isoformat().encode()) % 20 == 0
 
 
 @cache
-def days(split: str) -> tuple[date, ...]:
+def split_days(split: str) -> tuple[date, ...]:
     """All days of a split, in order."""
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     every = (FIRST + timedelta(i) for i in range((LAST - FIRST).days + 1))
-    return tuple(day for day in every if held_out(day) == (split == "valid"))
+    return tuple(day for day in every if is_held_out(day) == (split == "valid"))
 
 
-def pairs(seed: int, count: int, split: str = "train", start: int = 0) -> list[tuple[str, str]]:
+def generate_pairs(seed: int, count: int, split: str = "train", start: int = 0) -> list[tuple[str, str]]:
     """`count` examples from number `start` of the endless stream that a seed and a split name, as (text, ISO date)."""
-    pool = days(split)
+    pool = split_days(split)
     key = np.array([seed % 2**64, SPLITS.index(split)], dtype=np.uint64)
     draws = np.random.Philox(counter=2 * start, key=key).random_raw((count, 8))  # an example takes two counts of four
-    return [_pair(pool, *row.tolist()) for row in draws]
+    return [_generate_pair(pool, *row.tolist()) for row in draws]
 
 
-def example(seed: int, index: int, split: str = "train") -> tuple[str, str]:
+def generate_example(seed: int, index: int, split: str = "train") -> tuple[str, str]:
     """Example number `index` of that stream."""
-    return pairs(seed, 1, split, start=index)[0]
+    return generate_pairs(seed, 1, split, start=index)[0]
 
 
-def _pair(
+def _generate_pair(
     pool: tuple[date, ...], when: int, where: int, group: int, nth: int, letters: int, digits: int, typed: int, tag: int
 ) -> tuple[str, str]:
     """An example from eight random numbers, each of which decides one thing."""
-    day, lang = pool[when % len(pool)], language(LOCALES[where % len(LOCALES)])
+    day, lang = pool[when % len(pool)], load_locale(LOCALES[where % len(LOCALES)])
     styles = [s for s in lang.groups[group % len(lang.groups)] if day.year in SHORT_YEARS or not s.short]
     how, case = styles[nth % len(styles)], CASES[letters % len(CASES)]
-    text = lang.recase(lang.write(day, how), case)
+    text = lang.change_case(lang.write(day, how), case)
     if digits % 2:
-        text = lang.own_digits(text)
+        text = lang.to_native_digits(text)
     if typed % 2:
         text = text.translate(TYPED)
     if lang.needs_tag(day, how) or tag % 10 == 0:
-        text = lang.tagged(text, case)
+        text = lang.add_tag(text, case)
     return text, day.isoformat()
 
 
 def showcase() -> list[tuple[str, str, str]]:
     """Held-out days as (language, text, ISO date): `SHOWCASE`, then two that differ in nothing but their locale."""
-    unseen = days("valid")
+    unseen = split_days("valid")
     rows = [
-        (name, language(tag), template, unseen[i * len(unseen) // (len(SHOWCASE) + 1)])
+        (name, load_locale(tag), template, unseen[i * len(unseen) // (len(SHOWCASE) + 1)])
         for i, (name, tag, template) in enumerate(SHOWCASE, start=1)
     ]
     twins = ((day, date(day.year, day.day, day.month)) for day in unseen if day.year > 2020 and day.day < day.month)
-    american, british = next(both for both in twins if held_out(both[1]))
-    rows.append(("American English", language("en-US"), "[en-US] {MM}/{dd}/{y}", american))
-    rows.append(("British English", language("en-GB"), "[en-GB] {dd}/{MM}/{y}", british))
-    return [(name, lang.own_digits(lang.write(day, style(how))), day.isoformat()) for name, lang, how, day in rows]
+    american, british = next(both for both in twins if is_held_out(both[1]))
+    rows.append(("American English", load_locale("en-US"), "[en-US] {MM}/{dd}/{y}", american))
+    rows.append(("British English", load_locale("en-GB"), "[en-GB] {dd}/{MM}/{y}", british))
+    return [
+        (name, lang.to_native_digits(lang.write(day, parse_style(how))), day.isoformat())
+        for name, lang, how, day in rows
+    ]

@@ -16,13 +16,13 @@ import numpy as np
 from regard.data.ragged import Ragged
 from regard.data.text_files import read_text
 
-Divide = Literal["file", "blank", "line"]
+DocumentUnit = Literal["file", "blank", "line"]
 
 _BLANK = re.compile(r"(?:[ \t]*\r?\n){2,}")
 _STOP = re.compile(r"(?<=[.!?])\s+")
 
 
-def documents(text: str, divide: Divide) -> list[str]:
+def split_documents(text: str, divide: DocumentUnit) -> list[str]:
     """The documents of a file's text, none of them blank."""
     if divide == "file":
         return [text]
@@ -30,18 +30,18 @@ def documents(text: str, divide: Divide) -> list[str]:
     return [part.strip("\r\n") for part in parts if part.strip()]
 
 
-def sentences(document: str, divide: Divide) -> list[str]:
+def split_sentences(document: str, divide: DocumentUnit) -> list[str]:
     """The sentences of a document, none of them blank."""
     parts = _STOP.split(document) if divide == "line" else document.split("\n")
     return [part.strip() for part in parts if part.strip()]
 
 
-def read_documents(path: str, divide: Divide) -> list[str]:
+def read_documents(path: str, divide: DocumentUnit) -> list[str]:
     """The documents of a file."""
-    return documents(read_text(path), divide)
+    return split_documents(read_text(path), divide)
 
 
-def set_aside(found: Sequence[str], share: float) -> tuple[list[str], list[str]]:
+def hold_out_documents(found: Sequence[str], share: float) -> tuple[list[str], list[str]]:
     """The last part of a file's documents kept for validation: so many of them, or the end of the only one."""
     if len(found) == 1:
         cut = round(len(found[0]) * (1 - share))
@@ -50,10 +50,10 @@ def set_aside(found: Sequence[str], share: float) -> tuple[list[str], list[str]]
     return list(found[:cut]), list(found[cut:])
 
 
-def stretches(texts: Ragged, longest: int) -> Ragged:
-    """Token lists cut into stretches of at most `longest`, as even in length as can be; empty lists leave none."""
+def chunk_evenly(texts: Ragged, max_length: int) -> Ragged:
+    """Token lists cut into stretches of at most `max_length`, as even in length as can be; empty lists leave none."""
     lengths = texts.lengths[texts.lengths > 0]
-    parts = -(-lengths // longest)
+    parts = -(-lengths // max_length)
     owner = np.repeat(np.arange(len(lengths)), parts)
     number = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
     start = np.cumsum(lengths) - lengths

@@ -40,7 +40,7 @@ class Dates(GeneratorSpec):
     seed: int = 1
 
     def pairs(self, part: str) -> Pairs:
-        made = dates.pairs(self.seed, self.count if part == "train" else self.valid, part)
+        made = dates.generate_pairs(self.seed, self.count if part == "train" else self.valid, part)
         return Pairs([s for s, _ in made], [t for _, t in made], name=f"dates ({part})")
 
 
@@ -62,7 +62,7 @@ class Copy(GeneratorSpec):
         bits = np.random.Philox(key=np.array([self.seed % 2**64, valid], np.uint64))
         while len(source) < wanted:
             drawn = (self._text(*row.tolist()) for row in bits.random_raw((DRAWS, self.max_length + 1)))
-            source += [text for text in drawn if _held_out(text) == valid]
+            source += [text for text in drawn if _is_held_out(text) == valid]
             if not source:
                 raise SpecError(f"there are too few strings to keep any for {part!r}; raise symbols or max_length")
         del source[wanted:]
@@ -73,6 +73,6 @@ class Copy(GeneratorSpec):
         return "".join(LETTERS[letter % self.symbols] for letter in letters[: 1 + length % self.max_length])
 
 
-def _held_out(text: str) -> bool:
+def _is_held_out(text: str) -> bool:
     """Whether a string is for validation only: one in eight is, for good, whatever the seed."""
     return zlib.crc32(text.encode()) % 8 == 0

@@ -48,7 +48,7 @@ class Glossary:
         return cls(pairs)
 
     @property
-    def names(self) -> list[str]:
+    def translations(self) -> list[str]:
         """All that terms are called."""
         return list(dict.fromkeys(self._names.values()))
 

@@ -39,7 +39,7 @@ UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 @dataclasses.dataclass(frozen=True)
-class Picture:
+class LoadedImage:
     """One picture and what to call it."""
 
     name: str
@@ -51,7 +51,7 @@ class Picture:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pictures:
+class ImageSet:
     """Pictures (N, height, width, channels) of one size, the class of each by its place in `classes`, and their names."""
 
     pixels: Pixels
@@ -64,13 +64,13 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, i: int) -> Picture:
-        return Picture(self.names[i] if self.names else f"{self.name} {i}", self.pixels[i])
+    def __getitem__(self, i: int) -> LoadedImage:
+        return LoadedImage(self.names[i] if self.names else f"{self.name} {i}", self.pixels[i])
 
-    def take(self, indices: NDArray[np.int64], name: str | None = None) -> Pictures:
+    def take(self, indices: NDArray[np.int64], name: str | None = None) -> ImageSet:
         """The pictures at `indices`."""
         names = [self[int(i)].name for i in indices]
-        return Pictures(self.pixels[indices], self.labels[indices], self.classes, name or self.name, names)
+        return ImageSet(self.pixels[indices], self.labels[indices], self.classes, name or self.name, names)
 
     def fingerprint(self) -> str:
         """SHA-256 of pixels and classes, in their order."""
@@ -80,33 +80,33 @@ class Pictures:
         return digest.hexdigest()
 
 
-def read_pictures(path: str | Path, part: Part, *, side: int | None = None) -> Pictures:
+def read_image_set(path: str | Path, part: Part, *, side: int | None = None) -> ImageSet:
     """A part of what lies at `path`; where there are no parts, all of it. With `side`, resized to a square of that size."""
     path = Path(path)
     if path.is_dir() and any(path.glob(f"{IDX['train']}-images*")):
-        return _idx(path, part, side)
+        return _read_idx(path, part, side)
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
         found = ((p.relative_to(path).as_posix(), p.read_bytes) for p in files)
-        return _gathered(path, _of_part([(name, read()) for name, read in found], part), side)
+        return _build_image_set(path, _select_part([(name, read()) for name, read in found], part), side)
     if path.name.lower().endswith(TARS):
-        return _gathered(path, _of_part(list(_unpacked(path)), part), side)
+        return _build_image_set(path, _select_part(list(_read_tar(path)), part), side)
     raise DataError(
         f"{path} is no set of pictures; name a folder with IDX files (train-images-idx3-ubyte …), a folder with a folder "
         f"of pictures for each class, or such a folder as {', '.join(TARS)}"
     )
 
 
-def read_picture(path: str | Path, *, channels: int, side: int | None = None) -> Picture:
+def read_image(path: str | Path, *, channels: int, side: int | None = None) -> LoadedImage:
     """A picture from its file, grey or in colour as asked, and resized to a square where a side is given."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
-    return Picture(str(path), _decoded(data, str(path), channels, side))
+    return LoadedImage(str(path), _decode(data, str(path), channels, side))
 
 
-def split_pictures(pictures: Pictures, *, size: int, seed: int) -> tuple[Pictures, Pictures]:
+def split_image_set(pictures: ImageSet, *, size: int, seed: int) -> tuple[ImageSet, ImageSet]:
     """Set `size` pictures aside: the rest, and those. A picture's own bytes decide, so copies of one stay together."""
     if not 1 <= size < len(pictures):
         raise DataError(f"cannot set {size} of the {len(pictures)} pictures of {pictures.name} aside for validation")
@@ -123,20 +123,20 @@ def split_pictures(pictures: Pictures, *, size: int, seed: int) -> tuple[Picture
 # ------------------------------------------------------------------------------------------------------------ IDX files
 
 
-def _idx(folder: Path, part: Part, side: int | None) -> Pictures:
-    pixels, labels = (_array(folder, f"{IDX[part]}-{what}") for what in ("images", "labels"))
+def _read_idx(folder: Path, part: Part, side: int | None) -> ImageSet:
+    pixels, labels = (_read_idx_array(folder, f"{IDX[part]}-{what}") for what in ("images", "labels"))
     if pixels.ndim != 3 or labels.ndim != 1 or len(pixels) != len(labels):
         raise DataError(
             f"{folder} should hold pictures (N, height, width) and N labels, got {pixels.shape} and {labels.shape}"
         )
     pixels = pixels[..., None]
     if side is not None and pixels.shape[1:3] != (side, side):
-        pixels = np.stack([_resized(p, side) for p in pixels])
+        pixels = np.stack([_resize(p, side) for p in pixels])
     classes = tuple(str(label) for label in range(int(labels.max()) + 1))
-    return Pictures(pixels, labels.astype(np.int64), classes, f"{folder.name} {IDX[part]}")
+    return ImageSet(pixels, labels.astype(np.int64), classes, f"{folder.name} {IDX[part]}")
 
 
-def _array(folder: Path, start: str) -> Pixels:
+def _read_idx_array(folder: Path, start: str) -> Pixels:
     """The array of an IDX file: two zeros, the type, how many dimensions, each of them, then the bytes."""
     found = sorted(folder.glob(f"{start}*"))
     if not found:
@@ -160,7 +160,7 @@ def _array(folder: Path, start: str) -> Pixels:
 # ------------------------------------------------------------------------------------------------------- class folders
 
 
-def _unpacked(path: Path) -> Iterator[tuple[str, bytes]]:
+def _read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
     """The pictures of a tar; nothing is written to disk."""
     try:
         with tarfile.open(path) as tar:
@@ -174,7 +174,7 @@ def _unpacked(path: Path) -> Iterator[tuple[str, bytes]]:
         raise DataError(f"{path} cannot be read: {first}; copy it or pack it again") from None
 
 
-def _of_part(files: Sequence[tuple[str, bytes]], part: Part) -> list[tuple[str, str, bytes]]:
+def _select_part(files: Sequence[tuple[str, bytes]], part: Part) -> list[tuple[str, str, bytes]]:
     """(class, name, bytes) of the files of a part: the folder around a picture is its class, one further out the part."""
     split = [(PurePosixPath(name).parts, data) for name, data in sorted(files)]
     parts = {folders[-3] for folders, _ in split if len(folders) > 2} & {"train", "test", "valid", "val"}
@@ -183,14 +183,14 @@ def _of_part(files: Sequence[tuple[str, bytes]], part: Part) -> list[tuple[str, 
     return [(folders[-2], "/".join(folders), data) for folders, data in kept if len(folders) > 1]
 
 
-def _gathered(path: Path, files: list[tuple[str, str, bytes]], side: int | None) -> Pictures:
+def _build_image_set(path: Path, files: list[tuple[str, str, bytes]], side: int | None) -> ImageSet:
     if not files:
         raise DataError(
             f"{path} holds no pictures in folders of their classes (rose/001.jpg, or train/rose/001.jpg), each of them "
             f"{', '.join(ENDINGS)}"
         )
     classes = tuple(sorted({label for label, _, _ in files}))
-    pixels = [_decoded(data, f"{path}: {name}", None, side) for _, name, data in files]
+    pixels = [_decode(data, f"{path}: {name}", None, side) for _, name, data in files]
     sizes = Counter(p.shape for p in pixels)
     if len(shapes := list(dict.fromkeys(shape[:2] for shape in sizes))) > 1:
         some = ", ".join(f"{h} × {w}" for h, w in shapes[:3])
@@ -198,22 +198,22 @@ def _gathered(path: Path, files: list[tuple[str, str, bytes]], side: int | None)
     channels = max(shape[2] for shape in sizes)  # some may be grey among coloured ones
     whole = np.stack([p if p.shape[2] == channels else np.repeat(p, channels, 2) for p in pixels])
     labels = np.asarray([classes.index(label) for label, _, _ in files], np.int64)
-    return Pictures(whole, labels, classes, path.name, [name for _, name, _ in files])
+    return ImageSet(whole, labels, classes, path.name, [name for _, name, _ in files])
 
 
-def _decoded(data: bytes, name: str, channels: int | None, side: int | None) -> Pixels:
+def _decode(data: bytes, name: str, channels: int | None, side: int | None) -> Pixels:
     """The pixels (height, width, channels) of a picture's file; without `channels`, as the file has them: 1 or 3."""
-    image = _opened(data, name)
+    image = _open_image(data, name)
     grey = image.mode in ("1", "L", "I", "I;16") if channels is None else channels == 1
     try:
         image = image.convert("L" if grey else "RGB")
     except UNREADABLE as error:
         raise DataError(f"{name} is a damaged picture: {error}") from None
     pixels = np.asarray(image).reshape(image.height, image.width, 1 if grey else 3)
-    return pixels if side is None or pixels.shape[:2] == (side, side) else _resized(pixels, side)
+    return pixels if side is None or pixels.shape[:2] == (side, side) else _resize(pixels, side)
 
 
-def _opened(data: bytes, name: str) -> Image:
+def _open_image(data: bytes, name: str) -> Image:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
@@ -224,7 +224,7 @@ def _opened(data: bytes, name: str) -> Image:
         raise DataError(f"{name} is no picture that pillow knows") from None
 
 
-def _resized(pixels: Pixels, side: int) -> Pixels:
+def _resize(pixels: Pixels, side: int) -> Pixels:
     """Stretched or shrunk to a square, bilinear with antialiasing."""
     from PIL import Image
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from regard.data.pairs import Pairs
 from regard.data.tables import Columns, is_table, read_columns
-from regard.data.text_files import Fault, read_lines
+from regard.data.text_files import BadLine, read_lines
 from regard.errors import DataError
 
 Unit = Literal["words", "letters"]
@@ -23,56 +23,56 @@ BETWEEN = "\t"
 """What stands between the two texts of a pair."""
 
 
-def read_labelled(path: str, *, pair: bool = False, columns: Columns | None = None) -> Pairs:
+def read_labeled(path: str, *, pair: bool = False, columns: Columns | None = None) -> Pairs:
     """Texts, or pairs of them, each with its label."""
     names = ("text", "other", "label") if pair else ("text", "label")
-    _check(columns, names)
+    _check_columns(columns, names)
     texts, labels = [], []
-    for line, cells in read_columns(path, names, columns, _stop):
+    for line, cells in read_columns(path, names, columns, _raise_bad_line):
         for name, cell in zip(names, cells, strict=True):
             if not cell.strip():
                 raise DataError(f"{path}, line {line}: the {name} is empty")
-        texts.append(joined(*cells[:-1]))
+        texts.append(join_texts(*cells[:-1]))
         labels.append(" ".join(cells[-1].split()))
-    return _pairs(path, texts, labels)
+    return _to_pairs(path, texts, labels)
 
 
 def read_tagged(path: str, unit: Unit, *, columns: Columns | None = None) -> Pairs:
     """Texts with a label for each word or letter of them."""
-    _check(columns, ("text", "labels"))
+    _check_columns(columns, ("text", "labels"))
     if is_table(path):
-        rows: Iterator[tuple[int, tuple[str, ...]]] = read_columns(path, ("text", "labels"), columns, _stop)
+        rows: Iterator[tuple[int, tuple[str, ...]]] = read_columns(path, ("text", "labels"), columns, _raise_bad_line)
     else:
-        rows = _conll(path)
+        rows = _read_conll(path)
     texts, labels = [], []
     for line, (text, tags) in rows:
-        one, other = units(text, unit), units(tags, unit)
+        one, other = split_units(text, unit), split_units(tags, unit)
         if not one or len(one) != len(other):
             raise DataError(
                 f"{path}, line {line}: {len(one)} {unit} and {len(other)} labels; there should be as many (data.unit says "
                 "whether words or letters have them)"
             )
-        texts.append(written(one, unit))
-        labels.append(written(other, unit))
-    return _pairs(path, texts, labels)
+        texts.append(join_units(one, unit))
+        labels.append(join_units(other, unit))
+    return _to_pairs(path, texts, labels)
 
 
-def joined(text: str, other: str | None = None) -> str:
+def join_texts(text: str, other: str | None = None) -> str:
     """One text or two as one string."""
     return text if other is None else BETWEEN.join(part.replace(BETWEEN, " ") for part in (text, other))
 
 
-def units(text: str, unit: Unit) -> list[str]:
+def split_units(text: str, unit: Unit) -> list[str]:
     """The words or letters of a text; or the labels of its words or letters."""
     return text.split() if unit == "words" else list(text.strip())
 
 
-def written(labels: list[str], unit: Unit) -> str:
+def join_units(labels: list[str], unit: Unit) -> str:
     """The text that has these words or letters."""
     return (" " if unit == "words" else "").join(labels)
 
 
-def _conll(path: str) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _read_conll(path: str) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Sentences, each with the line it begins at."""
     words, labels, start = list[str](), list[str](), 1
     for line, text in enumerate([*read_lines(path), ""], 1):
@@ -88,16 +88,16 @@ def _conll(path: str) -> Iterator[tuple[int, tuple[str, ...]]]:
             words, labels = [], []
 
 
-def _pairs(path: str, texts: list[str], labels: list[str]) -> Pairs:
+def _to_pairs(path: str, texts: list[str], labels: list[str]) -> Pairs:
     if not texts:
         raise DataError(f"{path} holds no texts with labels")
     return Pairs(texts, labels, name=Path(path).name)
 
 
-def _check(columns: Columns | None, names: tuple[str, ...]) -> None:
+def _check_columns(columns: Columns | None, names: tuple[str, ...]) -> None:
     if columns is not None and len(columns) != len(names):
         raise DataError(f"columns should be {len(names)}, for {', '.join(names)}, got {list(columns)}")
 
 
-def _stop(fault: Fault) -> None:
-    raise DataError(fault.said)
+def _raise_bad_line(fault: BadLine) -> None:
+    raise DataError(fault.message)

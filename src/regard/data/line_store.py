@@ -47,7 +47,7 @@ class _Texts(Sequence[str]):
         raise NotImplementedError
 
 
-class Lines(_Texts):
+class MappedLines(_Texts):
     """Texts that lie in a mapped file: all of them, or those of the given rows."""
 
     def __init__(self, texts: mmap.mmap, offsets: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> None:
@@ -60,9 +60,9 @@ class Lines(_Texts):
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self[i : i + self._block] for i in range(0, len(self), self._block))
 
-    def take(self, rows: NDArray[np.int64]) -> Lines:
+    def take(self, rows: NDArray[np.int64]) -> MappedLines:
         """The texts of these rows, in this order; nothing is copied but the numbers."""
-        return Lines(self._texts, self._offsets, rows if self._rows is None else self._rows[rows])
+        return MappedLines(self._texts, self._offsets, rows if self._rows is None else self._rows[rows])
 
     def _read(self, places: range) -> list[str]:
         wanted = np.arange(places.start, places.stop, places.step)
@@ -71,7 +71,7 @@ class Lines(_Texts):
         return [texts[start:end].decode() for start, end in zip(starts, ends, strict=True)]
 
 
-class Joined(_Texts):
+class ConcatenatedLines(_Texts):
     """The texts of several parts as if they were one."""
 
     def __init__(self, parts: Sequence[Sequence[str]]) -> None:
@@ -88,7 +88,7 @@ class Joined(_Texts):
         return [self._parts[part][place - self._ends[part]] for place, part in parts]  # counted from the part's end
 
 
-class Pile:
+class LineWriter:
     """Texts as they come in, one by one; `lines` is all of them."""
 
     def __init__(self) -> None:
@@ -108,15 +108,15 @@ class Pile:
         if self._files is None:
             return self._held
         self._put_away()
-        texts, offsets = map(_mapped, self._files)
-        return Lines(texts, np.frombuffer(offsets, np.int64))
+        texts, offsets = map(_map_file, self._files)
+        return MappedLines(texts, np.frombuffer(offsets, np.int64))
 
     def _put_away(self) -> None:
         """Write what is held to the files; from the first time on little is held."""
         with explained("keep the texts of a corpus", Path(tempfile.gettempdir()), needed=self._size):
             if self._files is None:
-                self._files, self._room = (_scratch(), _scratch()), BLOCK * OBJECT
-                weakref.finalize(self, _closed, *self._files)  # also if nobody asks for the lines
+                self._files, self._room = (_open_scratch(), _open_scratch()), BLOCK * OBJECT
+                weakref.finalize(self, _close, *self._files)  # also if nobody asks for the lines
                 self._files[0].write(b"\0")
                 self._files[1].write(np.array([self._end]).tobytes())
             texts, offsets = self._files
@@ -131,20 +131,20 @@ class Pile:
         self._held, self._size = [], 0
 
 
-def take(texts: Sequence[str], rows: NDArray[np.int64]) -> Sequence[str]:
+def take_rows(texts: Sequence[str], rows: NDArray[np.int64]) -> Sequence[str]:
     """The texts of these rows, in this order, kept as they were kept before."""
-    return texts.take(rows) if isinstance(texts, Lines) else [texts[row] for row in rows.tolist()]
+    return texts.take(rows) if isinstance(texts, MappedLines) else [texts[row] for row in rows.tolist()]
 
 
-def _scratch() -> BinaryIO:
+def _open_scratch() -> BinaryIO:
     return tempfile.TemporaryFile(prefix="regard-")
 
 
-def _mapped(file: BinaryIO) -> mmap.mmap:
+def _map_file(file: BinaryIO) -> mmap.mmap:
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # has the file open for itself
 
 
-def _closed(*files: BinaryIO) -> None:
+def _close(*files: BinaryIO) -> None:
     for file in files:
         with suppress(OSError):  # what a full disk did not take was told before
             file.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def shares(
+def mixture_shares(
     sizes: Sequence[int], weights: Sequence[float], *, limit: int | None = None, temperature: float = 1.0
 ) -> tuple[float, ...]:
     """The shares of corpora of these sizes, each multiplied by its weight in the end."""

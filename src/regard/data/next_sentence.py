@@ -12,80 +12,80 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.example_rng import Bits
+from regard.data.example_rng import Rng
 from regard.data.ragged import Ragged
 
 Document = Sequence[Sequence[int]]
 """The sentences of a document, each as its tokens."""
-SHORTEST = 2
+MIN_TOKENS = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Follows:
-    """First and second segments, and whether the second truly follows."""
+class SegmentPairs:
+    """First and second segments, and whether the second is_next follows."""
 
     first: Ragged
     second: Ragged
-    truly: NDArray[np.bool_]
+    is_next: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.first)
 
 
-def follow(documents: Sequence[Document], *, room: int, shorter: float, bits: Bits) -> Follows:
-    """Pairs that have at most `room` tokens together, from two documents or more; a part of them is made `shorter`."""
-    pairs = [pair for i in range(len(documents)) for pair in _pairs(documents, i, room, shorter, bits)]
-    first, second, truly = zip(*pairs, strict=True)
-    return Follows(Ragged.of(first), Ragged.of(second), np.array(truly))
+def make_segment_pairs(documents: Sequence[Document], *, room: int, short_seq_prob: float, rng: Rng) -> SegmentPairs:
+    """Pairs that have at most `room` tokens together, from two documents or more; a part of them is made `short_seq_prob`."""
+    pairs = [pair for i in range(len(documents)) for pair in _cut_document(documents, i, room, short_seq_prob, rng)]
+    first, second, is_next = zip(*pairs, strict=True)
+    return SegmentPairs(Ragged.of(first), Ragged.of(second), np.array(is_next))
 
 
-def _pairs(
-    documents: Sequence[Document], number: int, room: int, shorter: float, bits: Bits
+def _cut_document(
+    documents: Sequence[Document], number: int, room: int, short_seq_prob: float, rng: Rng
 ) -> list[tuple[list[int], list[int], bool]]:
     """The pairs of one document."""
     document, out = documents[number], []
     chunk: list[Sequence[int]] = []
     size, i = 0, 0
-    target = _target(room, shorter, bits)
+    target = _draw_length(room, short_seq_prob, rng)
     while i < len(document):
         chunk.append(document[i])
         size += len(document[i])
         i += 1
         if size < target and i < len(document):
             continue
-        cut = 1 if len(chunk) == 1 else 1 + bits.below(len(chunk) - 1)
+        cut = 1 if len(chunk) == 1 else 1 + rng.integer(len(chunk) - 1)
         first = [token for sentence in chunk[:cut] for token in sentence]
-        truly = len(chunk) > 1 and not bits.chance(0.5)
-        if truly:
+        is_next = len(chunk) > 1 and not rng.bernoulli(0.5)
+        if is_next:
             second = [token for sentence in chunk[cut:] for token in sentence]
         else:
-            second = _elsewhere(documents, number, target - len(first), bits)
+            second = _draw_other_segment(documents, number, target - len(first), rng)
             i -= len(chunk) - cut  # these are still to be used
-        _trim(first, second, room, bits)
-        out.append((first, second, truly))
-        chunk, size, target = [], 0, _target(room, shorter, bits)
+        _trim(first, second, room, rng)
+        out.append((first, second, is_next))
+        chunk, size, target = [], 0, _draw_length(room, short_seq_prob, rng)
     return out
 
 
-def _target(room: int, shorter: float, bits: Bits) -> int:
+def _draw_length(room: int, short_seq_prob: float, rng: Rng) -> int:
     """How many tokens a chunk should have: as many as there is room for, now and then fewer."""
-    return SHORTEST + bits.below(room - SHORTEST + 1) if bits.chance(shorter) else room
+    return MIN_TOKENS + rng.integer(room - MIN_TOKENS + 1) if rng.bernoulli(short_seq_prob) else room
 
 
-def _elsewhere(documents: Sequence[Document], number: int, size: int, bits: Bits) -> list[int]:
+def _draw_other_segment(documents: Sequence[Document], number: int, size: int, rng: Rng) -> list[int]:
     """Sentences of another document, from any of them on, until there are enough tokens."""
-    other = bits.below(len(documents) - 1)
+    other = rng.integer(len(documents) - 1)
     document = documents[other + (other >= number)]
     out: list[int] = []
-    for sentence in document[bits.below(len(document)) :]:
+    for sentence in document[rng.integer(len(document)) :]:
         out += sentence
         if len(out) >= size:
             break
     return out
 
 
-def _trim(first: list[int], second: list[int], room: int, bits: Bits) -> None:
+def _trim(first: list[int], second: list[int], room: int, rng: Rng) -> None:
     """Take tokens from the longer segment, from its front or its back, until both fit."""
     while len(first) + len(second) > room:
         longer = first if len(first) > len(second) else second
-        del longer[0 if bits.chance(0.5) else -1]
+        del longer[0 if rng.bernoulli(0.5) else -1]

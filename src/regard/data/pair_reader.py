@@ -14,18 +14,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from regard.data.filter_pipeline import Sieve
 from regard.data.filters import FilterSpec, Pair
-from regard.data.line_store import Pile
-from regard.data.pairs import Pairs, split
-from regard.data.progress import counted
-from regard.data.rejections import Dropped
-from regard.data.tables import READERS, Complain, Row, file_kind, read_columns
-from regard.data.text_files import LONGEST, Fault, lines, unended
+from regard.data.filters.pipeline import FilterPipeline
+from regard.data.line_store import LineWriter
+from regard.data.pairs import Dropped, Pairs, split_pairs
+from regard.data.progress import track
+from regard.data.tables import READERS, OnBadLine, Row, file_kind, read_columns
+from regard.data.text_files import MAX_LINE_BYTES, BadLine, iter_lines, strip_line_end
 from regard.errors import DataError, SpecError
 from regard.spec import Spec, spec
 
-Language = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+LanguageCode = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 OnBad = Literal["error", "drop"]
 SIDES = ("source", "target")
 
@@ -48,8 +47,8 @@ class Corpus(Spec):
 
     paths: tuple[str, ...]
     columns: tuple[int | str, int | str] | None = None
-    source_lang: Language | None = None
-    target_lang: Language | None = None
+    source_lang: LanguageCode | None = None
+    target_lang: LanguageCode | None = None
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     on_bad: OnBad = "error"
     prefix: str = ""
@@ -85,24 +84,24 @@ class Corpus(Spec):
         return f"{files} ({more})" if more else files
 
 
-def like(corpus: Corpus, paths: tuple[str, ...]) -> Corpus:
+def corpus_like(corpus: Corpus, paths: tuple[str, ...]) -> Corpus:
     """Other files in the form of a corpus: its prefix, and its columns where they are tables of the same kind."""
     alike = [file_kind(path) for path in paths] == [file_kind(path) for path in corpus.paths]
     return Corpus(paths, columns=corpus.columns if alike else None, prefix=corpus.prefix)
 
 
-def read(corpus: Corpus, filters: Sequence[FilterSpec] = (), *, on_bad: OnBad | None = None) -> Pairs:
+def read_corpus(corpus: Corpus, filters: Sequence[FilterSpec] = (), *, on_bad: OnBad | None = None) -> Pairs:
     """All pairs of a corpus that pass the filters, or an error that names file and line.
 
     on_bad    what to do about a bad pair, if not what the corpus says
     """
     bad = dict[str, Dropped]()
 
-    def complain(fault: Fault) -> None:
-        bad.setdefault(fault.kind, Dropped(fault.kind)).add(fault.said)
+    def on_bad_line(fault: BadLine) -> None:
+        bad.setdefault(fault.kind, Dropped(fault.kind)).add(fault.message)
 
-    sieve, sources, targets = Sieve(filters), Pile(), Pile()
-    for _, (left, right) in counted(sieve(_sound(corpus, complain)), f"{corpus.name}, pairs read"):
+    sieve, sources, targets = FilterPipeline(filters), LineWriter(), LineWriter()
+    for _, (left, right) in track(sieve(_read_usable(corpus, on_bad_line)), f"{corpus.name}, pairs read"):
         sources.add(corpus.prefix + left)
         targets.add(right)
     first = next((each.examples[0] for each in bad.values()), "")
@@ -115,28 +114,28 @@ def read(corpus: Corpus, filters: Sequence[FilterSpec] = (), *, on_bad: OnBad | 
     return Pairs(source, target, corpus.tag, corpus.weight, corpus.name, dropped)
 
 
-def read_parts(
+def read_splits(
     train: Sequence[Corpus], valid: Sequence[Corpus], filters: Sequence[FilterSpec], on_bad: OnBad | None, seed: int
 ) -> tuple[list[Pairs], list[Pairs]]:
     """What to learn from, filtered, and what to be judged by: given, and then as it is; else a part set aside."""
-    learn = [read(corpus, filters, on_bad=on_bad) for corpus in train]
+    learn = [read_corpus(corpus, filters, on_bad=on_bad) for corpus in train]
     if valid:
-        return learn, [read(corpus, on_bad=on_bad) for corpus in valid]
+        return learn, [read_corpus(corpus, on_bad=on_bad) for corpus in valid]
     if not any(corpus.hold_out for corpus in train):
         raise DataError("there is nothing to be judged by; name a corpus with --valid, or set `hold_out: true` for one")
     parts = [
-        split(pairs, seed=seed) if corpus.hold_out else (pairs, None)
+        split_pairs(pairs, seed=seed) if corpus.hold_out else (pairs, None)
         for corpus, pairs in zip(train, learn, strict=True)
     ]
     return [rest for rest, _ in parts], [aside for _, aside in parts if aside is not None]
 
 
-def places(corpora: Sequence[Corpus], wanted: Iterable[Pair]) -> dict[Pair, str]:
+def locate_pairs(corpora: Sequence[Corpus], wanted: Iterable[Pair]) -> dict[Pair, str]:
     """The file and line where each of these pairs first stands, as far as the files are still there."""
     left, found = set(wanted), dict[Pair, str]()
     for corpus in corpora:
         with suppress(DataError):
-            for line, (source, target) in _sound(corpus, lambda fault: None):
+            for line, (source, target) in _read_usable(corpus, lambda fault: None):
                 pair = (corpus.prefix + source, target)
                 if pair in left:
                     found[pair] = f"{corpus.paths[0]}, line {line}"
@@ -146,35 +145,35 @@ def places(corpora: Sequence[Corpus], wanted: Iterable[Pair]) -> dict[Pair, str]
     return found
 
 
-def _sound(corpus: Corpus, complain: Complain) -> Iterator[tuple[int, Pair]]:
+def _read_usable(corpus: Corpus, on_bad_line: OnBadLine) -> Iterator[tuple[int, Pair]]:
     """The pairs that have two texts."""
     first, last = corpus.paths[0], corpus.paths[-1]
     if len(corpus.paths) == 1:
-        rows = read_columns(first, SIDES, corpus.columns, complain, LONGEST)
+        rows = read_columns(first, SIDES, corpus.columns, on_bad_line, MAX_LINE_BYTES)
     else:
-        rows = _parallel(first, last, complain)
+        rows = _read_parallel(first, last, on_bad_line)
     for line, (left, right) in rows:
         if left and right and not left.isspace() and not right.isspace():
             yield line, (left, right)
         else:
             side, path = ("target", last) if left.strip() else ("source", first)
-            complain(Fault("an empty side", f"{path}, line {line}: the {side} is empty"))
+            on_bad_line(BadLine("an empty side", f"{path}, line {line}: the {side} is empty"))
 
 
-def _parallel(one: str, other: str, complain: Complain) -> Iterator[Row]:
+def _read_parallel(one: str, other: str, on_bad_line: OnBadLine) -> Iterator[Row]:
     with suppress(OSError, ValueError):  # what is not there is told when it is opened
         if Path(one).samefile(other):
             raise DataError(f"{one} and {other} are one and the same file; name the source and then the target")
-    left, right = lines(one, LONGEST), lines(other, LONGEST)
+    left, right = iter_lines(one, MAX_LINE_BYTES), iter_lines(other, MAX_LINE_BYTES)
     for line, (text, match) in enumerate(zip_longest(left, right), 1):
         if text is None or match is None:
             counts = line - (text is None) + sum(1 for _ in left), line - (match is None) + sum(1 for _ in right)
             raise DataError(
                 f"{one} has {counts[0]} lines and {other} has {counts[1]}; line n of one belongs to line n of the other"
             )
-        if isinstance(text, Fault):
-            complain(text)
-        elif isinstance(match, Fault):
-            complain(match)
+        if isinstance(text, BadLine):
+            on_bad_line(text)
+        elif isinstance(match, BadLine):
+            on_bad_line(match)
         else:
-            yield line, (unended(text), unended(match))
+            yield line, (strip_line_end(text), strip_line_end(match))

@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.line_store import take
-from regard.data.rejections import Dropped
+from regard.data.line_store import take_rows
 from regard.errors import DataError
 
-LEARN = 500_000
+MAX_VOCABULARY_PAIRS = 500_000
 """So many pairs are enough to learn a vocabulary from."""
+MAX_EXAMPLES = 3
+"""So many cases of a reason are kept as examples."""
+
+
+@dataclass
+class Dropped:
+    """Pairs left out for one reason."""
+
+    reason: str
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
+    remark: str = ""
+    """What the reason goes by in this corpus."""
+
+    def add(self, example: str) -> None:
+        """One more pair; the first few are kept as examples."""
+        self.count += 1
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(example)
+
+    def __str__(self) -> str:
+        remark = f" ({self.remark})" if self.remark else ""
+        such = f", such as {self.examples[0]}" if self.examples else ""
+        return f"{self.count:,} dropped: {self.reason}{remark}{such}"
 
 
 @dataclass(frozen=True)
@@ -43,10 +66,10 @@ class Pairs:
 
     def take(self, rows: NDArray[np.int64]) -> Pairs:
         """The pairs of these rows, in this order."""
-        return replace(self, source=take(self.source, rows), target=take(self.target, rows))
+        return replace(self, source=take_rows(self.source, rows), target=take_rows(self.target, rows))
 
 
-def split(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tuple[Pairs, Pairs]:
+def split_pairs(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tuple[Pairs, Pairs]:
     """Set a validation part aside: the rest, and about `size` pairs (a twentieth, at most 1000).
 
     A pair's own content decides where it goes, so copies of a pair stay together, and lines added elsewhere move almost
@@ -76,7 +99,7 @@ def split(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tuple[Pair
     return pairs.take(np.flatnonzero(~aside)), valid
 
 
-def sample(corpora: Sequence[Pairs], size: int = LEARN) -> Sequence[Pairs]:
+def sample_pairs(corpora: Sequence[Pairs], size: int = MAX_VOCABULARY_PAIRS) -> Sequence[Pairs]:
     """About `size` pairs drawn by chance, of each corpus its share, in their order; all where there are no more."""
     count = sum(map(len, corpora))
     if count <= size:
@@ -97,3 +120,9 @@ def fingerprint(*corpora: Pairs) -> str:
             for start in range(0, len(texts), 512):
                 digest.update("".join([f"{len(s)}:{s}" for s in texts[start : start + 512]]).encode())
     return digest.hexdigest()
+
+
+def shorten(text: str, most: int = 60) -> str:
+    """The beginning of a text, on one line."""
+    text = " ".join(text[: 4 * most].split())
+    return text if len(text) <= most else f"{text[: most - 1]}…"

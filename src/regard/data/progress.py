@@ -14,22 +14,22 @@ STRIDE = 1 << 10
 """Items from one look at the clock to the next, where they are many."""
 
 T = TypeVar("T")
-_LISTENS: ContextVar[Callable[[str], None] | None] = ContextVar("listens", default=None)
+_LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listens", default=None)
 
 
 @contextmanager
-def listening(say: Callable[[str], None]) -> Iterator[None]:
+def progress_to(say: Callable[[str], None]) -> Iterator[None]:
     """Within, `say` is told how far work has come."""
-    token = _LISTENS.set(say)
+    token = _LISTENER.set(say)
     try:
         yield
     finally:
-        _LISTENS.reset(token)
+        _LISTENER.reset(token)
 
 
-def counted(items: Iterable[T], what: str, *, done: int = 0, total: int | None = None) -> Iterator[T]:
+def track(items: Iterable[T], what: str, *, done: int = 0, total: int | None = None) -> Iterator[T]:
     """The same items; says how many there were, and of how many and how long it will take where the total is known."""
-    say, start, began = _LISTENS.get(), done, time.monotonic()
+    say, start, began = _LISTENER.get(), done, time.monotonic()
     said = began
     for done, item in enumerate(items, start + 1):
         yield item
@@ -39,8 +39,11 @@ def counted(items: Iterable[T], what: str, *, done: int = 0, total: int | None =
         if now - said >= EVERY:
             said = now
             pace = (now - began) / (done - start)
-            say(f"{what}: {done:,}" + ("" if total is None else f" of {total:,}, {_time(pace * (total - done))} left"))
+            say(
+                f"{what}: {done:,}"
+                + ("" if total is None else f" of {total:,}, {_format_time(pace * (total - done))} left")
+            )
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

@@ -44,7 +44,7 @@ def read_dictionary(path: str, *, stress: bool = False) -> dict[str, list[str]]:
     return found
 
 
-def joined(dictionaries: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
+def merge_dictionaries(dictionaries: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, list[str]]:
     """The words of several dictionaries, with all pronunciations that any of them has."""
     out: dict[str, list[str]] = {}
     for dictionary in dictionaries:
@@ -54,7 +54,7 @@ def joined(dictionaries: Sequence[Mapping[str, Sequence[str]]]) -> dict[str, lis
     return out
 
 
-def part_of(word: str, *, valid: float, test: float) -> Part:
+def assign_split(word: str, *, valid: float, test: float) -> Part:
     """What a word is for, where such shares of all words are kept for validation and for a test."""
     place = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest()) / 2**64
     return "test" if place < test else "valid" if place < test + valid else "train"

@@ -22,32 +22,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.example_rng import Bits
+from regard.data.example_rng import Rng
 from regard.data.ragged import Ragged
 from regard.errors import SpecError
 from regard.text import Tokenizer
-from regard.text.lattice import Cuts, State, cuts
+from regard.text.lattice import Segmenter, State, build_segmenter
 
 Indices = NDArray[np.int64]
 
-FULL = 1 << 23
+MAX_GRAPH = 1 << 23
 """Parts of words, in all states that are remembered."""
 BLOCK = 1 << 18
 """Tokens whose words walk side by side."""
 _NEW, _STOP = -1, -2  # edges that nobody has taken yet, and those that lead nowhere
 
 
-class Recut:
-    """The words of some texts, to be cut anew by `draw`; `share` 0 leaves them as they are."""
+class SubwordSampler:
+    """The words of some texts, to be cut anew by `sample`; `share` 0 leaves them as they are."""
 
     def __init__(self, rows: Ragged, tokenizer: Tokenizer, share: float) -> None:
-        self._cuts = cuts(tokenizer, share)
-        joined = _joined(rows, self._cuts)
+        self._segmenter = build_segmenter(tokenizer, share)
+        joined = _find_joins(rows, self._segmenter)
         starts = np.flatnonzero(~joined)
-        self._kinds, self._which = _types(rows.ids, starts)
+        self._kinds, self._which = _find_types(rows.ids, starts)
         self._ends = np.searchsorted(starts, rows.ends)  # words up to the end of each text
         self._blocks = np.searchsorted(rows.ends, np.arange(0, len(rows.ids) + 1, BLOCK))  # the first text of each
-        self._begin = [self._cuts.start(kind.tolist()) for kind in self._kinds]
+        self._begin = [self._segmenter.start(kind.tolist()) for kind in self._kinds]
         if rows.ids.size and not any(self._begin):
             raise SpecError(
                 "data.subword_sampling: this tokenizer cuts no word as its own vocabulary says; leave it out"
@@ -58,14 +58,14 @@ class Recut:
         """How many words there are."""
         return len(self._which)
 
-    def draw(self, bits: Bits) -> Ragged:
+    def sample(self, rng: Rng) -> Ragged:
         """All texts, every word cut by chance."""
         out, ends = list[Ragged](), np.append(0, self._ends)
         for first, last in pairwise([*self._blocks.tolist(), len(self._ends)]):
             which = self._which[ends[first] : ends[last]]
-            drawn = self._graph.pieces(self._graph.walk(self._nodes(which), bits))
+            drawn = self._graph.pieces(self._graph.walk(self._nodes(which), rng))
             out.append(Ragged(drawn.ids, np.append(0, drawn.ends)[ends[first + 1 : last + 1] - ends[first]]))
-            if len(self._graph) > FULL:
+            if len(self._graph) > MAX_GRAPH:
                 self._forget()
         return Ragged.concat(out)
 
@@ -77,7 +77,7 @@ class Recut:
         return self._start[which]
 
     def _forget(self) -> None:
-        self._graph = _Graph(self._cuts)
+        self._graph = _Graph(self._segmenter)
         self._start = np.full(len(self._kinds), _NEW, np.int64)
 
 
@@ -88,8 +88,8 @@ class _Graph:
     edge before it. The last is to stop.
     """
 
-    def __init__(self, cuts: Cuts) -> None:
-        self._cuts = cuts
+    def __init__(self, segmenter: Segmenter) -> None:
+        self._segmenter = segmenter
         self._known: dict[State, int] = {}
         self._ids, self._ends = array("i"), array("q")
         self._first, self._upto, self._to = array("q"), array("d"), array("q")
@@ -105,16 +105,16 @@ class _Graph:
         """The node of a state, new or not."""
         if (known := self._known.get(state)) is not None:
             return known
-        steps = self._cuts.steps(state)
+        steps = self._segmenter.steps(state)
         self._known[state] = made = self._add(state, [*accumulate(step[0] for step in steps)])
         return made
 
-    def walk(self, starts: Indices, bits: Bits) -> Indices:
+    def walk(self, starts: Indices, rng: Rng) -> Indices:
         """The nodes at which words that begin at these come to a stop."""
         node, moving = starts.copy(), np.arange(len(starts))
         while len(moving):
-            edge, drawn = _seen(self._first, np.int64)[node[moving]], bits.shares(len(moving))
-            beyond, upto = np.arange(len(moving)), _seen(self._upto, np.float64)
+            edge, drawn = _as_numpy(self._first, np.int64)[node[moving]], rng.uniform(len(moving))
+            beyond, upto = np.arange(len(moving)), _as_numpy(self._upto, np.float64)
             while len(beyond := beyond[drawn[beyond] >= upto[edge[beyond]]]):
                 edge[beyond] += 1
             del upto  # what is being looked at cannot grow
@@ -125,7 +125,7 @@ class _Graph:
 
     def pieces(self, nodes: Indices) -> Ragged:
         """The states of some nodes."""
-        return Ragged(_seen(self._ids, np.int32), _seen(self._ends, np.int64)).take(nodes)
+        return Ragged(_as_numpy(self._ids, np.int32), _as_numpy(self._ends, np.int64)).take(nodes)
 
     def _add(self, state: Iterable[int], upto: list[float]) -> int:
         self._first.append(len(self._upto))
@@ -137,26 +137,26 @@ class _Graph:
 
     def _follow(self, edges: Indices) -> Indices:
         """The nodes that edges lead to; those that nobody has been at are made."""
-        to = _seen(self._to, np.int64)[edges]
+        to = _as_numpy(self._to, np.int64)[edges]
         new = np.unique(edges[to == _NEW])
-        owners = np.searchsorted(_seen(self._first, np.int64), new, side="right") - 1
+        owners = np.searchsorted(_as_numpy(self._first, np.int64), new, side="right") - 1
         for edge, owner in zip(new.tolist(), owners.tolist(), strict=True):
             state = tuple(self._ids[self._ends[owner - 1] if owner else 0 : self._ends[owner]])
-            _, at, parts, piece = self._cuts.steps(state)[edge - self._first[owner]]
+            _, at, parts, piece = self._segmenter.steps(state)[edge - self._first[owner]]
             self._to[edge] = self.node((*state[:at], piece, *state[at + parts :]))
-        return _seen(self._to, np.int64)[edges] if len(new) else to
+        return _as_numpy(self._to, np.int64)[edges] if len(new) else to
 
 
-def _seen(values: Any, dtype: Any) -> NDArray[Any]:
+def _as_numpy(values: Any, dtype: Any) -> NDArray[Any]:
     """An array of Python's as one of numpy's, without a copy."""
     return np.frombuffer(values, dtype) if len(values) else np.empty(0, dtype)
 
 
-def _joined(rows: Ragged, cuts: Cuts) -> NDArray[np.bool_]:
+def _find_joins(rows: Ragged, segmenter: Segmenter) -> NDArray[np.bool_]:
     """For every token, whether some piece may span the place between it and the one before it."""
-    ends = np.asarray(cuts.ends, np.int64)
+    ends = np.asarray(segmenter.ends, np.int64)
     base = int(ends.max()) + 2
-    bonds = np.sort(np.array([(a + 1) * base + b + 1 for a, b in cuts.bonds], np.int64))
+    bonds = np.sort(np.array([(a + 1) * base + b + 1 for a, b in segmenter.bonds], np.int64))
     joined = np.zeros(len(rows.ids), bool)
     joined[1:] = np.isin((ends[rows.ids[:-1], 1] + 1) * base + ends[rows.ids[1:], 0] + 1, bonds)
     joined[rows.ends[rows.ends < len(rows.ids)]] = False
@@ -164,7 +164,7 @@ def _joined(rows: Ragged, cuts: Cuts) -> NDArray[np.bool_]:
     return joined
 
 
-def _types(ids: NDArray[np.int32], starts: Indices) -> tuple[Ragged, Indices]:
+def _find_types(ids: NDArray[np.int32], starts: Indices) -> tuple[Ragged, Indices]:
     """The different words among those that begin at `starts`, and which of them each is."""
     raw, ends = ids.tobytes(), np.append(starts[1:], len(ids))[: len(starts)]
     numbers: dict[bytes, int] = {}

@@ -18,58 +18,58 @@ from typing import BinaryIO
 
 from regard.errors import DataError
 
-LONGEST = 100_000
+MAX_LINE_BYTES = 100_000
 """Bytes in a line of a corpus of pairs: what is longer is no sentence, but a file that lost its line ends."""
 
 
 @dataclass(frozen=True)
-class Fault:
+class BadLine:
     """What is wrong with a line: the kind of fault, the whole message, and what can be saved of the text."""
 
     kind: str
-    said: str
+    message: str
     text: str | None = None
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a text file, one at a time, without their ends; the first fault is an error."""
-    return map(unended, strict(lines(path)))
+    return map(strip_line_end, raise_on_bad(iter_lines(path)))
 
 
 def read_text(path: str | Path) -> str:
     """A whole text file as it is, line ends included."""
-    return "".join(strict(lines(path)))
+    return "".join(raise_on_bad(iter_lines(path)))
 
 
-def unended(line: str) -> str:
+def strip_line_end(line: str) -> str:
     """A line without its end."""
     return line[: -2 if line.endswith("\r\n") else -1] if line.endswith("\n") else line
 
 
-def strict(found: Iterator[str | Fault]) -> Iterator[str]:
+def raise_on_bad(found: Iterator[str | BadLine]) -> Iterator[str]:
     """The lines, if none has a fault."""
     for line in found:
-        if isinstance(line, Fault):
-            raise DataError(f"{line.said}; mend the line")
+        if isinstance(line, BadLine):
+            raise DataError(f"{line.message}; mend the line")
         yield line
 
 
-def lines(path: str | Path, longest: int | None = None) -> Iterator[str | Fault]:
+def iter_lines(path: str | Path, max_bytes: int | None = None) -> Iterator[str | BadLine]:
     """The lines of a text file with their ends, decoded; in place of a line that is no text, or too long, its fault."""
     path = Path(path)
     number = position = 0
-    with _opened(path) as file:
+    with _open(path) as file:
         try:
-            while raw := file.readline(-1 if longest is None else longest + 1):
+            while raw := file.readline(-1 if max_bytes is None else max_bytes + 1):
                 number += 1
                 where = f"{path}, line {number}"
-                if longest is not None and len(raw) > longest and not raw.endswith(b"\n"):
-                    yield Fault("too long a line", f"{where}: more than {longest:,} bytes in a line")
-                    position += len(raw) + _skip(file)
+                if max_bytes is not None and len(raw) > max_bytes and not raw.endswith(b"\n"):
+                    yield BadLine("too long a line", f"{where}: more than {max_bytes:,} bytes in a line")
+                    position += len(raw) + _skip_line(file)
                     continue
                 if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
                     raise DataError(f"{where}: not UTF-8 at byte 0: this looks like UTF-16; convert the file (iconv)")
-                text = _text(raw, where, position)
+                text = _decode_line(raw, where, position)
                 yield text.removeprefix("\ufeff") if number == 1 and isinstance(text, str) else text
                 position += len(raw)
         except (EOFError, OSError, zlib.error) as error:
@@ -78,20 +78,20 @@ def lines(path: str | Path, longest: int | None = None) -> Iterator[str | Fault]
         raise DataError(f"{path} is empty")
 
 
-def _text(raw: bytes, where: str, position: int) -> str | Fault:
+def _decode_line(raw: bytes, where: str, position: int) -> str | BadLine:
     """A line decoded, or what is wrong with it; `position` is where it begins."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
         got = raw[error.start : error.start + 4].hex(" ")
         said = f"{where}: not UTF-8 at byte {position + error.start}: got {got}; convert the file (iconv)"
-        return Fault("not UTF-8", said, raw.decode(errors="replace"))
+        return BadLine("not UTF-8", said, raw.decode(errors="replace"))
     if "\0" in text:
-        return Fault("a NUL", f"{where}: a NUL at byte {position + raw.index(0)}: this is not text", text)
+        return BadLine("a NUL", f"{where}: a NUL at byte {position + raw.index(0)}: this is not text", text)
     return text
 
 
-def _skip(file: BinaryIO) -> int:
+def _skip_line(file: BinaryIO) -> int:
     """Pass over the rest of a line; how many bytes that was."""
     passed = 0
     while part := file.readline(1 << 16):
@@ -102,7 +102,7 @@ def _skip(file: BinaryIO) -> int:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open(path: Path) -> Iterator[BinaryIO]:
     """A regular file as bytes, unpacked when it starts like gzip, whatever it is called."""
     try:
         mode = path.stat().st_mode

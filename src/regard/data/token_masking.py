@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from regard.data.example_rng import Bits
+from regard.data.example_rng import Rng
 from regard.errors import SpecError
 from regard.spec import Spec, spec
 
@@ -38,21 +38,21 @@ class Masking(Spec):
         if self.mask + self.random > 1:
             raise SpecError(f"mask and random are parts of the chosen tokens, got {self.mask} and {self.random}")
 
-    def choose(self, free: Ids, joined: NDArray[np.bool_] | None, bits: Bits) -> Ids:
+    def choose(self, free: Ids, joined: NDArray[np.bool_] | None, rng: Rng) -> Ids:
         """Some of the places `free` to be chosen, in order; `joined` says which of them go on with the word before."""
         most = max(round(len(free) * self.rate), 1)
         if joined is None:
-            return free[np.sort(bits.order(len(free))[:most])]
+            return free[np.sort(rng.permutation(len(free))[:most])]
         words = np.split(np.arange(len(free)), np.flatnonzero(~joined[1:]) + 1)
         chosen, count = list[Ids](), 0
-        for i in bits.order(len(words)).tolist():
+        for i in rng.permutation(len(words)).tolist():
             if count + len(words[i]) <= most:
                 chosen.append(words[i])
                 count += len(words[i])
         chosen = chosen or [min(words, key=len)]  # every word is longer than what may be chosen
         return free[np.sort(np.concatenate(chosen))]
 
-    def cover(self, ids: Ids, mask: int, tokens: Ids, bits: Bits) -> Ids:
+    def apply(self, ids: Ids, mask: int, tokens: Ids, rng: Rng) -> Ids:
         """What is seen instead of the chosen `ids`; a swap is any of `tokens`."""
-        draw, other = bits.shares(len(ids)), bits.pick(tokens, len(ids))
+        draw, other = rng.uniform(len(ids)), rng.choice(tokens, len(ids))
         return np.where(draw < self.mask, mask, np.where(draw < self.mask + self.random, other, ids))

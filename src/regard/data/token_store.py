@@ -27,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from regard.data.progress import counted
+from regard.data.progress import track
 from regard.data.ragged import Ragged
 from regard.errors import SpecError
 from regard.files.storage import explained
 from regard.spec import Spec, spec
 
 JOURNAL = "chunks.jsonl"
-KINDS: tuple[tuple[str, Any], ...] = (("ids", np.dtype("<i4")), ("ends", np.dtype("<i8")))
+DTYPES: tuple[tuple[str, Any], ...] = (("ids", np.dtype("<i4")), ("ends", np.dtype("<i8")))
 AHEAD = 2
 """So many chunks are worked on at once: the tokenizer has threads of its own, and Python gathers what it made beside it."""
 
@@ -45,14 +45,14 @@ Chunk = Sequence[Ragged]
 
 
 @spec
-class Written(Spec):
+class ChunkRecord(Spec):
     """What the journal says of a chunk: how many rows it has, and how many bytes it added to each file."""
 
     rows: Size
     sizes: tuple[Size, ...]
     digest: str = ""
 
-    def of(self, place: int, parts: Iterable[bytes]) -> Written:
+    def of(self, place: int, parts: Iterable[bytes]) -> ChunkRecord:
         """This, with the digest of a chunk's place, its counts and its bytes."""
         digest = hashlib.blake2b(f"{place} {self.rows} {self.sizes}\n".encode(), digest_size=16)
         for part in parts:
@@ -60,13 +60,13 @@ class Written(Spec):
         return replace(self, digest=digest.hexdigest())
 
 
-class Store:
+class TokenStore:
     """Columns of token lists in a folder. `rows` says how many rows each chunk has that is there and whole."""
 
     def __init__(self, folder: Path, columns: Sequence[str], made_of: Mapping[str, Any]) -> None:
         self.folder, self.rows = folder, list[int]()
         self._head = (json.dumps({**made_of, "columns": columns}) + "\n").encode()
-        self._files = [(folder / f"{column}.{kind}", dtype) for column in columns for kind, dtype in KINDS]
+        self._files = [(folder / f"{column}.{kind}", dtype) for column in columns for kind, dtype in DTYPES]
         self._sizes = [0] * len(self._files)
         with self._explained():
             folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class Store:
     def add(self, chunk: Chunk) -> None:
         """Put a chunk behind those that are there."""
         parts = [part.tobytes() for part in self._parts(chunk)]
-        written = Written(len(chunk[0]), tuple(map(len, parts))).of(len(self.rows), parts)
+        written = ChunkRecord(len(chunk[0]), tuple(map(len, parts))).of(len(self.rows), parts)
         line = json.dumps(written.plain()).encode() + b"\n"
         with self._explained(sum(written.sizes)):
             for path, part in zip((*self._paths, self.folder / JOURNAL), (*parts, line), strict=True):
@@ -85,7 +85,7 @@ class Store:
 
     def read(self) -> list[Ragged]:
         """The columns, mapped into memory."""
-        found = iter([_mapped(path, dtype) for path, dtype in self._files])
+        found = iter([_map_array(path, dtype) for path, dtype in self._files])
         return [Ragged(ids, ends) for ids, ends in zip(found, found, strict=True)]
 
     @property
@@ -94,7 +94,7 @@ class Store:
 
     def _parts(self, chunk: Chunk) -> Iterator[NDArray[Any]]:
         """What a chunk adds to each file."""
-        (_, small), (_, large) = KINDS
+        (_, small), (_, large) = DTYPES
         for column, base in zip(chunk, self._sizes[::2], strict=True):
             yield column.ids.astype(small, copy=False)
             yield (column.ends + base // small.itemsize).astype(large, copy=False)
@@ -119,17 +119,17 @@ class Store:
             if path.stat().st_size != size:
                 os.truncate(path, size)
 
-    def _proved(self, line: bytes) -> Written | None:
+    def _proved(self, line: bytes) -> ChunkRecord | None:
         """What the journal says of the next chunk, if that is what is there."""
         try:
-            written = Written.parse(json.loads(line))
+            written = ChunkRecord.parse(json.loads(line))
         except (ValueError, SpecError):
             return None
         places = zip(self._paths, self._sizes, written.sizes, strict=False)
-        parts = [_bytes(path, start, size) for path, start, size in places]
+        parts = [_read_bytes(path, start, size) for path, start, size in places]
         return written if line.endswith(b"\n") and written == written.of(len(self.rows), parts) else None
 
-    def _count(self, written: Written) -> None:
+    def _count(self, written: ChunkRecord) -> None:
         self._sizes = [size + more for size, more in zip(self._sizes, written.sizes, strict=True)]
         self.rows.append(written.rows)
 
@@ -137,7 +137,7 @@ class Store:
         return explained("keep tokens", self.folder, needed=needed)
 
 
-class Memory:
+class InMemoryTokens:
     """Columns of token lists that are kept nowhere: a store for those who are soon done."""
 
     def __init__(self, columns: int) -> None:
@@ -153,15 +153,17 @@ class Memory:
         return [Ragged.concat(parts) for parts in self._chunks]
 
 
-def fill(store: Store | Memory, jobs: Sequence[J], work: Callable[[J], Chunk], what: str = "chunks") -> list[Ragged]:
+def fill_store(
+    store: TokenStore | InMemoryTokens, jobs: Sequence[J], work: Callable[[J], Chunk], what: str = "chunks"
+) -> list[Ragged]:
     """The columns of all jobs, one after the other; of those that are in the store already nothing is done again."""
     done = len(store.rows)
-    for chunk in counted(_ahead(work, jobs[done:]), what, done=done, total=len(jobs)):
+    for chunk in track(_run_ahead(work, jobs[done:]), what, done=done, total=len(jobs)):
         store.add(chunk)
     return store.read()
 
 
-def _ahead(work: Callable[[J], Chunk], jobs: Iterable[J]) -> Iterator[Chunk]:
+def _run_ahead(work: Callable[[J], Chunk], jobs: Iterable[J]) -> Iterator[Chunk]:
     """What comes of each job, in order, while the next ones are worked on."""
     waiting = deque[Future[Chunk]]()
     with ThreadPoolExecutor(AHEAD) as pool:
@@ -173,12 +175,12 @@ def _ahead(work: Callable[[J], Chunk], jobs: Iterable[J]) -> Iterator[Chunk]:
             yield waiting.popleft().result()
 
 
-def _mapped(path: Path, dtype: Any) -> NDArray[Any]:
+def _map_array(path: Path, dtype: Any) -> NDArray[Any]:
     """A file as an array; one without bytes cannot be mapped."""
     return np.memmap(path, dtype, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, dtype)
 
 
-def _bytes(path: Path, start: int, size: int) -> bytes:
+def _read_bytes(path: Path, start: int, size: int) -> bytes:
     with path.open("rb") as file:
         file.seek(start)
         return file.read(size)

@@ -47,7 +47,7 @@ class Windows:
         return len(self.starts)
 
 
-def text_fingerprint(texts: Sequence[str]) -> str:
+def fingerprint_texts(texts: Sequence[str]) -> str:
     """SHA-256 of texts in their order."""
     digest = hashlib.sha256()
     for text in texts:

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regard.data.example_rng import Bits
+from regard.data.example_rng import Rng
 from regard.data.ragged import Ragged
 from regard.text import Tokenizer
 
 
-def hidden(rows: Ragged, tokenizer: Tokenizer, share: float, bits: Sequence[Bits]) -> Ragged:
-    """The same texts, each ordinary token hidden with probability `share`, by the bits of its text."""
-    drawn = np.concatenate([own.shares(n) for own, n in zip(bits, rows.lengths.tolist(), strict=True)])
+def drop_words(rows: Ragged, tokenizer: Tokenizer, share: float, rngs: Sequence[Rng]) -> Ragged:
+    """The same texts, each ordinary token hidden with probability `share`, by the rng of its text."""
+    drawn = np.concatenate([own.uniform(n) for own, n in zip(rngs, rows.lengths.tolist(), strict=True)])
     chosen = (drawn < share) & ~np.isin(rows.ids, [*tokenizer.marks])
     return dataclasses.replace(rows, ids=np.where(chosen, np.int32(tokenizer.unk), rows.ids))

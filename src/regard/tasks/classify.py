@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.labels import read_labelled
+from regard.data.labels import read_labeled
 from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import DataError
@@ -57,7 +57,7 @@ class Classify(Labelled):
 
     @classmethod
     def read_file(cls, settings: ClassifyData, path: str) -> Pairs:
-        return read_labelled(path, pair=settings.pair, columns=settings.columns)
+        return read_labeled(path, pair=settings.pair, columns=settings.columns)
 
     @classmethod
     def labels(cls, settings: ClassifyData, pairs: Pairs) -> list[str]:

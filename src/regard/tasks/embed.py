@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from regard.data.filter_pipeline import Filters
-from regard.data.pair_reader import Corpus, OnBad, read, read_parts
+from regard.data.filters.pipeline import FilterList
+from regard.data.pair_reader import Corpus, OnBad, read_corpus, read_splits
 from regard.data.pairs import Pairs, fingerprint
 from regard.decode import Search
 from regard.errors import DataError, SpecError
@@ -56,8 +56,8 @@ class EmbedData(Spec):
     valid: tuple[Corpus, ...] = ()
     on_bad: OnBad | None = None
     """What to do about a bad pair, whatever the corpora say: `error` or `drop`."""
-    filters: Filters = ()
-    """What training pairs must pass, in this order; `usual` for those that translations mostly need."""
+    filters: FilterList = ()
+    """What training pairs must pass, in this order; `standard` for those that translations mostly need."""
     tokenizer: TokenizerSpec = Bpe(4000)
     max_length: Count = 128
     """Tokens the model reads of a text, those around it included."""
@@ -146,13 +146,13 @@ class Embed(EncoderTask):
 
     @classmethod
     def read_test_pairs(cls, settings: EmbedData, files: Sequence[str], on_bad: OnBad | None) -> list[Pairs]:
-        return [read(Corpus(paths=tuple(files)), on_bad=on_bad)]
+        return [read_corpus(Corpus(paths=tuple(files)), on_bad=on_bad)]
 
     @classmethod
     def read(cls, settings: EmbedData, seed: int) -> Dataset:
         if not settings.train:
             raise DataError("there is nothing to learn from; name two text files or one .tsv, .csv or .jsonl file")
-        train, valid = read_parts(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
+        train, valid = read_splits(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
         facts = {name: {"pairs": sum(map(len, part))} for name, part in (("train", train), ("valid", valid))}
         names = ", ".join(pairs.name for pairs in train)
         said = f"{names}: {facts['train']['pairs']:,} pairs to learn from, {facts['valid']['pairs']:,} to be judged by"

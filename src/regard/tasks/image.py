@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from regard.data.augment import Augment, Draws, draw
-from regard.data.images import Picture, Pictures, Pixels, read_picture, read_pictures, split_pictures
+from regard.data.images import ImageSet, LoadedImage, Pixels, read_image, read_image_set, split_image_set
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.metrics import METRICS
@@ -159,9 +159,9 @@ class Image:
         return {**named, "valid": valid[0]} if valid else named
 
     @classmethod
-    def read_test(cls, settings: ImageData, files: Sequence[str]) -> Pictures:
+    def read_test(cls, settings: ImageData, files: Sequence[str]) -> ImageSet:
         cls.configure_data(files)
-        return _square(read_pictures(files[0], "test", side=settings.side))
+        return _square(read_image_set(files[0], "test", side=settings.side))
 
     @classmethod
     def read(cls, settings: ImageData, seed: int) -> Dataset:
@@ -170,15 +170,15 @@ class Image:
                 "there is nothing to learn from; name a folder of IDX files (MNIST), or a folder or tar with a folder of "
                 "pictures for each class"
             )
-        train = _square(read_pictures(settings.train, "train", side=settings.side))
+        train = _square(read_image_set(settings.train, "train", side=settings.side))
         if len(train.classes) < 2:
             raise DataError(f"{train.name} has one class, {train.classes[0]!r}; at least two are needed to tell apart")
         plainly_named(train.classes, train.name)
         if settings.valid is not None:
-            valid = _square(read_pictures(settings.valid, "test", side=settings.side))
+            valid = _square(read_image_set(settings.valid, "test", side=settings.side))
         else:
             size = max(1, round(settings.hold_out * len(train)))
-            train, valid = split_pictures(train, size=size, seed=seed)
+            train, valid = split_image_set(train, size=size, seed=seed)
         facts = {
             part: {"pictures": len(p), "classes": len(p.classes)} for part, p in (("train", train), ("valid", valid))
         }
@@ -224,7 +224,7 @@ class Image:
             raise SpecError(f"the model reads {spec.embed.channels} channels, and these pictures have {self.channels}")
         return fitted(spec, len(self.classes), "first" if spec.embed.first else "mean", hidden=False, dropout=0.0)
 
-    def encode(self, raw: Pictures) -> Shown:
+    def encode(self, raw: ImageSet) -> Shown:
         where = np.asarray(places(raw.classes, self.classes, raw.name))
         pixels = raw.pixels
         if pixels.shape[3] < self.channels:
@@ -264,7 +264,7 @@ class Image:
     def run(
         self,
         nets: Sequence[Net],
-        inputs: Sequence[str | Picture],
+        inputs: Sequence[str | LoadedImage],
         search: Search,
         options: ImageOptions = ImageOptions(),
     ) -> list[list[Output]]:
@@ -277,7 +277,11 @@ class Image:
         return found
 
     def score(
-        self, net: Net, inputs: Sequence[str | Picture], outputs: Sequence[str], options: ImageOptions = ImageOptions()
+        self,
+        net: Net,
+        inputs: Sequence[str | LoadedImage],
+        outputs: Sequence[str],
+        options: ImageOptions = ImageOptions(),
     ) -> list[float]:
         """log P(class | picture) of each pair."""
         if len(inputs) != len(outputs):
@@ -302,11 +306,11 @@ class Image:
         labels = ["first"] * net.spec.embed.first + [f"{r},{c}" for r in range(rows) for c in range(columns)]
         return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
 
-    def eval_sets(self, raw: Pictures) -> list[EvalSet]:
+    def eval_sets(self, raw: ImageSet) -> list[EvalSet]:
         inputs = [raw[i] for i in range(len(raw))]
         return [EvalSet(inputs, [raw.classes[i] for i in raw.labels.tolist()], ImageOptions())]
 
-    def _groups(self, inputs: Sequence[str | Picture], side: int | None) -> Iterator[Tensor]:
+    def _groups(self, inputs: Sequence[str | LoadedImage], side: int | None) -> Iterator[Tensor]:
         """Pictures in batches of one size; those from files are resized to the size the model knows, or to `side`."""
         wanted = side or self.side
         rows = max(1, ROOM * PATCH // wanted**2)
@@ -314,8 +318,8 @@ class Image:
             read = [self._picture(one, wanted) for one in inputs[i : i + rows]]
             yield _tensor(np.stack(read))
 
-    def _picture(self, one: str | Picture, side: int) -> Pixels:
-        picture = one if isinstance(one, Picture) else read_picture(one, channels=self.channels, side=side)
+    def _picture(self, one: str | LoadedImage, side: int) -> Pixels:
+        picture = one if isinstance(one, LoadedImage) else read_image(one, channels=self.channels, side=side)
         pixels = picture.pixels
         if pixels.shape[2] < self.channels:
             pixels = np.repeat(pixels, self.channels, 2)
@@ -326,7 +330,7 @@ class Image:
         return pixels
 
 
-def _square(pictures: Pictures) -> Pictures:
+def _square(pictures: ImageSet) -> ImageSet:
     height, width = pictures.pixels.shape[1:3]
     if height != width:
         raise DataError(

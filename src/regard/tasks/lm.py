@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.batch import Batch, next_tokens, stream_tokens
-from regard.data.bptt import Stream
+from regard.data.batch import Batch, next_token_batch, stream_batch
+from regard.data.bptt import TokenStream
 from regard.data.packing import Packed
 from regard.data.ragged import Ragged
 from regard.data.windows import Windows
@@ -86,13 +86,13 @@ class Lm(FromTexts):
             )
         return spec
 
-    def encode(self, raw: Texts) -> Packed | Stream:
+    def encode(self, raw: Texts) -> Packed | TokenStream:
         ids = Ragged.of([[*self._front, *ids, *self._back] for ids in self.target.encode_all(raw.documents)])
         if int(ids.lengths.max(initial=0)) < 2:
             raise DataError("a text should have at least two tokens, so that one follows another")
         context = self.settings.context
         if self.settings.stream:
-            return Stream.of(ids, context)
+            return TokenStream.of(ids, context)
         stride = (self.settings.stride or max(context // 4, 1)) if raw.learn else context
         windows = Windows.of(ids, context=context, stride=stride)
         return Packed.of(windows, room=context) if self.settings.pack else Packed.alone(windows)
@@ -104,22 +104,22 @@ class Lm(FromTexts):
         return self.settings.stream
 
     def order_batches(
-        self, examples: Packed | Stream, *, tokens: int | None, seed: int, evaluate: bool = False
+        self, examples: Packed | TokenStream, *, tokens: int | None, seed: int, evaluate: bool = False
     ) -> BatchOrder:
         """A stream is read in as many rows as fit, each of a segment at least; where nobody says how many, in one."""
-        if not isinstance(examples, Stream):
+        if not isinstance(examples, TokenStream):
             return bucket(examples, tokens=tokens, seed=seed, evaluate=evaluate)
         return examples.rows(min(max((tokens or 0) // examples.context, 1), len(examples)), seed)
 
-    def batch(self, examples: Packed | Stream, indices: NDArray[np.int64]) -> Batch:
-        if isinstance(examples, Stream):
-            return stream_tokens(examples.ids, examples.docs, indices)
+    def batch(self, examples: Packed | TokenStream, indices: NDArray[np.int64]) -> Batch:
+        if isinstance(examples, TokenStream):
+            return stream_batch(examples.ids, examples.docs, indices)
         rows, windows = examples.rows.take(indices), examples.windows
-        return next_tokens(
+        return next_token_batch(
             windows.ids, windows.starts[rows.ids], windows.lengths[rows.ids], self.target.pad, rows.lengths
         )
 
-    def describe_examples(self, examples: Packed | Stream, indices: NDArray[np.int64]) -> list[str]:
+    def describe_examples(self, examples: Packed | TokenStream, indices: NDArray[np.int64]) -> list[str]:
         side = self.batch(examples, indices).given
         return by_text(indices, (row[:n].numpy() for row, n in zip(side.ids, side.lengths, strict=True)), self.target)
 

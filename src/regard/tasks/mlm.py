@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batch import IGNORE, Side, padded
-from regard.data.documents import Divide, sentences, stretches
-from regard.data.example_rng import Bits, Chance
-from regard.data.next_sentence import follow
+from regard.data.batch import IGNORE, PaddedTokens, pad_rows
+from regard.data.documents import DocumentUnit, chunk_evenly, split_sentences
+from regard.data.example_rng import ExampleRng, Rng
+from regard.data.next_sentence import make_segment_pairs
 from regard.data.ragged import Ragged
 from regard.data.token_masking import Masking
 from regard.decode import Search
@@ -34,7 +34,7 @@ from regard.tasks.common.fill_mask import MASKS, chances, filled, marked, mostly
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Tokenizer, TokenizerSpec, WordPiece
-from regard.text.words import Joints
+from regard.text.words import WordBoundaries
 
 SHORTEST = 8
 """Tokens in a row of two segments that still says something."""
@@ -44,14 +44,14 @@ SHORTEST = 8
 class MlmData(TextData):
     """The `data` part of a recipe: text files, how long rows are, and what is hidden."""
 
-    documents: Divide = "blank"
+    documents: DocumentUnit = "blank"
     tokenizer: TokenizerSpec = WordPiece()
     context: Count = 128
     """Tokens the model sees, those around the text included."""
     next_sentence: bool = True
     """Rows are two segments, and the model learns whether the second follows the first."""
     short_seq_prob: Share = 0.1
-    """The part of the pairs that are shorter than need be, as texts are in use."""
+    """The part of the pairs that are short_seq_prob than need be, as texts are in use."""
     dupe_factor: Count = 1
     """How often the texts are cut into pairs, each time elsewhere; masks are new in every epoch in any case."""
     masking: Masking = Masking()
@@ -73,10 +73,10 @@ class Rows:
 
     ids: Ragged
     segments: Ragged
-    truly: NDArray[np.bool_] | None
+    is_next: NDArray[np.bool_] | None
     lengths: NDArray[np.int64]
     left_out: int
-    chance: Chance = Chance()
+    rng: ExampleRng = ExampleRng()
     groups: None = None
     shares: None = None
 
@@ -88,7 +88,7 @@ class Rows:
 class Hidden:
     """What the model reads, and what it should say: the hidden tokens (IGNORE elsewhere), and 0 for a segment that follows."""
 
-    given: Side
+    given: PaddedTokens
     wanted: Tensor
     tokens: int
     segment: Tensor | None
@@ -125,7 +125,7 @@ class Mlm(EncoderTask, FromTexts):
         special = {target.pad, target.bos, target.eos, target.unk, *map(target.tag, target.tags), *around}
         self._free = ~np.isin(np.arange(target.size), list(special))
         self._room = settings.context - len(around)
-        self._joints = Joints(target) if settings.masking.whole_words else None
+        self._boundaries = WordBoundaries(target) if settings.masking.whole_words else None
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -157,11 +157,11 @@ class Mlm(EncoderTask, FromTexts):
 
     def encode(self, raw: Texts) -> Rows:
         """Rows that have something to guess: pairs of segments, or stretches of documents."""
-        truly = None
+        is_next = None
         if self.settings.next_sentence:
-            first, second, truly = self._pairs(raw)
+            first, second, is_next = self._pairs(raw)
         else:
-            first = stretches(Ragged.of(self.target.encode_all(raw.documents)), self._room)
+            first = chunk_evenly(Ragged.of(self.target.encode_all(raw.documents)), self._room)
             second = None
         framed = [
             self.target.frame(a.tolist(), None if second is None else second[i].tolist()) for i, a in enumerate(first)
@@ -170,11 +170,11 @@ class Mlm(EncoderTask, FromTexts):
         if not len(kept):
             raise DataError("there is nothing in this text that the vocabulary knows; is it the right text?")
         ids, segments = (Ragged.of([framed[i][side] for i in kept]) for side in (0, 1))
-        return Rows(ids, segments, None if truly is None else truly[kept], ids.lengths, len(framed) - len(kept))
+        return Rows(ids, segments, None if is_next is None else is_next[kept], ids.lengths, len(framed) - len(kept))
 
     def _pairs(self, raw: Texts) -> tuple[Ragged, Ragged, NDArray[np.bool_]]:
         """Pairs of segments, cut once for a judgement and several times over for training."""
-        cut = [self.target.encode_all(sentences(text, self.settings.documents)) for text in raw.documents]
+        cut = [self.target.encode_all(split_sentences(text, self.settings.documents)) for text in raw.documents]
         documents = [full for document in cut if (full := [ids for ids in document if ids])]
         if len(documents) < 2:
             raise DataError(
@@ -182,31 +182,33 @@ class Mlm(EncoderTask, FromTexts):
                 "lines between documents, set data.documents: line, or data.next_sentence: false"
             )
         parts = [
-            follow(documents, room=self._room, shorter=self.settings.short_seq_prob, bits=Bits(0, lap))
+            make_segment_pairs(documents, room=self._room, short_seq_prob=self.settings.short_seq_prob, rng=Rng(0, lap))
             for lap in range(self.settings.dupe_factor if raw.learn else 1)
         ]
         first, second = (Ragged.concat([getattr(p, side) for p in parts]) for side in ("first", "second"))
-        return first, second, np.concatenate([p.truly for p in parts])
+        return first, second, np.concatenate([p.is_next for p in parts])
 
     # ------------------------------------------------------------------------------------------------ to the model
 
     def augment(self, examples: Rows, seed: int, epoch: int) -> Rows:
-        return dataclasses.replace(examples, chance=Chance(seed, epoch))
+        return dataclasses.replace(examples, rng=ExampleRng(seed, epoch))
 
     def batch(self, examples: Rows, indices: NDArray[np.int64]) -> Hidden:
-        side = padded(examples.ids, indices, self.target.pad)
+        side = pad_rows(examples.ids, indices, self.target.pad)
         given, wanted = side.ids.numpy(), np.full(side.ids.shape, IGNORE, np.int64)
         ordinary, masking = np.flatnonzero(self._free), self.settings.masking
         for row, (index, length) in enumerate(zip(indices.tolist(), side.lengths, strict=True)):
-            ids, bits = given[row, :length], examples.chance.of(index)
+            ids, rng = given[row, :length], examples.rng.of(index)
             free = np.flatnonzero(self._free[ids])
-            joined = None if self._joints is None else self._joints.joined(ids)[free] & (np.diff(free, prepend=-2) == 1)
-            chosen = masking.choose(free, joined, bits)
+            joined = None
+            if self._boundaries is not None:
+                joined = self._boundaries.continues_word(ids)[free] & (np.diff(free, prepend=-2) == 1)
+            chosen = masking.choose(free, joined, rng)
             wanted[row, chosen] = ids[chosen]
-            ids[chosen] = masking.cover(ids[chosen], self.mask, ordinary, bits)
-        segment = padded(examples.segments, indices, 0).ids if examples.truly is not None else None
+            ids[chosen] = masking.apply(ids[chosen], self.mask, ordinary, rng)
+        segment = pad_rows(examples.segments, indices, 0).ids if examples.is_next is not None else None
         next_sentence = (
-            None if examples.truly is None else torch.from_numpy((~examples.truly[indices]).astype(np.int64))
+            None if examples.is_next is None else torch.from_numpy((~examples.is_next[indices]).astype(np.int64))
         )
         return Hidden(side, torch.from_numpy(wanted), int((wanted != IGNORE).sum()), segment, next_sentence)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.pairs import Pairs, fingerprint
-from regard.data.pronunciation import OR, Part, joined, part_of, read_dictionary
+from regard.data.pronunciation import OR, Part, assign_split, merge_dictionaries, read_dictionary
 from regard.data.ragged import Ragged
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
@@ -76,14 +76,14 @@ class Pronounce(Translate):
     @classmethod
     def read_test(cls, settings: PronounceData, files: Sequence[str]) -> list[Pairs]:  # type: ignore[override]
         """The words that are kept for a test; of any dictionary, so that none of them was learned."""
-        words = joined([read_dictionary(path, stress=settings.stress) for path in files])
+        words = merge_dictionaries([read_dictionary(path, stress=settings.stress) for path in files])
         return [_whole(words, settings, "test", ", ".join(files))]
 
     @classmethod
     def read(cls, settings: PronounceData, seed: int) -> Dataset:  # type: ignore[override]
         if not settings.train:
             raise DataError("there is nothing to learn from; name a pronouncing dictionary, such as cmudict.dict")
-        words = joined([read_dictionary(path, stress=settings.stress) for path in settings.train])
+        words = merge_dictionaries([read_dictionary(path, stress=settings.stress) for path in settings.train])
         name = ", ".join(settings.train)
         learned = [(word, way) for word, ways in words.items() if _part(word, settings) == "train" for way in ways]
         if not learned:
@@ -126,7 +126,7 @@ class Pronounce(Translate):
 
 
 def _part(word: str, settings: PronounceData) -> Part:
-    return part_of(word, valid=settings.valid, test=settings.test)
+    return assign_split(word, valid=settings.valid, test=settings.test)
 
 
 def _whole(words: Mapping[str, Sequence[str]], settings: PronounceData, part: Part, name: str) -> Pairs:

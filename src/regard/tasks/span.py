@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.batch import Batch
-from regard.data.documents import Divide, stretches
-from regard.data.example_rng import Chance
+from regard.data.documents import DocumentUnit, chunk_evenly
+from regard.data.example_rng import ExampleRng
 from regard.data.ragged import Ragged
 from regard.data.span_corruption import Spans, corrupt, restore
 from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, score
@@ -36,7 +36,7 @@ SENTINEL = "<extra_id_{}>"
 class SpanData(TextData):
     """The `data` part of a recipe: text files, how long texts are, and what is taken out of them."""
 
-    documents: Divide = "blank"
+    documents: DocumentUnit = "blank"
     tokenizer: TokenizerSpec = Bpe()
     max_length: Count = 512
     """Tokens either side has at most, its end mark included; texts are as long as that leaves them."""
@@ -50,7 +50,7 @@ class SpanData(TextData):
         raw = self.spans.longest_text(self.max_length)
         if raw < 2:
             raise SpecError(f"max_length={self.max_length} leaves no room for a text with a span taken out; raise it")
-        needed = self.spans.counts(raw)[1] + self.spans.closing
+        needed = self.spans.span_counts(raw)[1] + self.spans.final_sentinel
         if needed > self.sentinels:
             raise SpecError(f"texts of {raw} tokens need {needed} sentinels, got sentinels={self.sentinels}")
 
@@ -62,7 +62,7 @@ class Stretches:
     ids: Ragged
     lengths: NDArray[np.int64]
     left_out: int
-    chance: Chance = Chance()
+    rng: ExampleRng = ExampleRng()
     groups: None = None
     shares: None = None
 
@@ -106,7 +106,7 @@ class Span(FromTexts):
 
     def encode(self, raw: Texts) -> Stretches:
         spans = self.settings.spans
-        whole = stretches(
+        whole = chunk_evenly(
             Ragged.of(self.target.encode_all(raw.documents)), spans.longest_text(self.settings.max_length)
         )
         kept = whole.take(np.flatnonzero(whole.lengths > 1))
@@ -119,14 +119,14 @@ class Span(FromTexts):
     # ------------------------------------------------------------------------------------------------ to the model
 
     def augment(self, examples: Stretches, seed: int, epoch: int) -> Stretches:
-        return dataclasses.replace(examples, chance=Chance(seed, epoch))
+        return dataclasses.replace(examples, rng=ExampleRng(seed, epoch))
 
     def batch(self, examples: Stretches, indices: NDArray[np.int64]) -> Batch:
         spans, sentinels, pairs = self.settings.spans, np.asarray(self.sentinels, np.int32), []
         for index in indices.tolist():
             ids = examples.ids[index]
-            laid = spans.lay(len(ids), examples.chance.of(index))
-            pairs.append(corrupt(ids, laid, sentinels, closing=spans.closing))
+            laid = spans.draw_spans(len(ids), examples.rng.of(index))
+            pairs.append(corrupt(ids, laid, sentinels, final_sentinel=spans.final_sentinel))
         source, target = (Ragged.of(side) for side in zip(*pairs, strict=True))
         return pair_batch(source, target, np.arange(len(pairs)), self.target, self.target)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batch import IGNORE
-from regard.data.labels import Unit, read_tagged, units, written
+from regard.data.labels import Unit, join_units, read_tagged, split_units
 from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import DataError
@@ -24,7 +24,7 @@ from regard.tasks.common.encoder_input import Attention, Framed, Reading, Rows, 
 from regard.tasks.common.labeled_texts import Labelled, LabelledData
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 from regard.text import Tokenizer
-from regard.text.word_ids import align
+from regard.text.word_ids import align_words
 
 UNITS = {"words": re.compile(r"\S+"), "letters": re.compile(r"(?s).")}
 
@@ -62,7 +62,7 @@ class Tag(Labelled):
 
     @classmethod
     def labels(cls, settings: TagData, pairs: Pairs) -> list[str]:
-        return [label for row in pairs.target for label in units(row, settings.unit)]
+        return [label for row in pairs.target for label in split_units(row, settings.unit)]
 
     def model_arguments(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
@@ -76,7 +76,7 @@ class Tag(Labelled):
         for pairs in raw:
             for (ids, first), row in zip(self._aligned(pairs.source), pairs.target, strict=True):
                 labels = np.full(len(ids), IGNORE)
-                labels[first] = places(units(row, self.settings.unit), self.classes, pairs.name)
+                labels[first] = places(split_units(row, self.settings.unit), self.classes, pairs.name)
                 framed += [self.target.frame(piece) for piece in self._cut(ids)]
                 wanted += [self._beside(piece) for piece in self._cut(labels.tolist())]
         return Rows.of(framed, wanted)
@@ -100,7 +100,7 @@ class Tag(Labelled):
             sure, best = told.max(-1) if len(told) else (torch.empty(0), torch.empty(0, dtype=torch.long))
             labels, total = [self.classes[i] for i in best.tolist()], float(sure.sum())
             more = {"labels": labels, "probabilities": sure.exp().tolist()}
-            out.append([Output(written(labels, self.settings.unit), total / max(len(labels), 1), total, more)])
+            out.append([Output(join_units(labels, self.settings.unit), total / max(len(labels), 1), total, more)])
         return out
 
     def score(
@@ -111,7 +111,7 @@ class Tag(Labelled):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         out = []
         for told, output in zip(self._told([net], inputs), outputs, strict=True):
-            wanted = places(units(output, self.settings.unit), self.classes, "what is asked about")
+            wanted = places(split_units(output, self.settings.unit), self.classes, "what is asked about")
             if len(wanted) != len(told):
                 raise DataError(f"there are {len(told)} {self.settings.unit} to be labelled, got {len(wanted)} labels")
             out.append(float(told.gather(1, torch.tensor(wanted, dtype=torch.long).unsqueeze(1)).sum()))
@@ -129,7 +129,7 @@ class Tag(Labelled):
         """The tokens of each text, and which of them stand for its words or letters."""
         plain = [text.strip() for text in texts]
         where = [[found.span() for found in UNITS[self.settings.unit].finditer(text)] for text in plain]
-        return align(self.target, plain, where)
+        return align_words(self.target, plain, where)
 
     def _cut(self, row: list[int]) -> list[list[int]]:
         """Pieces that the model can read."""

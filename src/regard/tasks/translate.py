@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.batch import Batch
-from regard.data.corpus_stats import check
-from regard.data.example_rng import Bits, Chance
-from regard.data.filter_pipeline import Filters
+from regard.data.corpus_stats import describe_corpus
+from regard.data.example_rng import ExampleRng, Rng
+from regard.data.filters.pipeline import FilterList
 from regard.data.generators import GeneratorSpec
-from regard.data.line_store import Joined
-from regard.data.pair_reader import Corpus, OnBad, like, places, read, read_parts
-from regard.data.pairs import LEARN, Pairs, fingerprint, sample
+from regard.data.line_store import ConcatenatedLines
+from regard.data.pair_reader import Corpus, OnBad, corpus_like, locate_pairs, read_corpus, read_splits
+from regard.data.pairs import MAX_VOCABULARY_PAIRS, Pairs, fingerprint, sample_pairs
 from regard.data.ragged import Ragged
-from regard.data.subword_sampling import Recut
-from regard.data.token_store import Memory, Store
-from regard.data.word_dropout import hidden
+from regard.data.subword_sampling import SubwordSampler
+from regard.data.token_store import InMemoryTokens, TokenStore
+from regard.data.word_dropout import drop_words
 from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, score
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.metrics import METRICS
@@ -39,9 +39,9 @@ from regard.tasks.common.seq2seq import both_sides, pair_batch, pair_loss, pair_
 from regard.tasks.common.task import TASKS, Advice, Dataset, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.word_scores import Confidence, Links, Wordwise
 from regard.text import Bpe, Tokenizer, TokenizerSpec
-from regard.text.lattice import ONE_WAY
-from regard.text.sentence_split import pieces
-from regard.text.word_ids import Worded, inside, rejoined, worded
+from regard.text.lattice import CANNOT_SAMPLE
+from regard.text.sentence_split import split_text
+from regard.text.word_ids import TokenizedWords, encode_inside, group_tokens, tokenize_words
 
 TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
 
@@ -54,8 +54,8 @@ class TranslateData(Spec):
     valid: tuple[Corpus, ...] = ()
     on_bad: OnBad | None = None
     """What to do about a bad pair, whatever the corpora say: `error` or `drop`."""
-    filters: Filters = ()
-    """What training pairs must pass, in this order; `usual` for those that translations mostly need."""
+    filters: FilterList = ()
+    """What training pairs must pass, in this order; `standard` for those that translations mostly need."""
     generate: GeneratorSpec | None = None
     tokenizer: TokenizerSpec = Bpe()
     joint_vocab: bool = True
@@ -80,8 +80,8 @@ class TranslateData(Spec):
             raise SpecError("`metrics` should name at least one score; the first decides which checkpoint is best")
         for name in self.metrics:
             METRICS[name]
-        if self.subword_sampling and not self.tokenizer.several:
-            raise SpecError(ONE_WAY)
+        if self.subword_sampling and not self.tokenizer.can_sample:
+            raise SpecError(CANNOT_SAMPLE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Translate:
     def __init__(self, settings: TranslateData, target: Tokenizer, source: Tokenizer | None = None) -> None:
         self.settings, self.target, self.source = settings, target, source or target
         self.joint_vocab = source is None
-        self._words: tuple[Encoded, list[Recut]] | None = None
+        self._words: tuple[Encoded, list[SubwordSampler]] | None = None
         template = self.source.template
         self._front = [] if template is None else template.opening  # BART's encoder reads a mark before the text, too
 
@@ -135,21 +135,21 @@ class Translate:
         """
         paths = tuple(files)
         own = [corpus for corpus in (*settings.valid, *settings.train) if corpus.paths == paths]
-        alike = {like(corpus, paths) for corpus in settings.train}
+        alike = {corpus_like(corpus, paths) for corpus in settings.train}
         found = dict.fromkeys(own or (alike if len(alike) == 1 else [Corpus(paths)]))
-        return [read(corpus, on_bad=on_bad or (settings.on_bad if own else None)) for corpus in found]
+        return [read_corpus(corpus, on_bad=on_bad or (settings.on_bad if own else None)) for corpus in found]
 
     @classmethod
     def read(cls, settings: TranslateData, seed: int) -> Dataset:
         if settings.generate is not None:
             train, valid = [settings.generate.pairs("train")], [settings.generate.pairs("valid")]
         elif settings.train:
-            train, valid = read_parts(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
+            train, valid = read_splits(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
         else:
             raise DataError("there is nothing to learn from; name two text files or one .tsv, .csv or .jsonl file")
         count = sum(map(len, train))
-        reports = [check(pairs, offer=not settings.filters and settings.generate is None) for pairs in train]
-        judges = [check(pairs, train=train) for pairs in valid]
+        reports = [describe_corpus(pairs, offer=not settings.filters and settings.generate is None) for pairs in train]
+        judges = [describe_corpus(pairs, train=train) for pairs in valid]
         for report in judges:
             if report.swapped:
                 raise DataError(
@@ -160,8 +160,10 @@ class Translate:
         said += [f"{report.name}: {fact}" for report in judges for fact in report.facts]
         if not settings.valid:
             said.append(f"{sum(map(len, valid)):,} pairs are set aside to be judged by; --valid names others")
-        if count > LEARN:
-            said.append(f"vocabulary: if one is learned, from {LEARN:,} of the {count:,} pairs, drawn by chance")
+        if count > MAX_VOCABULARY_PAIRS:
+            said.append(
+                f"vocabulary: if one is learned, from {MAX_VOCABULARY_PAIRS:,} of the {count:,} pairs, drawn by chance"
+            )
         facts = {"train": [r.plain() for r in reports], "valid": [r.plain() for r in judges]}
         lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
         return Dataset(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said, lost)
@@ -173,8 +175,8 @@ class Translate:
     @classmethod
     def prepare(cls, settings: TranslateData, dataset: Dataset) -> Self:
         tags = sorted({_mark(p.tag) for p in [*dataset.train, *dataset.valid] if p.tag})
-        some = sample(dataset.train)
-        sources, targets = Joined([p.source for p in some]), Joined([p.target for p in some])
+        some = sample_pairs(dataset.train)
+        sources, targets = ConcatenatedLines([p.source for p in some]), ConcatenatedLines([p.target for p in some])
         if settings.joint_vocab:
             return cls(settings, Tokenizer.train(chain(sources, targets), settings.tokenizer, tags=tags))
         target = Tokenizer.train(targets, settings.tokenizer)
@@ -212,7 +214,7 @@ class Translate:
         }
         return self._encode(raw, in_folder(folder, **made_of))
 
-    def _encode(self, raw: Sequence[Pairs], store: Store | Memory) -> Encoded:
+    def _encode(self, raw: Sequence[Pairs], store: TokenStore | InMemoryTokens) -> Encoded:
         s = self.settings
         return encode_pairs(raw, self._cut, store, max_length=s.max_length, limit=s.limit, temperature=s.temperature)
 
@@ -228,20 +230,20 @@ class Translate:
         if self.settings.subword_sampling:
             if self._words is None or self._words[0] is not examples:
                 sides = (examples.source, self.source), (examples.target, self.target)
-                self._words = examples, [Recut(*side, self.settings.subword_sampling) for side in sides]
-            cut = [words.draw(Bits(seed, side, epoch)) for side, words in enumerate(self._words[1])]
+                self._words = examples, [SubwordSampler(*side, self.settings.subword_sampling) for side in sides]
+            cut = [words.sample(Rng(seed, side, epoch)) for side, words in enumerate(self._words[1])]
             short = np.stack([rows.lengths for rows in cut]).max(0) < self.settings.max_length
             source, target = cut[0].where(short, examples.source), cut[1].where(short, examples.target)
             lengths = np.stack([source.lengths, target.lengths], 1) + 1
             examples = dataclasses.replace(examples, source=source, target=target, lengths=lengths)
-        return dataclasses.replace(examples, chance=Chance(seed, epoch)) if self.settings.word_dropout else examples
+        return dataclasses.replace(examples, rng=ExampleRng(seed, epoch)) if self.settings.word_dropout else examples
 
     def batch(self, examples: Encoded, indices: NDArray[np.int64]) -> Batch:
-        if examples.chance is None:
+        if examples.rng is None:
             return pair_batch(examples.source, examples.target, indices, self.source, self.target)
         source, target = examples.source.take(indices), examples.target.take(indices)
-        bits, share = [examples.chance.of(i) for i in indices.tolist()], self.settings.word_dropout
-        read, given = hidden(source, self.source, share, bits), hidden(target, self.target, share, bits)
+        rng, share = [examples.rng.of(i) for i in indices.tolist()], self.settings.word_dropout
+        read, given = drop_words(source, self.source, share, rng), drop_words(target, self.target, share, rng)
         return pair_batch(read, target, np.arange(len(indices)), self.source, self.target, given)
 
     def describe_examples(self, examples: Encoded, indices: NDArray[np.int64]) -> list[str]:
@@ -249,7 +251,7 @@ class Translate:
         sides = ((examples.source, self.source), (examples.target, self.target))
         texts = [[tokenizer.decode(ids) for ids in side.take(indices)] for side, tokenizer in sides]
         pairs = list(zip(*texts, strict=True))
-        where = places(self.settings.train, pairs)
+        where = locate_pairs(self.settings.train, pairs)
         return [f"{where[pair]}: {name}" if pair in where else name for name, pair in zip(names, pairs, strict=True)]
 
     def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
@@ -278,7 +280,7 @@ class Translate:
         out = [[Output(self.target.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
         if not options.words:
             return out
-        written = [rejoined(self.target, h.tokens) for each in found for h in each]
+        written = [group_tokens(self.target, h.tokens) for each in found for h in each]
         read = [text for text, each in zip(inputs, found, strict=True) for _ in each]
         more = iter(self._worded(read, written, tag).plain(nets))
         return [[dataclasses.replace(output, more=next(more)) for output in each] for each in out]
@@ -295,7 +297,7 @@ class Translate:
     def confidence(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: TranslateOptions = TranslateOptions()
     ) -> list[Confidence]:
-        return self._worded(inputs, worded(self.target, outputs), options.tag).confidence(net)
+        return self._worded(inputs, tokenize_words(self.target, outputs), options.tag).confidence(net)
 
     def align(
         self,
@@ -306,7 +308,7 @@ class Translate:
         *,
         layer: int | None = None,
     ) -> list[Links]:
-        return self._worded(inputs, worded(self.target, outputs), options.tag).align(net, layer)
+        return self._worded(inputs, tokenize_words(self.target, outputs), options.tag).align(net, layer)
 
     def attention(self, net: Net, text: str, output: str, options: TranslateOptions = TranslateOptions()) -> Attention:
         """Attention weights (h, n, m) by place for one pair, with the tokens that were read on both sides."""
@@ -314,7 +316,7 @@ class Translate:
         return pair_weights(net, source, given), self.source.tokens(source), self.target.tokens(given)
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
-        whole = self.settings.tokenizer.whole
+        whole = self.settings.tokenizer.desegment
         return [EvalSet(p.source, [whole(text) for text in p.target], TranslateOptions(tag=p.tag), p.name) for p in raw]
 
     @property
@@ -330,12 +332,12 @@ class Translate:
         return self.source.mostly_unknown(inputs)
 
     def find_unwritable(self, texts: Sequence[str]) -> list[str]:
-        ids = [inside(self.target, text.strip()) for text in texts]
+        ids = [encode_inside(self.target, text.strip()) for text in texts]
         return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.target.unk in tokens]
 
     def split(self, text: str, options: TranslateOptions = TranslateOptions()) -> list[str]:
         return list(
-            pieces(
+            split_text(
                 self.source, text, max(self.settings.max_length - 1 - len(self._front) - (options.tag is not None), 1)
             )
         )
@@ -346,7 +348,7 @@ class Translate:
             raise SpecError(
                 "`must_include` should have a list of terms for each input, got a text; write [[term, ...], ...]"
             )
-        known = {term: inside(self.target, term.strip()) for row in must_include for term in row}
+        known = {term: encode_inside(self.target, term.strip()) for row in must_include for term in row}
         self._must_be_writable(list(known))
         return [[known[term] for term in row] for row in must_include]
 
@@ -354,10 +356,10 @@ class Translate:
         if wrong := self.find_unwritable(texts):
             raise DataError(f"the model cannot write {wrong[0]!r}: not all of it is in its vocabulary")
 
-    def _worded(self, inputs: Sequence[str], written: Sequence[Worded], tag: str | None) -> Wordwise:
+    def _worded(self, inputs: Sequence[str], written: Sequence[TokenizedWords], tag: str | None) -> Wordwise:
         if len(inputs) != len(written):
             raise DataError(f"as many outputs as inputs are needed, got {len(written)} for {len(inputs)}")
-        read, front = worded(self.source, inputs), len(self._opening(tag))
+        read, front = tokenize_words(self.source, inputs), len(self._opening(tag))
         return Wordwise(self._sources(inputs, tag), read, written, front=front, tokenizer=self.target)
 
     def _opening(self, tag: str | None) -> list[int]:

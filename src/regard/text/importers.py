@@ -18,9 +18,19 @@ from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.spec import spec
-from regard.text.sandbox import LIMIT
+from regard.text.sandbox import MAX_FILE_BYTES
 from regard.text.tokenizer import TAG, Tokenizer, check_tags
-from regard.text.tokenizer_specs import BOS, EOS, PAD, ROLES, TOKENIZERS, UNK, TokenizerSpec, faults_as, fit
+from regard.text.tokenizer_specs import (
+    BOS,
+    EOS,
+    PAD,
+    ROLES,
+    TOKENIZERS,
+    UNK,
+    TokenizerSpec,
+    check_lines,
+    translate_errors,
+)
 
 _END = "</w>"  # subword-nmt marks the last piece of a word
 _JOINT = "@@"  # and what it writes after all the others
@@ -33,7 +43,7 @@ _BETWEEN_MARKS = Regex(f"(?<={_MARKS})(?={_MARKS})")
 _JOINER = "\u034f"  # invisible; NFC leaves marks with a joiner between them in their order
 
 
-PIECES, LETTERS, LONGEST = 2_000_000, 10_000_000, 1000
+MAX_PIECES, MAX_LETTERS, MAX_PIECE_LENGTH = 2_000_000, 10_000_000, 1000
 """How many pieces a vocabulary may have, with how many letters in all and in one: each way to cut a piece is looked at."""
 
 
@@ -44,10 +54,10 @@ class SentencePiece(TokenizerSpec):
 
     path: str
     kind = "sentencepiece"
-    several = True
+    can_sample = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        return from_sentencepiece(self.path, _tags(reserved)).core
+        return from_sentencepiece(self.path, _drop_roles(reserved)).core
 
 
 @TOKENIZERS.add
@@ -58,16 +68,16 @@ class SubwordNmt(TokenizerSpec):
     codes: str
     undo: bool = False
     """The text was cut already (`wor@@ ld`): it is joined first, and then cut by these codes."""
-    several = True
+    can_sample = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        return from_subword_nmt(self.codes, lines, _tags(reserved), undo=self.undo).core
+        return from_subword_nmt(self.codes, lines, _drop_roles(reserved), undo=self.undo).core
 
-    def whole(self, text: str) -> str:
+    def desegment(self, text: str) -> str:
         return re.sub(rf"{_JOINT}( |\Z)", "", text) if self.undo else text
 
 
-def _tags(reserved: Sequence[str]) -> list[str]:
+def _drop_roles(reserved: Sequence[str]) -> list[str]:
     return [name for name in reserved if name not in ROLES]
 
 
@@ -78,9 +88,9 @@ def from_subword_nmt(
 
     Text should come as subword-nmt wants it, words and punctuation apart; runs of spaces count as one.
     """
-    merges = _merges(Path(codes))
+    merges = _read_merges(Path(codes))
     letters = {c for pair in merges for part in pair for c in part.removesuffix(_END)}
-    for line in fit(lines):
+    for line in check_lines(lines):
         letters.update(line)
     reserved = [*ROLES, *check_tags(tags)]
     pieces = [c + end for c in sorted(letters - {*" \r\n"}) for end in ("", _END)]
@@ -88,10 +98,10 @@ def from_subword_nmt(
     if twice := [piece for piece in pieces if piece in reserved]:
         raise DataError(f"{codes} makes the piece {twice[0]!r}, which is a special token; remove its merge")
     ids = {piece: i for i, piece in enumerate(dict.fromkeys([*reserved, *pieces]))}
-    with faults_as(CheckpointError, f"{codes} is not a merge file"):
+    with translate_errors(CheckpointError, f"{codes} is not a merge file"):
         core = Core(models.BPE(vocab=ids, merges=merges, unk_token=UNK, end_of_word_suffix=_END))
     joined = [normalizers.Replace(Regex(rf"{_JOINT}( |\z)"), "")] if undo else []
-    core.normalizer = normalizers.Sequence([*_single_spaces(ends=r"[ \r\n]+"), *joined])
+    core.normalizer = normalizers.Sequence([*_collapse_spaces(ends=r"[ \r\n]+"), *joined])
     core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
     core.decoder = decoders.BPEDecoder(suffix=_END)
     core.add_special_tokens(reserved)
@@ -104,25 +114,29 @@ def from_sentencepiece(path: str | Path, tags: Sequence[str] = ()) -> Tokenizer:
     Control symbols become tags, and so do user-defined symbols that are spelled like one (`<2de>`). Only letters that
     carry several marks in an unusual order may be cut in another way than SentencePiece does.
     """
-    model = read_pieces(Path(path))
-    has = {name for name, piece in zip(_names(model, path), model.pieces, strict=True) if piece.type in _SPECIAL}
-    return Tokenizer(pieces_core(model, path, [*(role for role in ROLES if role not in has), *check_tags(tags)]))
+    model = read_sentencepiece(Path(path))
+    has = {name for name, piece in zip(_read_names(model, path), model.pieces, strict=True) if piece.type in _SPECIAL}
+    return Tokenizer(
+        build_sentencepiece(model, path, [*(role for role in ROLES if role not in has), *check_tags(tags)])
+    )
 
 
-def pieces_core(model: Any, path: str | Path, added: Sequence[str] = ()) -> Core:
+def build_sentencepiece(model: Any, path: str | Path, added: Sequence[str] = ()) -> Core:
     """The library's tokenizer of a SentencePiece model, its ids kept; `added` special tokens come after them."""
-    names = _names(model, path)
+    names = _read_names(model, path)
     special = [name for name, piece in zip(names, model.pieces, strict=True) if piece.type in _SPECIAL]
     names, special = [*names, *added], [*special, *added]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise DataError(
             f"{path} has a piece {twice[0]!r}, and there can be only one; choose other tags, if it is a tag"
         )
-    with faults_as(CheckpointError, f"{path} is a damaged SentencePiece model"):
-        core = Core(_unigram(model, names) if model.trainer_spec.model_type == _UNIGRAM else _bpe(model, names))
-        core.normalizer = normalizers.Sequence(steps_of(model.normalizer_spec))
+    with translate_errors(CheckpointError, f"{path} is a damaged SentencePiece model"):
+        core = Core(
+            _build_unigram(model, names) if model.trainer_spec.model_type == _UNIGRAM else _build_bpe(model, names)
+        )
+        core.normalizer = normalizers.Sequence(normalizer_steps(model.normalizer_spec))
     if model.trainer_spec.model_type == _UNIGRAM:
-        core.pre_tokenizer = _apart([*special, *(piece.piece for piece in model.pieces if piece.type == _BYTE)])
+        core.pre_tokenizer = _split_special([*special, *(piece.piece for piece in model.pieces if piece.type == _BYTE)])
     parts: list[decoders.Decoder] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if model.normalizer_spec.add_dummy_prefix:
         parts.append(decoders.Strip(" ", 1, 0))
@@ -131,7 +145,7 @@ def pieces_core(model: Any, path: str | Path, added: Sequence[str] = ()) -> Core
     return core
 
 
-def _merges(path: Path) -> list[tuple[str, str]]:
+def _read_merges(path: Path) -> list[tuple[str, str]]:
     """The pairs of a merge file, the first to be joined first, each once."""
     try:
         data = path.read_bytes()
@@ -150,7 +164,7 @@ def _merges(path: Path) -> list[tuple[str, str]]:
     return list(merges)
 
 
-def read_pieces(path: Path) -> Any:
+def read_sentencepiece(path: Path) -> Any:
     """The model, read with SentencePiece's own description of its files."""
     try:
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -160,34 +174,36 @@ def read_pieces(path: Path) -> Any:
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     try:
         with path.open("rb") as file:
-            data = file.read(LIMIT + 1)
-        if len(data) > LIMIT:
-            raise CheckpointError(f"{path} is not a SentencePiece model: none has over {LIMIT} bytes")
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            raise CheckpointError(f"{path} is not a SentencePiece model: none has over {MAX_FILE_BYTES} bytes")
         model.ParseFromString(data)
     except (OSError, DecodeError) as error:
         raise CheckpointError(f"cannot read the SentencePiece model {path}: {error}") from None
     if not model.pieces:
         raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
-    check_pieces([piece.piece for piece in model.pieces], path)
+    check_vocabulary([piece.piece for piece in model.pieces], path)
     table = model.normalizer_spec.precompiled_charsmap
     if int.from_bytes(table[:4], "little") > len(table):  # the library would make room for what is promised
         raise CheckpointError(f"{path} is a damaged SentencePiece model: its table of characters is cut short")
     return model
 
 
-def check_pieces(pieces: Collection[str], path: str | Path) -> None:
+def check_vocabulary(pieces: Collection[str], path: str | Path) -> None:
     """Refuse a vocabulary that is none, before anything goes through its pieces letter by letter."""
-    if len(pieces) > PIECES:
-        raise CheckpointError(f"{path} is refused: it has {len(pieces)} pieces, and no vocabulary has over {PIECES}")
+    if len(pieces) > MAX_PIECES:
+        raise CheckpointError(
+            f"{path} is refused: it has {len(pieces)} pieces, and no vocabulary has over {MAX_PIECES}"
+        )
     lengths = [len(piece) for piece in pieces]
-    if max(lengths, default=0) > LONGEST or sum(lengths) > LETTERS:
+    if max(lengths, default=0) > MAX_PIECE_LENGTH or sum(lengths) > MAX_LETTERS:
         raise CheckpointError(
             f"{path} is refused: its pieces have up to {max(lengths)} letters and {sum(lengths)} in all; no vocabulary has "
-            f"over {LONGEST} and {LETTERS}"
+            f"over {MAX_PIECE_LENGTH} and {MAX_LETTERS}"
         )
 
 
-def pieces_file(
+def write_sentencepiece(
     scores: Mapping[str, float], *, table: bytes, composes: bool, single_spaces: bool, begins: bool
 ) -> bytes:
     """A SentencePiece model (unigram) of these pieces, which `read_pieces` reads; `steps_of` says what the rest means."""
@@ -207,7 +223,7 @@ def pieces_file(
     return bytes(model.SerializeToString())
 
 
-def _names(model: Any, path: str | Path) -> list[str]:
+def _read_names(model: Any, path: str | Path) -> list[str]:
     """Every piece, with the roles spelled our way; refuses models that need more than the library can do."""
     asked, faults = model.trainer_spec, []
     if asked.model_type not in (_UNIGRAM, _BPE):
@@ -224,7 +240,7 @@ def _names(model: Any, path: str | Path) -> list[str]:
     return [piece.piece if piece.type == NORMAL else roles.get(piece.piece, piece.piece) for piece in model.pieces]
 
 
-def steps_of(asked: Any) -> list[normalizers.Normalizer]:
+def normalizer_steps(asked: Any) -> list[normalizers.Normalizer]:
     """SentencePiece's normaliser: its table of characters, then spaces, then ▁ for each."""
     steps: list[normalizers.Normalizer] = []
     if asked.precompiled_charsmap:
@@ -234,24 +250,24 @@ def steps_of(asked: Any) -> list[normalizers.Normalizer]:
         hold, free = normalizers.Replace(_BETWEEN_MARKS, _JOINER), normalizers.Replace(_JOINER, "")
         steps = [hold, normalizers.NFC(), *steps, normalizers.NFC(), free]
     if asked.remove_extra_whitespaces:
-        steps += _single_spaces(ends=" +")
+        steps += _collapse_spaces(ends=" +")
     if asked.add_dummy_prefix:
         steps.append(normalizers.Prepend(_SPACE))
     return [*steps, normalizers.Replace(" ", _SPACE)]
 
 
-def _single_spaces(ends: str) -> list[normalizers.Normalizer]:
+def _collapse_spaces(ends: str) -> list[normalizers.Normalizer]:
     return [normalizers.Replace(Regex(rf"\A{ends}|{ends}\z"), ""), normalizers.Replace(Regex(" +"), " ")]
 
 
-def _unigram(model: Any, names: list[str]) -> models.Model:
+def _build_unigram(model: Any, names: list[str]) -> models.Model:
     scores = [piece.score if piece.type == NORMAL else 0.0 for piece in model.pieces]
     scores += [0.0] * (len(names) - len(scores))
     fallback = any(piece.type == _BYTE for piece in model.pieces)
     return models.Unigram([*zip(names, scores, strict=True)], names.index(UNK), fallback)
 
 
-def _bpe(model: Any, names: list[str]) -> models.Model:
+def _build_bpe(model: Any, names: list[str]) -> models.Model:
     """The merges are all the ways to join two pieces to a third, the best third first: so does SentencePiece."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     halves = ((p[:i], p[i:]) for p in sorted(scores, key=lambda p: -scores[p]) for i in range(1, len(p)))
@@ -264,7 +280,7 @@ def _bpe(model: Any, names: list[str]) -> models.Model:
     )
 
 
-def _apart(names: Sequence[str]) -> pre_tokenizers.PreTokenizer:
+def _split_special(names: Sequence[str]) -> pre_tokenizers.PreTokenizer:
     """Cut after the first letter of what spells a special token: a unigram model would take it for the token."""
     spelled = (f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in names)
     return pre_tokenizers.Split(Regex("|".join(spelled)), "merged_with_previous")

@@ -23,22 +23,22 @@ from regard.text.tokenizer import Tokenizer
 
 State = tuple[int, ...]
 """A word on its way: ids of tokens, and ~letter for what no piece has taken yet."""
-ONE_WAY = (
+CANNOT_SAMPLE = (
     "data.subword_sampling needs a tokenizer that can cut a word in several ways, and this one has one; use tokenizer bpe, "
     "byte_bpe or unigram; for text that is already segmented, {kind: subword_nmt, codes: the merges file, undo: true}"
 )
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
-_USUAL = 0.2 * 0.1 / 0.9
+_POWER_AT_TENTH = 0.2 * 0.1 / 0.9
 """So that one share fits both: 0.1, the usual one of BPE dropout, is a power of 0.2, the usual one of subword sampling."""
 _CLOSE = 1e-6  # scores of two ways to cut a word, both of them the best
-_MOST = 1 << 20
+_MAX_REMEMBERED = 1 << 20
 """Ends of words that are remembered."""
 
 Step = tuple[float, int, int, int]
 """(chance, at, parts, piece): so likely it is that a token takes the place of so many parts of a word, from place `at` on."""
 
 
-class Cuts(Protocol):
+class Segmenter(Protocol):
     """How words are cut by chance."""
 
     bonds: frozenset[tuple[int, int]]
@@ -54,22 +54,22 @@ class Cuts(Protocol):
         """What may happen next, the chances adding up to at most one."""
 
 
-def cuts(tokenizer: Tokenizer, share: float) -> Cuts:
+def build_segmenter(tokenizer: Tokenizer, share: float) -> Segmenter:
     """How this tokenizer's words are cut by chance: rarely if `share` is near 0, and the more the nearer it is to 1."""
     model = json.loads(tokenizer.core.model.__getstate__())
     if model["type"] == "BPE" and model["merges"] and not model["continuing_subword_prefix"]:
-        return Merges(tokenizer, model, share)
+        return BpeSegmenter(tokenizer, model, share)
     if model["type"] == "Unigram":
-        return Lattice(tokenizer, model, share)
-    raise SpecError(ONE_WAY)
+        return UnigramSegmenter(tokenizer, model, share)
+    raise SpecError(CANNOT_SAMPLE)
 
 
-class Merges:
+class BpeSegmenter:
     """BPE: letters that are joined, pair by pair."""
 
     def __init__(self, tokenizer: Tokenizer, model: dict[str, Any], share: float) -> None:
         vocab, suffix = model["vocab"], model["end_of_word_suffix"] or ""
-        fixed = _fixed(tokenizer, vocab if model["byte_fallback"] else ())
+        fixed = _find_uncuttable(tokenizer, vocab if model["byte_fallback"] else ())
         self.share = share
         self._chances = list[float]()  # that the best merge is made, the second best, ...
         self._letters: list[State | None] = [None] * tokenizer.size
@@ -107,13 +107,13 @@ class Merges:
         return [(join[0], at, join[1]) for at, pair in enumerate(pairwise(state)) if (join := joins.get(pair))]
 
 
-class Lattice:
+class UnigramSegmenter:
     """A unigram model: every piece that fits has its chance, in the light of all that may follow."""
 
     def __init__(self, tokenizer: Tokenizer, model: dict[str, Any], share: float) -> None:
         vocab = [token for token, _ in model["vocab"]]
-        fixed = _fixed(tokenizer, vocab if model["byte_fallback"] else ())
-        self.power = _USUAL * (1 - share) / share
+        fixed = _find_uncuttable(tokenizer, vocab if model["byte_fallback"] else ())
+        self.power = _POWER_AT_TENTH * (1 - share) / share
         alphabet = {letter: n for n, letter in enumerate(sorted(set().union(*vocab)))}
         self._letters: list[State | None]
         self._letters = [None if i in fixed else tuple(~alphabet[c] for c in token) for i, token in enumerate(vocab)]
@@ -145,7 +145,7 @@ class Lattice:
         """The logarithm of what all cuts of the rest of a word weigh, and the share of each first piece in it."""
         if rest in self._ahead:
             return self._ahead[rest]
-        if len(self._ahead) > _MOST:
+        if len(self._ahead) > _MAX_REMEMBERED:
             self._ahead = {(): (0.0, [])}
         for at in range(len(rest) - 1, -1, -1):  # from the end, so that what follows is always there
             if (tail := rest[at:]) not in self._ahead:
@@ -163,7 +163,7 @@ class Lattice:
         return [(i, n) for n in range(1, most + 1) if (i := self._pieces.get(rest[:n])) is not None]
 
 
-def _fixed(tokenizer: Tokenizer, vocab: Iterable[str]) -> set[int]:
+def _find_uncuttable(tokenizer: Tokenizer, vocab: Iterable[str]) -> set[int]:
     """Tokens that are never cut: marks, and those that stand for one byte of an unknown letter."""
     spelled = (tokenizer.core.token_to_id(token) for token in vocab if _BYTE.fullmatch(token))
     return {*tokenizer.marks, *(i for i in spelled if i is not None)}

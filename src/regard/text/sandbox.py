@@ -19,7 +19,7 @@ import tokenizers
 
 from regard.errors import CheckpointError
 
-LIMIT = 64_000_000
+MAX_FILE_BYTES = 64_000_000
 """Bytes of a file; the largest vocabulary that anyone publishes takes half of that."""
 
 _ROOM, _TIMES = 512_000_000, 64  # bytes the child may take, and on top for each of the file's; unigram models need 40
@@ -31,21 +31,23 @@ _ENDS = {
     -signal.SIGSEGV: "it makes the library crash",
     -signal.SIGKILL: "it takes more time than a file of its size should",
 }
-_known: dict[bytes, str] = {}  # by SHA-256, what was wrong; empty if nothing was
+_checked: dict[bytes, str] = {}  # by SHA-256, what was wrong; empty if nothing was
 
 
-def tried(data: bytes, path: str | Path) -> None:
+def check_tokenizer_file(data: bytes, path: str | Path) -> None:
     """Return if the tokenizer in these bytes does no harm; `path` is what an error calls it."""
-    if len(data) > LIMIT:
-        raise CheckpointError(f"{path} is not a tokenizer: it has {len(data)} bytes, and none has over {LIMIT}")
+    if len(data) > MAX_FILE_BYTES:
+        raise CheckpointError(
+            f"{path} is not a tokenizer: it has {len(data)} bytes, and none has over {MAX_FILE_BYTES}"
+        )
     digest = hashlib.sha256(data).digest()
-    if digest not in _known:
-        _known[digest] = _fault(data)
-    if _known[digest]:
-        raise CheckpointError(f"{path} is not a tokenizer: {_known[digest]}")
+    if digest not in _checked:
+        _checked[digest] = _run_child(data)
+    if _checked[digest]:
+        raise CheckpointError(f"{path} is not a tokenizer: {_checked[digest]}")
 
 
-def _fault(data: bytes) -> str:
+def _run_child(data: bytes) -> str:
     """What goes wrong when a child tries it."""
     packages = Path(tokenizers.__file__).parents[1]
     bounds = _ROOM + _TIMES * len(data), _SECONDS + len(data) // _PACE

@@ -22,36 +22,36 @@ _GROWTH = 100  # times a text may become longer; the published ones have up to 4
 _TABLE = 10  # that a table of characters counts for: the longest in Unicode's writes 18 for one
 
 
-def texts(data: bytes) -> Iterator[str]:
+def probe_texts(data: bytes) -> Iterator[str]:
     """A text of many scripts; then long runs of what the file's own rules speak of, for there they would go wrong."""
     yield _PROBE
     said = json.loads(data)
-    words = dict.fromkeys(word for way in _WAYS for word in _words(said.get(way)))
+    words = dict.fromkeys(word for way in _WAYS for word in _collect_strings(said.get(way)))
     letters = dict.fromkeys([*" a0.\n", *(c for word in words for c in word[:_RUN])])
     for unit in [*[*letters][:_LETTERS], *[*words][:_LETTERS]]:
         run = (unit * _RUN)[:_RUN]
         yield f"{run}!"
 
 
-def _words(part: Any) -> Iterator[str]:
+def _collect_strings(part: Any) -> Iterator[str]:
     if isinstance(part, str) and part:
         yield part
     elif isinstance(part, dict):
         for name, value in part.items():
             if name not in ("type", "precompiled_charsmap"):
-                yield from _words(value)
+                yield from _collect_strings(value)
     elif isinstance(part, list):
         for value in part:
-            yield from _words(value)
+            yield from _collect_strings(value)
 
 
-def growth(part: Any) -> float:
+def max_growth(part: Any) -> float:
     """How many times as long its steps, one after another, could make a text: no trial finds the text that they grow on."""
     if isinstance(part, list):
-        return math.prod(map(growth, part))
+        return math.prod(map(max_growth, part))
     if not isinstance(part, dict):
         return 1.0
-    kind, inside = part.get("type"), math.prod(growth(value) for value in part.values())
+    kind, inside = part.get("type"), math.prod(max_growth(value) for value in part.values())
     if kind == "Replace":
         pattern, content = part.get("pattern"), part.get("content")
         old = pattern.get("String") if isinstance(pattern, dict) else None
@@ -76,12 +76,12 @@ def main(packages: str, room: str, seconds: str) -> int:
         core.no_padding()
         core.no_truncation()
         core.encode(_PROBE, _PROBE)
-        for text in texts(data):
+        for text in probe_texts(data):
             core.decode(core.encode(text).ids[:_IDS])
         core.decode([*range(min(core.get_vocab_size(), _IDS))])
         said = json.loads(data)
         for way in _WAYS:
-            if (times := growth(said.get(way))) > _GROWTH:
+            if (times := max_growth(said.get(way))) > _GROWTH:
                 raise ValueError(f"its {way} could make a text {times:.0g} times as long; {_GROWTH} is the most")
     except BaseException as error:  # a panic of the library is no Exception; whatever it is, it is what we came for
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -50,7 +50,7 @@ class Template:
     @classmethod
     def read(cls, post: Mapping[str, Any] | None) -> Self | None:
         """From the `post_processor` of a tokenizer's file; None where it has none."""
-        steps = [step for step in _flat(post) if step["type"] != "ByteLevel"]  # which only moves offsets
+        steps = [step for step in _flatten(post) if step["type"] != "ByteLevel"]  # which only moves offsets
         if not steps:
             return cls.of((), (), {}) if post else None
         kind = steps[0]["type"]
@@ -96,7 +96,7 @@ class Template:
             segments += [segment] * len(new)
         return ids, segments
 
-    def post(self, names: Mapping[str, tuple[str, int]]) -> processors.PostProcessor:
+    def to_post_processor(self, names: Mapping[str, tuple[str, int]]) -> processors.PostProcessor:
         """The library's own form; `names` are tokens that we call otherwise: our name, their spelling and id."""
         table = [{"id": _label(name), "ids": [*ids], "tokens": [name] * len(ids)} for name, ids in self.ids.items()]
         table += [{"id": _OURS + ours, "ids": [i], "tokens": [theirs]} for ours, (theirs, i) in names.items()]
@@ -107,9 +107,9 @@ class Template:
         )
 
 
-def names_of(post: Mapping[str, Any] | None) -> dict[str, int]:
+def read_names(post: Mapping[str, Any] | None) -> dict[str, int]:
     """The tokens that we call otherwise than a tokenizer's file does: our name and the id."""
-    tables = (step["special_tokens"] for step in _flat(post) if step["type"] == "TemplateProcessing")
+    tables = (step["special_tokens"] for step in _flatten(post) if step["type"] == "TemplateProcessing")
     return {
         name.removeprefix(_OURS): entry["ids"][0]
         for table in tables
@@ -118,10 +118,10 @@ def names_of(post: Mapping[str, Any] | None) -> dict[str, int]:
     }
 
 
-def _flat(post: Mapping[str, Any] | None) -> Iterable[Mapping[str, Any]]:
+def _flatten(post: Mapping[str, Any] | None) -> Iterable[Mapping[str, Any]]:
     if post is None:
         return []
-    return [s for step in post["processors"] for s in _flat(step)] if post["type"] == "Sequence" else [post]
+    return [s for step in post["processors"] for s in _flatten(step)] if post["type"] == "Sequence" else [post]
 
 
 def _read_part(part: Mapping[str, Any]) -> _Part:

@@ -18,9 +18,9 @@ from typing import Any, Self
 from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName
-from regard.text.sandbox import tried
-from regard.text.template import Template, names_of
-from regard.text.tokenizer_specs import BOS, EOS, ROLES, TokenizerSpec, byte_letters, faults_as, fit
+from regard.text.sandbox import check_tokenizer_file
+from regard.text.template import Template, read_names
+from regard.text.tokenizer_specs import BOS, EOS, ROLES, TokenizerSpec, byte_alphabet, check_lines, translate_errors
 
 TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
 _CHUNK = 10_000  # lines that the library holds as objects of its own at one time
@@ -33,8 +33,8 @@ class Tokenizer:
         core.no_padding()
         core.no_truncation()
         core.encode_special_tokens = True  # what spells a special token in text is text; the file cannot say so
-        special, post = _special(core), _post(core)
-        named = special | names_of(post)
+        special, post = _special_tokens(core), _read_post_processor(core)
+        named = special | read_names(post)
         self._core = core
         self.size = core.get_vocab_size()
         self.pad, self.bos, self.eos, self.unk = roles = [named[role] for role in ROLES]
@@ -62,10 +62,10 @@ class Tokenizer:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise CheckpointError(f"cannot read the tokenizer {path}: {error}") from None
-        tried(data, path)
-        with faults_as(CheckpointError, f"{path} is not a tokenizer"):
+        check_tokenizer_file(data, path)
+        with translate_errors(CheckpointError, f"{path} is not a tokenizer"):
             core = Core.from_str(text)
-        if faults := _faults(core):
+        if faults := _find_faults(core):
             raise CheckpointError(f"{path} is not a tokenizer we can use: {'; '.join(faults)}")
         return cls(core)
 
@@ -104,9 +104,9 @@ class Tokenizer:
 
     def encode_all(self, lines: Iterable[str]) -> list[list[int]]:
         """The tokens of each line; many lines at once are much quicker than one by one."""
-        rest, out = fit(lines), list[list[int]]()
+        rest, out = check_lines(lines), list[list[int]]()
         while chunk := list(islice(rest, _CHUNK)):
-            with faults_as(DataError, "the tokenizer failed on this text"):
+            with translate_errors(DataError, "the tokenizer failed on this text"):
                 encodings = self._core.encode_batch_fast(chunk, add_special_tokens=False)
             out.extend(self._seal(encoding.ids) for encoding in encodings)
         return out
@@ -127,7 +127,7 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of tokens; special ones, `<unk>` too, leave no trace."""
         known = self._known(ids)
-        with faults_as(DataError, "the tokenizer failed on these tokens"):
+        with translate_errors(DataError, "the tokenizer failed on these tokens"):
             return self._core.decode(known)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
@@ -166,7 +166,7 @@ class Tokenizer:
         return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token).replace(" ", "▁")
 
 
-_BYTES = {letter: byte for byte, letter in enumerate(byte_letters())}
+_BYTES = {letter: byte for byte, letter in enumerate(byte_alphabet())}
 
 
 def check_tags(tags: Sequence[str]) -> Sequence[str]:
@@ -179,20 +179,20 @@ def check_tags(tags: Sequence[str]) -> Sequence[str]:
     return tags
 
 
-def _special(core: Core) -> dict[str, int]:
+def _special_tokens(core: Core) -> dict[str, int]:
     return {token.content: i for i, token in sorted(core.get_added_tokens_decoder().items()) if token.special}
 
 
-def _post(core: Core) -> dict[str, Any] | None:
+def _read_post_processor(core: Core) -> dict[str, Any] | None:
     """What the file says of the template, without writing the vocabulary for it."""
     post = core.post_processor
     return None if post is None else json.loads(post.__getstate__())
 
 
-def _faults(core: Core) -> list[str]:
+def _find_faults(core: Core) -> list[str]:
     """What keeps a tokenizer of the library from being one of ours, all of it."""
-    faults, special, post = [], _special(core), _post(core)
-    names = names_of(post)
+    faults, special, post = [], _special_tokens(core), _read_post_processor(core)
+    names = read_names(post)
     if missing := [role for role in ROLES if role not in special and role not in names]:
         faults.append(f"no special token {', '.join(missing)}")
     if wrong := [name for name, i in names.items() if i not in special.values()]:

@@ -38,9 +38,9 @@ PAD, BOS, EOS, UNK = ROLES = ("<pad>", "<s>", "</s>", "<unk>")
 # Letters and marks of other kinds are never in one piece, so no text can spell `</s>` or `<2de>` within a piece.
 _RUNS = Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
 _WORDS = Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]|\s+(?!\S)|\s+")
-_OFTEN = 2  # BPE joins no pair that was seen less often
-_GOES_ON = "##"  # marks a WordPiece that goes on a word
-_WORD = 100  # characters; BERT takes longer words as unknown
+_MIN_PAIR_COUNT = 2  # BPE joins no pair that was seen less often
+_CONTINUATION = "##"  # marks a WordPiece that goes on a word
+_MAX_WORD = 100  # characters; BERT takes longer words as unknown
 
 TOKENIZERS: Registry[type[TokenizerSpec]] = Registry("tokenizer")
 
@@ -49,13 +49,13 @@ class TokenizerSpec(Spec):
     """How text becomes tokens. `learn` makes the library's tokenizer, with the `reserved` tokens first."""
 
     registry = TOKENIZERS
-    several: ClassVar[bool] = False
+    can_sample: ClassVar[bool] = False
     """Whether there are several ways to cut a word into tokens."""
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         raise NotImplementedError
 
-    def whole(self, text: str) -> str:
+    def desegment(self, text: str) -> str:
         """A line of a corpus as it reads: what was cut beforehand is joined, as in what is decoded."""
         return text
 
@@ -68,10 +68,12 @@ class Chars(TokenizerSpec):
     normalize: Normalize = Normalize()
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        core = _core(models.BPE(unk_token=UNK), self.normalize.steps())
+        core = _new_core(models.BPE(unk_token=UNK), self.normalize.steps())
         core.decoder = decoders.Fuse()
-        no_pairs = trainers.BpeTrainer(**_asked(reserved, vocab=len(reserved)))  # the alphabet enters in any case
-        return _learn(core, no_pairs, lines)
+        no_pairs = trainers.BpeTrainer(
+            **_trainer_options(reserved, vocab=len(reserved))
+        )  # the alphabet enters in any case
+        return _train(core, no_pairs, lines)
 
 
 @TOKENIZERS.add
@@ -84,9 +86,9 @@ class Words(TokenizerSpec):
     normalize: Normalize = Normalize()
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        core = _spaced(models.WordLevel(unk_token=UNK), self.normalize, _WORDS)
-        trainer = trainers.WordLevelTrainer(min_frequency=self.min_count, **_asked(reserved, self.vocab))
-        return _learn(core, trainer, lines, self.vocab)
+        core = _new_spaced_core(models.WordLevel(unk_token=UNK), self.normalize, _WORDS)
+        trainer = trainers.WordLevelTrainer(min_frequency=self.min_count, **_trainer_options(reserved, self.vocab))
+        return _train(core, trainer, lines, self.vocab)
 
 
 @TOKENIZERS.add
@@ -100,14 +102,16 @@ class Pieces(TokenizerSpec):
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         spelled = "|".join(re.escape(token.removeprefix("<")) for token in reserved)
         cut = normalizers.Replace(Regex(rf"(?<![^ ])<(?=({spelled})(?![^ ]))"), "<@@ ")  # `</s>` in text: `<@@ /s>`
-        core = _core(models.WordLevel(unk_token=UNK), [*self.normalize.steps(), cut])
+        core = _new_core(models.WordLevel(unk_token=UNK), [*self.normalize.steps(), cut])
         core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
         # WordPiece puts a space before every token that does not begin with `prefix`, and none begins with a space.
         spaces = decoders.WordPiece(prefix=" ", cleanup=False)
         core.decoder = decoders.Sequence([spaces, decoders.Fuse(), decoders.Replace(Regex(r"@@( |\z)"), "")])
-        return _learn(core, trainers.WordLevelTrainer(min_frequency=self.min_count, **_asked(reserved)), lines)
+        return _train(
+            core, trainers.WordLevelTrainer(min_frequency=self.min_count, **_trainer_options(reserved)), lines
+        )
 
-    def whole(self, text: str) -> str:
+    def desegment(self, text: str) -> str:
         return re.sub(r"@@( |\Z)", "", text)
 
 
@@ -119,8 +123,8 @@ class Bytes(TokenizerSpec):
     normalize: Normalize = Normalize()
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        ids = {token: i for i, token in enumerate([*reserved, *byte_letters()])}
-        core = _core(models.BPE(vocab=ids, merges=[]), self.normalize.steps())
+        ids = {token: i for i, token in enumerate([*reserved, *byte_alphabet()])}
+        core = _new_core(models.BPE(vocab=ids, merges=[]), self.normalize.steps())
         core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         core.decoder = decoders.ByteLevel()
         core.add_special_tokens([*reserved])
@@ -134,12 +138,12 @@ class Bpe(TokenizerSpec):
 
     vocab: Count = 8000
     normalize: Normalize = Normalize()
-    several = True
+    can_sample = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        core = _spaced(models.BPE(unk_token=UNK), self.normalize, _RUNS)
-        trainer = trainers.BpeTrainer(min_frequency=_OFTEN, **_asked(reserved, self.vocab))
-        return _learn(core, trainer, lines, self.vocab)
+        core = _new_spaced_core(models.BPE(unk_token=UNK), self.normalize, _RUNS)
+        trainer = trainers.BpeTrainer(min_frequency=_MIN_PAIR_COUNT, **_trainer_options(reserved, self.vocab))
+        return _train(core, trainer, lines, self.vocab)
 
 
 @TOKENIZERS.add(also=("gpt2", "bbpe"))
@@ -149,16 +153,16 @@ class ByteBpe(TokenizerSpec):
 
     vocab: Count = 8000
     normalize: Normalize = Normalize()
-    several = True
+    can_sample = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        core = _spaced(models.BPE(), self.normalize, _RUNS)
+        core = _new_spaced_core(models.BPE(), self.normalize, _RUNS)
         to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         core.pre_tokenizer = pre_tokenizers.Sequence([core.pre_tokenizer, to_bytes])
         core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-        asked = _asked(reserved, self.vocab)
-        trainer = trainers.BpeTrainer(min_frequency=_OFTEN, initial_alphabet=byte_letters(), **asked)
-        return _learn(core, trainer, lines, self.vocab)
+        asked = _trainer_options(reserved, self.vocab)
+        trainer = trainers.BpeTrainer(min_frequency=_MIN_PAIR_COUNT, initial_alphabet=byte_alphabet(), **asked)
+        return _train(core, trainer, lines, self.vocab)
 
 
 @TOKENIZERS.add
@@ -168,12 +172,12 @@ class Unigram(TokenizerSpec):
 
     vocab: Count = 8000
     normalize: Normalize = Normalize()
-    several = True
+    can_sample = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        core = _spaced(models.Unigram(), self.normalize, _RUNS)
-        trainer = trainers.UnigramTrainer(unk_token=UNK, **_asked(reserved, self.vocab))
-        return _settle(_learn(core, trainer, lines, self.vocab), reserved)
+        core = _new_spaced_core(models.Unigram(), self.normalize, _RUNS)
+        trainer = trainers.UnigramTrainer(unk_token=UNK, **_trainer_options(reserved, self.vocab))
+        return _make_deterministic(_train(core, trainer, lines, self.vocab), reserved)
 
 
 @TOKENIZERS.add(also=("bert",))
@@ -186,22 +190,26 @@ class WordPiece(TokenizerSpec):
     kind = "wordpiece"
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        lines, model = list(fit(lines)), models.WordPiece(unk_token=UNK, max_input_chars_per_word=_WORD)
-        core = _spaced(model, self.normalize, _WORDS)
+        lines, model = list(check_lines(lines)), models.WordPiece(unk_token=UNK, max_input_chars_per_word=_MAX_WORD)
+        core = _new_spaced_core(model, self.normalize, _WORDS)
         # The library numbers ## letters as it happens to meet them, and numbers decide between equals: we number them first.
-        letters = {*_learn(core, _wordpieces(reserved, len(reserved)), lines, self.vocab).get_vocab()} - {*reserved}
-        core = _learn(core, _wordpieces([*reserved, *sorted(letters)], self.vocab), lines)
+        letters = {*_train(core, _wordpiece_trainer(reserved, len(reserved)), lines, self.vocab).get_vocab()} - {
+            *reserved
+        }
+        core = _train(core, _wordpiece_trainer([*reserved, *sorted(letters)], self.vocab), lines)
         vocab = core.get_vocab()
-        core = _spaced(models.WordPiece(vocab, unk_token=UNK, max_input_chars_per_word=_WORD), self.normalize, _WORDS)
+        core = _new_spaced_core(
+            models.WordPiece(vocab, unk_token=UNK, max_input_chars_per_word=_MAX_WORD), self.normalize, _WORDS
+        )
         core.add_special_tokens([*reserved])
         # A mark stands alone, so no word begins with two: what begins with ## goes on a word.
-        parts = [decoders.Replace(Regex(rf"\A{_GOES_ON}(?=.)"), ""), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        parts = [decoders.Replace(Regex(rf"\A{_CONTINUATION}(?=.)"), ""), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
         core.decoder = decoders.Sequence(parts)
-        core.post_processor = Template.bert(BOS, EOS, {name: vocab[name] for name in (BOS, EOS)}).post({})
+        core.post_processor = Template.bert(BOS, EOS, {name: vocab[name] for name in (BOS, EOS)}).to_post_processor({})
         return core
 
 
-def byte_letters() -> list[str]:
+def byte_alphabet() -> list[str]:
     """The letter that stands for each byte in byte-level tokens, in the order of the bytes (GPT-2's table)."""
     plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [b for b in range(0x100) if b not in plain]
@@ -209,7 +217,7 @@ def byte_letters() -> list[str]:
 
 
 @contextmanager
-def faults_as(error: type[RegardError], message: str) -> Iterator[None]:
+def translate_errors(error: type[RegardError], message: str) -> Iterator[None]:
     """Turn what the library raises (bare `Exception`s, and panics, which are not even that) into an error of ours."""
     try:
         yield
@@ -219,7 +227,7 @@ def faults_as(error: type[RegardError], message: str) -> Iterator[None]:
         raise error(f"{message}: {fault}") from None
 
 
-def fit(lines: Iterable[str]) -> Iterator[str]:
+def check_lines(lines: Iterable[str]) -> Iterator[str]:
     """The same lines, each looked at: is it text that UTF-8 can write?"""
     if isinstance(lines, str):
         raise DataError(f"lines should be several texts, got the string {lines[:40]!r}; put it in a list")
@@ -234,34 +242,34 @@ def fit(lines: Iterable[str]) -> Iterator[str]:
         yield line
 
 
-def _core(model: models.Model, steps: list[normalizers.Normalizer]) -> Core:
+def _new_core(model: models.Model, steps: list[normalizers.Normalizer]) -> Core:
     core = Core(model)
     core.normalizer = normalizers.Sequence(steps)
     return core
 
 
-def _spaced(model: models.Model, normalize: Normalize, pieces: Regex) -> Core:
+def _new_spaced_core(model: models.Model, normalize: Normalize, pieces: Regex) -> Core:
     """A tokenizer in which a space belongs to the word after it, also before the first word."""
-    core = _core(model, [*normalize.steps(), normalizers.Prepend(" ")])
+    core = _new_core(model, [*normalize.steps(), normalizers.Prepend(" ")])
     core.pre_tokenizer = pre_tokenizers.Split(pieces, "isolated")
     core.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     return core
 
 
-def _asked(reserved: Sequence[str], vocab: int = 2**31) -> dict[str, Any]:
+def _trainer_options(reserved: Sequence[str], vocab: int = 2**31) -> dict[str, Any]:
     return {"special_tokens": [*reserved], "vocab_size": vocab, "show_progress": False}
 
 
-def _wordpieces(reserved: Sequence[str], vocab: int) -> trainers.Trainer:
+def _wordpiece_trainer(reserved: Sequence[str], vocab: int) -> trainers.Trainer:
     return trainers.WordPieceTrainer(
-        min_frequency=_OFTEN, continuing_subword_prefix=_GOES_ON, **_asked(reserved, vocab)
+        min_frequency=_MIN_PAIR_COUNT, continuing_subword_prefix=_CONTINUATION, **_trainer_options(reserved, vocab)
     )
 
 
-def _learn(core: Core, trainer: trainers.Trainer, lines: Iterable[str], vocab: int | None = None) -> Core:
+def _train(core: Core, trainer: trainers.Trainer, lines: Iterable[str], vocab: int | None = None) -> Core:
     """Train, and check that there was something to learn and room for it."""
-    with faults_as(SpecError, f"vocab={vocab} does not suit this corpus"):
-        core.train_from_iterator(fit(lines), trainer)
+    with translate_errors(SpecError, f"vocab={vocab} does not suit this corpus"):
+        core.train_from_iterator(check_lines(lines), trainer)
     size, reserved = core.get_vocab_size(), len(core.get_added_tokens_decoder())
     if vocab is not None and size > vocab:
         raise SpecError(f"vocab={vocab} is too small: {reserved} reserved tokens and {size - reserved} single characters "
@@ -273,7 +281,7 @@ def _learn(core: Core, trainer: trainers.Trainer, lines: Iterable[str], vocab: i
     return core
 
 
-def _settle(core: Core, reserved: Sequence[str]) -> Core:
+def _make_deterministic(core: Core, reserved: Sequence[str]) -> Core:
     """The same unigram model whatever the order in which the library's randomly seeded hash maps gave it the words.
 
     That order leaves the pieces alone but shows in their last digits, and in how the scores of characters that

@@ -17,12 +17,12 @@ from itertools import pairwise
 from regard.errors import DataError
 from regard.text.tokenizer import Tokenizer
 
-Place = tuple[int, int]
+CharSpan = tuple[int, int]
 """Where a word or letter begins in its text, and where it ends."""
 
 
-def align(
-    tokenizer: Tokenizer, texts: Sequence[str], places: Sequence[Sequence[Place]]
+def align_words(
+    tokenizer: Tokenizer, texts: Sequence[str], places: Sequence[Sequence[CharSpan]]
 ) -> list[tuple[list[int], list[int]]]:
     """For each text its tokens, and for each of its places the first token there.
 
@@ -30,11 +30,11 @@ def align(
     """
     cut = tokenizer.encode_all(texts)
     spans = [found.offsets for found in tokenizer.core.encode_batch(list(texts), add_special_tokens=False)]
-    return [_aligned(tokenizer, *each) for each in zip(texts, cut, spans, places, strict=True)]
+    return [_align(tokenizer, *each) for each in zip(texts, cut, spans, places, strict=True)]
 
 
-def _aligned(
-    tokenizer: Tokenizer, text: str, ids: list[int], spans: Sequence[Place], places: Sequence[Place]
+def _align(
+    tokenizer: Tokenizer, text: str, ids: list[int], spans: Sequence[CharSpan], places: Sequence[CharSpan]
 ) -> tuple[list[int], list[int]]:
     out, first, t = list[int](), list[int](), 0
     for (start, end), (following, _) in pairwise([*places, (len(text) + 1, 0)]):
@@ -55,7 +55,7 @@ def _aligned(
 
 
 @dataclass(frozen=True)
-class Worded:
+class TokenizedWords:
     """A text as tokens, the words between its spaces, and which of them each token belongs to.
 
     A space that is a token of its own belongs to the word after it, as it does where it is part of one.
@@ -66,35 +66,35 @@ class Worded:
     owner: list[int]
 
 
-def worded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Worded]:
+def tokenize_words(tokenizer: Tokenizer, texts: Sequence[str]) -> list[TokenizedWords]:
     """Texts as a model reads them."""
     ids = tokenizer.encode_all(texts)
     spans = [found.offsets for found in tokenizer.core.encode_batch(list(texts), add_special_tokens=False)]
-    return [_worded(*each) for each in zip(texts, ids, spans, strict=True)]
+    return [_assign_words(*each) for each in zip(texts, ids, spans, strict=True)]
 
 
-def rejoined(tokenizer: Tokenizer, ids: Sequence[int]) -> Worded:
+def group_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> TokenizedWords:
     """Tokens as a model wrote them, which need not be those that the text they make would be cut into."""
     text = tokenizer.decode(ids)
-    ends = [_alike(tokenizer.decode(ids[: i + 1]), text) for i in range(len(ids))]
-    return _worded(text, list(ids), list(pairwise([0, *ends])))
+    ends = [_common_prefix(tokenizer.decode(ids[: i + 1]), text) for i in range(len(ids))]
+    return _assign_words(text, list(ids), list(pairwise([0, *ends])))
 
 
-def inside(tokenizer: Tokenizer, text: str) -> list[int]:
+def encode_inside(tokenizer: Tokenizer, text: str) -> list[int]:
     """The tokens of a text as they are in the middle of another: those of its first word begin a word."""
-    ((ids, first),) = align(tokenizer, [f"a {text}"], [[(0, 1), (2, 2 + len(text))]])
+    ((ids, first),) = align_words(tokenizer, [f"a {text}"], [[(0, 1), (2, 2 + len(text))]])
     alone = tokenizer.encode(text)
     return alone if ids[-len(alone) :] == alone else ids[first[1] :]
 
 
-def _worded(text: str, ids: list[int], spans: Sequence[Place]) -> Worded:
+def _assign_words(text: str, ids: list[int], spans: Sequence[CharSpan]) -> TokenizedWords:
     found = list(re.finditer(r"\S+", text))
     ends, last = [word.end() for word in found], max(len(found) - 1, 0)
     owner = [min(bisect_right(ends, max(start, end - 1)), last) for start, end in spans]
-    return Worded(ids, [word[0] for word in found], owner)
+    return TokenizedWords(ids, [word[0] for word in found], owner)
 
 
-def _alike(one: str, other: str) -> int:
+def _common_prefix(one: str, other: str) -> int:
     """How many characters two texts have in common at their beginning."""
     n = min(len(one), len(other))
     return n if one[:n] == other[:n] else next(i for i in range(n) if one[i] != other[i])

@@ -17,7 +17,7 @@ from regard.text.tokenizer import Tokenizer
 Flags = NDArray[np.bool_]
 
 
-class Joints:
+class WordBoundaries:
     """Where the tokens of a vocabulary join into words."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -29,16 +29,16 @@ class Joints:
             self._opens = np.ones(len(labels), bool)
             self._closes = np.array([label.endswith("@@") for label in labels])
         else:
-            self._opens = np.array([_letter(label[:1]) for label in labels])
-            self._closes = np.array([_letter(label[-1:]) for label in labels])
+            self._opens = np.array([_is_letter(label[:1]) for label in labels])
+            self._closes = np.array([_is_letter(label[-1:]) for label in labels])
 
-    def joined(self, ids: NDArray[np.integer]) -> Flags:
+    def continues_word(self, ids: NDArray[np.integer]) -> Flags:
         """For each token, whether it goes on the word of the one before it."""
         out = np.zeros(len(ids), bool)
         out[1:] = self._opens[ids[1:]] & self._closes[ids[:-1]]
         return out
 
 
-def _letter(text: str) -> bool:
+def _is_letter(text: str) -> bool:
     """Letters, digits, and the marks that belong to them."""
     return bool(text) and unicodedata.category(text)[0] in "LMN"

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from regard.data.progress import listening
+from regard.data.progress import progress_to
 from regard.errors import CheckpointError, Interrupted, SpecError
 from regard.families.expand import check_model_keys
 from regard.files.folder import Folder, read_folder, recover, verify, write_folder
@@ -74,7 +74,7 @@ def execute(order: Order) -> Path:
         load_model(start)  # what is wrong with it is said now
     asked = asked_for(order, start)
     run = _Run(order, asked, start)
-    with RunLock(order.folder) if run.ranks.leads else nullcontext(), listening(run.progress.say):
+    with RunLock(order.folder) if run.ranks.leads else nullcontext(), progress_to(run.progress.say):
         return run.execute()
 
 

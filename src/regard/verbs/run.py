@@ -152,7 +152,7 @@ def _check(model: Model, prefix: str | None, glossary: Glossary | None, long: st
 
     asked = {
         "--prefix": ("prefixes", [] if prefix is None else [prefix]),
-        "--glossary": ("must_include", [] if glossary is None else glossary.names),
+        "--glossary": ("must_include", [] if glossary is None else glossary.translations),
     }
     for name, (wanted, texts) in asked.items():
         if texts and wanted not in model.options:

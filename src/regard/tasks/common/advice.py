@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from regard.data.pairs import Pairs, sample
+from regard.data.pairs import Pairs, sample_pairs
 from regard.tasks.common.task import Advice
 
 
@@ -64,7 +64,7 @@ def advise(corpora: Sequence[Pairs], asked: Mapping[str, Any]) -> Advice:
     """Vocabulary, model, batch and schedule for these corpora, where `asked` (a recipe's `train`) leaves them open."""
     count = sum(map(len, corpora))
     characters = sum(len(text) for pairs in corpora for text in pairs.target)
-    letters = len({letter for p in sample(corpora) for text in chain(p.source, p.target) for letter in text})
+    letters = len({letter for p in sample_pairs(corpora) for text in chain(p.source, p.target) for letter in text})
     fitting = next(row for row in ROWS if count <= row.pairs)
     vocab = max(fitting.vocab, 2 * letters)  # Chinese has more characters than a small vocabulary has pieces
     tokens = max(int(characters / 4.2) + count, 1)  # a piece of BPE is about four characters

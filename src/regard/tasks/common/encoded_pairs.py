@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.example_rng import Chance
-from regard.data.mixture import shares
+from regard.data.example_rng import ExampleRng
+from regard.data.mixture import mixture_shares
 from regard.data.pairs import Pairs
 from regard.data.ragged import Ragged
-from regard.data.token_store import Memory, Store, fill
+from regard.data.token_store import InMemoryTokens, TokenStore, fill_store
 from regard.errors import DataError
 
 CHUNK = 1 << 14
@@ -34,23 +34,29 @@ class Encoded:
     groups: NDArray[np.int64] | None = None
     shares: tuple[float, ...] | None = None
     left_out: int = 0
-    chance: Chance | None = None
+    rng: ExampleRng | None = None
     """What hides some of the tokens that are read."""
 
     def __len__(self) -> int:
         return len(self.target)
 
 
-def in_memory() -> Memory:
-    return Memory(2)
+def in_memory() -> InMemoryTokens:
+    return InMemoryTokens(2)
 
 
-def in_folder(folder: Path, **made_of: Any) -> Store:
-    return Store(folder, ("source", "target"), {**made_of, "chunk": CHUNK})
+def in_folder(folder: Path, **made_of: Any) -> TokenStore:
+    return TokenStore(folder, ("source", "target"), {**made_of, "chunk": CHUNK})
 
 
 def encode_pairs(
-    raw: Sequence[Pairs], cut: Cut, store: Store | Memory, *, max_length: int, limit: int | None, temperature: float
+    raw: Sequence[Pairs],
+    cut: Cut,
+    store: TokenStore | InMemoryTokens,
+    *,
+    max_length: int,
+    limit: int | None,
+    temperature: float,
 ) -> Encoded:
     """Token ids of all pairs but those that have, with a mark, more than `max_length` on either side."""
     jobs = [(pairs, first) for pairs in raw for first in range(0, len(pairs), CHUNK)]
@@ -61,7 +67,7 @@ def encode_pairs(
         short = np.flatnonzero(np.maximum(source.lengths, target.lengths) < max_length)
         return source.take(short), target.take(short)
 
-    source, target = fill(store, jobs, work, f"tokens, chunks of {CHUNK:,} pairs")
+    source, target = fill_store(store, jobs, work, f"tokens, chunks of {CHUNK:,} pairs")
     groups = [group for group, pairs in enumerate(raw) for _ in range(0, len(pairs), CHUNK)]
     counts = np.bincount(groups, store.rows, len(raw)).astype(np.int64)
     for pairs, count in zip(raw, counts, strict=True):
@@ -71,5 +77,5 @@ def encode_pairs(
     left_out = sum(map(len, raw)) - len(source)
     if len(raw) == 1:
         return Encoded(source, target, lengths, left_out=left_out)
-    mixed = shares(counts.tolist(), [pairs.weight for pairs in raw], limit=limit, temperature=temperature)
+    mixed = mixture_shares(counts.tolist(), [pairs.weight for pairs in raw], limit=limit, temperature=temperature)
     return Encoded(source, target, lengths, np.repeat(np.arange(len(raw)), counts), mixed, left_out)

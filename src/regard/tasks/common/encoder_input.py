@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batch import IGNORE, Side, padded
+from regard.data.batch import IGNORE, PaddedTokens, pad_rows
 from regard.data.labels import BETWEEN
 from regard.data.ragged import Ragged
 from regard.decode.generate import batch_by_length
@@ -56,15 +56,15 @@ class Rows:
         return len(self.ids)
 
     def batch(self, indices: NDArray[np.int64], pad: int) -> Reading:
-        labels = padded(self.labels, indices, IGNORE).ids
-        return Reading(padded(self.ids, indices, pad), padded(self.segments, indices, 0).ids, labels)
+        labels = pad_rows(self.labels, indices, IGNORE).ids
+        return Reading(pad_rows(self.ids, indices, pad), pad_rows(self.segments, indices, 0).ids, labels)
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
     """What an encoder reads, and the labels (b, 1) of its rows or (b, n) of its tokens."""
 
-    given: Side
+    given: PaddedTokens
     segments: Tensor
     labels: Tensor
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from regard.data.pairs import Pairs, fingerprint, split
+from regard.data.pairs import Pairs, fingerprint, split_pairs
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.spec import Count, Spec, spec
@@ -102,7 +102,7 @@ class Labelled(EncoderTask):
     @classmethod
     def _divided(cls, settings: Any, whole: Sequence[Pairs], seed: int) -> tuple[list[Pairs], list[Pairs]]:
         """What is learned from and what is set aside; texts stay whose class would otherwise not be learned at all."""
-        parts = [split(pairs, size=max(1, round(settings.hold_out * len(pairs))), seed=seed) for pairs in whole]
+        parts = [split_pairs(pairs, size=max(1, round(settings.hold_out * len(pairs))), seed=seed) for pairs in whole]
         known = {label for rest, _ in parts for label in cls.labels(settings, rest)}
         train, valid = list[Pairs](), list[Pairs]()
         for rest, aside in parts:

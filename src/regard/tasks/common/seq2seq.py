@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batch import IGNORE, Batch, Side, padded
+from regard.data.batch import IGNORE, Batch, PaddedTokens, pad_rows
 from regard.data.ragged import Ragged
 from regard.errors import SpecError
 from regard.model.model_spec import ModelSpec
@@ -41,9 +41,9 @@ def pair_batch(
 
     `given` is what is read in the place of targets, if that is something else; what is wanted stays.
     """
-    read = padded(source, indices, reads.pad, after=reads.eos)
-    told = padded(target if given is None else given, indices, writes.pad, before=writes.bos)
-    wanted = padded(target, indices, IGNORE, after=writes.eos)
+    read = pad_rows(source, indices, reads.pad, after=reads.eos)
+    told = pad_rows(target if given is None else given, indices, writes.pad, before=writes.bos)
+    wanted = pad_rows(target, indices, IGNORE, after=writes.eos)
     return Batch(told, wanted.ids, read, sum(wanted.lengths))
 
 
@@ -68,5 +68,5 @@ def pair_weights(net: Net, source: Sequence[int], given: Sequence[int]) -> dict[
     return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}
 
 
-def _at(side: Side) -> Coords:
+def _at(side: PaddedTokens) -> Coords:
     return Coords.lengths(side.lengths, side.ids.device)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from regard.data.documents import Divide, read_documents, set_aside
-from regard.data.windows import text_fingerprint
+from regard.data.documents import DocumentUnit, hold_out_documents, read_documents
+from regard.data.windows import fingerprint_texts
 from regard.errors import DataError
 from regard.spec import Spec, spec
 from regard.tasks.common.encoder_input import FILE, own_tokenizer
@@ -29,7 +29,7 @@ class TextData(Spec):
     valid: tuple[str, ...] = ()
     hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """The last part of each file, kept for validation where no validation files are given."""
-    documents: Divide = "file"
+    documents: DocumentUnit = "file"
     """file: each file is one; blank: blank lines stand between them; line: each line is one."""
 
 
@@ -70,7 +70,7 @@ class FromTexts:
         if settings.valid:
             held = [text for path in settings.valid for text in read_documents(path, settings.documents)]
         else:
-            parts = [set_aside(found, settings.hold_out) for found in files]
+            parts = [hold_out_documents(found, settings.hold_out) for found in files]
             files, held = [rest for rest, _ in parts], [text for _, aside in parts for text in aside]
         texts = [text for found in files for text in found]
         if not texts or not held:
@@ -82,7 +82,7 @@ class FromTexts:
         said = [
             f"{names}: {sizes['characters']:,} characters{apart} to learn from, {sum(map(len, held)):,} to be judged by"
         ]
-        fingerprint = text_fingerprint([*texts, *held])
+        fingerprint = fingerprint_texts([*texts, *held])
         return Dataset(Texts(tuple(texts), learn=True), Texts(tuple(held)), fingerprint, facts, said)
 
     @classmethod

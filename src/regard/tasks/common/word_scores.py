@@ -20,7 +20,7 @@ from regard.decode.score import TokenScores, find_cross_attention, score_tokens
 from regard.errors import SpecError
 from regard.model.net import Net
 from regard.text import Tokenizer
-from regard.text.word_ids import Worded
+from regard.text.word_ids import TokenizedWords
 
 Links = list[tuple[int, int]]
 """Pairs of a source word and a target word, counted from 0."""
@@ -47,8 +47,8 @@ class Wordwise:
     """Pairs of sources, as the encoder reads them, and what was written, by the tokenizer of the latter."""
 
     sources: Sequence[Sequence[int]]
-    read: Sequence[Worded]
-    written: Sequence[Worded]
+    read: Sequence[TokenizedWords]
+    written: Sequence[TokenizedWords]
     front: int
     """So many marks come before the first token of a source's text."""
     tokenizer: Tokenizer
@@ -91,7 +91,7 @@ def guide(layers: int) -> int:
     return -2 if layers > 2 else -1
 
 
-def sure(text: Worded, told: TokenScores) -> Confidence:
+def sure(text: TokenizedWords, told: TokenScores) -> Confidence:
     """What was told of the tokens of a text and its end mark, as of its words."""
     spoken = len(text.ids) if text.words else 0  # spaces alone are no word
     totals = torch.zeros(len(text.words), dtype=torch.float64)
@@ -99,7 +99,7 @@ def sure(text: Worded, told: TokenScores) -> Confidence:
     return Confidence(text.words, totals.exp().tolist(), math.exp(float(told.log_probs[spoken:].sum())))
 
 
-def links(read: Worded, written: Worded, weights: Tensor, front: int) -> Links:
+def links(read: TokenizedWords, written: TokenizedWords, weights: Tensor, front: int) -> Links:
     """The source word that each word looked at most, by the weights (n, m) of its tokens on those of the source."""
     owner = read.owner[: weights.shape[1] - front - 1]  # what did not fit was not read, and the last is the end mark
     if not owner or not read.words or not written.words:

@@ -15,14 +15,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from regard.data.filters import FILTERS, FilterSpec, Judge, Pair
+from regard.data.filters.filter_spec import FILTERS, FilterSpec, Pair, PairFilter
 from regard.spec import spec
 
 CLEAR = 0.25
 """Nats a trigram that the sides should typically differ by: different languages do, two styles of one do not."""
 
 
-class Sides:
+class SideClassifier:
     """How much likelier every trigram is among sources than among targets, in nats; a letter more or less is no news."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
@@ -46,28 +46,28 @@ class Sides:
 class Language(FilterSpec):
     """No source is like a target, and no target like a source: half as much as they usually are, and surely.
 
-    sure    evidence in nats that a text needs to be called the other side's, so that names and short texts stay
+    threshold    evidence in nats that a text needs to be called the other side's, so that names and short texts stay
     """
 
-    sure: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
-    learns = True
+    threshold: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    needs_sample = True
 
-    def judge(self, sample: Sequence[Pair]) -> Judge:
-        one, other = (_typical(Sides(sample[i::2]), sample[1 - i :: 2]) for i in (0, 1))
+    def build(self, sample: Sequence[Pair]) -> PairFilter:
+        one, other = (_typical_evidence(SideClassifier(sample[i::2]), sample[1 - i :: 2]) for i in (0, 1))
         source, target = (one[0] + other[0]) / 2, (one[1] + other[1]) / 2
         if min(source, -target) < CLEAR:
-            return Judge(lambda source, target: True, "the two sides are too alike to tell them apart")
-        sides = Sides(sample)
+            return PairFilter(lambda source, target: True, "the two sides are too alike to tell them apart")
+        sides = SideClassifier(sample)
 
         def keeps(one: str, other: str) -> bool:
             (each, total), (of_other, in_all) = sides.evidence(one), sides.evidence(other)
-            swapped = each < target / 2 and total < -self.sure
-            return not swapped and not (of_other > source / 2 and in_all > self.sure)
+            swapped = each < target / 2 and total < -self.threshold
+            return not swapped and not (of_other > source / 2 and in_all > self.threshold)
 
-        return Judge(keeps, f"{source:.1f} and {-target:.1f} nats a trigram tell source from target")
+        return PairFilter(keeps, f"{source:.1f} and {-target:.1f} nats a trigram tell source from target")
 
 
-def _typical(sides: Sides, pairs: Sequence[Pair]) -> tuple[float, float]:
+def _typical_evidence(sides: SideClassifier, pairs: Sequence[Pair]) -> tuple[float, float]:
     """What sources and targets typically show that nothing was learned from; nothing where there are none."""
     if not pairs:
         return 0.0, 0.0

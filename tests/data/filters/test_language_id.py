@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from regard.data.filters import Pair
-from regard.data.language_id import Language
-from tests.data.test_filters import kept
+from regard.data.filters.language_id import Language
+from tests.data.filters.test_filters import kept
 
 ENGLISH = "the a of and some with under house water morning people thing walks sleeps".split()  # noqa: SIM905
 GERMAN = "der ein von und etwas mit unter haus wasser morgen leute ding läuft schläft".split()  # noqa: SIM905
@@ -40,17 +40,17 @@ def test_names_numbers_and_short_texts_stay() -> None:
 def test_two_sides_of_one_language_are_left_alone() -> None:
     english = [one for one, _ in sentences(400)]
     pairs = list(zip(english[:200], english[200:], strict=True))
-    assert Language().judge(pairs).remark == "the two sides are too alike to tell them apart"
+    assert Language().build(pairs).remark == "the two sides are too alike to tell them apart"
     assert all(kept(Language(), *pairs))
     for few in ([], sentences(1)):
-        assert Language().judge(few).keeps("the house", "the house with the water")
+        assert Language().build(few).keeps("the house", "the house with the water")
 
 
 def test_real_captions(shared_data: Path) -> None:
     """Of 1,000 sound pairs none is dropped, and of those swapped or not translated all but a few."""
     files = (shared_data / "multi30k" / f"train.{side}.gz" for side in ("en", "de"))
     pairs = list(zip(*(gzip.decompress(file.read_bytes()).decode().split("\n") for file in files), strict=True))
-    judge = Language().judge(pairs[:1000])
+    judge = Language().build(pairs[:1000])
     held = pairs[20_000:21_000]
     assert all(judge.keeps(*pair) for pair in held)
     assert sum(judge.keeps(other, one) for one, other in held) <= 2

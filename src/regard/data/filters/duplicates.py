@@ -11,13 +11,13 @@ from array import array
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
-from regard.data.filters import FILTERS, By, FilterSpec, Judge, Pair
+from regard.data.filters.filter_spec import FILTERS, By, FilterSpec, Pair, PairFilter
 from regard.spec import spec
 
 NOT_LETTERS = re.compile(r"[\W\d_]+")
 
 
-class Seen:
+class HashSet:
     """A set of 64-bit numbers in one flat array, at most 22 bytes each: a fifth of what a set of Python's takes.
 
     A number stands in the slot its last bits name, or in the next free one. Slots are doubled when three quarters are taken.
@@ -55,38 +55,38 @@ class Duplicates(FilterSpec):
 
     by: By = "pair"
 
-    def judge(self, sample: Sequence[Pair]) -> Judge:
-        return _first(self.by, lambda text: text)
+    def build(self, sample: Sequence[Pair]) -> PairFilter:
+        return _keep_first(self.by, lambda text: text)
 
 
 @FILTERS.add
 @spec
-class Near(FilterSpec):
+class NearDuplicates(FilterSpec):
     """As duplicates, of texts that count as the same if their letters are: `Page 12.` and `page 7`."""
 
     by: By = "pair"
 
-    def judge(self, sample: Sequence[Pair]) -> Judge:
-        return _first(self.by, letters)
+    def build(self, sample: Sequence[Pair]) -> PairFilter:
+        return _keep_first(self.by, letters_only)
 
 
-def letters(text: str) -> str:
+def letters_only(text: str) -> str:
     """The letters of a text and the marks on them, small, however they are encoded; a text without any as it is."""
-    return NOT_LETTERS.sub(_marks, unicodedata.normalize("NFKC", text).casefold()) or text
+    return NOT_LETTERS.sub(_keep_marks, unicodedata.normalize("NFKC", text).casefold()) or text
 
 
-def _marks(found: re.Match[str]) -> str:
+def _keep_marks(found: re.Match[str]) -> str:
     """What must stay: many scripts write vowels and tones as marks, which to `re` are no letters."""
     return "" if found[0].isascii() else "".join(sign for sign in found[0] if unicodedata.category(sign)[0] == "M")
 
 
-def _first(by: By, form: Callable[[str], str]) -> Judge:
+def _keep_first(by: By, form: Callable[[str], str]) -> PairFilter:
     """Keeps a pair if none before it had the same form."""
-    seen = Seen()
+    seen = HashSet()
 
     def keeps(source: str, target: str) -> bool:
         texts = {"pair": (source, target), "source": (source,), "target": (target,)}[by]
         key = "\0".join(map(form, texts)).encode()  # no text holds a NUL
         return seen.add(int.from_bytes(blake2b(key, digest_size=8).digest(), "little"))
 
-    return Judge(keeps)
+    return PairFilter(keeps)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.unicode_script import Script, script_of, scripts
-from tests.data.test_filters import kept
+from regard.data.filters.unicode_script import Script, count_scripts, script_of
+from tests.data.filters.test_filters import kept
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from tests.data.test_filters import kept
     ],
 )  # fmt: skip
 def test_the_script_of_letters(text: str, script: str) -> None:
-    assert set(scripts(text)) == {script}
+    assert set(count_scripts(text)) == {script}
 
 
 @given(st.characters())
@@ -39,12 +39,12 @@ def test_what_most_texts_are_written_in_is_expected() -> None:
         ("go BBC", "Би-би-си BBC"),
     )
     assert kept(Script(), *pairs) == [True, True, False, False, True, True]
-    assert Script().judge(pairs).remark == "source latin and target cyrillic"
-    assert kept(Script(least=0.9), *pairs)[-1] is False
+    assert Script().build(pairs).remark == "source latin and target cyrillic"
+    assert kept(Script(min_share=0.9), *pairs)[-1] is False
 
 
 def test_scripts_can_be_stated() -> None:
     serbian = Script(target=("latin", "cyrillic"))
     assert kept(serbian, ("one", "jedan"), ("two", "два"), ("three", "τρία")) == [True, True, False]
     assert kept(Script(), ("1", "2"), ("3", "4")) == [True, True]
-    assert Script().judge([("1", "2")]).remark == "source any and target any"
+    assert Script().build([("1", "2")]).remark == "source any and target any"

@@ -12,14 +12,15 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from regard.data.duplicates import Duplicates, Near
-from regard.data.filters import FilterSpec, Identity, Length, Pair, Ratio
-from regard.data.language_id import Language
-from regard.data.rejections import Dropped, shortened
-from regard.data.unicode_script import Script
+from regard.data.filters.duplicates import Duplicates, NearDuplicates
+from regard.data.filters.filter_spec import FilterSpec, Pair
+from regard.data.filters.language_id import Language
+from regard.data.filters.length import Identity, Length, Ratio
+from regard.data.filters.unicode_script import Script
+from regard.data.pairs import Dropped, shorten
 from regard.errors import SpecError
 
-USUAL: tuple[FilterSpec, ...] = (
+STANDARD: tuple[FilterSpec, ...] = (
     Length(200),
     Length(2000, unit="characters"),
     Ratio(),
@@ -27,26 +28,26 @@ USUAL: tuple[FilterSpec, ...] = (
     Script(),
     Language(),
     Duplicates(),
-    Near(),
+    NearDuplicates(),
 )
-"""What translations are mostly filtered by; a recipe that says `filters: usual` has these, and keeps them written out."""
-SAMPLE, CHARACTERS = 4000, 1 << 22
+"""What translations are mostly filtered by; a recipe that says `filters: standard` has these, and keeps them written out."""
+SAMPLE, SAMPLE_CHARACTERS = 4000, 1 << 22
 """Pairs to learn from: so many, or those that have so many characters."""
 
-Filters = Annotated[
+FilterList = Annotated[
     tuple[FilterSpec, ...],
-    BeforeValidator(lambda value: _written_out(value) if isinstance(value, str) else value),
+    BeforeValidator(lambda value: _expand(value) if isinstance(value, str) else value),
 ]
-"""In a recipe: a list of filters, or the word `usual`."""
+"""In a recipe: a list of filters, or the word `standard`."""
 
 
-def _written_out(word: str) -> tuple[FilterSpec, ...]:
-    if word != "usual":
-        raise SpecError(f"should be the word usual, or a list such as [length, ratio], got {word!r}")
-    return USUAL
+def _expand(word: str) -> tuple[FilterSpec, ...]:
+    if word != "standard":
+        raise SpecError(f"should be the word standard, or a list such as [length, ratio], got {word!r}")
+    return STANDARD
 
 
-class Sieve:
+class FilterPipeline:
     """Filters, and what each of them has dropped so far."""
 
     def __init__(self, filters: Sequence[FilterSpec]) -> None:
@@ -56,34 +57,34 @@ class Sieve:
     def __call__(self, rows: Iterable[tuple[int, Pair]]) -> Iterator[tuple[int, Pair]]:
         """Those of the numbered pairs that stay."""
         rows, sample = iter(rows), list[tuple[int, Pair]]()
-        if any(each.learns for each in self._filters):
-            sample = list(_first(rows))
+        if any(each.needs_sample for each in self._filters):
+            sample = list(_take_sample(rows))
         seen = [pair for _, pair in sample]
-        steps = [(each.judge(seen), into) for each, into in zip(self._filters, self.dropped, strict=True)]
+        steps = [(each.build(seen), into) for each, into in zip(self._filters, self.dropped, strict=True)]
         for judge, into in steps:
             into.remark = judge.remark
         for line, pair in chain(sample, rows):
             for judge, into in steps:
                 if not judge.keeps(*pair):
-                    into.add(f"line {line}: {' ||| '.join(map(shortened, pair))}")
+                    into.add(f"line {line}: {' ||| '.join(map(shorten, pair))}")
                     break
             else:
                 yield line, pair
 
 
-def would_drop(sources: Sequence[str], targets: Sequence[str]) -> tuple[int, tuple[Dropped, ...]]:
-    """What the usual filters would drop of these pairs, or of some from all over them; and how many were looked at."""
+def preview_filters(sources: Sequence[str], targets: Sequence[str]) -> tuple[int, tuple[Dropped, ...]]:
+    """What the standard filters would drop of these pairs, or of some from all over them; and how many were looked at."""
     step = -(-len(sources) // SAMPLE)
     rows = list(enumerate(zip(sources[::step], targets[::step], strict=True)))
-    sieve = Sieve(USUAL)
+    sieve = FilterPipeline(STANDARD)
     for _ in sieve((1 + i * step, pair) for i, pair in rows):
         pass
     return len(rows), sieve.dropped
 
 
-def _first(rows: Iterator[tuple[int, Pair]]) -> Iterator[tuple[int, Pair]]:
+def _take_sample(rows: Iterator[tuple[int, Pair]]) -> Iterator[tuple[int, Pair]]:
     """Enough rows to learn from."""
-    room = CHARACTERS
+    room = SAMPLE_CHARACTERS
     for count, row in enumerate(rows, 1):
         yield row
         room -= len(row[1][0]) + len(row[1][1])

@@ -14,11 +14,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from regard.data.filters import FILTERS, FilterSpec, Judge, Pair
+from regard.data.filters.filter_spec import FILTERS, FilterSpec, Pair, PairFilter
 from regard.errors import UnknownName
 from regard.spec import spec
 
-TOGETHER = dict.fromkeys(("cjk", "hiragana", "katakana", "bopomofo", "ideographic"), "cjk")
+MERGED = dict.fromkeys(("cjk", "hiragana", "katakana", "bopomofo", "ideographic"), "cjk")
 
 
 class _Scripts(dict[str, str]):
@@ -28,7 +28,7 @@ class _Scripts(dict[str, str]):
         return self.setdefault(character, script_of(character))
 
 
-SCRIPTS = _Scripts()
+_SCRIPT_OF = _Scripts()
 
 
 def script_of(character: str) -> str:
@@ -37,12 +37,12 @@ def script_of(character: str) -> str:
         return ""
     plain = unicodedata.normalize("NFKC", character)[0]  # FULLWIDTH LATIN SMALL LETTER A is Latin
     word = re.split(r"[ -]", unicodedata.name(plain, "unknown"))[0].lower()
-    return TOGETHER.get(word, word)
+    return MERGED.get(word, word)
 
 
-def scripts(text: str) -> Counter[str]:
+def count_scripts(text: str) -> Counter[str]:
     """How many letters of each script a text has."""
-    counts = Counter(map(SCRIPTS.__getitem__, text))
+    counts = Counter(map(_SCRIPT_OF.__getitem__, text))
     del counts[""]
     return counts
 
@@ -57,36 +57,36 @@ class Script(FilterSpec):
 
     source: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
-    least: Annotated[float, Field(ge=0.5, le=1)] = 0.5
-    learns = True
+    min_share: Annotated[float, Field(ge=0.5, le=1)] = 0.5
+    needs_sample = True
 
     def __post_init__(self) -> None:
         for name in (*self.source, *self.target):
-            if name not in _known():
-                raise UnknownName("script", name, sorted(_known()))
+            if name not in _known_scripts():
+                raise UnknownName("script", name, sorted(_known_scripts()))
 
-    def judge(self, sample: Sequence[Pair]) -> Judge:
-        sources = frozenset(self.source or _usual([source for source, _ in sample]))
-        targets = frozenset(self.target or _usual([target for _, target in sample]))
+    def build(self, sample: Sequence[Pair]) -> PairFilter:
+        sources = frozenset(self.source or _main_script([source for source, _ in sample]))
+        targets = frozenset(self.target or _main_script([target for _, target in sample]))
 
         def written(text: str, wanted: frozenset[str]) -> bool:
-            counts = scripts(text)
-            return not wanted or sum(counts[name] for name in wanted) >= self.least * counts.total()
+            counts = count_scripts(text)
+            return not wanted or sum(counts[name] for name in wanted) >= self.min_share * counts.total()
 
         remark = " and ".join(
             f"{side} {' or '.join(sorted(found)) or 'any'}"
             for side, found in (("source", sources), ("target", targets))
         )
-        return Judge(lambda source, target: written(source, sources) and written(target, targets), remark)
+        return PairFilter(lambda source, target: written(source, sources) and written(target, targets), remark)
 
 
-def _usual(texts: Sequence[str]) -> list[str]:
+def _main_script(texts: Sequence[str]) -> list[str]:
     """The script most texts have most letters of; none where no text has letters."""
-    votes = Counter(max(counts, key=lambda name: counts[name]) for text in texts if (counts := scripts(text)))
+    votes = Counter(max(counts, key=lambda name: counts[name]) for text in texts if (counts := count_scripts(text)))
     return [name for name, _ in votes.most_common(1)]
 
 
 @cache
-def _known() -> frozenset[str]:
+def _known_scripts() -> frozenset[str]:
     """The scripts Unicode has letters of; what lies above the second plane is cjk."""
     return frozenset(filter(None, map(script_of, map(chr, range(0x20000)))))
