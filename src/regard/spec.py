@@ -129,6 +129,8 @@ def _plain(value: Any) -> Any:
 
 def _overlay(old: Any, new: Any) -> Any:
     """Plain data of `old` with `new` laid over it, level by level."""
+    if isinstance(new, str) and isinstance(old, Spec) and old.registry is not None:
+        new = {"kind": new}  # `mix=performer` is short for `mix.kind=performer`
     if not isinstance(new, Mapping) or not isinstance(old, (Spec, tuple)):
         return new
     if isinstance(old, tuple):  # blocks.0.mix: a numbered place in a tuple
@@ -142,30 +144,16 @@ def _overlay(old: Any, new: Any) -> Any:
     if old.registry is None or kind is None or kind == kind_of(type(old)):
         fields = {f.name: getattr(old, f.name) for f in dataclasses.fields(old)}  # type: ignore[arg-type]
     else:
-        fields = _shared_fields(old, old.registry[kind], new)
+        fields = _shared_fields(old, old.registry[kind])
     merged = {**fields, **{k: _overlay(fields.get(k), v) for k, v in new.items() if k != "kind"}}
     return {"kind": kind or kind_of(type(old)), **merged} if old.registry is not None else merged
 
 
-def _shared_fields(old: Spec, part: type, new: Mapping[str, Any]) -> dict[str, Any]:
-    """What a part of another kind takes over: fields both have that were set. Losing a choice is refused, losing what
-    only the old kind needed is not."""
+def _shared_fields(old: Spec, part: type) -> dict[str, Any]:
+    """Return what a part of another kind takes over: the fields both have that were set."""
     known = {f.name for f in dataclasses.fields(part)}
-    kept, lost = {}, []
-    for f in dataclasses.fields(old):  # type: ignore[arg-type]
-        value = getattr(old, f.name)
-        if value == f.default:
-            continue
-        if f.name in known:
-            kept[f.name] = value
-        elif f.default is not dataclasses.MISSING and f.name not in new:
-            lost.append(f"{f.name}={_plain(value)!r}")
-    if lost:
-        raise SpecError(
-            f"{kind_of(part)!r} has no place for {', '.join(lost)} of {kind_of(type(old))!r}; "
-            "set it back to its default first"
-        )
-    return kept
+    values = {f.name: getattr(old, f.name) for f in dataclasses.fields(old) if f.name in known}  # type: ignore[arg-type]
+    return {f.name: values[f.name] for f in dataclasses.fields(old) if values.get(f.name, f.default) != f.default}  # type: ignore[arg-type]
 
 
 def _faults(cls: type, error: pydantic.ValidationError, under: str = "") -> list[str]:

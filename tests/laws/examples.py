@@ -34,7 +34,17 @@ from regard.nn.layers.feedforward import FEEDS, FeedForward, FeedSpec
 from regard.nn.layers.norm import NORMS, LayerNorm, NormSpec, RMSNorm
 from regard.nn.mixers import BigBird, Flash, Full, Linformer, Local, Lsh, Performer, Sparse, XLMemory
 from regard.nn.mixers.compress import COMPRESSIONS, Convolution, MostUsed, Pooling
-from regard.nn.positions.position import POSITIONS, ALiBi, Bucketed, Learned, PositionSpec, Relative, Rotary, Sinusoidal
+from regard.nn.positions.position import (
+    POSITIONS,
+    ALiBi,
+    Bucketed,
+    Learned,
+    NoPosition,
+    PositionSpec,
+    Relative,
+    Rotary,
+    Sinusoidal,
+)
 from regard.nn.positions.relative import Distance
 from regard.nn.positions.rope_scaling import ROPE_SCALINGS, LinearScaling, Llama3Scaling, YarnScaling
 from regard.registry import Registry
@@ -74,6 +84,7 @@ MIX: dict[str, tuple[MixerSpec, ...]] = {
     "lsh": (Lsh(2, chunk=16, buckets=4), Lsh(4, chunk=LENGTH, buckets=(2, 2), rounds=3, bias=True)),
 }
 POSITION: dict[str, tuple[PositionSpec, ...]] = {
+    "none": (NoPosition(),),
     "sinusoidal": (Sinusoidal(), Sinusoidal("halves")),
     "learned": (Learned(), Learned(2)),
     "rotary": (Rotary(), Rotary(100.0, "pairs", 0.5), Rotary(50.0, rope_scaling=YarnScaling(4.0, 8, 2.0))),

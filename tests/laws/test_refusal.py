@@ -71,8 +71,8 @@ class ForgetfulMixer(Mixer):
 
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MIXERS._rows, "shy", Shy)
-    monkeypatch.setitem(MIXERS._rows, "forgetful", Forgetful)
+    monkeypatch.setitem(MIXERS._parts, "shy", Shy)
+    monkeypatch.setitem(MIXERS._parts, "forgetful", Forgetful)
 
 
 def model(block: Block, causal: bool = False, position: PositionSpec | None = None) -> ModelSpec:
@@ -117,7 +117,7 @@ def test_all_refusals_come_at_once() -> None:
         assert said in str(error.value)
 
 
-@pytest.mark.parametrize("position", [p for p in every(POSITION) if "embed" not in p.acts], ids=short)
+@pytest.mark.parametrize("position", [p for p in every(POSITION) if p.acts - {"embed"}], ids=short)
 def test_positions(position: PositionSpec) -> None:
     needs = ", ".join(sorted(position.acts))
     said = rf"^mixer 'shy' cannot use position '\w+' \(encoder.blocks.0.mix\): it needs {needs}$"
@@ -144,7 +144,7 @@ def test_rewinding() -> None:
 
 def test_a_name_in_a_file_finds_it_only_while_it_is_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Block.parse({"mix": "shy"}) == Block(mix=Shy())
-    monkeypatch.delitem(MIXERS._rows, "shy")
+    monkeypatch.delitem(MIXERS._parts, "shy")
     with pytest.raises(SpecError, match=r"^mix: no mixer 'shy'; "):
         Block.parse({"mix": "shy"})
 

@@ -246,9 +246,9 @@ class Twofold(WiringSpec):
 @pytest.fixture
 def in_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind, mixer in {"blur": Blur, "squeeze": Squeeze, "drift": Drift, "gaze": Gaze, "headless": Headless}.items():
-        monkeypatch.setitem(MIXERS._rows, kind, mixer)
-    monkeypatch.setitem(POSITIONS._rows, "far", Far)
-    monkeypatch.setitem(WIRINGS._rows, "twofold", Twofold)
+        monkeypatch.setitem(MIXERS._parts, kind, mixer)
+    monkeypatch.setitem(POSITIONS._parts, "far", Far)
+    monkeypatch.setitem(WIRINGS._parts, "twofold", Twofold)
 
 
 def writer(mix: MixerSpec, *, tied: bool = True, **stack: Any) -> ModelSpec:

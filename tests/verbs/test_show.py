@@ -72,10 +72,27 @@ def test_a_recipe(name: str) -> None:
     assert said.err == "regard: the vocabulary is chosen from the data; this is the family's default until then\n"
 
 
-def test_a_recipe_that_waits_for_data_says_so() -> None:
-    said = call("show", "translate")
+def test_a_recipe_that_waits_for_data_shows_what_training_would_take() -> None:
+    said = call("show", "translate", "--json")
     assert said.code == 0
-    assert "the model's size and vocabulary are chosen from the data" in said.err
+    spec = json.loads(said.out)["spec"]
+    assert (spec["encoder"]["depth"], spec["encoder"]["wiring"]["kind"], spec["embed"]["vocab"]) == (
+        4,
+        "pre_norm",
+        6000,
+    )
+    assert said.err == (
+        "regard: training chooses size and vocabulary from the data; this is its choice for 30,000 sentence pairs\n"
+    )
+    wide = json.loads(call("show", "translate", "--set", "model.width=256", "--json").out)["spec"]
+    assert (wide["width"], wide["encoder"]["depth"]) == (256, 4)
+
+
+def test_what_a_change_implies_is_said() -> None:
+    said = call("show", "gpt2", "--set", "model.decoder.position=rotary")
+    assert said.err == (
+        "regard: decoder position 'rotary' replaces embed.position='learned'; set model.embed.position to keep both\n"
+    )
 
 
 def test_a_recipe_in_a_file(tmp_path: Path) -> None:

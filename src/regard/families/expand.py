@@ -10,16 +10,18 @@ import pydantic
 
 from regard import families
 from regard.errors import SpecError, offer
+from regard.model.changes import change_model
 from regard.model.model_spec import ModelSpec
 
 DEFAULT = "transformer"
 
 
-def expand_model(model: Mapping[str, object], facts: Mapping[str, object]) -> ModelSpec:
+def expand_model(model: Mapping[str, object], facts: Mapping[str, object], notes: list[str] | None = None) -> ModelSpec:
     """Build the spec of `{family: gpt, width: 128, decoder: {block: …}}`.
 
     Keys that the family function takes are its arguments, with the data's `facts` as defaults; the others are overlaid on
-    the result. `{spec: …}` is a complete model, and everything else an overlay.
+    the result. `{spec: …}` is a complete model, and everything else an overlay. What
+    the changes imply without saying so is added to `notes`.
     """
     check_model_keys(model)
     if "spec" in model:
@@ -33,7 +35,10 @@ def expand_model(model: Mapping[str, object], facts: Mapping[str, object]) -> Mo
             faults = [f"model.{f['loc'][0]}: {f['msg'].lower()}, got {f['input']!r}" for f in error.errors()]
             raise SpecError("; ".join(faults)) from None
     overlay = {k: v for k, v in model.items() if k not in known and k not in ("family", "spec")}
-    return base.overlay(overlay) if overlay else base
+    spec, implied = change_model(base, overlay) if overlay else (base, [])
+    if notes is not None:
+        notes += implied
+    return spec
 
 
 def check_model_keys(model: Mapping[str, object]) -> None:

@@ -77,9 +77,9 @@ class Recipe(Spec):
     decode: Search = Search()
     about: str = ""
 
-    def model_spec(self, facts: Mapping[str, Any]) -> ModelSpec:
+    def model_spec(self, facts: Mapping[str, Any], notes: list[str] | None = None) -> ModelSpec:
         """The model: the family called with its arguments and the data's facts, then everything else laid over it."""
-        return expand_model(self.model, facts)
+        return expand_model(self.model, facts, notes)
 
     def yaml(self) -> str:
         out = io.StringIO()

@@ -202,7 +202,10 @@ class _Run:
         return dataclasses.replace(train, batch_tokens=found)
 
     def _net(self, task: Task) -> Net:
-        net = task.adapt_spec(self.recipe.model_spec(task.model_arguments())).build(self.recipe.train.seed)
+        notes: list[str] = []
+        net = task.adapt_spec(self.recipe.model_spec(task.model_arguments(), notes)).build(self.recipe.train.seed)
+        for line in notes:
+            self.progress.say(line)
         if self.start is not None:
             self.taken = take(net, self.start, str(self.order.start), task.files())
         if self.recipe.train.finetune is not None:

@@ -186,7 +186,7 @@ def _run_twice(block: BlockLayer, stream: Any, ctx: Context, states: States) -> 
 
 def stack_position(spec: PositionSpec | None, layers: tuple[Block, ...], site: Site) -> Position | None:
     """A position written in a body: one object that every layer's mixer sees."""
-    if spec is None:
+    if spec is None or not spec.acts:
         return None
     name = kind_of(type(spec))
     if "embed" in spec.acts:

@@ -97,7 +97,7 @@ class TokenEmbedding(Embedding):
         self.scale = site.width**0.5 if spec.scaled else 1.0
         self.position: Position | None = None
         if spec.position is not None:
-            if "embed" not in spec.position.acts:
+            if spec.position.acts and "embed" not in spec.position.acts:
                 name = kind_of(type(spec.position))
                 raise SpecError(
                     f"position {name!r} acts on attention; write it in the stack or mixer, not in {site.path}"

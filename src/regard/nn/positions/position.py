@@ -96,6 +96,18 @@ def sinusoid(pos: Tensor, width: int, layout: str, dtype: torch.dtype) -> Tensor
     return code.to(dtype)
 
 
+@POSITIONS.add(also=("nope", "off"))
+@spec
+class NoPosition(PositionSpec):
+    """No position code (NoPE, Kazemnejad et al. 2023); in a mixer it turns the stack's code off for that layer."""
+
+    kind = "none"
+    acts = frozenset[Act]()
+
+    def build(self, site: Site) -> Position:
+        return Position()
+
+
 @POSITIONS.add(also=("sine", "absolute"))
 @spec
 class Sinusoidal(PositionSpec):
