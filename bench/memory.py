@@ -17,7 +17,7 @@ from bench.results import parse, write
 from regard.families import gpt, transformer_xl
 from regard.model.model_spec import ModelSpec
 from regard.report.table import Table
-from regard.tasks.common.perplexity import likelihood
+from regard.tasks.common.losses import evaluate_loss
 
 CONTEXT, MEMORY_LENGTH, SEEDS = 64, 128, (1, 2, 3)
 MEMORY_LENGTHS = {"xl": (1, 128, 256, 512), "compressive": (128,)}
@@ -78,7 +78,7 @@ def judged(model: regard.Model, text: str, memory_length: int | None = None) -> 
         model = regard.load(model.path, set={"model.decoder.block.mix.memory_length": memory_length})
     held = model.task.read(model.task.settings.overlay({"train": [text]}), 1).valid
     tokens = ROWS * CONTEXT if memory_length is not None else None
-    return likelihood(model.task, model.net, model.task.encode(held), tokens=tokens)["loss"]
+    return evaluate_loss(model.task, model.net, model.task.encode(held), tokens=tokens)["loss"]
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import regard
 from regard import tasks
 from regard.metrics import METRICS
 from regard.tasks import find, names
-from regard.tasks.common.perplexity import likelihood
+from regard.tasks.common.losses import evaluate_loss
 from regard.training.train import execute
 from regard.verbs.evaluate import evaluate_models, told
 from regard.verbs.show import net_of
@@ -53,7 +53,7 @@ def test_a_model_folder_gives_the_model_back(tmp_path: Path, task: str, name: st
     assert one.task.settings == other.task.settings
     assert one.task.files() == other.task.files()
     raw = find(task).read(one.task.settings, 1)
-    scores = [likelihood(model.task, model.net, model.task.encode(raw.valid)) for model in (one, other)]
+    scores = [evaluate_loss(model.task, model.net, model.task.encode(raw.valid)) for model in (one, other)]
     assert scores[0] == scores[1]
     assert {name for name in one.task.metrics if not METRICS[name].decodes} <= set(scores[0])
     texts = ["the cat sat on the [MASK].", "dog", "the"]

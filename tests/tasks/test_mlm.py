@@ -20,7 +20,7 @@ from regard.model.net import Net
 from regard.nn.blocks.head import Classes, Masked
 from regard.nn.core.coords import Coords
 from regard.tasks.common.fill_mask import marked, views
-from regard.tasks.common.perplexity import likelihood
+from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.common.task import Dataset
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.mlm import Mlm, MlmData
@@ -143,10 +143,12 @@ def test_the_loss_is_of_the_hidden_tokens_and_of_the_second_segment(task: Mlm, n
     assert float(loss.total) == pytest.approx(float(plain + beside * batch.tokens), rel=1e-5)
     hidden = batch.wanted != IGNORE
     right = int((logits.argmax(-1)[hidden] == batch.wanted[hidden]).sum())
-    assert loss.counts["masked_accuracy"] == (right, batch.tokens)
-    scores = likelihood(cast(Any, task), net, cast(Any, rows))
+    assert loss.rows["masked_accuracy"].sum(0).tolist() == [right, batch.tokens]
+    scores = evaluate_loss(cast(Any, task), net, cast(Any, rows))
     assert scores["masked_accuracy"] == pytest.approx(100 * right / batch.tokens)
-    assert scores["next_sentence_accuracy"] == pytest.approx(100 * loss.counts["next_sentence_accuracy"][0] / len(rows))
+    assert scores["next_sentence_accuracy"] == pytest.approx(
+        100 * float(loss.rows["next_sentence_accuracy"][:, 0].mean())
+    )
 
 
 @pytest.mark.parametrize("size", ["roberta-base", "distilbert-base", "bert-base"])
@@ -158,7 +160,7 @@ def test_models_without_a_second_head(size: str) -> None:
     rows = task.encode(Texts(tuple(PLAY)))
     loss = task.loss(net, task.batch(rows, np.arange(len(rows))), 0.0)
     assert torch.isfinite(loss.total)
-    assert "next_sentence_accuracy" not in loss.counts
+    assert "next_sentence_accuracy" not in loss.rows
 
 
 def test_the_model_gets_the_heads_it_needs(task: Mlm) -> None:

@@ -18,7 +18,7 @@ from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.nn.mixers import Lsh
 from regard.tasks.common.capabilities import order_batches
-from regard.tasks.common.perplexity import likelihood
+from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.lm import Lm, LmData
 from regard.text import Tokenizer
@@ -84,7 +84,7 @@ def test_a_stream_with_memory_without_limit_is_one_pass() -> None:
         task = lm(context)
         made = net(task, memory_length=10_000).eval()
         whole, _ = made.loss(made(ids[:, :-1], Coords.span(ids.shape[1] - 1)), ids[:, 1:])
-        found = likelihood(task, made, task.encode(Texts((TEXT,))))
+        found = evaluate_loss(task, made, task.encode(Texts((TEXT,))))
         assert found["loss"] == pytest.approx(float(whole) / (ids.shape[1] - 1), rel=1e-10)
 
 
@@ -93,8 +93,8 @@ def test_texts_that_follow_one_another_are_strangers() -> None:
     """Two texts in one stream cost what they cost each for itself."""
     task, parts = lm(5), (TEXT[:101], TEXT[200:263])
     made = net(task, memory_length=1000).eval()
-    alone = [likelihood(task, made, task.encode(Texts((part,))))["loss"] for part in parts]
-    both = likelihood(task, made, task.encode(Texts(parts)))["loss"]
+    alone = [evaluate_loss(task, made, task.encode(Texts((part,))))["loss"] for part in parts]
+    both = evaluate_loss(task, made, task.encode(Texts(parts)))["loss"]
     weights = [len(part) - 1 for part in parts]
     assert both == pytest.approx(float(np.average(alone, weights=weights)), rel=1e-9)
 
@@ -187,10 +187,10 @@ def test_a_longer_memory_in_use_than_in_training(text: str, tmp_path: Path) -> N
     execute(order(text, tmp_path))
     short, long = regard.load(tmp_path), regard.load(tmp_path, set={"model.decoder.block.mix.memory_length": 500})
     raw = Texts((TEXT,))
-    one, other = (likelihood(m.task, m.net, m.task.encode(raw))["loss"] for m in (short, long))
+    one, other = (evaluate_loss(m.task, m.net, m.task.encode(raw))["loss"] for m in (short, long))
     assert one != other
     again = regard.load(tmp_path, set={"model.decoder.block.mix.memory_length": 500, "data.context": 13})
-    third = likelihood(again.task, again.net, again.task.encode(raw))["loss"]
+    third = evaluate_loss(again.task, again.net, again.task.encode(raw))["loss"]
     assert math.isfinite(third)
     with pytest.raises(
         SpecError, match=r"the weights do not fit the changed model: .* should be \(32, 32\), got \(16, 16\)"

@@ -16,8 +16,9 @@ from regard.decode import Search
 from regard.errors import DataError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
+from regard.nn.core.context import Tape
 from regard.spec import Share, spec
-from regard.tasks.common.classifier import class_loss, fitted, logits, mixed, places, ranked
+from regard.tasks.common.classifier import fitted, logits, mixed, places, ranked
 from regard.tasks.common.encoder_input import (
     Attention,
     Reading,
@@ -29,6 +30,7 @@ from regard.tasks.common.encoder_input import (
     whole_lengths,
 )
 from regard.tasks.common.labeled_texts import Labelled, LabelledData
+from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 
 
@@ -82,7 +84,9 @@ class Classify(Labelled):
         return examples.batch(indices, self.target.pad)
 
     def loss(self, net: Net, batch: Reading, smoothing: float) -> Loss:
-        return class_loss(net, batch.given.ids, batch.at(net), batch.labels, smoothing)
+        tape = Tape()
+        scores = logits(net, batch.given.ids, batch.at(net), tape)
+        return class_loss(net, scores, batch.labels, smoothing, tape)
 
     # ------------------------------------------------------------------------------------------------ to the user
 

@@ -44,6 +44,7 @@ from regard.tasks.common.encoder_input import (
     whole_lengths,
 )
 from regard.tasks.common.example_names import by_text
+from regard.tasks.common.losses import pair_counts
 from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
@@ -214,9 +215,12 @@ class Embed(EncoderTask):
             len(a), dtype=torch.bool, device=a.device
         )
         scores = scores.masked_fill(copies, -torch.inf)
-        total = (F.cross_entropy(scores, own, reduction="sum") + F.cross_entropy(scores.T, own, reduction="sum")) / 2
-        hits = int((scores.argmax(1) == own).sum())
-        return Loss(total, total.detach(), len(a), {"pair_accuracy": (hits, len(a))})
+        nats = sum(F.cross_entropy(side, own, reduction="none") for side in (scores, scores.T)) / 2
+        assert isinstance(nats, Tensor)
+        each, right = nats.unsqueeze(1), (scores.argmax(1) == own).unsqueeze(1)
+        one = torch.ones_like(right)
+        rows = {} if net.training else {"loss": pair_counts(each, one), "pair_accuracy": pair_counts(right, one)}
+        return Loss(nats.sum(), nats.detach().sum(), len(a), rows)
 
     # ------------------------------------------------------------------------------------------------ to the user
 

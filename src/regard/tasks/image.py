@@ -24,7 +24,6 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Spec, spec
 from regard.tasks.common.classifier import (
-    class_loss,
     fitted,
     logits,
     mixed,
@@ -35,6 +34,7 @@ from regard.tasks.common.classifier import (
     unpacked,
 )
 from regard.tasks.common.encoder_input import Attention
+from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions
 
 PATCH = 16
@@ -249,7 +249,8 @@ class Image:
 
     def loss(self, net: Net, batch: ImageBatch, smoothing: float) -> Loss:
         images, at = self._read(net, batch.pixels)
-        return class_loss(net, images, at, batch.labels, smoothing)
+        tape = Tape()
+        return class_loss(net, logits(net, images, at, tape), batch.labels, smoothing, tape)
 
     def _read(self, net: Net, pixels: Tensor) -> tuple[Tensor, Coords]:
         """Bytes as the numbers the model reads, and where their patches stand."""

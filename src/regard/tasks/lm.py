@@ -29,6 +29,7 @@ from regard.spec import Count, spec
 from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.example_names import by_text
+from regard.tasks.common.losses import sequence_loss
 from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Chars, Normalize, Tokenizer, TokenizerSpec
@@ -126,10 +127,8 @@ class Lm(FromTexts):
     def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
         tape, side = Tape(), batch.given
         at = Coords.lengths(side.lengths) if side.documents is None else Coords.documents(side.documents)
-        total, plain = net.loss(net(side.ids, at.to(side.ids.device), tape=tape), batch.wanted, smoothing)
-        for extra in tape.losses.values():
-            total = total + extra * batch.tokens
-        return Loss(total, plain, batch.tokens)
+        stream = net(side.ids, at.to(side.ids.device), tape=tape)
+        return sequence_loss(net, stream, batch, smoothing, tape)
 
     def stream_loss(self, net: Net, batch: Batch, smoothing: float, state: State | None) -> Loss:
         """Of a stream's next batch, by a model that remembers those before."""
@@ -139,10 +138,7 @@ class Lm(FromTexts):
             at = dataclasses.replace(at, doc=side.docs, first=None)
         before = net.start(len(side.ids), 0) if state is None else state
         stream, after = net.decode(side.ids, at, state=before, tape=tape)
-        total, plain = net.loss(stream, batch.wanted, smoothing)
-        for extra in tape.losses.values():
-            total = total + extra * batch.tokens
-        return Loss(total, plain, batch.tokens, state=after)
+        return sequence_loss(net, stream, batch, smoothing, tape, after)
 
     # ------------------------------------------------------------------------------------------------ to the user
 

@@ -31,6 +31,7 @@ from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, spec
 from regard.tasks.common.encoder_input import Attention, EncoderTask
 from regard.tasks.common.fill_mask import MASKS, chances, filled, marked, mostly_unknown
+from regard.tasks.common.losses import add_auxiliary, pair_counts, row_losses
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Tokenizer, TokenizerSpec, WordPiece
@@ -216,18 +217,23 @@ class Mlm(EncoderTask, FromTexts):
         """Of the hidden tokens, and of whether segments follow: the sum of both means, over as many tokens as are hidden."""
         tape, at, there = Tape(), batch.at, batch.wanted != IGNORE
         stream = net(batch.given.ids, at, tape=tape)
-        hidden, wanted = stream[there], batch.wanted[there]
-        total, plain = net.loss(hidden, wanted, smoothing)
-        counts = {}
-        if not net.training:
-            counts["masked_accuracy"] = (int((net.logits(hidden).argmax(-1) == wanted).sum()), batch.tokens)
+        rows = {}
+        if net.training:
+            total, plain = net.loss(stream[there], batch.wanted[there], smoothing)
+        else:
+            streams = [row[chosen] for row, chosen in zip(stream, there, strict=True)]
+            wanted = [row[chosen] for row, chosen in zip(batch.wanted, there, strict=True)]
+            total, plain, rows["loss"] = row_losses(net, streams, wanted, smoothing)
+            hits = [net.logits(row).argmax(-1) == right for row, right in zip(streams, wanted, strict=True)]
+            counts = [[int(row.sum()), len(row)] for row in hits]
+            rows["masked_accuracy"] = torch.tensor(counts, dtype=torch.double)
         if batch.next_sentence is not None:
-            told = net.logits_beside(stream, at).float()
-            total = total + F.cross_entropy(told, batch.next_sentence) * batch.tokens
-            counts["next_sentence_accuracy"] = (int((told.argmax(-1) == batch.next_sentence).sum()), len(told))
-        for extra in tape.losses.values():
-            total = total + extra * batch.tokens
-        return Loss(total, plain, batch.tokens, counts)
+            logits = net.logits_beside(stream, at).float()
+            total = total + F.cross_entropy(logits, batch.next_sentence) * batch.tokens
+            if not net.training:
+                right = (logits.argmax(-1) == batch.next_sentence).unsqueeze(1)
+                rows["next_sentence_accuracy"] = pair_counts(right, torch.ones_like(right))
+        return Loss(add_auxiliary(total, tape, batch.tokens), plain, batch.tokens, rows)
 
     # ------------------------------------------------------------------------------------------------ to the user
 

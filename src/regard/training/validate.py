@@ -12,7 +12,7 @@ from regard.errors import SpecError
 from regard.metrics import METRICS
 from regard.model.net import Net
 from regard.tasks.common.capabilities import Generates, require
-from regard.tasks.common.perplexity import likelihood
+from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.common.task import EvalSet, Examples, Task
 
 GREEDY: dict[str, Any] = {"beam": 1, "n_best": 1, "sample": False}
@@ -37,7 +37,7 @@ class Judge:
         """Loss a token and the task's scores, decoding only if one of them asks for outputs; greedily is fast."""
         self.net.eval()
         with self.compute():
-            scores = likelihood(self.task, self.net, self.valid, tokens=self.tokens)
+            scores = evaluate_loss(self.task, self.net, self.valid, tokens=self.tokens)
         if unknown := [name for name in self.task.metrics if not METRICS[name].decodes and name not in scores]:
             raise SpecError(f"data.metrics: this task has no {unknown[0]}; there is {', '.join(scores)}")
         decoded = {name: METRICS[name].compute for name in self.task.metrics if METRICS[name].decodes}

@@ -17,7 +17,7 @@ from regard.metrics.class_metrics import SplitLabels, count_classes
 from regard.report.table import Table
 from regard.serialization.model_folder import identify_folder
 from regard.tasks.common.capabilities import ReadsPairs, eval_sets, find_too_long, list_tags, require
-from regard.tasks.common.perplexity import likelihood
+from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.common.task import Task
 from regard.verbs.command import say
 from regard.verbs.run import language_tag
@@ -126,7 +126,7 @@ def _likelihood(path: str, model: regard.Model, raw: Any) -> dict[str, float]:
     examples = model.task.encode(raw)
     if lost := getattr(examples, "left_out", 0):
         say(f"the loss of {path} is of {len(examples):,} pairs: {lost:,} are too long for it")
-    return likelihood(model.task, model.net, examples)
+    return evaluate_loss(model.task, model.net, examples)
 
 
 def _classes(outputs: Sequence[str], references: Sequence[str], split: SplitLabels) -> list[dict[str, Any]]:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import CheckpointError, DataError, SpecError
@@ -19,7 +18,7 @@ from regard.model.net import Net
 from regard.nn.blocks.head import Classes
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
-from regard.tasks.common.task import Loss, Output
+from regard.tasks.common.task import Output
 
 FILE = "classes.json"
 
@@ -40,18 +39,6 @@ def fitted(
 def logits(net: Net, ids: Tensor, at: Coords, tape: Tape | None = None) -> Tensor:
     """A score for every class: (b, classes), or (b, n, classes) where each token has one."""
     return net.logits(net(ids, at, tape=tape), at)
-
-
-def class_loss(net: Net, ids: Tensor, at: Coords, labels: Tensor, smoothing: float) -> Loss:
-    """Of rows against their labels (b,), or of tokens against theirs (b, n), where IGNORE asks for nothing."""
-    tape = Tape()
-    told, wanted = logits(net, ids, at, tape).float().flatten(0, -2), labels.flatten()
-    plain = F.cross_entropy(told, wanted, reduction="sum")
-    total = plain if smoothing == 0.0 else F.cross_entropy(told, wanted, reduction="sum", label_smoothing=smoothing)
-    count = int((wanted >= 0).sum())
-    for extra in tape.losses.values():
-        total = total + extra * count
-    return Loss(total, plain.detach(), count)
 
 
 def mixed(told: Sequence[Tensor]) -> Tensor:

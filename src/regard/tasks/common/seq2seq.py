@@ -17,6 +17,7 @@ from regard.model.net import Net
 from regard.nn.blocks.head import Classes, Vector
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
+from regard.tasks.common.losses import sequence_loss
 from regard.tasks.common.task import Loss
 from regard.text import Tokenizer
 
@@ -51,10 +52,7 @@ def pair_loss(net: Net, batch: Batch, smoothing: float) -> Loss:
     assert batch.source is not None
     tape = Tape()
     stream = net(batch.given.ids, _at(batch.given), (batch.source.ids, _at(batch.source)), tape)
-    total, plain = net.loss(stream, batch.wanted, smoothing)
-    for extra in tape.losses.values():
-        total = total + extra * batch.tokens
-    return Loss(total, plain, batch.tokens)
+    return sequence_loss(net, stream, batch, smoothing, tape)
 
 
 def pair_weights(net: Net, source: Sequence[int], given: Sequence[int]) -> dict[str, Tensor]:

@@ -31,8 +31,9 @@ class Loss:
     plain: Tensor
     """Without label smoothing and auxiliary losses."""
     tokens: int
-    counts: Mapping[str, tuple[int, int]] = dataclasses.field(default_factory=dict)
-    """Scores that need no decoding, by metric: how many were right, and out of how many."""
+    rows: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
+    """While evaluating, for each metric that comes with the loss the counts of each row (b, 2): of `loss` nats and tokens, of
+    others how many were right and out of how many."""
     state: State | None = None
     """The model's state after a batch of a stream."""
 
