@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import signal
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -34,6 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: programs the tests start would
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit it, and wait for ever to be interrupted
     if forced := config.getoption("--precision"):
         import regard.machine
 

@@ -96,7 +96,8 @@ class TestLearned:
             Learned(-1)
 
     def test_takes_all_it_has(self) -> None:
-        Learned().build(SITE).embed(torch.zeros(1, 10, 12), Coords.span(10))
+        position = Learned().build(SITE)
+        assert torch.equal(position.embed(torch.zeros(1, 10, 12), Coords.span(10))[0], position.weight)
 
 
 class TestRotary:

@@ -103,7 +103,9 @@ def test_what_cannot_be_is_told_at_once(tmp_path: Path, changes: dict[str, Any],
 
 
 def test_the_largest_seed(tmp_path: Path) -> None:
-    execute(tiny(tmp_path, train__seed=2**63 - 1, train__steps=4, model__dropout=0.1))
+    final = execute(tiny(tmp_path, train__seed=2**63 - 1, train__steps=4, model__dropout=0.1))
+    assert events(tmp_path, "done")[-1]["step"] == 4
+    assert (final / "model.safetensors").exists()
 
 
 def test_a_recipe_without_a_task(tmp_path: Path) -> None:

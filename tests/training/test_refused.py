@@ -175,6 +175,7 @@ def test_a_damaged_manifest_does_not_keep_one_from_starting_over(tmp_path: Path)
     order = stopped(tiny(tmp_path))
     (tmp_path / "best" / "manifest.json").write_text("?")
     execute(dataclasses.replace(order, fresh=True))
+    assert json.loads((tmp_path / "best" / "manifest.json").read_text())["files"]
 
 
 def test_a_run_without_its_recipe(tmp_path: Path) -> None:
