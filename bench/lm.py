@@ -57,7 +57,7 @@ def train_regard() -> Turn:
     from regard.training.checkpoint import Checkpoints
     from regard.training.log import Log
     from regard.training.recipe import Recipe
-    from regard.training.trainer import Data, Trainer
+    from regard.training.trainer import TrainData, Trainer
 
     keep_large_blocks()
     recipe = Recipe.parse(read_recipe("gpt"))
@@ -71,7 +71,7 @@ def train_regard() -> Turn:
     examples = task.encode(raw)
     aside = Path(tempfile.mkdtemp())
     trainer = Trainer(
-        net, task, Data(examples, examples, []), recipe.train,
+        net, task, TrainData(examples, examples, []), recipe.train,
         checkpoints=Checkpoints(aside / "checkpoints"), log=Log(aside / "log.jsonl"),
     )  # fmt: skip
     updates = iter(trainer.updates(0) * 100)

@@ -30,16 +30,16 @@ def regard(shape: dict[str, int], make: Make, threads: bool = True) -> Train:
     from regard.families import transformer
     from regard.nn.core.coords import Coords
     from regard.nn.core.rng import new_seed
-    from regard.training.threads import Shards, split
+    from regard.training.data_parallel import ThreadGroup, split_rows
 
     keep_large_blocks()
     net = transformer.spec(**shape, vocab=VOCAB, dropout=DROPOUT).build(seed=1)  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
     bf16 = precision("auto", "cpu") == "bfloat16"
-    shards = Shards.fitting(torch.get_num_threads() if threads else 1, 4096, "cpu")
+    shards = ThreadGroup.choose(torch.get_num_threads() if threads else 1, 4096, "cpu")
 
     def train(rows: Rows) -> None:
-        batches = [make(part) for part in split(rows, shards.count)]
+        batches = [make(part) for part in split_rows(rows, shards.count)]
         tokens = sum(batch.tokens for batch in batches)
 
         def work(batch: Batch) -> tuple[Tensor, float]:

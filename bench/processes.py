@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 from bench.results import parse, write
 from regard.report.table import Table
+from regard.training.data_parallel import ThreadGroup
 from regard.training.log import read_log
-from regard.training.threads import Shards
 
 RECIPE = str(Path(__file__).parent / "multi30k-fast.yaml")
 STEPS, ROUNDS, CORES = 60, 2, os.cpu_count() or 1
@@ -49,7 +49,7 @@ def operators(words: list[str]) -> None:
     """The `regard` command, with all threads in each operator."""
     from regard.__main__ import main as regard
 
-    with patch.object(Shards, "fitting", lambda threads, tokens, device: Shards(1, threads)):
+    with patch.object(ThreadGroup, "fitting", lambda threads, tokens, device: ThreadGroup(1, threads)):
         sys.argv = ["regard", *words]
         regard()
 

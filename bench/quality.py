@@ -19,8 +19,8 @@ from torch import Tensor
 import regard
 from bench.results import parse, write
 from regard.nn.layers.loss import plain_smoothed_loss
+from regard.training.data_parallel import ThreadGroup
 from regard.training.log import read_log
-from regard.training.threads import Shards
 
 RECIPE = str(Path(__file__).parent / "multi30k-fast.yaml")
 SEEDS, EPOCHS = (1, 2, 3), 2
@@ -37,7 +37,7 @@ def plainly() -> Iterator[None]:
     with (
         patch("regard.nn.layers.dropout.dropout", dropout),
         patch("regard.nn.blocks.head.smoothed_loss", plain_smoothed_loss),
-        patch.object(Shards, "fitting", lambda threads, tokens, device: Shards(1, threads)),
+        patch.object(ThreadGroup, "fitting", lambda threads, tokens, device: ThreadGroup(1, threads)),
     ):
         yield
 

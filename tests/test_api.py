@@ -15,7 +15,7 @@ import regard
 from regard.errors import CheckpointError, SpecError, UnknownName
 from regard.families import transformer
 from regard.text import Tokenizer
-from regard.training.train import execute
+from regard.training.train import run_training
 from tests.training.small import COPY, TINY, tiny, traces
 
 pytestmark = pytest.mark.numeric
@@ -171,7 +171,7 @@ def test_twice_in_one_process(tmp_path: Path) -> None:
     """One run after the other is each run alone: no state is left in the process."""
     changes: dict[str, Any] = {"model__dropout": 0.2}
     for name in ("one", "other", "last"):
-        execute(tiny(tmp_path / name, **changes, train__seed=2 if name == "other" else 1))
+        run_training(tiny(tmp_path / name, **changes, train__seed=2 if name == "other" else 1))
         torch.rand(3)
     assert traces(tmp_path / "one") == traces(tmp_path / "last")
     assert traces(tmp_path / "one")["bits"] != traces(tmp_path / "other")["bits"]

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from regard.errors import CheckpointError, DiskFull
-from regard.files.storage import DISK, Disk, Storage, amount, explained, make_folder
+from regard.files.storage import DISK, Disk, Storage, explain_errors, format_bytes, make_folder, write_file
 from tests.faulty import Memory, PowerCut
+from tests.training.saves import disks
 
 Place = tuple[Storage, Path]
 
@@ -173,7 +174,7 @@ def test_the_model_stops_and_fails_where_told() -> None:
     ],
 )
 def test_errors_say_what_failed_where_and_what_to_do(number: int, words: str) -> None:
-    with pytest.raises(CheckpointError, match=words) as caught, explained("save step 3", Path("runs/x")):
+    with pytest.raises(CheckpointError, match=words) as caught, explain_errors("save step 3", Path("runs/x")):
         raise OSError(number, os.strerror(number))
     assert f"cannot save step 3 in runs/x ({os.strerror(number)})" in str(caught.value)
 
@@ -182,7 +183,7 @@ def test_errors_say_what_failed_where_and_what_to_do(number: int, words: str) ->
 def test_a_full_disk_says_how_much_is_needed_and_free(number: int) -> None:
     with (
         pytest.raises(DiskFull) as caught,
-        explained("save", Path("runs/x"), needed=2_000_000, storage=Memory(room=10)),
+        explain_errors("save", Path("runs/x"), needed=2_000_000, storage=Memory(room=10)),
     ):
         raise OSError(number, os.strerror(number))
     assert "no room to save in runs/x" in str(caught.value)
@@ -192,7 +193,7 @@ def test_a_full_disk_says_how_much_is_needed_and_free(number: int) -> None:
 def test_where_nobody_knows_how_much_is_needed_only_the_rest_is_told() -> None:
     with (
         pytest.raises(DiskFull, match=r"\(full\): 10 bytes free; make"),
-        explained("x", Path(), storage=Memory(room=10)),
+        explain_errors("x", Path(), storage=Memory(room=10)),
     ):
         raise OSError(errno.ENOSPC, "full")
 
@@ -202,16 +203,36 @@ def test_a_real_full_device_is_a_full_disk() -> None:
         pytest.skip("no /dev/full on this system")
     with (
         pytest.raises(DiskFull, match="No space left"),
-        explained("save", Path("/dev")),
+        explain_errors("save", Path("/dev")),
         Path("/dev/full").open("wb") as f,
     ):
         f.write(b"x" * 100_000)
 
 
 def test_amounts_read_well() -> None:
-    shown = [amount(n) for n in (0, 999, 1500, 999_949, 999_950, 104_900_000, 10**9, 10**13)]
+    shown = [format_bytes(n) for n in (0, 999, 1500, 999_949, 999_950, 104_900_000, 10**9, 10**13)]
     assert shown == ["0 bytes", "999 bytes", "1.5 kB", "999.9 kB", "1.0 MB", "104.9 MB", "1.0 GB", "10.0 TB"]
 
 
 def test_free_space_is_never_an_error() -> None:
     assert Disk().free(Path("/nonexistent/folder")) > 0
+
+
+def test_a_file_is_replaced_whole_and_its_name_is_synced(place: Place) -> None:
+    storage, folder = place
+    write_file(folder / "a", "old", storage=storage)
+    storage.write(folder / ".a.partial", b"left by a crash")
+    write_file(folder / "a", b"new", storage=storage)
+    assert storage.read(folder / "a", 9) == b"new"
+    assert storage.list(folder) == ["a"]
+
+
+def test_a_power_cut_leaves_the_old_file_or_the_new_one() -> None:
+    before, folder = Memory(), Path("/run")
+    make_folder(before, folder)
+    write_file(folder / "a", "old", storage=before)
+    found = set()
+    for done, disk in disks(before, lambda storage: write_file(folder / "a", "new", storage=storage)):
+        found.add(data := disk.read(folder / "a", 9))
+        assert data == b"new" or not done, "once it returns, the new file survives a power cut"
+    assert found == {b"old", b"new"}

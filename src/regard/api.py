@@ -157,11 +157,11 @@ def train(
 ) -> Model:
     """Train as a recipe says and load the result. The same call again resumes, if nothing changed or `anyway`; `fresh`
     starts over."""
-    from regard.training.request import Order  # here: a model is loaded and used without any of training
-    from regard.training.train import execute
+    from regard.training.request import TrainRequest  # here: a model is loaded and used without any of training
+    from regard.training.train import run_training
 
-    order = Order(
+    order = TrainRequest(
         recipe, tuple(map(str, data)), tuple(map(str, valid)), dict(set or {}), start=None if start is None else str(start),
         out=None if out is None else str(out), fresh=fresh, anyway=anyway, device=device, quiet=quiet,
     )  # fmt: skip
-    return load(execute(order))
+    return load(run_training(order))

@@ -90,15 +90,15 @@ def train(
 ) -> None:
     """Train a model. The same command again resumes; the result is one self-contained folder, whose path is printed."""
     _plug_in(plugin)
-    from regard.training.request import Order
-    from regard.training.train import execute
+    from regard.training.request import TrainRequest
+    from regard.training.train import run_training
 
     changes = _changes(on_bad, sets)
-    order = Order(
+    order = TrainRequest(
         recipe, tuple(data or ()), tuple(valid), changes, start=start, out=out, fresh=fresh,
         anyway=anyway, device=device, quiet=quiet, tensorboard=tensorboard, plugins=tuple(map(str, plugin)),
     )  # fmt: skip
-    folder = execute(order)
+    folder = run_training(order)
     if os.environ.get("RANK", "0") == "0":  # of several processes, one answers
         print(folder)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from regard.training.request import Order
+from regard.training.request import TrainRequest
 from tests.training.small import COPY, TINY
 
 Recipe = dict[str, Any]
@@ -103,7 +103,7 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
 """Each task with the shapes it comes in; each shape is a recipe, given a folder for its files."""
 
 
-def order_of(example: Callable[[Path], Recipe], files: Path, out: Path, **changes: Any) -> Order:
+def order_of(example: Callable[[Path], Recipe], files: Path, out: Path, **changes: Any) -> TrainRequest:
     """An order for a tiny run of an example."""
     recipe = example(files)
     settings = {path: value for path, value in TINY.items() if path not in COPY} | {
@@ -111,4 +111,4 @@ def order_of(example: Callable[[Path], Recipe], files: Path, out: Path, **change
         "train.schedule.warmup": 1,
     }
     settings |= {path.replace("__", "."): value for path, value in changes.items()}
-    return Order(recipe, set=settings, out=str(out), quiet=True)
+    return TrainRequest(recipe, set=settings, out=str(out), quiet=True)

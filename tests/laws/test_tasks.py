@@ -14,7 +14,7 @@ from regard import tasks
 from regard.metrics import METRICS
 from regard.tasks import find, names
 from regard.tasks.common.losses import evaluate_loss
-from regard.training.train import execute
+from regard.training.train import run_training
 from regard.verbs.evaluate import evaluate_models, told
 from regard.verbs.show import net_of
 from tests.laws.tasks import TASK, Recipe, order_of
@@ -38,7 +38,7 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path: Path, task: str, name: s
         "train__validate_every": 4,
         "train__batch_tokens": 64,
     }
-    execute(order_of(example, tmp_path, tmp_path / "whole", **changes))
+    run_training(order_of(example, tmp_path, tmp_path / "whole", **changes))
     interrupted(order_of(example, tmp_path, tmp_path / "parts", **changes), 1, 3, 6)
     assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
 
@@ -47,7 +47,7 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path: Path, task: str, name: s
 def test_a_model_folder_gives_the_model_back(tmp_path: Path, task: str, name: str, example: Example) -> None:
     """The same scores on the same data, from a folder that has moved; and its report, card and tree are there."""
     run = tmp_path / "run"
-    execute(order_of(example, tmp_path, run, train__steps=3, train__validate_every=3))
+    run_training(order_of(example, tmp_path, run, train__steps=3, train__validate_every=3))
     moved = (run / "final").rename(tmp_path / "moved")
     one, other = regard.load(run / "best"), regard.load(moved)
     assert one.task.settings == other.task.settings
@@ -73,7 +73,7 @@ def test_a_model_folder_gives_the_model_back(tmp_path: Path, task: str, name: st
 def test_the_verbs(tmp_path: Path, task: str) -> None:
     """eval, run and show, of tasks that read texts."""
     run, example = tmp_path / task, next(iter(TASK[task].values()))
-    execute(order_of(example, tmp_path, run, train__steps=2, train__validate_every=2))
+    run_training(order_of(example, tmp_path, run, train__steps=2, train__validate_every=2))
     found = evaluate_models([str(run)], [str(tmp_path / "play.txt")], device="cpu")
     scores, metrics = list(found["models"][0]["scores"]), list(regard.load(run).task.metrics)
     assert scores == (["loss", "perplexity"] if metrics == ["loss"] else metrics)

@@ -14,7 +14,7 @@ from regard.data.images import LoadedImage, read_image_set
 from regard.files.folder import read_folder
 from regard.serialization.load import load_model
 from regard.tasks.common.capabilities import Contrasts, supports
-from regard.training.train import execute
+from regard.training.train import run_training
 from tests.laws.uses import USES, Use
 from tests.training.small import interrupted, traces
 from tests.verbs.calling import call
@@ -30,7 +30,7 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     use: Use = request.param
     folder = tmp_path_factory.mktemp("task")
     (folder / "data").mkdir()
-    execute(use.order(folder / "data", folder / "run"))
+    run_training(use.order(folder / "data", folder / "run"))
     return use, folder / "data", folder / "run"
 
 

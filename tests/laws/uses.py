@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.training.request import Order
+from regard.training.request import TrainRequest
 
 BERT: dict[str, Any] = {"family": "bert", "width": 16, "depth": 1, "heads": 2, "hidden": 32, "dropout": 0.1}
 TRAIN: dict[str, Any] = {
@@ -39,9 +39,9 @@ class Use:
     data: dict[str, Any]
     model: dict[str, Any] = field(default_factory=lambda: BERT)
 
-    def order(self, folder: Path, out: Path) -> Order:
+    def order(self, folder: Path, out: Path) -> TrainRequest:
         recipe = {"task": self.task, "data": self.data, "model": self.model, "train": TRAIN}
-        return Order(recipe, (self.write(folder),), out=str(out), quiet=True)
+        return TrainRequest(recipe, (self.write(folder),), out=str(out), quiet=True)
 
     def __str__(self) -> str:
         return f"{self.task}: {self.name}"

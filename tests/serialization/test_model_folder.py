@@ -13,7 +13,7 @@ import pytest
 from regard.errors import CheckpointError, RegardError
 from regard.files.folder import MANIFEST, read_folder, write_folder
 from regard.serialization.model_folder import CONFIG, find_model, identify_folder
-from regard.training.train import execute
+from regard.training.train import run_training
 from tests.training.small import tiny
 
 LOAD = """
@@ -28,7 +28,7 @@ print(*sorted(name for name in sys.modules if name.startswith("regard.training")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "copy"
-    execute(tiny(folder, train__steps=1, train__schedule={"kind": "constant"}))
+    run_training(tiny(folder, train__steps=1, train__schedule={"kind": "constant"}))
     return folder
 
 

@@ -16,9 +16,9 @@ from regard.files.folder import Folder
 from regard.recipes.merge import parse_yaml
 from regard.tasks.embed import Embed, EmbedData
 from regard.tasks.translate import Translate, TranslateData
-from regard.training import initialize_from, train
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training import finetune, train
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 from tests.training.small import events, tiny
 
 ROWS = [f"{'abcdefgh'[n % 8] * (2 + n % 3)} {n:03}\t{n:03} {'stuvwxyz'[n % 8]}" for n in range(40)]
@@ -36,7 +36,7 @@ def test_a_run_tells_logs_and_shows_what_it_dropped(tmp_path: Path, capsys: pyte
     filters = [{"kind": "length", "max": 3}, "identity", "duplicates"]
     recipe = {"task": "translate", "data": {**DATA, "filters": filters}}
     order = tiny(tmp_path / "run", recipe, (corpus,), data__on_bad="drop", train__steps=4)
-    execute(dataclasses.replace(order, quiet=False))
+    run_training(dataclasses.replace(order, quiet=False))
     told = capsys.readouterr().err
     for line in (
         f"1 dropped: not UTF-8, such as {corpus}, line 41: not UTF-8 at byte ",
@@ -132,8 +132,8 @@ def test_swapped_validation_files_are_refused_unless_the_model_goes_both_ways(tm
 
 
 def test_on_bad_of_the_command_line_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    orders: list[Order] = []
-    monkeypatch.setattr(train, "execute", lambda order: orders.append(order) or Path("there"))
+    orders: list[TrainRequest] = []
+    monkeypatch.setattr(train, "run_training", lambda order: orders.append(order) or Path("there"))
     for words in (["--on-bad", "drop"], []):
         assert CliRunner().invoke(app, ["train", "translate", "a", "b", *words]).exit_code == 0
     assert [order.set for order in orders] == [{"data.on_bad": "drop"}, {}]
@@ -148,9 +148,7 @@ def test_what_to_do_about_bad_pairs_is_one_of_two() -> None:
 
 def test_filters_belong_to_the_data_and_do_not_come_with_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = TranslateData(filters=(Length(),), on_bad="drop", max_length=9).plain()
-    monkeypatch.setattr(
-        initialize_from, "config_of", lambda _: {"task": "translate", "settings": settings, "decode": {}}
-    )
-    under, over = initialize_from.inherited(Folder(Path(), {}), "translate", TranslateData)
+    monkeypatch.setattr(finetune, "read_config", lambda _: {"task": "translate", "settings": settings, "decode": {}})
+    under, over = finetune.inherit_settings(Folder(Path(), {}), "translate", TranslateData)
     assert under["data"]["max_length"] == over["data"]["max_length"] == 9
     assert not {"filters", "on_bad"} & (under["data"].keys() | over["data"].keys())

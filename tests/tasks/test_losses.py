@@ -12,7 +12,7 @@ import regard
 from regard.metrics.bootstrap import bootstrap
 from regard.tasks import find
 from regard.tasks.common.losses import count_losses, evaluate_loss
-from regard.training.train import execute
+from regard.training.train import run_training
 from tests.laws.tasks import TASK, order_of
 from tests.laws.uses import USES
 
@@ -31,7 +31,7 @@ def test_the_loss_is_the_sum_of_its_items(tmp_path: Path, name: str) -> None:
         order = order_of(next(iter(TASK[name].values())), tmp_path, tmp_path / "run", train__steps=2)
     else:
         order = next(use for use in USES if use.task == name).order(tmp_path, tmp_path / "run")
-    model = regard.load(execute(order))
+    model = regard.load(run_training(order))
     model.net.double()
     examples = examples_of(model, name)
     found = count_losses(model.task, model.net, examples)

@@ -16,7 +16,7 @@ from regard.errors import SpecError
 from regard.tasks.common.task import Dataset
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars
-from regard.training.train import execute
+from regard.training.train import run_training
 from regard.verbs.evaluate import evaluate_models
 from tests.training.small import events, tiny
 
@@ -80,7 +80,7 @@ def test_a_temperature_below_one_is_refused() -> None:
 
 
 def test_every_corpus_has_its_score(files: dict[str, Path], tmp_path: Path) -> None:
-    execute(tiny(tmp_path / "run", recipe(files), train__steps=4))
+    run_training(tiny(tmp_path / "run", recipe(files), train__steps=4))
     (valid, *_), (done,) = events(tmp_path / "run", "valid"), events(tmp_path / "run", "done")
     names = ["chrf", "chrf of back.tsv (back), set aside", "chrf of double.tsv (double), set aside"]
     assert list(valid["scores"]) == names

@@ -12,8 +12,8 @@ from regard.data.pronunciation import assign_split
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.tasks.pronounce import Pronounce, PronounceData
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 from regard.verbs.evaluate import evaluate_models
 
 pytestmark = pytest.mark.numeric
@@ -73,7 +73,7 @@ def test_the_recipe_trains_and_is_judged_by_words_it_never_saw(path: str, tmp_pa
         "train.steps": 4,
     }
     settings |= {"train.schedule.warmup": 1, "train.validate_every": 2, "train.threads": 1, "train.batch_tokens": 64}
-    execute(Order("pronounce", (path,), set=settings, out=str(tmp_path / "run"), quiet=True))
+    run_training(TrainRequest("pronounce", (path,), set=settings, out=str(tmp_path / "run"), quiet=True))
     found = evaluate_models([str(tmp_path / "run")], [path])
     scores = found["models"][0]["scores"]
     assert set(scores) >= {"word_error", "phone_error"}
@@ -84,9 +84,9 @@ def test_what_it_needs_is_said(tmp_path: Path, path: str) -> None:
     with pytest.raises(
         DataError, match=r"^there is nothing to learn from; name a pronouncing dictionary, such as cmudict"
     ):
-        execute(Order("pronounce", out=str(tmp_path / "run"), quiet=True))
+        run_training(TrainRequest("pronounce", out=str(tmp_path / "run"), quiet=True))
     with pytest.raises(SpecError, match=r"^words for validation are kept apart by themselves .* leave out --valid$"):
-        execute(Order("pronounce", (path,), (path,), out=str(tmp_path / "run"), quiet=True))
+        run_training(TrainRequest("pronounce", (path,), (path,), out=str(tmp_path / "run"), quiet=True))
     with pytest.raises(SpecError, match=r"^`metrics` should name at least one score"):
         PronounceData(metrics=())
     for word, why in (("aa", "none of which is to learn from"), ("d", "none of which is for valid")):

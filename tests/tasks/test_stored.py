@@ -19,8 +19,8 @@ from regard.tasks.common.task import Dataset
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
 from regard.training.recipe import Recipe
-from regard.training.run_folder import agree
-from regard.training.train import execute
+from regard.training.run_folder import open_run
+from regard.training.train import run_training
 from tests.training.small import ROWS, events, on_files, traces
 
 LONG = Pairs([f"{i} {'x' * (i % 9)}" for i in range(11)], [f"{i}" * (1 + i % 2) for i in range(11)], tag="2de")
@@ -126,7 +126,7 @@ def test_a_run_is_the_same_to_the_bit_whether_its_texts_are_in_memory_or_in_a_fi
         out = tmp_path / f"run-{room}"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(line_store, "ROOM", room)
-            execute(on_files(out, table))
+            run_training(on_files(out, table))
         found.append(traces(out))
     assert found[0] == found[1]
 
@@ -137,14 +137,14 @@ def test_a_run_that_goes_on_encodes_its_corpus_no_more(tmp_path: Path) -> None:
     order = on_files(out, table, data__metrics=["loss"])
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         counting(patch, 7)
-        execute(order)
+        run_training(order)
     vocabulary = (out / "vocabulary" / "tokenizer.json").stat()
     with pytest.MonkeyPatch.context() as patch:
         first = counting(patch)
-        execute(order)
+        run_training(order)
     with pytest.MonkeyPatch.context() as patch:
         second = counting(patch)
-        execute(order)
+        run_training(order)
     assert 0 < sum(first) < 2 * len(ROWS)
     assert second == []
     assert (out / "vocabulary" / "tokenizer.json").stat().st_mtime_ns == vocabulary.st_mtime_ns
@@ -217,9 +217,9 @@ def test_what_an_interrupted_run_had_prepared_is_kept_while_it_is_good(
 ) -> None:
     recipe: dict[str, Any] = {"task": "translate", "model": {"family": "transformer"}, "train": {"steps": 9}}
     facts = {"fingerprint": "one", "threads": 1, "torch": "2"}
-    agree(tmp_path, Recipe.parse(recipe), facts)
+    open_run(tmp_path, Recipe.parse(recipe), facts)
     for name in ("tokens", "vocabulary"):
         (tmp_path / name).mkdir()
     now = Recipe.parse(recipe | changes.get("recipe", {}))
-    agree(tmp_path, now, facts | changes.get("facts", {}), fresh=changes.get("fresh", False))
+    open_run(tmp_path, now, facts | changes.get("facts", {}), fresh=changes.get("fresh", False))
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} - {".before"} == left

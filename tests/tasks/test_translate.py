@@ -25,7 +25,7 @@ from regard.tasks.common.seq2seq import both_sides
 from regard.tasks.common.task import Dataset
 from regard.tasks.translate import Translate, TranslateData, TranslateOptions
 from regard.text import Bpe, Chars, Pieces
-from regard.training.train import execute
+from regard.training.train import run_training
 from tests.training.small import events, tiny
 
 pytestmark = pytest.mark.numeric
@@ -351,7 +351,7 @@ def test_many_to_many_end_to_end(tmp_path: Path) -> None:
         "train__batch_tokens": 512,
         "model__dropout": 0.0,
     }
-    execute(tiny(tmp_path / "run", recipe, **changes, model__norm="pre"))
+    run_training(tiny(tmp_path / "run", recipe, **changes, model__norm="pre"))
     assert events(tmp_path / "run", "done")[0]["scores"]["exact"] == 100.0
     model = regard.load(tmp_path / "run")
     assert model.run(["12", "20"], tag="2up") == ["BC", "CA"]

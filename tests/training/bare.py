@@ -11,11 +11,11 @@ from torch import Tensor
 from regard.recipes.merge import merge, nest, read_recipe
 from regard.tasks.translate import Translate, TranslateData
 from regard.training.checkpoint import Checkpoints
-from regard.training.interrupt import Stop
+from regard.training.interrupt import InterruptHandler
 from regard.training.log import Log
 from regard.training.progress_bar import Progress
 from regard.training.recipe import Recipe
-from regard.training.trainer import Data, Trainer
+from regard.training.trainer import TrainData, Trainer
 from tests.training.small import COPY, TINY
 
 
@@ -27,13 +27,13 @@ def trainer(folder: Path, **changes: Any) -> Trainer:
     raw = Translate.read(data, 1)
     task = Translate.prepare(data, raw)
     net = recipe.model_spec(task.model_arguments()).build(1).double()
-    examples = Data(task.encode(raw.train), task.encode(raw.valid), task.eval_sets(raw.valid))
+    examples = TrainData(task.encode(raw.train), task.encode(raw.valid), task.eval_sets(raw.valid))
     log, checkpoints = Log(folder / "log.jsonl"), Checkpoints(folder / "checkpoints")
     return Trainer(net, task, examples, recipe.train, checkpoints=checkpoints, log=log, search=recipe.decode)
 
 
 def fit(made: Trainer, on_better: Callable[[], None] = lambda: None) -> bool:
-    return made.fit(Stop(), Progress(1, quiet=True), on_better)
+    return made.fit(InterruptHandler(), Progress(1, quiet=True), on_better)
 
 
 def weights(made: Trainer) -> dict[str, Tensor]:

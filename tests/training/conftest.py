@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.training.train import execute
+from regard.training.train import run_training
 from tests.training.small import ROWS, tiny
 
 
@@ -20,5 +20,5 @@ def corpus(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "copy"
-    execute(tiny(folder))
+    run_training(tiny(folder))
     return folder

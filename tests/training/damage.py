@@ -15,8 +15,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from regard.training.checkpoint import Checkpoints, Loaded
-from regard.training.train import execute
+from regard.training.checkpoint import Checkpoint, Checkpoints
+from regard.training.train import run_training
 from tests.training.small import hard
 
 
@@ -50,7 +50,7 @@ def damage_often(flips: int, cuts: int, folder: Path, seed: int = 0) -> str:
 
 def _trained(folder: Path) -> Checkpoints:
     """The checkpoints of a tiny run, of which there are two."""
-    execute(hard(folder / "run", train__steps=6, train__save_every=3, train__validate_every=6))
+    run_training(hard(folder / "run", train__steps=6, train__save_every=3, train__validate_every=6))
     checkpoints = Checkpoints(folder / "run" / "checkpoints")
     assert len(checkpoints.steps()) == 2
     return checkpoints
@@ -61,7 +61,7 @@ def _flipped(data: bytes, draw: random.Random) -> bytes:
     return data[: at // 8] + bytes([data[at // 8] ^ 1 << at % 8]) + data[at // 8 + 1 :]
 
 
-def _bits(loaded: Loaded | None) -> dict[str, Any]:
+def _bits(loaded: Checkpoint | None) -> dict[str, Any]:
     """A checkpoint to be compared."""
     assert loaded is not None
     tensors = {f"{group}/{name}": t for group, each in loaded.groups.items() for name, t in each.items()}

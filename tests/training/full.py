@@ -26,8 +26,8 @@ from regard.training import train
 from regard.training.checkpoint import Checkpoints
 from regard.training.lock import RunLock
 from regard.training.log import Log
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 from regard.training.trainer import Trainer
 from regard.training.weight_averaging import Snapshots
 from tests.training.small import hard, traces
@@ -37,7 +37,7 @@ WAYS = (["unshare", "--map-root-user", "--mount"], ["unshare", "--mount"])
 """How to mount what nobody else sees: as any user where that is allowed, else as root."""
 MOMENTS: dict[str, tuple[Any, str]] = {
     "lock the run": (RunLock, "__enter__"),
-    "write run.json": (train, "agree"),
+    "write run.json": (train, "open_run"),
     "write vocabulary": (train._Run, "_task"),
     "write the log": (Log, "write"),
     "write best": (train._Run, "_export"),
@@ -96,39 +96,39 @@ def fill_often(place: Path, every: int) -> str:
     """Fill the disk at every moment above, and make it too small by every so many pages; what there is to say."""
     disk = Small(place / "disk")
     try:
-        order = hard(disk.place / "run", train__save_every=3)
-        execute(order)
-        whole, pages = traces(order.folder), shutil.disk_usage(disk.place).used // PAGE
+        request = hard(disk.place / "run", train__save_every=3)
+        run_training(request)
+        whole, pages = traces(request.folder), shutil.disk_usage(disk.place).used // PAGE
         for doing, (owner, name) in MOMENTS.items():
-            shutil.rmtree(order.folder)
+            shutil.rmtree(request.folder)
             with disk.filled_before(owner, name):
-                said = _refused(order)
+                said = _refused(request)
             assert said is not None and said.startswith(f"no room to {doing} in "), (doing, said)
             disk.filler.unlink()
-            _ends_as(order, whole)
+            _ends_as(request, whole)
         told: Counter[str] = Counter()
         for size in range(1, pages + 1, every):
-            shutil.rmtree(order.folder)
+            shutil.rmtree(request.folder)
             disk.resize(size * PAGE)
-            said = _refused(order)
+            said = _refused(request)
             told[(said or "room enough").split(" in ")[0].rstrip("0123456789")] += 1
             disk.resize(ROOM)
-            _ends_as(order, whole)
+            _ends_as(request, whole)
         return f"{len(MOMENTS)} moments and {told.total()} sizes of up to {pages} pages, nothing lost: {dict(told)}"
     finally:
         subprocess.run(["umount", str(disk.place)], check=True)
 
 
-def _refused(order: Order) -> str | None:
+def _refused(request: TrainRequest) -> str | None:
     """What a run says to a full disk, after a look at what it had saved; None if there was room."""
     try:
-        execute(order)
+        run_training(request)
     except DiskFull as error:
         said = str(error)
         assert error.exit_code == 5
         assert re.search(r": [\d.]+ (bytes|kB) needed, [\d.]+ (bytes|kB) free; ", said), said
         assert said.endswith("make room and run the same command again: what was saved before is intact")
-        checkpoints = Checkpoints(order.folder / "checkpoints")
+        checkpoints = Checkpoints(request.folder / "checkpoints")
         if steps := checkpoints.steps():
             loaded = checkpoints.load_newest()
             assert loaded is not None and loaded.step == steps[0], said
@@ -136,10 +136,10 @@ def _refused(order: Order) -> str | None:
     return None
 
 
-def _ends_as(order: Order, whole: dict[str, Any]) -> None:
-    execute(order)
-    assert traces(order.folder) == whole
-    assert not list(order.folder.rglob(".*")), "something half written is left"
+def _ends_as(request: TrainRequest, whole: dict[str, Any]) -> None:
+    run_training(request)
+    assert traces(request.folder) == whole
+    assert not list(request.folder.rglob(".*")), "something half written is left"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 import torch
 import torch._dynamo  # what the first step would import, once for all
 
-from regard.training.train import execute
+from regard.training.train import run_training
 from regard.training.trainer import Trainer
 from tests.training.small import hard, traces
 
@@ -66,7 +66,7 @@ def _child(run: Path) -> int:
         run.mkdir(parents=True, exist_ok=True)
         Trainer.save = _noted("saved", Trainer.save, run)  # type: ignore[method-assign, assignment]
         Trainer.resume = _noted("began", Trainer.resume, run)  # type: ignore[method-assign, assignment]
-        execute(hard(run, train__steps=40, train__save_every=3, train__validate_every=8))
+        run_training(hard(run, train__steps=40, train__save_every=3, train__validate_every=8))
         code = 0
     except BaseException:
         traceback.print_exc()

@@ -26,9 +26,9 @@ from torch import Tensor
 from regard.errors import Diverged
 from regard.files.tensors import read_tensors
 from regard.training.checkpoint import Checkpoints
-from regard.training.optimizer import optimizer_tensors
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training.optimizer import optimizer_state
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 from regard.training.trainer import Trainer
 from tests.training.small import events, hard, tiny
 
@@ -46,7 +46,7 @@ STREAM = {
 EVERY = {"train__steps": 10, "train__validate_every": 5, "train__save_every": 2, "data__generate__valid": 2}
 
 
-def orders(folder: Path) -> dict[str, Callable[[Path], Order]]:
+def orders(folder: Path) -> dict[str, Callable[[Path], TrainRequest]]:
     """Small runs of which something else moves in each."""
     text = folder / "text.txt"
     text.write_text("the cat sat on the mat; the dog sat on the cat. " * 12)
@@ -57,7 +57,9 @@ def orders(folder: Path) -> dict[str, Callable[[Path], Order]]:
         "everything": lambda out: hard(out, **EVERY),
         "threads": lambda out: tiny(out, **EVERY, train__threads=2, train__batch_tokens=1024, train__accumulate=2),
         "muon": lambda out: tiny(out, **EVERY, train__optimizer={"kind": "muon"}, train__ema=0.5),
-        "stream": lambda out: Order("transformer_xl", (str(text),), set=STREAM | train, out=str(out), quiet=True),
+        "stream": lambda out: TrainRequest(
+            "transformer_xl", (str(text),), set=STREAM | train, out=str(out), quiet=True
+        ),
     }
 
 
@@ -96,9 +98,9 @@ class Poisoner:
         """Tensors that last from step to step."""
         found: dict[str, Iterable[Tensor]] = {
             "weights": trainer.net.parameters(),
-            "optimizer": optimizer_tensors(trainer.net, trainer.steps.optimizer).values(),
+            "optimizer": optimizer_state(trainer.net, trainer.steps.optimizer).values(),
             "average": trainer.steps.ema.weights.values() if trainer.steps.ema else (),
-            "carried": trainer.steps.carried.tensors().values(),
+            "stream": trainer.steps.stream_state.tensors().values(),
         }
         kept = {name: [t for t in tensors if t.is_floating_point() and t.numel()] for name, tensors in found.items()}
         return {name: tensors for name, tensors in kept.items() if tensors}
@@ -146,7 +148,7 @@ def poison_often(count: int, folder: Path, seed: int = 0) -> str:
         for life in range(draw.choice([1, 1, 1, 2])):  # a second goes on from what the first left, and is let alone
             with Poisoner(draw, doses).at_work() if life == 0 else nullcontext():
                 try:
-                    execute(order)
+                    run_training(order)
                     ends["finished"] += life == 0
                     break
                 except Diverged as error:

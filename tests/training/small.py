@@ -14,11 +14,11 @@ import pytest
 from regard.errors import Interrupted
 from regard.training import train
 from regard.training.checkpoint import Checkpoints
-from regard.training.interrupt import Stop
+from regard.training.interrupt import InterruptHandler
 from regard.training.log import read_log
 from regard.training.progress_bar import Progress
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 
 COPY: dict[str, Any] = {"data.generate.count": 60, "data.generate.valid": 6, "data.generate.max_length": 6}
 TINY: dict[str, Any] = {
@@ -52,30 +52,30 @@ CLOCK = ("seconds", "tokens_per_s", "command")
 """What no two runs have in common."""
 
 
-def tiny(out: Path, recipe: str | dict[str, Any] = "copy", data: tuple[str, ...] = (), **changes: Any) -> Order:
+def tiny(out: Path, recipe: str | dict[str, Any] = "copy", data: tuple[str, ...] = (), **changes: Any) -> TrainRequest:
     """An order for a tiny run; `train__steps=3` changes a setting."""
     settings = {**(COPY if recipe == "copy" else {}), **TINY}
     settings |= {path.replace("__", "."): value for path, value in changes.items()}
-    return Order(recipe, data, set=settings, out=str(out), quiet=True)
+    return TrainRequest(recipe, data, set=settings, out=str(out), quiet=True)
 
 
-def hard(out: Path, **changes: Any) -> Order:
+def hard(out: Path, **changes: Any) -> TrainRequest:
     return tiny(out, **{path.replace(".", "__"): value for path, value in HARD.items()} | changes)
 
 
-def on_files(out: Path, *paths: Path, **changes: Any) -> Order:
+def on_files(out: Path, *paths: Path, **changes: Any) -> TrainRequest:
     """An order for a tiny run of the recipe `translate` on files."""
-    order = tiny(out, recipe="translate", **{"data__tokenizer": "chars", "data__metrics": ["exact"], **changes})
-    return dataclasses.replace(order, data=tuple(map(str, paths)))
+    request = tiny(out, recipe="translate", **{"data__tokenizer": "chars", "data__metrics": ["exact"], **changes})
+    return dataclasses.replace(request, data=tuple(map(str, paths)))
 
 
 @contextmanager
 def stopping_after(step: int) -> Iterator[None]:
     """Somebody presses Ctrl-C while this step runs."""
-    made: list[Stop] = []
+    made: list[InterruptHandler] = []
 
-    class Watched(Stop):
-        def __enter__(self) -> Stop:
+    class Watched(InterruptHandler):
+        def __enter__(self) -> InterruptHandler:
             made.append(self)
             return self  # no handlers: it is us who press
 
@@ -85,24 +85,24 @@ def stopping_after(step: int) -> Iterator[None]:
                 made[-1].asked = signal.SIGINT
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(train, "Stop", Watched)
+        patch.setattr(train, "InterruptHandler", Watched)
         patch.setattr(train, "Progress", Pressing)
         yield
 
 
-def interrupted(order: Order, *steps: int) -> Path:
+def interrupted(request: TrainRequest, *steps: int) -> Path:
     """The same run, stopped after each of these steps and resumed by the same call."""
     for step in steps:
         with stopping_after(step), pytest.raises(Interrupted, match=f"stopped at step {step} of"):
-            execute(order)
-    return execute(order)
+            run_training(request)
+    return run_training(request)
 
 
-def stopped(order: Order, step: int = 5) -> Order:
-    """The order, after its run was stopped."""
+def stopped(request: TrainRequest, step: int = 5) -> TrainRequest:
+    """The request, after its run was stopped."""
     with stopping_after(step), pytest.raises(Interrupted):
-        execute(order)
-    return order
+        run_training(request)
+    return request
 
 
 def traces(folder: Path) -> dict[str, Any]:

@@ -14,58 +14,58 @@ from regard.errors import CheckpointError, SpecError
 from regard.files.folder import read_folder
 from regard.recipes.merge import parse_yaml
 from regard.training.checkpoint import Checkpoints
-from regard.training.request import Order
+from regard.training.request import TrainRequest
 from regard.training.run_folder import BOUND
-from regard.training.train import execute
+from regard.training.train import run_training
 from tests.training.small import ROWS, events, on_files, stopped, tiny
 
 
-def anyway(order: Order) -> Order:
-    return dataclasses.replace(order, anyway=True)
+def anyway(request: TrainRequest) -> TrainRequest:
+    return dataclasses.replace(request, anyway=True)
 
 
-def change(what: str, order: Order, corpus: Path) -> tuple[Order, str]:
-    """The order after something changed, and how the difference reads."""
+def change(what: str, request: TrainRequest, corpus: Path) -> tuple[TrainRequest, str]:
+    """The request after something changed, and how the difference reads."""
     if what == "corpus":
         corpus.write_text("".join(ROWS[1:]))
-        return order, "the corpus is not the one this run began with"
+        return request, "the corpus is not the one this run began with"
     if what == "recipe":
-        return dataclasses.replace(order, set={**order.set, "model.dropout": 0.25}), "model.dropout: 0.4 -> 0.25"
-    facts = order.folder / "run.json"
+        return dataclasses.replace(request, set={**request.set, "model.dropout": 0.25}), "model.dropout: 0.4 -> 0.25"
+    facts = request.folder / "run.json"
     if what == "threads":
         facts.write_text(json.dumps(json.loads(facts.read_text()) | {"threads": 7}))
-        return order, "threads: 7 -> 1"
+        return request, "threads: 7 -> 1"
     facts.write_text(json.dumps(json.loads(facts.read_text()) | {"torch": "1.0"}))
-    return order, f"torch: 1.0 -> {torch.__version__}"
+    return request, f"torch: 1.0 -> {torch.__version__}"
 
 
 @pytest.mark.parametrize("what", ["corpus", "recipe", "threads", "torch"])
 def test_refused_with_the_difference_unless_told_otherwise(what: str, tmp_path: Path, corpus: Path) -> None:
-    order, difference = change(what, stopped(on_files(tmp_path / "run", corpus, decode__beam=1)), corpus)
+    request, difference = change(what, stopped(on_files(tmp_path / "run", corpus, decode__beam=1)), corpus)
     with pytest.raises(SpecError) as caught:
-        execute(order)
+        run_training(request)
     assert f"was begun with another recipe or corpus: {difference}. Take that back" in str(caught.value)
     assert "go on all the same with --anyway" in str(caught.value)
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [5]
-    execute(anyway(order))
+    run_training(anyway(request))
     (event,) = events(tmp_path / "run", "changed")
     assert event == {"event": "changed", "step": 5, "changes": [difference]}
     assert [e["step"] for e in events(tmp_path / "run", "train")] == list(range(1, 13)), "it went on from step 5"
-    execute(order)  # from now on, this is the run
+    run_training(request)  # from now on, this is the run
 
 
 def test_what_changed_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stopped(tiny(tmp_path))
-    execute(dataclasses.replace(anyway(tiny(tmp_path, train__label_smoothing=0.3)), quiet=False))
+    run_training(dataclasses.replace(anyway(tiny(tmp_path, train__label_smoothing=0.3)), quiet=False))
     assert "going on all the same: train.label_smoothing: 0.0 -> 0.3" in capsys.readouterr().err
     assert parse_yaml((tmp_path / "recipe.yaml").read_text(), "x")["train"]["label_smoothing"] == 0.3
     assert "changed" in (tmp_path / "report.html").read_text()
 
 
 def test_a_finished_run_is_given_more_steps(tmp_path: Path) -> None:
-    execute(tiny(tmp_path))
+    run_training(tiny(tmp_path))
     before = read_folder(tmp_path / "final")["model.safetensors"]
-    execute(anyway(tiny(tmp_path, train__steps=40)))
+    run_training(anyway(tiny(tmp_path, train__steps=40)))
     assert [event["step"] for event in events(tmp_path, "done")] == [12, 40]
     assert read_folder(tmp_path / "final")["model.safetensors"] != before
     assert events(tmp_path, "changed")[0]["changes"] == ["train.steps: 12 -> 40"]
@@ -75,7 +75,7 @@ class Killed(BaseException):
     """What no code catches."""
 
 
-def killed(order: Order, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def killed(request: TrainRequest, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run, ended where it calls this."""
 
     def end(*_: object, **__: object) -> None:
@@ -83,7 +83,7 @@ def killed(order: Order, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(where, end)
-        execute(order)
+        run_training(request)
 
 
 SAVE, AMEND, STEP = (
@@ -96,17 +96,17 @@ SAVE, AMEND, STEP = (
 @pytest.mark.parametrize("where", [SAVE, AMEND, STEP], ids=["saved", "written down", "stepped"])
 def test_killed_before_a_change_was(tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it meant is not lost: the steps that were added are taken, and before it is written down, the old run is whole."""
-    execute(tiny(tmp_path, train__average={"which": "last", "count": 2}))
+    run_training(tiny(tmp_path, train__average={"which": "last", "count": 2}))
     more = tiny(tmp_path, train__steps=40, train__ema=0.5)
     killed(anyway(more), where, monkeypatch)
     if where == STEP:
-        execute(more)  # from now on, this is the run
+        run_training(more)  # from now on, this is the run
     else:
         with pytest.raises(SpecError, match=r"train\.steps: 12 -> 40"):
-            execute(more)
-        execute(tiny(tmp_path, train__average={"which": "last", "count": 2}))
+            run_training(more)
+        run_training(tiny(tmp_path, train__average={"which": "last", "count": 2}))
         assert {event["step"] for event in events(tmp_path, "done")} == {12}
-        execute(anyway(more))
+        run_training(anyway(more))
     assert events(tmp_path, "done")[-1]["step"] == 40
     assert [e["step"] for e in events(tmp_path, "train")] == list(range(1, 41))
 
@@ -114,24 +114,24 @@ def test_killed_before_a_change_was(tmp_path: Path, where: str, monkeypatch: pyt
 def test_a_run_that_had_saved_nothing_begins_with_the_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(tiny(tmp_path), SAVE, monkeypatch)
     assert (tmp_path / "best").exists(), "it had judged"
-    execute(anyway(tiny(tmp_path, train__steps=15)))
+    run_training(anyway(tiny(tmp_path, train__steps=15)))
     assert [e["step"] for e in events(tmp_path, "train")] == list(range(1, 16))
     assert not events(tmp_path, "changed")
-    execute(tiny(tmp_path, train__steps=15))
+    run_training(tiny(tmp_path, train__steps=15))
 
 
 def test_a_change_that_cannot_be_is_not_kept(tmp_path: Path) -> None:
-    order = stopped(tiny(tmp_path))
+    request = stopped(tiny(tmp_path))
     with pytest.raises(SpecError, match="warms up for 500 steps, but there are only 12"):
-        execute(anyway(tiny(tmp_path, train__schedule={"kind": "cosine", "lr": 3e-3, "warmup": 500})))
+        run_training(anyway(tiny(tmp_path, train__schedule={"kind": "cosine", "lr": 3e-3, "warmup": 500})))
     assert not events(tmp_path, "changed")
-    execute(order)
+    run_training(request)
 
 
 def test_other_data_means_another_best(tmp_path: Path) -> None:
     """The best score so far is of data that nobody is judged by any more."""
-    execute(tiny(tmp_path, train__validate_every=2))
-    execute(anyway(tiny(tmp_path, train__steps=14, train__validate_every=2, data__metrics=["wer", "exact"])))
+    run_training(tiny(tmp_path, train__validate_every=2))
+    run_training(anyway(tiny(tmp_path, train__steps=14, train__validate_every=2, data__metrics=["wer", "exact"])))
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
     assert loaded is not None
     last = events(tmp_path, "valid")[-1]
@@ -147,7 +147,7 @@ def test_other_outputs_mean_another_best(tmp_path: Path, setting: dict[str, Any]
     change = anyway(tiny(tmp_path, train__validate_every=4, **setting))
     with pytest.MonkeyPatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr("regard.training.trainer.Trainer._update", lambda *_: 1 / 0)
-        execute(change)
+        run_training(change)
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
     assert loaded is not None and (loaded.facts["best"] is None) == anew
 
@@ -155,7 +155,7 @@ def test_other_outputs_mean_another_best(tmp_path: Path, setting: dict[str, Any]
 @pytest.mark.parametrize("ema", [(None, 0.5), (0.5, None)])
 def test_a_moving_average_may_come_or_go(tmp_path: Path, ema: tuple[Any, Any]) -> None:
     stopped(tiny(tmp_path, train__ema=ema[0]))
-    execute(anyway(tiny(tmp_path, train__ema=ema[1])))
+    run_training(anyway(tiny(tmp_path, train__ema=ema[1])))
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
     assert loaded is not None and ("average" in loaded.groups) == (ema[1] is not None)
 
@@ -170,19 +170,19 @@ def test_a_moving_average_may_come_or_go(tmp_path: Path, ema: tuple[Any, Any]) -
 def test_what_no_checkpoint_can_follow(tmp_path: Path, changes: dict[str, Any], difference: str) -> None:
     stopped(tiny(tmp_path))
     with pytest.raises(SpecError) as caught:
-        execute(anyway(tiny(tmp_path, **changes)))
+        run_training(anyway(tiny(tmp_path, **changes)))
     assert "was begun with another recipe: " in str(caught.value) and difference in str(caught.value)
     assert "which no checkpoint of it can follow. Take that back, choose another --out" in str(caught.value)
     assert any(difference.startswith(name) for name in BOUND)
 
 
 def test_another_shape_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    order = stopped(tiny(tmp_path))
+    request = stopped(tiny(tmp_path))
     with pytest.raises(CheckpointError, match="is of another model: "):
-        execute(anyway(tiny(tmp_path, model__hidden=64)))
-    execute(order)
+        run_training(anyway(tiny(tmp_path, model__hidden=64)))
+    run_training(request)
 
 
 def test_without_a_change_it_says_nothing(tmp_path: Path) -> None:
-    execute(anyway(stopped(tiny(tmp_path))))
+    run_training(anyway(stopped(tiny(tmp_path))))
     assert not events(tmp_path, "changed")

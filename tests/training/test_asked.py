@@ -16,8 +16,8 @@ from regard.machine import resolve_device
 from regard.recipes.merge import parse_yaml
 from regard.tasks.common.advice import advise
 from regard.training.recipe import Train
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 from tests.training.small import ROWS, events, on_files, tiny
 
 
@@ -31,7 +31,7 @@ def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path)
     recipe.write_text(text)
     out = tmp_path / "run"
     changes = {"train.log_every": "3", "train.schedule.lr": "7e-3", "train.threads": 1, "model.hidden": 8}
-    execute(Order(str(recipe), (str(corpus),), set=changes, out=str(out), quiet=True))
+    run_training(TrainRequest(str(recipe), (str(corpus),), set=changes, out=str(out), quiet=True))
     kept = parse_yaml((out / "recipe.yaml").read_text(), "x")
     assert kept["train"]["keep_checkpoints"] == 2, "a default"
     advice = advise([read_corpus(Corpus(paths=(str(corpus),)))], {"epochs": 1}).recipe
@@ -49,17 +49,17 @@ def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path)
 
 
 def test_advice_can_be_declined(tmp_path: Path, corpus: Path) -> None:
-    execute(dataclasses.replace(on_files(tmp_path / "run", corpus, auto="false"), quiet=True))
+    run_training(dataclasses.replace(on_files(tmp_path / "run", corpus, auto="false"), quiet=True))
     assert parse_yaml((tmp_path / "run" / "recipe.yaml").read_text(), "x")["train"]["optimizer"]["kind"] == "adam"
     with pytest.raises(SpecError, match="auto should be true or false, got 'no'"):
-        execute(on_files(tmp_path / "run", corpus, auto="no"))
+        run_training(on_files(tmp_path / "run", corpus, auto="no"))
 
 
 def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
     """What no advice can mend is told before the corpus is read."""
     order = on_files(tmp_path / "run", tmp_path / "nowhere.tsv", train__schedule={"lr": 1}, train__stepz=1)
     with pytest.raises(SpecError, match=r"^no key 'train\.stepz'; did you mean 'steps'\?$"):
-        execute(order)
+        run_training(order)
 
 
 @pytest.mark.parametrize(
@@ -97,20 +97,20 @@ def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_is_told_at_once(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        execute(tiny(tmp_path, **changes))
+        run_training(tiny(tmp_path, **changes))
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
 
 
 def test_the_largest_seed(tmp_path: Path) -> None:
-    final = execute(tiny(tmp_path, train__seed=2**63 - 1, train__steps=4, model__dropout=0.1))
+    final = run_training(tiny(tmp_path, train__seed=2**63 - 1, train__steps=4, model__dropout=0.1))
     assert events(tmp_path, "done")[-1]["step"] == 4
     assert (final / "model.safetensors").exists()
 
 
 def test_a_recipe_without_a_task(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="task is missing"):
-        execute(Order({"train": {"steps": 1}}, out=str(tmp_path)))
+        run_training(TrainRequest({"train": {"steps": 1}}, out=str(tmp_path)))
 
 
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:
@@ -120,26 +120,26 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
         with pytest.raises(
             SpecError, match=r"f\\udcff\.tsv' is not UTF-8 and could not be written down; give the file"
         ):
-            execute(order)
+            run_training(order)
     assert not (tmp_path / "run").exists()
 
 
 def test_files_and_a_generator_do_not_go_together(tmp_path: Path, corpus: Path) -> None:
     for given in ({"data": (str(corpus),)}, {"valid": (str(corpus),)}):
         with pytest.raises(SpecError, match="from `train` and `valid` corpora or from `generate`, not from both"):
-            execute(dataclasses.replace(tiny(tmp_path / "run"), **given))  # type: ignore[arg-type]
+            run_training(dataclasses.replace(tiny(tmp_path / "run"), **given))  # type: ignore[arg-type]
 
 
 def test_validation_files(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "v.src").write_text("aaa\nb1\n")
     (tmp_path / "v.trg").write_text("1a\n1b\n")
     order = on_files(tmp_path / "run", corpus)
-    execute(dataclasses.replace(order, valid=(str(tmp_path / "v.src"), str(tmp_path / "v.trg"))))
+    run_training(dataclasses.replace(order, valid=(str(tmp_path / "v.src"), str(tmp_path / "v.trg"))))
     (done,) = events(tmp_path / "run", "done")
     assert [row["source"] for row in done["examples"]] == ["aaa", "b1"]
     capsys.readouterr()
     again = dataclasses.replace(order, valid=(str(corpus),), fresh=True, quiet=False)
-    execute(again)
+    run_training(again)
     assert "corpus.tsv: 40 of 40 pairs are also trained on: scores on them flatter" in capsys.readouterr().err
 
 

@@ -24,8 +24,8 @@ from regard.tasks.translate import Translate
 from regard.training.checkpoint import Checkpoints
 from regard.training.log import read_log
 from regard.training.progress_bar import Progress
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 from regard.training.trainer import BAD_STEPS, Trainer
 from tests.training.bare import fit, trainer, weights
 from tests.training.small import ROWS, events, on_files, tiny
@@ -87,16 +87,16 @@ def test_a_bad_step_is_skipped_and_leaves_no_trace(tmp_path: Path, value: float)
 
 
 def _state(made: Trainer) -> dict[str, Tensor]:
-    from regard.training.optimizer import optimizer_tensors
+    from regard.training.optimizer import optimizer_state
 
-    return optimizer_tensors(made.net, made.steps.optimizer)
+    return optimizer_state(made.net, made.steps.optimizer)
 
 
 def test_several_bad_steps_in_a_row_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Translate.prepare
     monkeypatch.setattr(Translate, "prepare", lambda *a: poison(real(*a), range(7, 100), math.nan))
     with pytest.raises(Diverged) as caught:
-        execute(tiny(tmp_path))
+        run_training(tiny(tmp_path))
     assert caught.value.exit_code == 4
     said = str(caught.value)
     assert said.startswith("step 11 was not finite (loss nan, gradient norm nan): example ")
@@ -115,7 +115,7 @@ def test_four_bad_steps_are_forgiven(
 ) -> None:
     real = Translate.prepare
     monkeypatch.setattr(Translate, "prepare", lambda *a: poison(real(*a), [2, 3, 4, 5, 7, 8, 9, 10], math.inf))
-    execute(dataclasses.replace(tiny(tmp_path), quiet=False))
+    run_training(dataclasses.replace(tiny(tmp_path), quiet=False))
     told = [line for line in capsys.readouterr().err.splitlines() if "finite" in line]
     for number, line in zip((2, 3, 4), told[:-1], strict=True):
         assert line.startswith(f"skipped: step {number} was not finite (loss inf, gradient norm nan): example ")
@@ -134,7 +134,7 @@ def test_weights_that_overflow_are_never_written(tmp_path: Path, save_every: int
     """A finite gradient and a rate without measure: the step itself overflows."""
     schedule = {"kind": "inverse_sqrt", "lr": 1e40, "warmup": 3, "start": 1e-3}
     with pytest.raises(Diverged, match=message):
-        execute(tiny(tmp_path, train__schedule=schedule, train__save_every=save_every))
+        run_training(tiny(tmp_path, train__schedule=schedule, train__save_every=save_every))
     assert not list(tmp_path.rglob("*.safetensors"))
 
 
@@ -146,7 +146,7 @@ def test_what_overflows_after_a_save_leaves_the_save(tmp_path: Path) -> None:
     with pytest.raises(Diverged, match=r"step 2 left numbers that are not finite \(weights: embed"):
         made.save()
     with pytest.raises(Diverged, match="not finite"):
-        made._judge(Progress(1, quiet=True), lambda: None)
+        made._validate(Progress(1, quiet=True), lambda: None)
     assert Checkpoints(tmp_path / "checkpoints").steps() == [2, 1]
     assert all_finite(tmp_path)
 
@@ -163,7 +163,7 @@ def always(task: type[Any], monkeypatch: pytest.MonkeyPatch, first: int) -> None
 def test_examples_are_named_by_file_and_line(tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     always(Translate, monkeypatch, 3)
     with pytest.raises(Diverged) as caught:
-        execute(on_files(tmp_path / "run", corpus, decode__beam=1))
+        run_training(on_files(tmp_path / "run", corpus, decode__beam=1))
     for name in events(tmp_path / "run", "skip")[0]["examples"]:
         place, _, rest = name.partition(": example ")
         path, line = place.split(", line ")
@@ -189,14 +189,14 @@ def test_the_last_good_weights_are_kept(
     with monkeypatch.context() as patch:
         always(Translate, patch, 1 + 2 * changes.get("train__accumulate", changes.get("train__threads", 1)))
         with pytest.raises(Diverged, match="The last good weights, of step 2, are saved"):
-            execute(order)
+            run_training(order)
     assert [event["step"] for event in events(tmp_path, "skip")] == [3, 4, 5, 6, 7]
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
     assert loaded is not None and loaded.step == 7
     kept = loaded.groups["average" if "train__ema" in changes else "weights"]
     assert all(torch.equal(kept[name], t) for name, t in read_folder(tmp_path / "best").tensors().items())
     assert all_finite(tmp_path)
-    execute(order)
+    run_training(order)
     assert [event["step"] for event in events(tmp_path, "train")] == [1, 2, *range(8, 13)]
 
 
@@ -206,8 +206,8 @@ def test_the_last_steps_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch:
         always(Translate, patch, 8)
         with pytest.raises(Diverged, match="step 12 was not finite"):
-            execute(order)
-    execute(order)
+            run_training(order)
+    run_training(order)
     assert [event["step"] for event in events(tmp_path, "valid")] == [4, 8, 12]
     assert [event["step"] for event in events(tmp_path, "done")] == [12]
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
@@ -226,19 +226,19 @@ def test_a_stream_forgets_what_it_read_in_a_bad_step(tmp_path: Path, monkeypatch
         "train.schedule.warmup": 2,
         "train.threads": 1,
     }
-    order = Order("transformer_xl", (str(text),), set=small | train, out=str(tmp_path / "run"), quiet=True)
+    order = TrainRequest("transformer_xl", (str(text),), set=small | train, out=str(tmp_path / "run"), quiet=True)
     with monkeypatch.context() as patch:
         always(Lm, patch, 3)
         with pytest.raises(Diverged, match=r"example \d+ \d+ \d+ '.*The last good weights, of step 2, are saved"):
-            execute(order)
+            run_training(order)
     loaded = Checkpoints(tmp_path / "run" / "checkpoints").load_newest()
-    assert loaded is not None and "carried" not in loaded.groups and all_finite(tmp_path / "run")
-    execute(order)
+    assert loaded is not None and "stream" not in loaded.groups and all_finite(tmp_path / "run")
+    run_training(order)
 
 
 def test_memory_that_is_not_finite_makes_a_bad_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trainer(tmp_path)
-    monkeypatch.setattr(made.steps.carried, "tensors", lambda: {"0.past": torch.tensor([1.0, math.inf])})
+    monkeypatch.setattr(made.steps.stream_state, "tensors", lambda: {"0.past": torch.tensor([1.0, math.inf])})
     before = weights(made)
     made._update(made.updates(0)[0])
     assert made.now.bad == 1 and all(torch.equal(before[name], p) for name, p in weights(made).items())
@@ -256,12 +256,12 @@ def test_all_that_is_saved_must_be_finite(tmp_path: Path) -> None:
         with pytest.raises(Diverged, match=rf"step 0 left numbers that are not finite \({group}"):
             made.save()
         with pytest.raises(Diverged, match=group):
-            made._judge(Progress(1, quiet=True), lambda: None)
+            made._validate(Progress(1, quiet=True), lambda: None)
     assert not (tmp_path / "checkpoints").exists()
 
 
 def test_a_validation_loss_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trainer(tmp_path)
-    monkeypatch.setattr(made.judge, "scores", lambda: {"loss": math.nan, "perplexity": math.nan, "exact": 0.0})
+    monkeypatch.setattr(made.validator, "scores", lambda: {"loss": math.nan, "perplexity": math.nan, "exact": 0.0})
     with pytest.raises(Diverged, match="the validation loss after step 0 is nan; what was saved before is good"):
-        made._judge(Progress(1, quiet=True), lambda: pytest.fail("it is exported"))
+        made._validate(Progress(1, quiet=True), lambda: pytest.fail("it is exported"))

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.training import train
-from regard.training.batch_size import LEAST, MOST, fitting_tokens
-from regard.training.train import execute
+from regard.training.batch_size import LEAST, MOST, fit_batch_tokens
+from regard.training.train import run_training
 from tests.training.small import events, interrupted, tiny, traces
 
 
@@ -29,21 +29,21 @@ class Layer(nn.Module):
 def test_in_closed_form(tokens: int) -> None:
     layer = Layer()
     free = int((tokens * 64 * 1.5 + 4 * 256) / 0.6) + 64
-    assert fitting_tokens(layer, layer.loss, free, corpus=1 << 30) == tokens
-    assert fitting_tokens(layer, layer.loss, free - 512, corpus=1 << 30) == tokens // 2
+    assert fit_batch_tokens(layer, layer.loss, free, corpus=1 << 30) == tokens
+    assert fit_batch_tokens(layer, layer.loss, free - 512, corpus=1 << 30) == tokens // 2
 
 
 def test_its_bounds() -> None:
     layer = Layer()
-    assert fitting_tokens(layer, layer.loss, 1 << 50, corpus=1 << 40) == MOST
-    assert fitting_tokens(layer, layer.loss, 1, corpus=1 << 40) == LEAST
-    assert fitting_tokens(layer, layer.loss, 1 << 50, corpus=50 * 2048) == 2048
+    assert fit_batch_tokens(layer, layer.loss, 1 << 50, corpus=1 << 40) == MOST
+    assert fit_batch_tokens(layer, layer.loss, 1, corpus=1 << 40) == LEAST
+    assert fit_batch_tokens(layer, layer.loss, 1 << 50, corpus=50 * 2048) == 2048
 
 
 def test_a_run_finds_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when it goes on in less memory, and with the same numbers as if it had been written down."""
-    whole = execute(tiny(tmp_path / "whole", train__batch_tokens="auto", model__dropout=0.2))
-    plain = execute(tiny(tmp_path / "plain", train__batch_tokens=256, model__dropout=0.2))
+    whole = run_training(tiny(tmp_path / "whole", train__batch_tokens="auto", model__dropout=0.2))
+    plain = run_training(tiny(tmp_path / "plain", train__batch_tokens=256, model__dropout=0.2))
     assert (whole / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
     order = tiny(tmp_path / "stopped", train__batch_tokens="auto", model__dropout=0.2)
     interrupted(order, 3)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from regard.errors import CheckpointError, DiskFull, RegardError
-from regard.files.folder import contents
+from regard.files.folder import read_files
 from regard.training.checkpoint import Checkpoints
 from regard.training.weight_averaging import Snapshots
 from tests.faulty import Memory, PowerCut
@@ -50,7 +50,7 @@ def test_a_killed_process_leaves_no_half_removed_checkpoint() -> None:
             save(storage, 3, keep=1)
         left = storage.copy()  # all that was done, synced or not
         for step in Checkpoints(HERE, storage=left).steps():
-            assert contents(HERE / f"step-{step:08d}", left)
+            assert read_files(HERE / f"step-{step:08d}", left)
 
 
 def test_a_power_cut_while_loading_loses_nothing() -> None:

@@ -15,11 +15,10 @@ from regard.families import gpt, t5
 from regard.files.folder import read_folder
 from regard.model.net import Net
 from regard.training.checkpoint import Checkpoints
-from regard.training.finetune import FineTuning
-from regard.training.initialize_from import Taken
-from regard.training.optimizer import OPTIMIZERS, set_factors, set_rate
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training.finetune import FineTuning, Initialization
+from regard.training.optimizer import OPTIMIZERS, set_learning_rate, set_rate_factors
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 from tests.training.small import HARD, events, interrupted, traces
 
 pytestmark = pytest.mark.numeric
@@ -52,13 +51,13 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
 def start(text: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model to start from; its head is the embedding's own table."""
     out = tmp_path_factory.mktemp("start") / "run"
-    execute(Order("gpt", (text,), set=TINY | SHAPE, out=str(out), quiet=True))
+    run_training(TrainRequest("gpt", (text,), set=TINY | SHAPE, out=str(out), quiet=True))
     return str(out)
 
 
-def tuned(start: str, text: str, out: Path, tune: dict[str, Any] | None, **changes: Any) -> Order:
+def tuned(start: str, text: str, out: Path, tune: dict[str, Any] | None, **changes: Any) -> TrainRequest:
     settings = TINY | {"train.finetune": tune} | {name.replace("__", "."): value for name, value in changes.items()}
-    return Order("finetune", (text,), set=settings, start=start, out=str(out), quiet=True)
+    return TrainRequest("finetune", (text,), set=settings, start=start, out=str(out), quiet=True)
 
 
 def weights(folder: Path | str) -> dict[str, torch.Tensor]:
@@ -82,7 +81,7 @@ def test_frozen_weights_are_the_same_to_the_bit(
 ) -> None:
     """Under every optimiser, weight decay, EMA, accumulation and averaging; the head, tied to the embedding, stays too."""
     changes = {"train.optimizer": optimizer} | extra
-    execute(tuned(start, text, tmp_path, {"freeze": 2}, **{k.replace(".", "__"): v for k, v in changes.items()}))
+    run_training(tuned(start, text, tmp_path, {"freeze": 2}, **{k.replace(".", "__"): v for k, v in changes.items()}))
     names = moved(start, tmp_path)
     assert not any(name.startswith(("embed.", "decoder.blocks.0.", "decoder.blocks.1.")) for name in names)
     assert any(name.startswith("decoder.blocks.2.") for name in names)
@@ -104,7 +103,7 @@ def test_no_gradient_is_computed_for_what_is_frozen(start: str) -> None:
 
 
 def test_patterns(start: str, text: str, tmp_path: Path) -> None:
-    execute(tuned(start, text, tmp_path, {"freeze": ["*.mix.*", "embed.*"]}))
+    run_training(tuned(start, text, tmp_path, {"freeze": ["*.mix.*", "embed.*"]}))
     names = moved(start, tmp_path)
     assert names
     assert all(".feed" in name or "norm" in name for name in names)
@@ -140,10 +139,10 @@ def test_rates_fall_layer_by_layer() -> None:
     net = small(gpt_spec())
     tune, before = FineTuning(layer_decay=0.5), {name: p.detach().clone() for name, p in net.named_parameters()}
     optimizer = OPTIMIZERS["adam"]().build(net)
-    set_factors(net, optimizer, tune.factors(before))
+    set_rate_factors(net, optimizer, tune.factors(before))
     for p in net.parameters():
         p.grad = torch.ones_like(p)
-    set_rate(optimizer, 1e-3)
+    set_learning_rate(optimizer, 1e-3)
     optimizer.step()
     want = {"embed.": 4, "decoder.blocks.0.": 3, "decoder.blocks.1.": 2, "decoder.blocks.2.": 1, "decoder.norm.": 0}
     for name, p in net.named_parameters():
@@ -165,7 +164,7 @@ def test_factors_of_an_encoder_decoder() -> None:
 
 
 def test_adapters_alone_learn_and_the_finished_model_is_plain(start: str, text: str, tmp_path: Path) -> None:
-    execute(tuned(start, text, tmp_path, LORA))
+    run_training(tuned(start, text, tmp_path, LORA))
     names = {f"decoder.blocks.{i}.mix.{part}.weight" for i in range(3) for part in "qv"}
     assert moved(start, tmp_path) == names
     model = regard.load(tmp_path)
@@ -176,7 +175,7 @@ def test_adapters_alone_learn_and_the_finished_model_is_plain(start: str, text: 
 
 
 def test_checkpoints_of_adapters_are_small(start: str, text: str, tmp_path: Path) -> None:
-    execute(tuned(start, text, tmp_path, LORA))
+    run_training(tuned(start, text, tmp_path, LORA))
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
     assert loaded is not None
     kept = loaded.groups["weights"]
@@ -196,7 +195,7 @@ def test_stopped_and_resumed_is_never_stopped(
     changes = {name.replace(".", "__"): value for name, value in EVERYTHING.items()}
     if tune is not None and "lora" in tune:
         tune = {**tune, "lora": {**tune["lora"], "dropout": 0.2}}
-    execute(tuned(start, text, tmp_path / "whole", tune, **changes))
+    run_training(tuned(start, text, tmp_path / "whole", tune, **changes))
     interrupted(tuned(start, text, tmp_path / "parts", tune, **changes), 1, 4, 5)
     assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
 
@@ -216,7 +215,7 @@ def test_with_adapters_a_new_head_learns_too() -> None:
 def test_the_recipe_goes_on_with_the_models_own_task_and_settings(start: str, text: str, tmp_path: Path) -> None:
     order = tuned(start, text, tmp_path, None)
     settings = {name: value for name, value in order.set.items() if name != "data.context"}
-    execute(dataclasses.replace(order, set=settings))
+    run_training(dataclasses.replace(order, set=settings))
     old, new = (read_folder(Path(folder) / "final").json("config.json") for folder in (start, tmp_path))
     assert (new["task"], new["decode"], new["model"]) == ("lm", old["decode"], old["model"])
     assert new["settings"]["context"] == 12
@@ -225,18 +224,18 @@ def test_the_recipe_goes_on_with_the_models_own_task_and_settings(start: str, te
 
 def test_the_recipe_says_what_it_needs(start: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"^task is missing: name one, or a model to go on with \(--from MODEL\)"):
-        execute(Order("finetune", out=str(tmp_path), quiet=True))
+        run_training(TrainRequest("finetune", out=str(tmp_path), quiet=True))
     with pytest.raises(DataError, match="there is nothing to learn from; name a text file"):
-        execute(Order("finetune", out=str(tmp_path), start=start, quiet=True))
+        run_training(TrainRequest("finetune", out=str(tmp_path), start=start, quiet=True))
 
 
 def test_what_was_taken_is_said() -> None:
     names = tuple(f"head.{i}" for i in range(8))
-    assert Taken(("a", "b"), (), names).lines("m") == [
+    assert Initialization(("a", "b"), (), names).lines("m") == [
         "from m: 2 weights taken",
         "new, and yet to be learned: head.0, head.1, head.2, head.3, head.4, head.5 … and 2 more",
     ]
-    assert Taken(("a",), ("head.x",), ()).lines("m") == ["from m: 1 weights taken", "left behind: head.x"]
+    assert Initialization(("a",), ("head.x",), ()).lines("m") == ["from m: 1 weights taken", "left behind: head.x"]
 
 
 def gpt_spec() -> Any:
@@ -267,7 +266,7 @@ def encoder(text: str, tmp_path_factory: pytest.TempPathFactory) -> str:
         "data.next_sentence": False,
     }
     small |= {"data.context": 32, "data.passes": 1}
-    execute(Order("bert", (text,), set=small, out=str(out), quiet=True))
+    run_training(TrainRequest("bert", (text,), set=small, out=str(out), quiet=True))
     return str(out)
 
 
@@ -279,7 +278,11 @@ def test_a_classifier_from_a_model_that_fills_in(encoder: str, tmp_path: Path, t
     settings = {name: value for name, value in TINY.items() if name.startswith("train.")} | {"train.finetune": tune}
     settings |= {"data.max_length": 24}
     out = tmp_path / "run"
-    execute(Order("classify", (str(tmp_path / "animals.tsv"),), set=settings, start=encoder, out=str(out), quiet=True))
+    run_training(
+        TrainRequest(
+            "classify", (str(tmp_path / "animals.tsv"),), set=settings, start=encoder, out=str(out), quiet=True
+        )
+    )
     told = events(out, "start")[0]["weights"]
     old, new = weights(encoder), weights(out)
     assert set(told["new"]) == {name for name in new if name.startswith("head.")}, "also what is called as before"

@@ -14,7 +14,7 @@ from regard.families import bert
 from regard.files.folder import read_folder, write_folder
 from regard.serialization.model_folder import FORMAT
 from regard.tasks.common.classifier import packed
-from regard.training.initialize_from import Taken, take
+from regard.training.finetune import Initialization, initialize_from
 
 pytestmark = pytest.mark.numeric
 
@@ -47,7 +47,7 @@ def test_of_a_head_is_taken_what_means_the_same(
     config = {"format": FORMAT, "task": "x", "settings": {}, "decode": {}, "model": theirs.spec.plain()}
     files = {"config.json": json.dumps(config).encode(), "model.safetensors": save(theirs.state_dict())}
     write_folder(tmp_path / "m", files | packed(("a", "b", "c")))
-    taken = take(ours, read_folder(tmp_path / "m"), "m", packed(classes) if classes else {})
+    taken = initialize_from(ours, read_folder(tmp_path / "m"), "m", packed(classes) if classes else {})
     assert {name.partition(".")[0] for name in before} >= {name.partition(".")[0] for name in wanted}
     for name, tensor in ours.state_dict().items():
         front = next((front for front in wanted if f"{name}.".startswith(f"{front}.")), None)
@@ -61,7 +61,7 @@ def test_of_a_head_is_taken_what_means_the_same(
 
 
 def test_what_begins_from_another_place_is_said() -> None:
-    assert Taken(("a", "head.b"), (), (), (("head.b", "beside.b"),)).lines("m") == [
+    assert Initialization(("a", "head.b"), (), (), (("head.b", "beside.b"),)).lines("m") == [
         "from m: 2 weights taken",
         "taken from another place: head.b (beside.b)",
     ]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from regard.training.checkpoint import Checkpoints
-from regard.training.interrupt import Stop
+from regard.training.interrupt import InterruptHandler
 from regard.training.log import read_log
-from regard.training.train import execute
+from regard.training.train import run_training
 from tests.training.small import COPY, TINY, tiny, traces
 
 pytestmark = pytest.mark.numeric
@@ -27,21 +27,21 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_first_signal_is_noted() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        with Stop() as stop:
+        with InterruptHandler() as stop:
             assert stop.asked is None
             os.kill(os.getpid(), number)
             assert stop.asked == number
 
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
-    with pytest.raises(KeyboardInterrupt), Stop() as stop:
+    with pytest.raises(KeyboardInterrupt), InterruptHandler() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.asked == signal.SIGINT
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_a_second_sigterm_changes_nothing_but_a_ctrl_c_after_it_stops() -> None:
-    with pytest.raises(KeyboardInterrupt), Stop() as stop:
+    with pytest.raises(KeyboardInterrupt), InterruptHandler() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.asked == signal.SIGTERM
@@ -52,7 +52,7 @@ def test_afterwards_signals_do_what_they_did_before() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     try:
-        with Stop():
+        with InterruptHandler():
             pass
         os.kill(os.getpid(), signal.SIGTERM)
         assert heard == [signal.SIGTERM]
@@ -65,7 +65,7 @@ def test_in_another_thread_signals_are_left_alone() -> None:
     found: list[Any] = []
 
     def work() -> None:
-        with Stop() as stop:
+        with InterruptHandler() as stop:
             found.append((stop.asked, signal.getsignal(signal.SIGINT)))
 
     thread = threading.Thread(target=work)
@@ -103,7 +103,7 @@ def wait_for_step(out: Path, step: int, process: subprocess.Popen[str]) -> None:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("whole")
-    execute(tiny(folder, **CHANGES))
+    run_training(tiny(folder, **CHANGES))
     return traces(folder)
 
 
@@ -124,13 +124,18 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, whole: dict[str, A
     assert last.startswith(f"regard: stopped at step {steps[-1]} of 200, saved; to go on: regard train copy --set ")
     assert last.endswith(f"--out '{out}'")
     assert "Traceback" not in stderr
-    execute(tiny(out, **CHANGES))
+    run_training(tiny(out, **CHANGES))
     assert traces(out) == whole
 
 
 @pytest.mark.slow
 def test_ctrl_c_twice_stops_in_the_middle_of_a_step(tmp_path: Path) -> None:
-    slow = {"data__generate__longest": 60, "data__generate__count": 4000, "data__longest": 128, "model__width": 128}
+    slow = {
+        "data__generate__max_length": 60,
+        "data__generate__count": 4000,
+        "data__max_length": 128,
+        "model__width": 128,
+    }
     with command(tmp_path, CHANGES | slow | {"model__hidden": 1024, "train__batch_tokens": 16000}) as process:
         wait_for_step(tmp_path, 1, process)
         process.send_signal(signal.SIGINT)

@@ -19,9 +19,9 @@ from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import read_folder
 from regard.training.checkpoint import Checkpoints
-from regard.training.optimizer import mean
-from regard.training.train import execute
+from regard.training.train import run_training
 from regard.training.trainer import Trainer
+from regard.training.weight_averaging import average_weights
 from tests.training.bare import fit, trainer, weights
 from tests.training.small import tiny
 
@@ -36,7 +36,7 @@ def scripted(made: Trainer, scores: Sequence[float], losses: Sequence[float] | N
         score, loss = next(rest)
         return {"loss": loss, "perplexity": math.exp(loss), metric: score}
 
-    made.judge.scores = evaluate  # type: ignore[method-assign, assignment]
+    made.validator.scores = evaluate  # type: ignore[method-assign, assignment]
     made.total, made.validate_every = len(scores), 1
     return made
 
@@ -84,17 +84,17 @@ def test_patience(tmp_path: Path, metric: str, scores: list[float], patience: in
 
 
 def test_scores_are_those_of_the_libraries(tmp_path: Path) -> None:
-    steps = {"train__steps": 150, "train__validate_every": 150, "train__save_every": 150, "train__schedule__peak": 0.02}
+    steps = {"train__steps": 150, "train__validate_every": 150, "train__save_every": 150, "train__schedule__lr": 0.02}
     made = trainer(tmp_path, data__metrics=["bleu", "chrf", "wer", "exact"], data__generate__valid=20, **steps)
     fit(made)
-    scores = made.judge.scores()
+    scores = made.validator.scores()
     references = [text for trial in made.data.trials for text in trial.references]
-    assert len(made.judge.outputs) == len(references) == 20
-    assert any(made.judge.outputs)
-    assert scores["bleu"] == sacrebleu.corpus_bleu(made.judge.outputs, [references]).score
-    assert scores["chrf"] == sacrebleu.corpus_chrf(made.judge.outputs, [references]).score
-    assert scores["wer"] == 100 * jiwer.wer(references, made.judge.outputs)
-    assert scores["exact"] == 100 * sum(map(str.__eq__, made.judge.outputs, references)) / 20
+    assert len(made.validator.outputs) == len(references) == 20
+    assert any(made.validator.outputs)
+    assert scores["bleu"] == sacrebleu.corpus_bleu(made.validator.outputs, [references]).score
+    assert scores["chrf"] == sacrebleu.corpus_chrf(made.validator.outputs, [references]).score
+    assert scores["wer"] == 100 * jiwer.wer(references, made.validator.outputs)
+    assert scores["exact"] == 100 * sum(map(str.__eq__, made.validator.outputs, references)) / 20
     loss = made.task.loss(made.net, made.task.batch(made.data.valid, np.arange(20)), 0.0)
     assert scores["loss"] == pytest.approx(float(loss.plain) / loss.tokens, rel=1e-9)
     assert scores["perplexity"] == pytest.approx(math.exp(scores["loss"]), rel=1e-12)
@@ -110,19 +110,22 @@ def test_while_training_goes_on_outputs_are_those_of_the_recipe_found_greedily(t
         return real(nets, inputs, search, options)
 
     made.task.run = run  # type: ignore[method-assign]
-    made.judge.scores()
-    assert all(len(text) <= 2 for text in made.judge.outputs)
-    made.judge.scores(greedily=False)
+    made.validator.scores()
+    assert all(len(text) <= 2 for text in made.validator.outputs)
+    made.validator.scores(greedily=False)
     kept = dict(max_length=2, repetition_guard=False)
-    assert asked == [replace(made.judge.search, beam=1, n_best=1, **kept), replace(made.judge.search, beam=3, **kept)]
+    assert asked == [
+        replace(made.validator.search, beam=1, n_best=1, **kept),
+        replace(made.validator.search, beam=3, **kept),
+    ]
 
 
 def test_a_score_that_the_task_does_not_have_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("the cat sat on the mat. " * 40)
     with pytest.raises(SpecError, match="writes nothing that bleu could be of"):
-        execute(tiny(tmp_path / "a", "gpt", (str(tmp_path / "text"),), data__metrics=["bleu"]))
+        run_training(tiny(tmp_path / "a", "gpt", (str(tmp_path / "text"),), data__metrics=["bleu"]))
     with pytest.raises(SpecError, match="this task has no pair_accuracy; there is loss, perplexity"):
-        execute(tiny(tmp_path / "b", data__metrics=["pair_accuracy"]))
+        run_training(tiny(tmp_path / "b", data__metrics=["pair_accuracy"]))
 
 
 def test_validation_disturbs_nothing(tmp_path: Path) -> None:
@@ -143,13 +146,13 @@ def test_validation_disturbs_nothing(tmp_path: Path) -> None:
 def test_the_moving_average_is_what_is_judged_and_exported(tmp_path: Path) -> None:
     made = trainer(tmp_path, train__ema=0.5, train__steps=4, train__validate_every=2)
     judged: list[dict[str, Tensor]] = []
-    real = made.judge.scores
+    real = made.validator.scores
 
     def evaluate() -> dict[str, float]:
         judged.append(weights(made))
         return real()
 
-    made.judge.scores = evaluate  # type: ignore[method-assign]
+    made.validator.scores = evaluate  # type: ignore[method-assign]
     exported: list[dict[str, Tensor]] = []
     fit(made, lambda: exported.append(weights(made)))
     assert made.steps.ema is not None
@@ -160,7 +163,7 @@ def test_the_moving_average_is_what_is_judged_and_exported(tmp_path: Path) -> No
 
 
 def test_the_exported_model_is_the_moving_average(tmp_path: Path) -> None:
-    execute(tiny(tmp_path, train__ema=0.5, train__steps=4, train__validate_every=4))
+    run_training(tiny(tmp_path, train__ema=0.5, train__steps=4, train__validate_every=4))
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
     assert loaded is not None
     for name in ("best", "final"):
@@ -183,12 +186,12 @@ def test_averaging(tmp_path: Path, which: str, metric: str, scores: list[float],
     changes = {"train__average": {"which": which, "count": 2}, "train__save_every": 1, "data__metrics": [metric]}
     made = scripted(trainer(tmp_path, **changes), scores)
     path: dict[int, dict[str, Tensor]] = {}
-    real = made._set_aside
-    made._set_aside = lambda *a: (path.__setitem__(made.now.step, weights(made)), real(*a))  # type: ignore
+    real = made._keep_snapshot
+    made._keep_snapshot = lambda *a: (path.__setitem__(made.now.step, weights(made)), real(*a))  # type: ignore
     fit(made)
     steps = sorted(step for step, _ in made.now.snapshots)
     assert steps == kept
-    found, wanted = made.snapshots.mean(steps), mean(path[step] for step in kept)
+    found, wanted = made.snapshots.average(steps), average_weights(path[step] for step in kept)
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
     half = (path[kept[0]]["embed.weight"] + path[kept[1]]["embed.weight"]) / 2
     torch.testing.assert_close(found["embed.weight"], half, rtol=1e-12, atol=1e-12)
@@ -200,7 +203,7 @@ def test_averages_are_of_the_moving_average_where_there_is_one(tmp_path: Path) -
     made = trainer(tmp_path, train__ema=0.5, train__average={"count": 1}, train__steps=4)
     fit(made)
     assert made.steps.ema is not None
-    found = made.snapshots.mean([4])
+    found = made.snapshots.average([4])
     assert all(torch.equal(found[name], tensor) for name, tensor in made.steps.ema.weights.items())
 
 

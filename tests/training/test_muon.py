@@ -7,8 +7,15 @@ import torch
 from torch import nn
 
 from regard.families import transformer
-from regard.training.muon import SIZE, Muon, orthogonal
-from regard.training.optimizer import AdamW, optimizer_tensors, restore_optimizer, set_rate
+from regard.training.optimizer import (
+    UPDATE_RMS,
+    AdamW,
+    Muon,
+    optimizer_state,
+    orthogonalize,
+    restore_optimizer,
+    set_learning_rate,
+)
 
 pytestmark = pytest.mark.numeric
 
@@ -18,7 +25,7 @@ def test_a_step_keeps_the_singular_vectors_and_evens_out_the_values(shape: tuple
     torch.manual_seed(1)
     x = torch.randn(shape, dtype=torch.float64)
     u, _, v = torch.linalg.svd(x, full_matrices=False)
-    core = u.mT @ orthogonal(x, 5) @ v.mT
+    core = u.mT @ orthogonalize(x, 5) @ v.mT
     values = core.diagonal(dim1=-2, dim2=-1)
     assert (core - torch.diag_embed(values)).abs().max() < 1e-9
     assert values.min() > 0.6 and values.max() < 1.3
@@ -33,7 +40,7 @@ def stepped(spec: Muon | AdamW, steps: int, rate: float = 0.01) -> nn.Module:
     optimizer = spec.build(one)
     for step in range(steps):
         _gradients(one, step)
-        set_rate(optimizer, rate)
+        set_learning_rate(optimizer, rate)
         optimizer.step()
     return one
 
@@ -59,9 +66,9 @@ def test_the_first_step_in_closed_form() -> None:
     weight = one.get_parameter("encoder.blocks.0.feed.up.weight")
     before, grad = weight.detach().clone(), weight.grad
     assert grad is not None
-    set_rate(optimizer, rate)
+    set_learning_rate(optimizer, rate)
     optimizer.step()
-    wanted = before * (1 - rate * 0.1) - rate * SIZE * 16**0.5 * orthogonal(0.0975 * grad[None], 5)[0]
+    wanted = before * (1 - rate * 0.1) - rate * UPDATE_RMS * 16**0.5 * orthogonalize(0.0975 * grad[None], 5)[0]
     assert (weight - wanted).abs().max() < 1e-12
 
 
@@ -77,7 +84,7 @@ def test_against_torch() -> None:
         _gradients(one, step)
         assert mine.grad is not None
         theirs.grad = mine.grad.clone()
-        set_rate(ours, 0.01)
+        set_learning_rate(ours, 0.01)
         ours.step()
         other.step()
     assert (mine - theirs).norm() < 0.02 * (mine - start).norm()
@@ -88,13 +95,13 @@ def test_its_state_goes_there_and_back() -> None:
     first, second = Muon().build(one), Muon().build(two)
     for step in (5, 6):
         _gradients(one, step)
-        set_rate(first, 0.01)
+        set_learning_rate(first, 0.01)
         first.step()
     two.load_state_dict(one.state_dict())
-    restore_optimizer(two, second, optimizer_tensors(one, first))
+    restore_optimizer(two, second, optimizer_state(one, first))
     for optimizer, each in ((first, one), (second, two)):
         _gradients(each, 9)
-        set_rate(optimizer, 0.01)
+        set_learning_rate(optimizer, 0.01)
         optimizer.step()
     for p, q in zip(one.parameters(), two.parameters(), strict=True):
         assert torch.equal(p, q)
@@ -107,6 +114,6 @@ def test_a_matrix_without_gradient_stays() -> None:
     optimizer = Muon().build(one)
     _gradients(one, 1)
     weight.grad = None
-    set_rate(optimizer, 0.1)
+    set_learning_rate(optimizer, 0.1)
     optimizer.step()
     assert torch.equal(weight, before)

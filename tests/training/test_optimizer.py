@@ -11,18 +11,17 @@ from torch import Tensor, nn
 
 from regard.errors import SpecError, UnknownName
 from regard.files.tensors import pack, unpack
-from regard.training.muon import Muon as Muon  # in the table
 from regard.training.optimizer import (
     OPTIMIZERS,
     Adam,
     AdamW,
-    Average,
     OptimizerSpec,
-    mean,
-    optimizer_tensors,
+    optimizer_state,
     restore_optimizer,
-    set_rate,
+    set_learning_rate,
 )
+from regard.training.optimizer import Muon as Muon  # in the table
+from regard.training.weight_averaging import MovingAverage, average_weights
 
 pytestmark = pytest.mark.numeric
 
@@ -66,7 +65,7 @@ def test_steps_are_those_of_torch(spec: OptimizerSpec, plain: Any) -> None:
     one, other = spec.build(ours), plain(theirs.parameters())
     for _ in zip(gradients(ours, 5), gradients(theirs, 5), strict=True):
         for optimizer, rate in ((one, 0.1), (other, 0.1)):
-            set_rate(optimizer, rate)
+            set_learning_rate(optimizer, rate)
             optimizer.step()
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
@@ -78,7 +77,7 @@ def test_adam_by_hand() -> None:
     with torch.no_grad():
         net.weight.fill_(1.0)
     optimizer, m, v, w = Adam(betas=(0.9, 0.98), eps=1e-9).build(net), 0.0, 0.0, 1.0
-    set_rate(optimizer, 0.01)
+    set_learning_rate(optimizer, 0.01)
     for t, g in ((1, 0.5), (2, -2.0)):
         net.weight.grad = torch.full_like(net.weight, g)
         optimizer.step()
@@ -93,7 +92,7 @@ def test_decay_is_decoupled_and_spares_biases_and_norms() -> None:
     optimizer = AdamW(weight_decay=0.5).build(net)
     for p in net.parameters():
         p.grad = torch.zeros_like(p)
-    set_rate(optimizer, 0.1)
+    set_learning_rate(optimizer, 0.1)
     optimizer.step()
     for name, p in net.named_parameters():
         factor = 1 - 0.1 * 0.5 if p.dim() > 1 else 1.0
@@ -110,26 +109,26 @@ def test_state_there_and_back(spec: OptimizerSpec) -> None:
     """Four steps are two steps, a file, and two steps."""
     whole, begun = model(), model()
     straight, first = spec.build(whole), spec.build(begun)
-    set_rate(straight, 0.05)
-    set_rate(first, 0.05)
+    set_learning_rate(straight, 0.05)
+    set_learning_rate(first, 0.05)
     for _ in gradients(whole, 4):
         straight.step()
     grads = gradients(begun, 4)
     for _ in range(2):
         next(grads)
         first.step()
-    saved = unpack(pack(optimizer_tensors(begun, first)), "state")  # type: ignore[arg-type]
+    saved = unpack(pack(optimizer_state(begun, first)), "state")  # type: ignore[arg-type]
     assert {name.split("/")[1] for name in saved} == {"step", "exp_avg", "exp_avg_sq"}
     assert {name.split("/")[0] for name in saved} == {name for name, _ in begun.named_parameters()}
     second = spec.build(begun)
     restore_optimizer(begun, second, saved)
-    set_rate(second, 0.05)
+    set_learning_rate(second, 0.05)
     for _ in grads:
         second.step()
     for a, b in zip(whole.parameters(), begun.parameters(), strict=True):
         assert torch.equal(a, b)
-    for name, tensor in optimizer_tensors(whole, straight).items():
-        assert torch.equal(tensor, optimizer_tensors(begun, second)[name])
+    for name, tensor in optimizer_state(whole, straight).items():
+        assert torch.equal(tensor, optimizer_state(begun, second)[name])
     for name, tensor in saved.items():  # what was read is not what is stepped on
         if name.endswith("/step"):
             assert float(tensor) == 2
@@ -138,16 +137,16 @@ def test_state_there_and_back(spec: OptimizerSpec) -> None:
 def test_an_optimizer_that_has_not_stepped_has_no_state() -> None:
     net = model()
     optimizer = Adam().build(net)
-    assert optimizer_tensors(net, optimizer) == {}
+    assert optimizer_state(net, optimizer) == {}
     restore_optimizer(net, optimizer, {})
-    assert optimizer_tensors(net, optimizer) == {}
+    assert optimizer_state(net, optimizer) == {}
 
 
 def test_moving_average_in_closed_form() -> None:
     """After t updates: s^t w0 + (1 - s) Σ s^(t-i) wi."""
     net, share = model(), 0.8
     path = [{name: p.detach().clone() for name, p in net.named_parameters()}]
-    average = Average(net, share)
+    average = MovingAverage(net, share)
     for _ in range(6):
         with torch.no_grad():
             for p in net.parameters():
@@ -166,11 +165,11 @@ def test_mean_in_closed_form_and_in_the_dtype_it_came_in() -> None:
     sets: list[dict[str, Tensor]] = [
         {"w": torch.tensor([float(i), 2.0**24]), "b": torch.tensor([i / 3])} for i in range(5)
     ]
-    found = mean(sets)
+    found = average_weights(sets)
     assert torch.equal(found["w"], torch.tensor([2.0, 2.0**24]))  # a sum in float32 would lose the last bit
     assert found["w"].dtype == torch.float32
     torch.testing.assert_close(found["b"], torch.tensor([2 / 3]))
-    assert torch.equal(mean(iter(sets[:1]))["w"], sets[0]["w"])
-    halves = mean([{"w": torch.ones(2, dtype=torch.bfloat16)}, {"w": torch.zeros(2, dtype=torch.bfloat16)}])
+    assert torch.equal(average_weights(iter(sets[:1]))["w"], sets[0]["w"])
+    halves = average_weights([{"w": torch.ones(2, dtype=torch.bfloat16)}, {"w": torch.zeros(2, dtype=torch.bfloat16)}])
     assert halves["w"].dtype == torch.bfloat16
     assert halves["w"].tolist() == [0.5, 0.5]

@@ -27,7 +27,7 @@ def test_the_poisoner_finds_what_nobody_looks_for(tmp_path: Path, monkeypatch: p
     def careless(*_: Any) -> None:
         return None
 
-    monkeypatch.setattr(trainer, "demand_finite", careless)
-    monkeypatch.setattr(train, "demand_finite", careless)
+    monkeypatch.setattr(trainer, "check_finite", careless)
+    monkeypatch.setattr(train, "check_finite", careless)
     with pytest.raises(AssertionError, match="holds a bad"):
         poison_often(60, tmp_path)

@@ -15,10 +15,10 @@ import pytest
 from regard.errors import SpecError
 from regard.files.folder import read_folder
 from regard.training.checkpoint import Checkpoints
+from regard.training.data_parallel import ProcessGroup
 from regard.training.log import read_log
-from regard.training.processes import Ranks
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 
 pytestmark = pytest.mark.numeric
 
@@ -58,7 +58,9 @@ def ended(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
 
 
 def test_two_processes_learn_what_two_threads_learn(tmp_path: Path) -> None:
-    execute(Order("copy", out=str(tmp_path / "threads"), set=SET | {"train.threads": 2}, quiet=True, device="cpu"))
+    run_training(
+        TrainRequest("copy", out=str(tmp_path / "threads"), set=SET | {"train.threads": 2}, quiet=True, device="cpu")
+    )
     assert [code for code, _ in ended(started(tmp_path / "processes"))] == [0, 0]
     one, two = (read_folder(tmp_path / name / "final").files["model.safetensors"] for name in ("threads", "processes"))
     assert one == two
@@ -126,21 +128,28 @@ def test_when_the_loss_is_not_finite_all_stop_with_the_same_exit_code(tmp_path: 
 
 
 def test_the_command_that_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert Ranks().started_by("regard train x") == "regard train x"
-    assert Ranks(0, 2).started_by("regard train x") == "torchrun --nproc-per-node 2 -m regard train x"
+    assert ProcessGroup().command_line("regard train x") == "regard train x"
+    assert ProcessGroup(0, 2).command_line("regard train x") == "torchrun --nproc-per-node 2 -m regard train x"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert Ranks(0, 6).started_by("regard train x") == "torchrun --nnodes 3 --nproc-per-node 2 -m regard train x"
+    assert (
+        ProcessGroup(0, 6).command_line("regard train x") == "torchrun --nnodes 3 --nproc-per-node 2 -m regard train x"
+    )
 
 
 def test_only_on_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SpecError, match="several processes train on processors alone so far, not on 'cuda'"):
-        Ranks.joined("cuda")
+        ProcessGroup.join("cuda")
 
 
 def test_alone_there_is_nothing_to_sum() -> None:
-    alone = Ranks()
-    assert alone.leads and alone.called(7) == 7 and alone.summed([], 2.5) == 2.5 and alone.share([1, 2]) == [1, 2]
+    alone = ProcessGroup()
+    assert (
+        alone.is_leader
+        and alone.announce_step(7) == 7
+        and alone.sum_gradients([], 2.5) == 2.5
+        and alone.share([1, 2]) == [1, 2]
+    )
     alone.wait()
     with alone:
         pass

@@ -14,7 +14,7 @@ from regard.families import transformer
 from regard.families.expand import expand_model
 from regard.recipes.merge import list_recipes, merge, nest, parse_yaml, read_recipe
 from regard.training.optimizer import AdamW
-from regard.training.recipe import Averaged, Recipe, Train
+from regard.training.recipe import Averaging, Recipe, Train
 from regard.training.schedule import Constant
 
 
@@ -55,7 +55,7 @@ def test_parts_by_kind_with_what_was_left_out() -> None:
     }
     recipe = Recipe.parse(plain)
     assert recipe.train.schedule == Constant(lr=1.0)
-    assert recipe.train.average == Averaged("last", 2)
+    assert recipe.train.average == Averaging("last", 2)
     assert recipe.train.epochs is None
 
 

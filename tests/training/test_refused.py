@@ -15,8 +15,8 @@ from regard.recipes.merge import parse_yaml
 from regard.training.checkpoint import Checkpoints
 from regard.training.lock import RunLock
 from regard.training.recipe import Recipe
-from regard.training.run_folder import FIXED, agree
-from regard.training.train import execute
+from regard.training.run_folder import FIXED, open_run
+from regard.training.train import run_training
 from tests.training.small import ROWS, on_files, stopped, tiny, traces
 
 
@@ -36,7 +36,7 @@ from tests.training.small import ROWS, on_files, stopped, tiny, traces
 def test_a_changed_recipe_is_refused_with_the_difference(finished: Path, changes: dict[str, Any], message: str) -> None:
     before = traces(finished)
     with pytest.raises(SpecError) as caught:
-        execute(tiny(finished, **changes))
+        run_training(tiny(finished, **changes))
     assert str(caught.value).startswith(f"{finished} was begun with another recipe or corpus: ")
     assert message in str(caught.value)
     assert str(caught.value).endswith(
@@ -49,9 +49,9 @@ def test_another_number_of_threads_on_the_machine_is_refused(tmp_path: Path) -> 
     order = stopped(tiny(tmp_path, train__threads=None))
     torch.set_num_threads(2)
     with pytest.raises(SpecError, match=r"corpus: threads: 1 -> 2\. Take"):
-        execute(order)
+        run_training(order)
     torch.set_num_threads(1)
-    execute(order)
+    run_training(order)
 
 
 def test_another_torch_is_refused(tmp_path: Path) -> None:
@@ -59,16 +59,16 @@ def test_another_torch_is_refused(tmp_path: Path) -> None:
     facts = json.loads((tmp_path / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps(facts | {"torch": "1.0"}))
     with pytest.raises(SpecError, match=r"torch: 1\.0 -> "):
-        execute(order)
+        run_training(order)
 
 
 def test_a_changed_corpus_is_refused_but_a_moved_one_is_not(tmp_path: Path, corpus: Path) -> None:
     order = stopped(on_files(tmp_path / "run", corpus))
     corpus.write_text("".join(ROWS[1:]))
     with pytest.raises(SpecError, match=r"another recipe or corpus: the corpus is not the one this run began with\. "):
-        execute(order)
+        run_training(order)
     corpus.write_text("".join(ROWS))
-    execute(order)
+    run_training(order)
 
 
 def test_fresh_starts_over(finished: Path, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_fresh_starts_over(finished: Path, tmp_path: Path) -> None:
     stopped(tiny(folder, train__seed=5, train__average={"which": "last", "count": 2}, train__validate_every=1))
     (folder / "mine.txt").write_text("kept")
     (folder / ".best.previous").mkdir()
-    execute(dataclasses.replace(tiny(folder), fresh=True))
+    run_training(dataclasses.replace(tiny(folder), fresh=True))
     assert traces(folder) == traces(finished)
     assert {p.name for p in folder.iterdir()} - {p.name for p in finished.iterdir()} == {"mine.txt"}
 
@@ -85,9 +85,9 @@ def test_fresh_with_a_wrong_recipe_deletes_nothing(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path))
     wrong = tiny(tmp_path, data__metrics=["exakt"])
     with pytest.raises(SpecError, match="no metric 'exakt'; did you mean 'exact'"):
-        execute(dataclasses.replace(wrong, fresh=True))
+        run_training(dataclasses.replace(wrong, fresh=True))
     assert Checkpoints(tmp_path / "checkpoints").steps() == [5]
-    execute(order)
+    run_training(order)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -107,17 +107,17 @@ def test_fresh_with_what_cannot_begin_changes_nothing(tmp_path: Path, changes: d
     order = stopped(tiny(tmp_path))
     before = contents(tmp_path)
     with pytest.raises(SpecError, match=message):
-        execute(dataclasses.replace(tiny(tmp_path, **changes), fresh=True))
+        run_training(dataclasses.replace(tiny(tmp_path, **changes), fresh=True))
     assert contents(tmp_path) == before
-    execute(order)
+    run_training(order)
 
 
 def test_a_run_that_saved_nothing_begins_anew_with_another_recipe(tmp_path: Path) -> None:
     """A mistake in a recipe that shows only when training starts can be mended without --fresh."""
     with pytest.raises(SpecError, match="schedule 'cosine' warms up for 50 steps, but there are only 12"):
-        execute(tiny(tmp_path, train__schedule__warmup=50))
+        run_training(tiny(tmp_path, train__schedule__warmup=50))
     assert (tmp_path / "run.json").exists()
-    execute(tiny(tmp_path))
+    run_training(tiny(tmp_path))
     assert parse_yaml((tmp_path / "recipe.yaml").read_text(), "x")["train"]["schedule"]["warmup"] == 3
 
 
@@ -128,7 +128,7 @@ def test_killed_while_the_folder_was_begun(tmp_path: Path, left: bytes | None) -
         (tmp_path / ".run.json.partial").write_bytes(b"{")
     else:
         (tmp_path / "run.json").write_bytes(left)
-    execute(tiny(tmp_path, train__steps=4))
+    run_training(tiny(tmp_path, train__steps=4))
     assert (tmp_path / "final").exists()
 
 
@@ -142,7 +142,7 @@ def test_a_file_of_the_users_own_is_not_written_over(tmp_path: Path, name: str, 
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
     with pytest.raises(SpecError, match=f"{name} is not of a run of ours, and would be written over; choose another"):
-        execute(dataclasses.replace(tiny(tmp_path), fresh=fresh))
+        run_training(dataclasses.replace(tiny(tmp_path), fresh=fresh))
     assert {path: (tmp_path / path).read_text() for path in mine} == mine
 
 
@@ -155,7 +155,7 @@ def test_a_folder_of_the_users_own_is_left_alone(tmp_path: Path, name: str, fres
     with pytest.raises(
         SpecError, match=r"holds models or checkpoints, but no run\.json of a run of ours; choose another"
     ):
-        execute(dataclasses.replace(tiny(tmp_path), fresh=fresh))
+        run_training(dataclasses.replace(tiny(tmp_path), fresh=fresh))
     assert (tmp_path / name).read_text() == "mine"
 
 
@@ -165,16 +165,16 @@ def test_what_the_user_put_into_a_run_is_not_deleted(tmp_path: Path, name: str) 
     (tmp_path / name).mkdir(exist_ok=True)
     (tmp_path / name / "mine.txt").write_text("mine")
     with pytest.raises(SpecError, match=f"{name} holds mine.txt, which we did not write; choose another --out"):
-        execute(dataclasses.replace(order, fresh=True))
+        run_training(dataclasses.replace(order, fresh=True))
     assert (tmp_path / name / "mine.txt").exists() and Checkpoints(tmp_path / "checkpoints").steps() == [5]
     (tmp_path / name / "mine.txt").unlink()
-    execute(dataclasses.replace(order, fresh=True))
+    run_training(dataclasses.replace(order, fresh=True))
 
 
 def test_a_damaged_manifest_does_not_keep_one_from_starting_over(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path))
     (tmp_path / "best" / "manifest.json").write_text("?")
-    execute(dataclasses.replace(order, fresh=True))
+    run_training(dataclasses.replace(order, fresh=True))
     assert json.loads((tmp_path / "best" / "manifest.json").read_text())["files"]
 
 
@@ -182,8 +182,8 @@ def test_a_run_without_its_recipe(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path))
     (tmp_path / "recipe.yaml").unlink()
     with pytest.raises(CheckpointError, match=r"has no recipe\.yaml any more; start over with --fresh"):
-        execute(order)
-    execute(dataclasses.replace(order, fresh=True))
+        run_training(order)
+    run_training(dataclasses.replace(order, fresh=True))
 
 
 def test_damaged_facts_are_told(tmp_path: Path) -> None:
@@ -191,32 +191,32 @@ def test_damaged_facts_are_told(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
     for fresh in (False, True):
         with pytest.raises(CheckpointError, match=r"run\.json is damaged: it is not JSON .*; choose another --out"):
-            execute(dataclasses.replace(order, fresh=fresh))
+            run_training(dataclasses.replace(order, fresh=fresh))
     assert Checkpoints(tmp_path / "checkpoints").steps() == [5]
 
 
 def test_a_second_trainer_is_refused(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path))
     with RunLock(tmp_path), pytest.raises(RegardError, match=r"is being written by process .*; wait until it ends"):
-        execute(order)
+        run_training(order)
     with RunLock(tmp_path), pytest.raises(RegardError, match="is being written by"):
-        execute(dataclasses.replace(order, fresh=True))
+        run_training(dataclasses.replace(order, fresh=True))
     assert Checkpoints(tmp_path / "checkpoints").steps() == [5]
-    execute(order)
+    run_training(order)
 
 
 def test_a_file_where_the_run_should_be(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     with pytest.raises(CheckpointError, match="a file stands where a folder should be"):
-        execute(tiny(tmp_path / "x"))
+        run_training(tiny(tmp_path / "x"))
 
 
 def test_recipes_alike_in_all_but_their_writing_agree(tmp_path: Path) -> None:
     """Characters that YAML changes on the way are no difference."""
     facts: dict[str, Any] = {"fingerprint": "0", **dict.fromkeys(FIXED)}
     recipe = Recipe.parse({"task": "translate", "train": {"steps": 1}, "about": "a\x85b\u2028c", "data": {"x": "1e3"}})
-    agree(tmp_path, recipe, facts, fresh=False)
+    open_run(tmp_path, recipe, facts, fresh=False)
     (tmp_path / "best").mkdir()
-    agree(tmp_path, recipe, facts, fresh=False)
+    open_run(tmp_path, recipe, facts, fresh=False)
     with pytest.raises(SpecError, match=r"data\.x: '1e3' -> 1000\.0"):
-        agree(tmp_path, dataclasses.replace(recipe, data={"x": 1000.0}), facts, fresh=False)
+        open_run(tmp_path, dataclasses.replace(recipe, data={"x": 1000.0}), facts, fresh=False)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from regard.training.checkpoint import Checkpoints
-from regard.training.train import execute
+from regard.training.train import run_training
 from tests.training.small import events, hard, interrupted, stopping_after, tiny, traces
 
 pytestmark = pytest.mark.numeric
@@ -20,7 +20,7 @@ PAIRS = [("ein haus", "a house"), ("das haus", "the house"), ("ein baum", "a tre
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The run with everything that moves, uninterrupted."""
     folder = tmp_path_factory.mktemp("whole")
-    execute(hard(folder))
+    run_training(hard(folder))
     return traces(folder)
 
 
@@ -78,13 +78,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "data__subword_sampling": 0.3,
         "data__word_dropout": 0.2,
     },
-    "patience": {"train__patience": 1, "train__validate_every": 1, "train__schedule__peak": 1e-9},
+    "patience": {"train__patience": 1, "train__validate_every": 1, "train__schedule__lr": 1e-9},
 }
 
 
 @pytest.mark.parametrize("changes", SETTINGS.values(), ids=SETTINGS)
 def test_whatever_the_settings(tmp_path: Path, changes: dict[str, Any]) -> None:
-    execute(tiny(tmp_path / "whole", **changes))
+    run_training(tiny(tmp_path / "whole", **changes))
     stops = (2, 3) if "train__patience" not in changes else (1,)
     interrupted(tiny(tmp_path / "parts", **changes), *stops)
     assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
@@ -98,7 +98,7 @@ def test_weighted_corpora(tmp_path: Path) -> None:
         rows = [(s, t) if lang == "en" else (t, s) for s, t in PAIRS] * scale
         file.write_text("".join(f"{s} {i}\t{t} {i}\n" for i, (s, t) in enumerate(rows * 3)))
         recipe["data"]["train"].append({"paths": [str(file)], "target_lang": lang, "weight": weight})  # type: ignore[index]
-    execute(tiny(tmp_path / "whole", recipe, model__dropout=0.2))
+    run_training(tiny(tmp_path / "whole", recipe, model__dropout=0.2))
     interrupted(tiny(tmp_path / "parts", recipe, model__dropout=0.2), 3, 7)
     assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
     assert {e["event"] for e in events(tmp_path / "whole")} == {"start", "train", "valid", "done"}
@@ -108,11 +108,11 @@ def test_resumes_from_an_older_checkpoint_when_the_newest_is_damaged(whole: dict
     """Also the snapshots that the older one speaks of are still there."""
     order = hard(tmp_path)
     with stopping_after(11), pytest.raises(Exception, match="stopped at step 11"):
-        execute(order)
+        run_training(order)
     assert Checkpoints(tmp_path / "checkpoints").steps() == [11, 10]
     weights = tmp_path / "checkpoints" / "step-00000011" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    execute(order)
+    run_training(order)
     assert (tmp_path / "checkpoints" / "step-00000011.corrupt").exists()
     assert traces(tmp_path) == whole
 
@@ -129,7 +129,7 @@ def test_a_run_that_died_before_its_first_checkpoint_begins_again(whole: dict[st
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regard.training.trainer.Trainer.save", crash)
         with pytest.raises(Crash):
-            execute(order)
+            run_training(order)
     assert events(tmp_path, "train"), "it had logged something"
-    execute(order)
+    run_training(order)
     assert traces(tmp_path) == whole

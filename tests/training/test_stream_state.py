@@ -23,9 +23,9 @@ from regard.tasks.common.text_corpus import Texts
 from regard.tasks.lm import Lm, LmData
 from regard.text import Tokenizer
 from regard.training.checkpoint import Checkpoints
-from regard.training.request import Order
-from regard.training.stream_state import Carried, refusals
-from regard.training.train import execute
+from regard.training.request import TrainRequest
+from regard.training.stream_state import StreamState, find_stream_faults
+from regard.training.train import run_training
 from tests.training.small import HARD, events, interrupted, traces
 
 pytestmark = pytest.mark.numeric
@@ -68,9 +68,9 @@ def net(task: Lm, **changes: Any) -> Net:
     return transformer_xl.spec(**SMALL | task.model_arguments() | changes).build(1).double()  # type: ignore[arg-type, no-any-return]
 
 
-def order(text: str, out: Path, recipe: str = "transformer_xl", **changes: Any) -> Order:
+def order(text: str, out: Path, recipe: str = "transformer_xl", **changes: Any) -> TrainRequest:
     settings = TINY | {name.replace("__", "."): value for name, value in changes.items()}
-    return Order(recipe, (text,), set=settings, out=str(out), quiet=True)
+    return TrainRequest(recipe, (text,), set=settings, out=str(out), quiet=True)
 
 
 # The law.
@@ -105,7 +105,7 @@ def test_the_gradient_ends_where_the_segment_begins() -> None:
     made = net(task, memory_length=64).train()
     examples = task.encode(Texts((TEXT,)))
     first, second = (task.batch(examples, s) for s in order_batches(task, examples, tokens=24, seed=1).epoch(0)[:2])
-    carried = Carried(made, task)
+    carried = StreamState(made, task)
     carried.loss(task, 0, first, 0.0)
     assert not any(t.requires_grad for t in carried.tensors().values())
     memory = {name: t.clone() for name, t in carried.tensors().items()}
@@ -129,18 +129,18 @@ def test_the_gradient_ends_where_the_segment_begins() -> None:
 )
 def test_stopped_mid_stream_and_resumed_is_never_stopped(text: str, tmp_path: Path, changes: dict[str, Any]) -> None:
     named = {name.replace(".", "__"): value for name, value in changes.items()}
-    execute(order(text, tmp_path / "whole", **named))
+    run_training(order(text, tmp_path / "whole", **named))
     interrupted(order(text, tmp_path / "parts", **named), 1, 4, 7)
     assert traces(tmp_path / "parts") == traces(tmp_path / "whole")
-    assert "carried/0.blocks.1.mix.x" in traces(tmp_path / "whole")["bits"]
+    assert "stream/0.blocks.1.mix.x" in traces(tmp_path / "whole")["bits"]
 
 
 def test_an_epoch_begins_with_nothing_remembered(text: str, tmp_path: Path) -> None:
     """One step an epoch with memory learns what it would without."""
     one_step = {"train__batch_tokens": 10_000, "data__context": 2000, "train__steps": 3, "train__schedule": "constant"}
     changes = one_step | {"train__validate_every": 3, "train__save_every": 3}
-    execute(order(text, tmp_path / "with", **changes))
-    execute(order(text, tmp_path / "without", **changes, model__memory_length=1))
+    run_training(order(text, tmp_path / "with", **changes))
+    run_training(order(text, tmp_path / "without", **changes, model__memory_length=1))
     one, other = (events(tmp_path / name, "train") for name in ("with", "without"))
     assert [e["loss"] for e in one] == pytest.approx([e["loss"] for e in other], rel=1e-6)
     assert [e["epoch"] for e in one] == [0, 1, 2]
@@ -149,7 +149,7 @@ def test_an_epoch_begins_with_nothing_remembered(text: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("loss", ["attention", "autoencode"])
 def test_compressors_learn_from_their_own_loss_in_a_run(text: str, tmp_path: Path, loss: str) -> None:
     compress = COMPRESS | {"loss": loss}
-    execute(order(text, tmp_path, model__compress=compress, train__schedule={"kind": "constant", "lr": 1e-2}))
+    run_training(order(text, tmp_path, model__compress=compress, train__schedule={"kind": "constant", "lr": 1e-2}))
     made = regard.load(tmp_path)
     fresh = made.spec.build(1).state_dict()
     names = [name for name in fresh if "compressor" in name]
@@ -162,12 +162,12 @@ def test_divided_among_threads_each_part_remembers_its_own(text: str, tmp_path: 
     large = {"train__batch_tokens": 1200, "data__context": 24, "train__steps": 5, "train__validate_every": 5}
     (tmp_path / "long.txt").write_text(TEXT * 12)
     for threads in (1, 2):
-        execute(order(str(tmp_path / "long.txt"), tmp_path / str(threads), train__threads=threads, **large))
+        run_training(order(str(tmp_path / "long.txt"), tmp_path / str(threads), train__threads=threads, **large))
     one, two = (events(tmp_path / name, "train") for name in ("1", "2"))
     assert [e["loss"] for e in one] == pytest.approx([e["loss"] for e in two], rel=1e-4)
     loaded = Checkpoints(tmp_path / "2" / "checkpoints").load_newest()
     assert loaded is not None
-    assert {name.split(".")[0] for name in loaded.groups["carried"]} == {"0", "1"}
+    assert {name.split(".")[0] for name in loaded.groups["stream"]} == {"0", "1"}
 
 
 def test_the_recipe_gpt_becomes_transformer_xl_by_words(text: str, tmp_path: Path) -> None:
@@ -179,12 +179,12 @@ def test_the_recipe_gpt_becomes_transformer_xl_by_words(text: str, tmp_path: Pat
         "train.steps": 2,
         "train.schedule.warmup": 1,
     }
-    execute(Order("gpt", (text,), set=settings | words, out=str(tmp_path), quiet=True))
+    run_training(TrainRequest("gpt", (text,), set=settings | words, out=str(tmp_path), quiet=True))
     assert regard.load(tmp_path).spec.decoder.layers()[0].mix.memory_length == 16  # type: ignore[union-attr]
 
 
 def test_a_longer_memory_in_use_than_in_training(text: str, tmp_path: Path) -> None:
-    execute(order(text, tmp_path))
+    run_training(order(text, tmp_path))
     short, long = regard.load(tmp_path), regard.load(tmp_path, set={"model.decoder.block.mix.memory_length": 500})
     raw = Texts((TEXT,))
     one, other = (evaluate_loss(m.task, m.net, m.task.encode(raw))["loss"] for m in (short, long))
@@ -213,8 +213,8 @@ def test_other_mixers_carry_too() -> None:
         spec = gpt.spec(width=16, depth=1, heads=2, hidden=32, dropout=0.0, **task.model_arguments())
         spec = spec.overlay({"embed": {"position": None}, "decoder": {"block": {"mix": mix}}})
         made = spec.build(1)
-        assert not refusals(made)
-        carried, examples = Carried(made, task), task.encode(Texts((TEXT,)))
+        assert not find_stream_faults(made)
+        carried, examples = StreamState(made, task), task.encode(Texts((TEXT,)))
         for step, segments in enumerate(order_batches(task, examples, tokens=24, seed=1).epoch(0)[:5], 1):
             carried.begin(step, first=step == 1)
             assert bool(carried.states) == (step > 1 and not (mix["kind"] == "performer" and step % 2 == 0))
@@ -244,11 +244,11 @@ def test_other_mixers_carry_too() -> None:
 )  # fmt: skip
 def test_refusals(spec: Any, said: str) -> None:
     with pytest.raises(SpecError, match=said):
-        Carried(spec.build(1), lm())
+        StreamState(spec.build(1), lm())
 
 
 def test_one_process_alone() -> None:
     task = lm()
     with pytest.raises(SpecError, match=r"data\.stream is learned by one process: .*; train without torchrun"):
-        Carried(net(task), task, processes=2)
-    Carried(net(task), Lm(dataclasses.replace(task.settings, stream=False), task.target), processes=2)
+        StreamState(net(task), task, processes=2)
+    StreamState(net(task), Lm(dataclasses.replace(task.settings, stream=False), task.target), processes=2)

@@ -12,7 +12,7 @@ from regard.families import gpt
 from regard.nn.core import rng
 from regard.nn.core.coords import Coords
 from regard.tasks.common.capabilities import Contrasts, supports
-from regard.training.threads import ROOM, Shards, split
+from regard.training.data_parallel import MIN_TOKENS, ThreadGroup, split_rows
 
 pytestmark = pytest.mark.numeric
 
@@ -24,7 +24,7 @@ def net(dropout: float = 0.0, **more: object) -> nn.Module:
     return spec.overlay({"decoder": more} if more else {}).build(seed=1).double()
 
 
-def gradients(one: nn.Module, shards: Shards, accumulate: int = 1) -> tuple[dict[str, Tensor], float]:
+def gradients(one: nn.Module, shards: ThreadGroup, accumulate: int = 1) -> tuple[dict[str, Tensor], float]:
     torch.manual_seed(5)
     ids = torch.randint(11, (ROWS * accumulate, 8))
     one.zero_grad(set_to_none=True)
@@ -34,7 +34,7 @@ def gradients(one: nn.Module, shards: Shards, accumulate: int = 1) -> tuple[dict
         return loss, float(plain)
 
     groups = np.split(np.arange(ROWS * accumulate), accumulate)
-    parts = [part for group in groups for part in split(group, shards.count)]
+    parts = [part for group in groups for part in split_rows(group, shards.count)]
     number = shards.run(one, work, [(part, None if shards.count == 1 else rng.new_seed()) for part in parts])
     return {name: p.grad.clone() for name, p in one.named_parameters() if p.grad is not None}, number
 
@@ -42,8 +42,8 @@ def gradients(one: nn.Module, shards: Shards, accumulate: int = 1) -> tuple[dict
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("count", [2, 4, 7])
 def test_gradients_are_those_of_the_whole_batch(count: int, accumulate: int) -> None:
-    whole, number = gradients(net(), Shards(1, 1), accumulate)
-    parts, total = gradients(net(), Shards(count, 2), accumulate)
+    whole, number = gradients(net(), ThreadGroup(1, 1), accumulate)
+    parts, total = gradients(net(), ThreadGroup(count, 2), accumulate)
     assert total == pytest.approx(number, rel=1e-12)
     assert whole.keys() == parts.keys()
     for name, grad in whole.items():
@@ -53,7 +53,7 @@ def test_gradients_are_those_of_the_whole_batch(count: int, accumulate: int) -> 
 @pytest.mark.parametrize("more", [{}, {"recompute": True}, {"wiring": {"kind": "reversible", "dropout": 0.3}}], ids=str)
 def test_with_dropout_a_step_is_the_same_every_time(more: dict[str, object]) -> None:
     """However the threads take turns; also where a block runs again for the backward pass."""
-    one, shards = net(0.3, **more), Shards(3, 3)
+    one, shards = net(0.3, **more), ThreadGroup(3, 3)
     one.train()
     first, _ = gradients(one, shards, 2)
     for _ in range(5):
@@ -64,7 +64,7 @@ def test_with_dropout_a_step_is_the_same_every_time(more: dict[str, object]) -> 
 def test_recomputing_draws_the_same_masks() -> None:
     """In a thread with a stream of its own, and in the main one."""
     one, two = net(0.3).train(), net(0.3, recompute=True).train()
-    for shards in (Shards(1, 1), Shards(2, 2)):
+    for shards in (ThreadGroup(1, 1), ThreadGroup(2, 2)):
         kept, again = gradients(one, shards)[0], gradients(two, shards)[0]
         assert all((grad - again[name]).abs().max() < 1e-12 for name, grad in kept.items())
 
@@ -77,7 +77,7 @@ def test_parts_drop_different_things() -> None:
         drawn.append(rng.new_seed())
         return layer.weight.sum(), 1.0
 
-    assert Shards(2, 2).run(layer, work, [(0, 1), (1, 2), (2, 1)]) == 3.0
+    assert ThreadGroup(2, 2).run(layer, work, [(0, 1), (1, 2), (2, 1)]) == 3.0
     assert len(set(drawn)) == 2
 
 
@@ -100,25 +100,25 @@ def test_an_error_in_a_thread_is_raised() -> None:
         raise ValueError(f"part {part} is bad")
 
     with pytest.raises(ValueError, match="is bad"):
-        Shards(2, 2).run(nn.Linear(1, 1), work, [(0, 1), (1, 2)])
+        ThreadGroup(2, 2).run(nn.Linear(1, 1), work, [(0, 1), (1, 2)])
 
 
 def test_how_many() -> None:
-    assert Shards.fitting(2, 4096, "cpu").count == 2
-    assert Shards.fitting(8, 4 * ROOM, "cpu").count == 4
-    assert Shards.fitting(2, ROOM, "cpu").count == 1
-    assert Shards.fitting(8, 4096, "cuda").count == 1
+    assert ThreadGroup.choose(2, 4096, "cpu").count == 2
+    assert ThreadGroup.choose(8, 4 * MIN_TOKENS, "cpu").count == 4
+    assert ThreadGroup.choose(2, MIN_TOKENS, "cpu").count == 1
+    assert ThreadGroup.choose(8, 4096, "cuda").count == 1
 
 
 def test_rows_are_all_there_in_order() -> None:
-    parts = split(np.arange(6), 4)
+    parts = split_rows(np.arange(6), 4)
     assert np.concatenate(parts).tolist() == list(range(6)) and len(parts) == 4
-    assert len(split(np.arange(3), 4)) == 3
+    assert len(split_rows(np.arange(3), 4)) == 3
 
 
 def test_threads_of_the_caller_stay() -> None:
     before = torch.get_num_threads()
-    gradients(net(), Shards(2, 2))
+    gradients(net(), ThreadGroup(2, 2))
     assert torch.get_num_threads() == before
 
 

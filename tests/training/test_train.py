@@ -15,10 +15,10 @@ from regard.files.folder import read_folder
 from regard.serialization.model_folder import find_model
 from regard.training.checkpoint import Checkpoints
 from regard.training.log import read_log
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 from regard.training.trainer import Trainer
-from regard.training.validate import Judge
+from regard.training.validate import Validator
 from tests.training.small import hard, interrupted, stopped, stopping_after, tiny, traces
 
 pytestmark = pytest.mark.numeric
@@ -45,7 +45,7 @@ def test_a_run_folder(finished: Path) -> None:
 
 
 def test_the_recipe_that_is_kept_makes_the_same_run_again(finished: Path, tmp_path: Path) -> None:
-    execute(Order(str(finished / "recipe.yaml"), out=str(tmp_path / "again"), quiet=True))
+    run_training(TrainRequest(str(finished / "recipe.yaml"), out=str(tmp_path / "again"), quiet=True))
     assert traces(tmp_path / "again") == traces(finished)
 
 
@@ -63,8 +63,8 @@ def test_the_card_names_the_step_of_its_weights(tmp_path: Path) -> None:
         (line,) = (line for line in (folder / "README.md").read_text().splitlines() if line.startswith("| step |"))
         return line
 
-    often = {"train__validate_every": 1, "train__schedule__peak": 0.3, "train__steps": 6}
-    execute(tiny(tmp_path / "best", **often))
+    often = {"train__validate_every": 1, "train__schedule__lr": 0.3, "train__steps": 6}
+    run_training(tiny(tmp_path / "best", **often))
     loaded = Checkpoints(tmp_path / "best" / "checkpoints").load_newest()
     assert loaded is not None and loaded.facts["best_step"] < 6, "the last step was not the best"
     assert (
@@ -72,15 +72,15 @@ def test_the_card_names_the_step_of_its_weights(tmp_path: Path) -> None:
         == step(tmp_path / "best" / "best")
         == f"| step | {loaded.facts['best_step']} |"
     )
-    execute(tiny(tmp_path / "mean", train__average={"which": "last", "count": 2}, **often))
+    run_training(tiny(tmp_path / "mean", train__average={"which": "last", "count": 2}, **often))
     assert step(tmp_path / "mean" / "final") == "| step | the mean of 5, 6 |"
 
 
 def test_it_writes_to_stderr_only_and_nothing_when_quiet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     order = tiny(tmp_path, train__steps=4)
-    execute(order)
+    run_training(order)
     assert capsys.readouterr() == ("", "")
-    execute(dataclasses.replace(order, quiet=False, fresh=True))
+    run_training(dataclasses.replace(order, quiet=False, fresh=True))
     out, err = capsys.readouterr()
     assert out == ""
     lines = err.splitlines()
@@ -91,8 +91,8 @@ def test_it_writes_to_stderr_only_and_nothing_when_quiet(tmp_path: Path, capsys:
 
 
 def test_pairs_too_long_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    order = tiny(tmp_path, train__steps=4, data__longest=5)
-    execute(dataclasses.replace(order, quiet=False))
+    order = tiny(tmp_path, train__steps=4, data__max_length=5)
+    run_training(dataclasses.replace(order, quiet=False))
     err = capsys.readouterr().err
     assert " too long ones left out); run folder" in err
     examples = int(err.split("4 steps, ")[1].split()[0])
@@ -104,7 +104,7 @@ def test_pairs_too_long_are_counted(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_global_settings_are_left_as_they_were(tmp_path: Path) -> None:
     torch.set_num_threads(2)
     before = torch.get_rng_state()
-    execute(tiny(tmp_path, train__steps=4, model__dropout=0.2))
+    run_training(tiny(tmp_path, train__steps=4, model__dropout=0.2))
     assert torch.get_num_threads() == 2
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -117,8 +117,8 @@ def test_a_finished_run_says_so_and_trains_no_more(
 ) -> None:
     before = traces(finished)
     monkeypatch.setattr(Trainer, "_update", lambda *_: pytest.fail("it trains"))
-    monkeypatch.setattr(Judge, "scores", lambda *_: pytest.fail("it validates"))
-    path = execute(dataclasses.replace(tiny(finished), quiet=False))
+    monkeypatch.setattr(Validator, "scores", lambda *_: pytest.fail("it validates"))
+    path = run_training(dataclasses.replace(tiny(finished), quiet=False))
     assert path == finished / "final"
     assert "this run is finished at step 12 of 12" in capsys.readouterr().err
     assert traces(finished) == before
@@ -127,7 +127,7 @@ def test_a_finished_run_says_so_and_trains_no_more(
 def test_the_message_of_a_stop_is_the_command_that_goes_on(tmp_path: Path) -> None:
     order = dataclasses.replace(tiny(tmp_path / "my run", train__steps=6), device="cpu", tensorboard=True)
     with stopping_after(2), pytest.raises(Interrupted) as caught:
-        execute(order)
+        run_training(order)
     said = str(caught.value)
     assert said.startswith("stopped at step 2 of 6, saved; to go on: regard train copy --set data.generate.count=60 ")
     assert said.endswith(f"--out '{tmp_path / 'my run'}' --device cpu --tensorboard")
@@ -137,12 +137,12 @@ def test_the_message_of_a_stop_is_the_command_that_goes_on(tmp_path: Path) -> No
 def test_stopping_at_the_last_step_leaves_the_rest_for_the_next_time(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path), 12)
     assert not (tmp_path / "final").exists()
-    execute(order)
+    run_training(order)
     assert (tmp_path / "final").exists()
 
 
 def test_a_command_says_all_that_was_asked() -> None:
-    order = Order(
+    order = TrainRequest(
         "my recipe.yaml", ("a.en", "a.de"), ("v.en", "v.de"), {"train.ema": None, "model.norm": "pre", "data.x": [1]},
         start="other", out="runs/x",
     )  # fmt: skip
@@ -166,7 +166,7 @@ def test_a_run_that_died_while_finishing_finishes(finished: Path, tmp_path: Path
         (folder / ".final.partial" / "config.json").write_text("{")
     log = folder / "log.jsonl"
     log.write_text("".join(line + "\n" for line in log.read_text().splitlines() if '"done"' not in line))
-    execute(tiny(folder))
+    run_training(tiny(folder))
     assert traces(folder) == traces(finished)
     assert not (folder / ".final.partial").exists()
 
@@ -180,14 +180,14 @@ def test_a_finished_run_without_checkpoints_is_finished(
     (folder / "final").rename(folder / ".final.previous")
     for name in lost:
         shutil.rmtree(folder / name)
-    assert execute(dataclasses.replace(tiny(folder), quiet=False)) == folder / "final"
+    assert run_training(dataclasses.replace(tiny(folder), quiet=False)) == folder / "final"
     assert "this run is finished; its checkpoints are gone, so that no step can be added" in capsys.readouterr().err
     assert read_folder(folder / "final").files == read_folder(finished / "final").files
     assert read_log(folder / "log.jsonl") == read_log(finished / "log.jsonl")
     with pytest.raises(
         CheckpointError, match="no checkpoint to go on from: start over with --fresh, or begin a run from"
     ):
-        execute(dataclasses.replace(tiny(folder, train__steps=20), anyway=True))
+        run_training(dataclasses.replace(tiny(folder, train__steps=20), anyway=True))
 
 
 @pytest.mark.parametrize("spoiled", ["final/config.json", "log.jsonl"])
@@ -197,12 +197,12 @@ def test_a_model_without_checkpoints_is_not_written_over(finished: Path, tmp_pat
     shutil.rmtree(folder / "checkpoints")
     (folder / spoiled).write_text("?")
     with pytest.raises(CheckpointError, match="holds the model of a run, but no checkpoint to go on from: start over"):
-        execute(tiny(folder))
+        run_training(tiny(folder))
     shutil.rmtree(folder / "final")
     with pytest.raises(CheckpointError, match="start over with --fresh"):
-        execute(tiny(folder))
+        run_training(tiny(folder))
     assert read_folder(folder / "best").files == read_folder(finished / "best").files
-    execute(dataclasses.replace(tiny(folder), fresh=True))
+    run_training(dataclasses.replace(tiny(folder), fresh=True))
     assert traces(folder) == traces(finished)
 
 
@@ -210,7 +210,7 @@ def test_a_final_model_that_was_deleted_is_made_again(finished: Path, tmp_path: 
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / "final")
-    execute(tiny(folder))
+    run_training(tiny(folder))
     assert traces(folder)["models"] == traces(finished)["models"]
 
 
@@ -234,7 +234,7 @@ def test_the_model_of_a_run_is_final_else_best(finished: Path, tmp_path: Path) -
 
 
 def test_averages_end_in_the_final_model(tmp_path: Path) -> None:
-    execute(tiny(tmp_path, train__average={"which": "last", "count": 3}, train__validate_every=2))
+    run_training(tiny(tmp_path, train__average={"which": "last", "count": 3}, train__validate_every=2))
     snapshots = sorted((tmp_path / "snapshots").iterdir())[-3:]
     assert [p.name for p in snapshots] == ["step-00000008", "step-00000010", "step-00000012"]
     from regard.files.tensors import read_tensors
@@ -248,7 +248,7 @@ def test_averages_end_in_the_final_model(tmp_path: Path) -> None:
 def test_tensorboard_is_written_where_the_run_is(tmp_path: Path) -> None:
     order = dataclasses.replace(tiny(tmp_path), tensorboard=True)
     stopped(order)
-    execute(order)
+    run_training(order)
     assert list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))
 
 

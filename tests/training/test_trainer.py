@@ -96,7 +96,9 @@ def test_every_batch_of_every_epoch_in_its_order(tmp_path: Path) -> None:
 
 def test_batches_are_made_of_the_lengths_that_an_epoch_has(tmp_path: Path) -> None:
     """Words that are cut anew are of other lengths, and no batch is larger for that."""
-    made = trainer(tmp_path, data__tokenizer={"kind": "bpe", "vocab": 60}, data__recut=0.5, train__batch_tokens=64)
+    made = trainer(
+        tmp_path, data__tokenizer={"kind": "bpe", "vocab": 60}, data__subword_sampling=0.5, train__batch_tokens=64
+    )
     lengths = []
     for epoch in range(3):
         for indices in (indices for group in made.updates(epoch) for indices in group):

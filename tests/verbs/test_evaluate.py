@@ -11,8 +11,8 @@ import pytest
 import regard
 from regard.errors import SpecError
 from regard.metrics import METRICS
-from regard.training.request import Order
-from regard.training.train import execute
+from regard.training.request import TrainRequest
+from regard.training.train import run_training
 from regard.verbs.evaluate import evaluate_models
 from tests.verbs.calling import call
 
@@ -111,7 +111,7 @@ def test_models_of_different_tasks_are_not_compared(model: Path, letters: tuple[
         "model.depth": 1,
         "train.schedule": "constant",
     }
-    execute(Order("gpt", (str(text),), set=sets, out=str(tmp_path / "lm"), quiet=True))
+    run_training(TrainRequest("gpt", (str(text),), set=sets, out=str(tmp_path / "lm"), quiet=True))
     for first, second, files in ((model, tmp_path / "lm", letters), (tmp_path / "lm", model, (text,))):
         said = call("eval", first, second, *files)
         assert (said.code, said.out) == (2, "")
@@ -132,7 +132,7 @@ def test_models_are_compared_on_the_same_questions_only(tmp_path: Path) -> None:
         "d": {"data.max_length": 30},
     }.items():
         out = str(tmp_path / name)
-        execute(Order("pronounce", (str(file),), set={**small, **change}, out=out, quiet=True))
+        run_training(TrainRequest("pronounce", (str(file),), set={**small, **change}, out=out, quiet=True))
     for name in "bc":
         with pytest.raises(SpecError, match="their settings make other questions of this corpus"):
             evaluate_models([str(tmp_path / "a"), str(tmp_path / name)], [str(file)], samples=5)
@@ -169,7 +169,7 @@ def test_a_score_that_the_task_does_not_have(tmp_path: Path, metric: str, wanted
         "model.depth": 1,
         "train.schedule": "constant",
     }
-    execute(Order("gpt", (str(tmp_path / "text"),), set=sets, out=str(tmp_path / "run"), quiet=True))
+    run_training(TrainRequest("gpt", (str(tmp_path / "text"),), set=sets, out=str(tmp_path / "run"), quiet=True))
     with pytest.raises(SpecError, match=wanted):
         evaluate_models([str(tmp_path / "run")], [str(tmp_path / "text")], metrics=[metric])
 
@@ -228,7 +228,7 @@ def test_what_no_weight_depends_on_can_be_set(tmp_path: Path) -> None:
     text.write_text("the cat sat on the mat; the dog sat on the cat. " * 6)
     small = {"model.width": 16, "model.depth": 2, "model.heads": 2, "model.hidden": 32, "model.past": 4}
     small |= {"data.context": 8, "train.steps": 2, "train.schedule": "constant", "train.threads": 1}
-    execute(Order("transformer_xl", (str(text),), set=small, out=str(tmp_path / "run"), quiet=True))
+    run_training(TrainRequest("transformer_xl", (str(text),), set=small, out=str(tmp_path / "run"), quiet=True))
     losses = []
     for past in (4, 200):
         sets = {"model.decoder.block.mix.past": past}

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, SpecError
-from regard.files.storage import explained
+from regard.files.storage import explain_errors
 
 KINDS = ("F32", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K")
 """The ways to store numbers that are read, by the names of the format."""
@@ -49,7 +49,7 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with explained(f"read {path.name}", path.parent), path.open("rb") as file:
+        with explain_errors(f"read {path.name}", path.parent), path.open("rb") as file:
             if not path.stat().st_size:
                 raise CheckpointError(f"{path} is damaged: it is empty")
             self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer as Core
 from regard.conversion.marian_tokenizer import marian_core
 from regard.errors import CheckpointError, DataError, RegardError
 from regard.files.folder import file_in, parse_json, read_file
-from regard.files.storage import explained
+from regard.files.storage import explain_errors
 from regard.text.importers import build_sentencepiece, check_vocabulary, read_sentencepiece
 from regard.text.sandbox import MAX_FILE_BYTES, check_tokenizer_file
 from regard.text.template import Template
@@ -84,7 +84,7 @@ def to_hf(tokenizer: Tokenizer, folder: Path) -> None:
     if opening and closing and template is not None and template.segments:
         inputs.insert(1, "token_type_ids")
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs, **names}
-    with explained(f"write {_FILE}", folder):
+    with explain_errors(f"write {_FILE}", folder):
         (folder / _FILE).write_text(core.to_str(pretty=True), encoding="utf-8")
         (folder / _CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
 

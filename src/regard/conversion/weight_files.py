@@ -15,8 +15,8 @@ from torch import Tensor
 
 from regard.errors import CheckpointError
 from regard.files.folder import JSON_LIMIT, WEIGHTS, file_in, parse_json, read_file
-from regard.files.storage import explained
-from regard.files.tensors import demand_header
+from regard.files.storage import explain_errors
+from regard.files.tensors import check_header
 
 INDEX = f"{WEIGHTS}.index.json"
 PICKLE, PICKLES = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -96,7 +96,7 @@ def _files(index: Path) -> list[Path]:
         raise CheckpointError(
             f"{index} is refused: it names {', '.join(map(repr, outside))}, not plain files beside it"
         )
-    with explained(f"read what {index.name} lists", index.parent):
+    with explain_errors(f"read what {index.name} lists", index.parent):
         missing = [name for name in names if not (index.parent / name).exists()]
     if missing:
         raise CheckpointError(f"{index.parent} is incomplete: {', '.join(missing)} is missing")
@@ -121,7 +121,7 @@ def _opened(file: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
     place = file_in(file.parent, file.name)
-    demand_header(place)
+    check_header(place)
     try:
         return safe_open(place, framework="pt")
     except (SafetensorError, OSError, ValueError, MemoryError) as error:

@@ -22,7 +22,7 @@ from typing import BinaryIO, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.files.storage import explained
+from regard.files.storage import explain_errors
 
 ROOM = 1 << 26
 """So many bytes of texts are kept as a list; more go to a file."""
@@ -113,7 +113,7 @@ class LineWriter:
 
     def _put_away(self) -> None:
         """Write what is held to the files; from the first time on little is held."""
-        with explained("keep the texts of a corpus", Path(tempfile.gettempdir()), needed=self._size):
+        with explain_errors("keep the texts of a corpus", Path(tempfile.gettempdir()), needed=self._size):
             if self._files is None:
                 self._files, self._room = (_open_scratch(), _open_scratch()), BLOCK * OBJECT
                 weakref.finalize(self, _close, *self._files)  # also if nobody asks for the lines

@@ -30,7 +30,7 @@ from pydantic import Field
 from regard.data.progress import track
 from regard.data.ragged import Ragged
 from regard.errors import SpecError
-from regard.files.storage import explained
+from regard.files.storage import explain_errors
 from regard.spec import Spec, spec
 
 JOURNAL = "chunks.jsonl"
@@ -134,7 +134,7 @@ class TokenStore:
         self.rows.append(written.rows)
 
     def _explained(self, needed: int = 0) -> AbstractContextManager[None]:
-        return explained("keep tokens", self.folder, needed=needed)
+        return explain_errors("keep tokens", self.folder, needed=needed)
 
 
 class InMemoryTokens:

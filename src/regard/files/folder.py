@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from regard.errors import CheckpointError, RegardError, SpecError
-from regard.files.storage import DISK, Storage, explained, make_folder
-from regard.files.tensors import PICKLE, PICKLES, disguise, unpack
+from regard.files.storage import DISK, Storage, explain_errors, make_folder
+from regard.files.tensors import PICKLE, PICKLES, find_header_fault, unpack
 from regard.spec import Spec, spec
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def write_folder(path: Path | str, files: Mapping[str, bytes], *, storage: Stora
     manifest = _manifest(files)
     needed = len(manifest) + sum(map(len, files.values()))
     partial, previous = _beside(path)
-    with explained(f"write {path.name}", path.parent, needed=needed, storage=storage):
+    with explain_errors(f"write {path.name}", path.parent, needed=needed, storage=storage):
         make_folder(storage, path.parent)
         recover(path, storage)
         replaces = _ours(path, storage)
@@ -131,7 +131,7 @@ def discard(path: Path, storage: Storage = DISK) -> None:
     storage.remove(partial)
 
 
-def foreign(path: Path, storage: Storage = DISK) -> list[str]:
+def find_foreign_files(path: Path, storage: Storage = DISK) -> list[str]:
     """What in a folder its manifest does not speak of; a manifest that is damaged may have spoken of all of it."""
     names = storage.list(path)
     if MANIFEST not in names:
@@ -145,14 +145,14 @@ def foreign(path: Path, storage: Storage = DISK) -> list[str]:
 def read_folder(path: Path | str, *, storage: Storage = DISK) -> Folder:
     """A model folder, verified. Nothing outside it is read, and nothing in it is run."""
     path = Path(path)
-    with explained(f"read {path.name}", path.parent, storage=storage):
+    with explain_errors(f"read {path.name}", path.parent, storage=storage):
         try:
             return _read_model(path, storage)
         except RegardError:  # it may have been replaced while we read it: only what is wrong twice is wrong
             return _read_model(path, storage)
 
 
-def contents(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize) -> dict[str, bytes]:
+def read_files(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize) -> dict[str, bytes]:
     """The files of a folder as its manifest vouches for them; every fault is in one error.
 
     `beside` is how many bytes all but the weights may have: a file can be large that takes no room on a disk.
@@ -162,7 +162,7 @@ def contents(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize) 
     faults, left = [], beside
     for name, entry in _listed(path, storage).items():
         try:
-            if name.endswith(".safetensors") and (fault := disguise(path / name, entry.size, storage)):
+            if name.endswith(".safetensors") and (fault := find_header_fault(path / name, entry.size, storage)):
                 faults.append(f"{name} is {fault}")
                 continue
             data = storage.read(path / name, 1 + (entry.size if name == WEIGHTS else min(entry.size, left)))
@@ -192,7 +192,7 @@ def verify(path: Path, storage: Storage = DISK) -> None:
 
 def read_file(folder: Path, name: str, limit: int = sys.maxsize) -> bytes:
     """The bytes of a file in a folder of others, of which it may have `limit`."""
-    with explained(f"read {name}", folder):
+    with explain_errors(f"read {name}", folder):
         data = DISK.read(file_in(folder, name), limit if limit == sys.maxsize else limit + 1)
     if len(data) > limit:
         raise CheckpointError(f"{folder / name} is refused: no such file has over {limit} bytes")
@@ -210,7 +210,7 @@ def file_in(folder: Path, name: str) -> Path:
     stores = [home, home.parents[1] / "blobs"] if home.parent.name == "snapshots" else [home]
     if not any(place.is_relative_to(store) for store in stores):
         raise CheckpointError(f"{path} is refused: it is a link that leads out of the folder")
-    with explained(f"read {name}", folder):
+    with explain_errors(f"read {name}", folder):
         if not stat.S_ISREG(place.stat().st_mode):
             raise CheckpointError(f"{path} is refused: it is no regular file")
     return place
@@ -241,7 +241,7 @@ def _read_model(path: Path, storage: Storage) -> Folder:
         raise CheckpointError(f"{path} is refused: its weights are pickles ({', '.join(pickles)}); {PICKLE}")
     if MANIFEST not in names:
         raise CheckpointError(f"{path} has no {MANIFEST}: it is not a model folder of ours, or was never finished")
-    return Folder(path, contents(place, storage, beside=BESIDE_LIMIT))
+    return Folder(path, read_files(place, storage, beside=BESIDE_LIMIT))
 
 
 def _demand_no_link(path: Path) -> None:

@@ -66,7 +66,7 @@ class Disk:
         with _opened(path) as file:
             size = min(limit, os.fstat(file.fileno()).st_size + 1)  # room for what is there, not for what was asked
             if size > LARGE and size > (free_memory() or size):
-                raise OSError(errno.ENOMEM, f"{amount(size)}, more than the memory that is free", str(path))
+                raise OSError(errno.ENOMEM, f"{format_bytes(size)}, more than the memory that is free", str(path))
             return file.read(size)
 
     def digest(self, path: Path) -> tuple[int, str]:
@@ -135,6 +135,19 @@ def make_folder(storage: Storage, path: Path) -> None:
     storage.sync(path.parent)
 
 
+def write_file(path: Path, data: bytes | str, *, storage: Storage = DISK) -> None:
+    """Replace a file atomically: a reader, also after a power cut, finds the old bytes or the new ones."""
+    data = data.encode() if isinstance(data, str) else data
+    partial = path.with_name(f".{path.name}.partial")
+    with explain_errors(f"write {path.name}", path.parent, needed=len(data), storage=storage):
+        if partial.name in storage.list(path.parent):  # left by a crash
+            storage.remove(partial)
+        storage.write(partial, data)
+        storage.sync(partial)
+        storage.rename(partial, path)
+        storage.sync(path.parent)
+
+
 ADVICE = {
     errno.EACCES: "you lack the permission: change the folder's owner or mode, or choose another folder",
     errno.EPERM: "you lack the permission: change the folder's owner or mode, or choose another folder",
@@ -148,23 +161,23 @@ ADVICE = {
 
 
 @contextmanager
-def explained(doing: str, folder: Path, *, needed: int = 0, storage: Storage = DISK) -> Iterator[None]:
+def explain_errors(doing: str, folder: Path, *, needed: int = 0, storage: Storage = DISK) -> Iterator[None]:
     """Turn what the operating system says into an error that tells what failed, where, and what to do."""
     try:
         yield
     except OSError as error:
         said = error.strerror or str(error)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            wanted = f"{amount(needed)} needed, " if needed else ""
+            wanted = f"{format_bytes(needed)} needed, " if needed else ""
             raise DiskFull(
-                f"no room to {doing} in {folder} ({said}): {wanted}{amount(storage.free(folder))} free; "
+                f"no room to {doing} in {folder} ({said}): {wanted}{format_bytes(storage.free(folder))} free; "
                 "make room and run the same command again: what was saved before is intact"
             ) from error
         advice = f"; {ADVICE[error.errno]}" if error.errno in ADVICE else ""
         raise CheckpointError(f"cannot {doing} in {folder} ({said}){advice}") from error
 
 
-def amount(size: int) -> str:
+def format_bytes(size: int) -> str:
     """A number of bytes as people read it: 512 bytes, 1.5 kB, 104.9 MB."""
     if size < 1000:
         return f"{size} bytes"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from regard.errors import CheckpointError
-from regard.files.storage import DISK, Storage, explained
+from regard.files.storage import DISK, Storage, explain_errors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,18 +70,18 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
     path = Path(path)
     if path.suffix in PICKLES:
         raise CheckpointError(f"{path} is refused: {PICKLE}")
-    with explained(f"read {path.name}", path.parent):
+    with explain_errors(f"read {path.name}", path.parent):
         return unpack(DISK.read(path.resolve(), sys.maxsize), path)
 
 
-def demand_header(path: Path) -> None:
+def check_header(path: Path) -> None:
     """Refuse a safetensors file by its first bytes, before a library makes room for the header that they promise."""
-    with explained(f"read {path.name}", path.parent):
-        if fault := disguise(path, path.stat().st_size, DISK):
+    with explain_errors(f"read {path.name}", path.parent):
+        if fault := find_header_fault(path, path.stat().st_size, DISK):
             raise CheckpointError(f"{path} is damaged: it is {fault}")
 
 
-def disguise(path: Path, size: int, storage: Storage) -> str | None:
+def find_header_fault(path: Path, size: int, storage: Storage) -> str | None:
     """Why weights are none, as far as their first bytes tell: those are the length of a header that fits in."""
     start = storage.read(path, 8)
     length = int.from_bytes(start, "little")

@@ -26,7 +26,7 @@ LEAST, MOST, PASSES = 256, 1 << 16, 50
 """Tokens of a batch at least and at most; and updates a pass over the data should have."""
 
 
-def measured_tokens(net: Net, task: Task, examples: Examples, train: Train, free: int) -> int:
+def measure_batch_tokens(net: Net, task: Task, examples: Examples, train: Train, free: int) -> int:
     """The tokens of a batch that fits into `free` bytes, by passes over batches that hold the longest example."""
     seen = augment(task, examples, train.seed, 0)
     longest = np.asarray(seen.lengths).reshape(len(seen), -1).max(axis=1)
@@ -37,10 +37,10 @@ def measured_tokens(net: Net, task: Task, examples: Examples, train: Train, free
         return task.loss(net, task.batch(seen, rows).to(net.device), train.label_smoothing).total
 
     with torch.random.fork_rng(devices=[]):
-        return fitting_tokens(net, probe, free, corpus=int(longest.sum()))
+        return fit_batch_tokens(net, probe, free, corpus=int(longest.sum()))
 
 
-def fitting_tokens(net: nn.Module, probe: Callable[[int], Tensor], free: int, *, corpus: int) -> int:
+def fit_batch_tokens(net: nn.Module, probe: Callable[[int], Tensor], free: int, *, corpus: int) -> int:
     """The largest power of two that a batch may hold in `free` bytes of memory; `probe` gives the loss of so many tokens.
 
     A batch larger than a fiftieth of the corpus would leave too few updates to learn by, so that is the most.

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import CheckpointError, SpecError
-from regard.files.folder import contents, discard, parse_json, recover, verify, write_folder
-from regard.files.storage import DISK, Storage, explained
+from regard.files.folder import discard, parse_json, read_files, recover, verify, write_folder
+from regard.files.storage import DISK, Storage, explain_errors
 from regard.files.tensors import pack, unpack
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ TENSORS = ".safetensors"
 
 
 @dataclass(frozen=True)
-class Loaded:
+class Checkpoint:
     """A verified checkpoint, and in `said` what the user should know about how it was chosen."""
 
     step: int
@@ -54,7 +54,7 @@ class Checkpoints:
         """Write a checkpoint. When it returns the checkpoint is there to stay; if it raises, the one before still is."""
         path = self._path(step)
         write_folder(path, _files(step, groups, facts), storage=self.storage)
-        with explained("remove older checkpoints", self.folder, storage=self.storage):
+        with explain_errors("remove older checkpoints", self.folder, storage=self.storage):
             surplus = [s for s in self.steps() if s < step][self.keep - 1 :]
             if surplus:
                 verify(path, self.storage)  # nothing older goes before the new one has been read back and verified
@@ -62,10 +62,10 @@ class Checkpoints:
                 discard(self._path(old), self.storage)
         return path
 
-    def load_newest(self) -> Loaded | None:
+    def load_newest(self) -> Checkpoint | None:
         """The newest checkpoint that proves whole, or None in a run that has none yet; damaged ones are set aside."""
         said: list[str] = []
-        with explained("read checkpoints", self.folder, storage=self.storage):
+        with explain_errors("read checkpoints", self.folder, storage=self.storage):
             for base in {match[1] for match in map(UNFINISHED.fullmatch, self._names()) if match}:
                 recover(self.folder / base, self.storage)
             for step in self.steps():
@@ -74,7 +74,7 @@ class Checkpoints:
                 except CheckpointError as error:
                     said.append(f"{error}; set aside as {self._set_aside(step).name}")
                     continue
-                return Loaded(step, groups, facts, [*said, f"going on from {self._path(step)}"])
+                return Checkpoint(step, groups, facts, [*said, f"going on from {self._path(step)}"])
             damaged = [name for name in self._names() if name.endswith(".corrupt")]
         if damaged:
             faults = "; ".join(said) or f"only damaged ones are left ({', '.join(damaged)})"
@@ -88,7 +88,7 @@ class Checkpoints:
 
     def facts(self) -> list[dict[str, Any]]:
         """The facts of every checkpoint, newest first."""
-        with explained("read checkpoints", self.folder, storage=self.storage):
+        with explain_errors("read checkpoints", self.folder, storage=self.storage):
             return [
                 self._checked_facts(step, self.storage.read(self._path(step) / FACTS, 1 << 24)) for step in self.steps()
             ]
@@ -104,7 +104,7 @@ class Checkpoints:
 
     def _read(self, step: int) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         path = self._path(step)
-        files = contents(path, self.storage)
+        files = read_files(path, self.storage)
         facts = self._checked_facts(step, files.pop(FACTS, b"null"))
         return {name.removesuffix(TENSORS): unpack(data, path / name) for name, data in files.items()}, facts
 

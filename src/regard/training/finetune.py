@@ -1,26 +1,36 @@
-"""Tuning a model that exists: which of its weights learn, and how fast.
+"""Fine-tuning: start from another model, choose what learns.
 
-freeze   lower layers (the embedding and so many blocks of each stack), or whatever patterns name, stay as they are
-layer_decay  each block learns so much slower than the one above it (Howard & Ruder 2018; Clark et al. 2020)
-lora     thin adapters learn instead of the maps they stand beside (Hu et al. 2021)
+Weights of the other model are taken where they mean the same: layers by name and shape, heads by what their specs say (a
+masked model's `head.dense` is no pooler, though it looks like one). Every weight is accounted for in the output.
 
-height     0: embedding, and what a stack owns for all blocks    1 … n: its blocks    n + 1: its last norm, heads
+freeze       the embedding and this many blocks of each stack, or whatever patterns name, stay as they are
+layer_decay  each block learns slower than the one above it by this factor (Howard & Ruder 2018; Clark et al. 2020)
+lora         low-rank adapters learn instead of the maps they stand beside (Hu et al. 2021)
+
+height       0: embedding, and what a stack owns for all blocks    1 … n: its blocks    n + 1: its last norm, heads
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
 from regard.errors import SpecError
+from regard.files.folder import Folder
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.nn.blocks.head import HeadSpec
 from regard.nn.layers.lora import Lora, adapt
+from regard.serialization.model_folder import read_config
 from regard.spec import Spec, spec
+from regard.tasks.common.classifier import FILE, unpacked
 
 BLOCK = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
 LOW = re.compile(r"(embed|source)\.|(encoder|decoder)\.(position|shared)\.")
@@ -88,3 +98,103 @@ class Heights:
     def _top(self, name: str) -> int:
         """One above the last block of its own stack; the embedding and heads stand as the deepest stack has it."""
         return self.depths.get(name.partition(".")[0], self.most) + 1
+
+
+MAX_NAMES = 6
+"""So many weights are named before the rest are counted."""
+OF_DATA = ("train", "valid", "generate", "filters", "on_bad")
+"""Settings that say which data there is; a new run has its own."""
+OF_VOCABULARY = ("tokenizer", "joint_vocab", "max_length")
+"""Settings that go with the vocabulary, which a model keeps for life."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Initialization:
+    """The names of the weights that came from the other model, of those it has in vain, and of those it could not give;
+    and what those are called there that have another name.
+    """
+
+    taken: tuple[str, ...]
+    left: tuple[str, ...]
+    new: tuple[str, ...]
+    lent: tuple[tuple[str, str], ...] = ()
+
+    def lines(self, source: str) -> list[str]:
+        out = [f"from {source}: {len(self.taken)} weights taken"]
+        lent = [f"{ours} ({theirs})" for ours, theirs in self.lent]
+        out += [f"taken from another place: {_listed(lent)}"] if lent else []
+        out += [f"new, and yet to be learned: {_listed(self.new)}"] if self.new else []
+        out += [f"left behind: {_listed(self.left)}"] if self.left else []
+        return out
+
+
+def initialize_from(net: Net, start: Folder, source: str, files: Mapping[str, bytes]) -> Initialization:
+    """Put into the net what fits it: of the ends what means the same by their specs, of the rest what has name and shape.
+
+    `files` are the new task's own: classes of the same number may be others.
+    """
+    shapes, weights, old = net.shapes(), start.tensors(), ModelSpec.parse(read_config(start)["model"])
+    ends = _ends(old, net.spec, known=_classes(files) == _classes(start.files))
+    fits: dict[str, Tensor] = {}
+    came: dict[str, str] = {}
+    for name, shape in shapes.items():
+        theirs = _theirs(name, ends)
+        if theirs in weights and tuple(weights[theirs].shape) == shape and weights[theirs].is_floating_point():
+            fits[name], came[name] = weights[theirs], theirs
+    if not any(name.startswith(("encoder.", "decoder.")) and t.dim() > 1 for name, t in fits.items()):
+        odd = [
+            f"{name} should be {shapes[name]}, got {tuple(t.shape)}"
+            for name, t in weights.items()
+            if name in shapes and name not in fits
+        ]
+        raise SpecError(
+            f"no layer of {source} fits the model asked for: {'; '.join(odd) or 'no weight has a name in common'}"
+        )
+    net.put(fits)
+    left = tuple(sorted(weights.keys() - came.values()))
+    new = tuple(name for name in shapes if name not in fits)
+    return Initialization(
+        tuple(came), left, new, tuple((ours, theirs) for ours, theirs in came.items() if ours != theirs)
+    )
+
+
+def _ends(old: ModelSpec, new: ModelSpec, *, known: bool) -> dict[str, str]:
+    """Where each part of the heads comes from: its own place, else the other head's pooler (BERT's next sentence)."""
+    out: dict[str, str] = {}
+    for end, aside in (("head", "beside"), ("beside", "head")):
+        mine: HeadSpec | None = getattr(new, end)
+        if mine is not None:
+            lent = {part: aside for part in mine.shares(getattr(old, aside)) if part == "dense"}
+            own = {part: end for part in mine.shares(getattr(old, end)) if part != "classes" or known}
+            out |= {f"{end}.{part}": f"{place}.{part}" for part, place in (lent | own).items()}
+    return out
+
+
+def _classes(files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """What a task's classes are called, if it has any."""
+    return unpacked(files)["classes"] if FILE in files else ()
+
+
+def _theirs(name: str, ends: Mapping[str, str]) -> str | None:
+    """What the other model calls a weight of ours; None where it has nothing that means the same."""
+    end, _, rest = name.partition(".")
+    if end not in ("head", "beside"):
+        return name
+    part, _, leaf = rest.partition(".")
+    found = ends.get(f"{end}.{part}")
+    return None if found is None else f"{found}.{leaf}" if leaf else found
+
+
+def inherit_settings(start: Folder, task: str, settings: type[Spec]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parts of a recipe that come with a model, to be laid under what is asked for, and over it."""
+    config = read_config(start)
+    known = {f.name for f in dataclasses.fields(settings)}  # type: ignore[arg-type]
+    own = {name: value for name, value in config["settings"].items() if name in known and name not in OF_DATA}
+    same = config["task"] == task
+    under = {"data": own, "decode": config["decode"]} if same else {}
+    return under, {"data": {name: own[name] for name in OF_VOCABULARY if name in own}}
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" … and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more

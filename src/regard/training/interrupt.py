@@ -8,14 +8,14 @@ from types import FrameType, TracebackType
 from typing import Any
 
 
-class Stop:
+class InterruptHandler:
     """`with Stop() as stop:` then look at `stop.asked` after each step; it holds the signal's number."""
 
     def __init__(self) -> None:
         self.asked: int | None = None
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> InterruptHandler:
         if threading.current_thread() is threading.main_thread():  # in other threads signals are not ours
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._hear)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO
 
 from regard.errors import RegardError
-from regard.files.storage import DISK, explained, make_folder
+from regard.files.storage import DISK, explain_errors, make_folder
 
 LOCK = "run.lock"
 PATIENCE = 1.0
@@ -33,7 +33,7 @@ class RunLock:
 
     def __enter__(self) -> RunLock:
         own = f"process {os.getpid()} on {socket.gethostname()}\n"
-        with explained("lock the run", self.folder, needed=len(own)), ExitStack() as opened:
+        with explain_errors("lock the run", self.folder, needed=len(own)), ExitStack() as opened:
             file = self._open(opened)
             while not _there(self.folder / LOCK, file):  # who held it took the folder away: this one locks nothing
                 file = self._open(opened)

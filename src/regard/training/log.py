@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import SpecError
-from regard.files.storage import DISK, explained
-from regard.training.text import write_text
+from regard.files.storage import DISK, explain_errors, write_file
 
 
 class Log:
@@ -25,7 +24,7 @@ class Log:
     def write(self, event: str, step: int, **values: Any) -> None:
         line = json.dumps({"event": event, "step": step, **_finite(values)}, ensure_ascii=False, allow_nan=False)
         data = f"{line}\n".encode()
-        with explained("write the log", self.path.parent, needed=len(data)), self.path.open("ab") as out:
+        with explain_errors("write the log", self.path.parent, needed=len(data)), self.path.open("ab") as out:
             out.write(data)
         if self._writer is not None:
             self._board = self._board or self._writer(str(self._folder), purge_step=self._purge)
@@ -35,14 +34,14 @@ class Log:
     def rewind(self, step: int) -> None:
         """Forget everything after `step`, and a line that a crash left half written."""
         kept = [json.dumps(e, ensure_ascii=False) + "\n" for e in read_log(self.path) if e.get("step", 0) <= step]
-        write_text(self.path, "".join(kept))
+        write_file(self.path, "".join(kept))
         self.close()
         self._purge = step + 1
 
     def sync(self) -> None:
         """Return when all that was written would survive a power cut."""
         if self.path.exists():
-            with explained("write the log", self.path.parent, needed=self.path.stat().st_size):
+            with explain_errors("write the log", self.path.parent, needed=self.path.stat().st_size):
                 DISK.sync(self.path)
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""Steps of an optimiser: rows divided among threads and processes, gradients summed, and what is not finite left out.
+"""One optimizer step over a group of batches.
 
-Here is everything that moves when a model learns, so that a checkpoint can ask for it in one place.
+Rows are divided among threads and processes, gradients summed, and a step that is not finite is skipped. Everything that
+changes while a model learns is here, so that a checkpoint can ask for it in one place.
 """
 
 from __future__ import annotations
@@ -15,28 +16,57 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import SpecError
+from regard.errors import Diverged, SpecError
 from regard.model.net import Net
 from regard.nn.core.rng import new_seed
 from regard.tasks.common.capabilities import Contrasts, is_streaming, supports
 from regard.tasks.common.task import Task
-from regard.training.finite import unsound
-from regard.training.optimizer import Average, moving, optimizer_tensors, restore_optimizer, set_factors, set_rate
-from regard.training.processes import Ranks
+from regard.training.data_parallel import ProcessGroup, ThreadGroup, split_rows
+from regard.training.optimizer import (
+    optimizer_state,
+    restore_optimizer,
+    set_learning_rate,
+    set_rate_factors,
+    trained_tensors,
+)
 from regard.training.recipe import Train
-from regard.training.stream_state import Carried
-from regard.training.threads import Shards, split
+from regard.training.stream_state import StreamState
+from regard.training.weight_averaging import MovingAverage
+
+ADVICE = (
+    "what was saved before is good, but the same command would come to the same end: lower train.schedule.lr and start "
+    "over with --fresh, or go on from this run's best model with --from and another --out"
+)
+Groups = Mapping[str, Mapping[str, Tensor]]
+
+
+def find_nonfinite(groups: Groups) -> list[str]:
+    """The names of those tensors that hold anything but finite numbers, each after its group."""
+    return [
+        f"{group}: {name}"
+        for group, tensors in groups.items()
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all()
+    ]
+
+
+def check_finite(step: int, groups: Groups) -> None:
+    """What a step left is judged, exported and saved only if all of it is finite."""
+    if bad := find_nonfinite(groups):
+        more = " …" if len(bad) > 3 else ""
+        raise Diverged(f"step {step} left numbers that are not finite ({', '.join(bad[:3])}{more}); {ADVICE}")
+
 
 Group = list[NDArray[np.int64]]
 """The batches of one step, each the numbers of its examples."""
 
 
-class Dismissed(Exception):
+class NoMoreSteps(Exception):
     """The leader of several processes calls no more steps."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class StepResult:
     """What is known of a step."""
 
     tokens: int
@@ -49,57 +79,61 @@ class Step:
     """Whether all was finite; if not, the weights are as before."""
 
 
-class Steps:
+class OptimizerSteps:
     """A model, what it learns by, and all that changes with every step."""
 
-    def __init__(self, net: Net, task: Task, train: Train, *, bf16: bool = False, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self, net: Net, task: Task, train: Train, *, bf16: bool = False, ranks: ProcessGroup | None = None
+    ) -> None:
         self.net, self.task, self.train, self.bf16 = net, task, train, bf16
         self.optimizer = train.optimizer.build(net)
         if train.finetune is not None:
-            set_factors(net, self.optimizer, train.finetune.factors(name for name, _ in net.named_parameters()))
-        self.ema = None if train.ema is None else Average(net, train.ema)
-        self.ranks = ranks or Ranks()
-        self.carried = Carried(net, task, processes=self.ranks.size)
+            set_rate_factors(net, self.optimizer, train.finetune.factors(name for name, _ in net.named_parameters()))
+        self.ema = None if train.ema is None else MovingAverage(net, train.ema)
+        self.ranks = ranks or ProcessGroup()
+        self.stream_state = StreamState(net, task, processes=self.ranks.size)
         if supports(task, Contrasts) and self.ranks.size > 1:
             raise SpecError("rows of this task are judged by one another; several processes cannot divide them")
         threads = 1 if supports(task, Contrasts) else torch.get_num_threads()
-        self.shards = Shards.fitting(threads, int(train.batch_tokens) // self.ranks.size, net.device.type)
+        self.shards = ThreadGroup.choose(threads, int(train.batch_tokens) // self.ranks.size, net.device.type)
 
-    def take(self, examples: Any, group: Group, *, number: int, rate: float, first: bool) -> Step:
+    def take(self, examples: Any, group: Group, *, number: int, rate: float, first: bool) -> StepResult:
         """Step `number` of a run, the `first` of an epoch or not, over a group of batches."""
         self.net.train()
-        self.carried.begin(number, first=first)
+        self.stream_state.begin(number, first=first)
         # rows that go on wait for those before
         turns = [[indices] for indices in group] if is_streaming(self.task) else [group]
         batches = [self._batches(examples, turn) for turn in turns]
-        tokens = self.ranks.called(sum(batch.tokens for turn in batches for (_, batch), _ in turn))
+        tokens = self.ranks.announce_step(sum(batch.tokens for turn in batches for (_, batch), _ in turn))
         if tokens is None:
-            raise Dismissed
+            raise NoMoreSteps
 
         def work(part: tuple[int, Any]) -> tuple[Tensor, float]:
             with self.compute():
-                loss = self.carried.loss(self.task, *part, self.train.label_smoothing)
+                loss = self.stream_state.loss(self.task, *part, self.train.label_smoothing)
             return loss.total / tokens, float(loss.plain)
 
         loss = sum(self.shards.run(self.net, work, turn) for turn in batches)
-        loss = self.ranks.summed([p for p in self.net.parameters() if p.requires_grad], loss)
+        loss = self.ranks.sum_gradients([p for p in self.net.parameters() if p.requires_grad], loss)
         limit = math.inf if self.train.clip_norm is None else self.train.clip_norm
         norm = float(torch.nn.utils.clip_grad_norm_(self.net.parameters(), limit))
-        sound = math.isfinite(norm) and math.isfinite(loss) and not unsound({"carried": self.carried.tensors()})
+        sound = (
+            math.isfinite(norm) and math.isfinite(loss) and not find_nonfinite({"stream": self.stream_state.tensors()})
+        )
         if sound:
-            set_rate(self.optimizer, rate)
+            set_learning_rate(self.optimizer, rate)
             self.optimizer.step()
             if self.ema is not None:
                 self.ema.update(self.net)
         else:
-            self.carried.forget()
+            self.stream_state.forget()
         self.optimizer.zero_grad(set_to_none=True)
-        return Step(tokens, loss, norm, rate, sound)
+        return StepResult(tokens, loss, norm, rate, sound)
 
     def _batches(self, examples: Any, group: Group) -> list[tuple[tuple[int, Any], int | None]]:
         """This process's part of a step: a batch for each thread at a time, numbered, with the seed of its chance."""
         count = self.shards.count * self.ranks.size
-        parts = [part for indices in group for part in split(indices, count)]
+        parts = [part for indices in group for part in split_rows(indices, count)]
         seeds = [None if count == 1 else new_seed() for _ in parts]
         own = self.ranks.share(list(zip(parts, seeds, strict=True)))
         made = ((self.task.batch(examples, part).to(self.net.device), seed) for part, seed in own)
@@ -112,14 +146,14 @@ class Steps:
     def tensors(self) -> dict[str, Mapping[str, Tensor]]:
         """Every tensor that moves, in groups."""
         groups: dict[str, Mapping[str, Tensor]] = {
-            "weights": moving(self.net),
-            "optimizer": optimizer_tensors(self.net, self.optimizer),
+            "weights": trained_tensors(self.net),
+            "optimizer": optimizer_state(self.net, self.optimizer),
             "random": {"torch": torch.get_rng_state()},
         }
         if self.ema is not None:
             groups["average"] = self.ema.weights
-        if self.carried.states:
-            groups["carried"] = self.carried.tensors()
+        if self.stream_state.states:
+            groups["stream"] = self.stream_state.tensors()
         return groups
 
     def restore(self, groups: Mapping[str, Mapping[str, Tensor]], *, changed: bool) -> None:
@@ -134,5 +168,5 @@ class Steps:
                 if p.requires_grad
             }
         if not changed:
-            self.carried.restore(groups.get("carried", {}))
+            self.stream_state.restore(groups.get("stream", {}))
         torch.set_rng_state(groups["random"]["torch"])

@@ -17,13 +17,13 @@ from regard.families.expand import expand_model, family_arguments, model_keys
 from regard.model.model_spec import ModelSpec
 from regard.spec import Count, Share, Spec, spec
 from regard.training.finetune import FineTuning
-from regard.training.muon import Muon as Muon  # one of the optimisers a recipe may name
 from regard.training.optimizer import Adam, OptimizerSpec
+from regard.training.optimizer import Muon as Muon  # one of the optimisers a recipe may name
 from regard.training.schedule import InverseSqrt, ScheduleSpec
 
 
 @spec
-class Averaged(Spec):
+class Averaging(Spec):
     """The final model is the mean of `count` snapshots, the `last` or the `best` ones, taken at each validation."""
 
     which: Literal["last", "best"] = "last"
@@ -50,7 +50,7 @@ class Train(Spec):
     ema: Share | None = None
     finetune: FineTuning | None = None
     """What of the model learns, and how fast; without it, all of it alike."""
-    average: Averaged | None = None
+    average: Averaging | None = None
     validate_every: Count | None = None
     """Steps between validations; without it, ten times in all."""
     save_every: Count | None = None
@@ -87,24 +87,24 @@ class Recipe(Spec):
         return out.getvalue()
 
 
-def demand_placed(asked: Mapping[str, Any], settings: type[Spec]) -> None:
+def check_placement(asked: Mapping[str, Any], settings: type[Spec]) -> None:
     """Refuse a key whose place is further down (`steps`, for `train.steps`), and say where; `settings` are the task's."""
     model = asked.get("model", {})
-    homes = {"train": names_of(Train), "model": model_keys(model) if isinstance(model, Mapping) else set()}
-    homes |= {"data": names_of(settings), "decode": names_of(Search)}
+    homes = {"train": field_names(Train), "model": model_keys(model) if isinstance(model, Mapping) else set()}
+    homes |= {"data": field_names(settings), "decode": field_names(Search)}
     faults = []
-    for key in (key for key in asked if key not in names_of(Recipe)):
+    for key in (key for key in asked if key not in field_names(Recipe)):
         if places := [repr(f"{home}.{key}") for home, names in homes.items() if key in names]:
             faults.append(f"no key {key!r}; did you mean {' or '.join(places)}?")
     if faults:
         raise SpecError(*faults)
 
 
-def names_of(part: type[Spec]) -> set[str]:
+def field_names(part: type[Spec]) -> set[str]:
     return {field.name for field in dataclasses.fields(part)}  # type: ignore[arg-type]
 
 
-def suited(advised: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def select_supported(advised: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """What of the advice a model can be told that was asked for; another family has other words."""
     if "spec" in asked:
         return {}
@@ -112,14 +112,14 @@ def suited(advised: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, An
     return {key: value for key, value in advised.items() if key in known or key == "family"}
 
 
-def overruled(advised: Mapping[str, Any], asked: Mapping[str, Any], path: str = "") -> list[str]:
+def list_overrides(advised: Mapping[str, Any], asked: Mapping[str, Any], path: str = "") -> list[str]:
     """What was asked for otherwise than advised, as `model.width 32`."""
     out = []
     for key, value in asked.items():
         if key not in advised or advised[key] == value:
             continue
         if isinstance(value, Mapping) and isinstance(advised[key], Mapping):
-            out += overruled(advised[key], value, f"{path}{key}.")
+            out += list_overrides(advised[key], value, f"{path}{key}.")
         else:
             out.append(f"{path}{key} {value}")
     return out

@@ -14,12 +14,12 @@ from regard.files.folder import Folder
 from regard.recipes.merge import merge, nest, read_recipe
 from regard.serialization.model_folder import read_config
 from regard.tasks import find
-from regard.training.initialize_from import inherited
-from regard.training.recipe import demand_placed
+from regard.training.finetune import inherit_settings
+from regard.training.recipe import check_placement
 
 
 @dataclasses.dataclass(frozen=True)
-class Order:
+class TrainRequest:
     """What the user asked for."""
 
     recipe: str | Mapping[str, Any]
@@ -62,28 +62,28 @@ class Order:
         return words
 
 
-def asked_for(order: Order, start: Folder | None) -> dict[str, Any]:
+def build_recipe(request: TrainRequest, start: Folder | None) -> dict[str, Any]:
     """The recipe with the command line's files and settings laid over it."""
-    _demand_text(order.words)
-    asked = read_recipe(order.recipe) if isinstance(order.recipe, str) else merge(order.recipe)
-    asked |= {"task": order.set["task"]} if "task" in order.set else {}
+    _demand_text(request.words)
+    asked = read_recipe(request.recipe) if isinstance(request.recipe, str) else merge(request.recipe)
+    asked |= {"task": request.set["task"]} if "task" in request.set else {}
     if start is not None:
         asked.setdefault("task", read_config(start)["task"])
     if "task" not in asked:
         raise SpecError("task is missing: name one, or a model to go on with (--from MODEL), whose task it then is")
-    if order.data or order.valid:
-        asked = merge(asked, {"data": find(asked["task"]).configure_data(order.data, order.valid)})
+    if request.data or request.valid:
+        asked = merge(asked, {"data": find(asked["task"]).configure_data(request.data, request.valid)})
     if start is not None:
-        under, over = inherited(start, asked["task"], find(asked["task"]).Settings)
+        under, over = inherit_settings(start, asked["task"], find(asked["task"]).Settings)
         asked = {**merge(under, asked, over), "model": {"spec": read_config(start)["model"]}}
-    for path, value in order.set.items():
+    for path, value in request.set.items():
         asked = merge(asked, nest(path, value))
     if isinstance(asked["task"], str):
-        demand_placed(asked, find(asked["task"]).Settings)
+        check_placement(asked, find(asked["task"]).Settings)
     return asked
 
 
-def without_advice(asked: Mapping[str, Any]) -> dict[str, Any]:
+def fill_open_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
     """A recipe as far as it can be checked before the data is read: advice may still say how long, and which kinds."""
     whole = merge({"train": {"epochs": 1}}, asked)
     if isinstance(whole["train"], dict):

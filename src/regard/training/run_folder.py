@@ -1,21 +1,29 @@
-"""Begin a run, or go on with it: a run folder holds one run, of one recipe on one corpus.
+"""The run folder: start a run, continue it, or replace it.
 
-run.json       facts that must not change: the corpus, threads, device, precision, what it started from
-recipe.yaml    the whole recipe
+run.json       facts that must not change: the corpus, threads, device, precision, the initial model
+recipe.yaml    the complete recipe
 log.jsonl, report.html, vocabulary/, tokens/, checkpoints/, snapshots/, best/, final/
+
+With --fresh the old run is moved to `.before` until the new one has started, and moved back if it cannot start:
+
+    .before        what the old run left; run.json is moved last, so once it is there, everything outside is new
+    .before.gone   the same after the new run has started; it is removed
+
+If the process is killed in between, the next command finds `.before` and moves it back.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from regard.errors import CheckpointError, SpecError
-from regard.files.folder import foreign, parse_json
-from regard.files.storage import explained
+from regard.files.folder import find_foreign_files, parse_json
+from regard.files.storage import DISK, explain_errors, write_file
 from regard.recipes.merge import parse_yaml
 from regard.serialization.model_folder import (
     BEST,
@@ -30,13 +38,65 @@ from regard.serialization.model_folder import (
     TOKENS,
     VOCABULARY,
 )  # fmt: skip
-from regard.training.aside import set_aside
 from regard.training.recipe import Recipe
-from regard.training.text import write_text
+
+BEFORE, GONE = ".before", ".before.gone"
+
+
+@contextmanager
+def replace_run(folder: Path, names: Sequence[str]) -> Iterator[None]:
+    """What is set aside within is given up at the end, or put back if it comes to no good end."""
+    with explain_errors("start over", folder):
+        _remove(folder / GONE)
+        _put_back(folder, names)
+    try:
+        yield
+    except BaseException:
+        with explain_errors("put the old run back", folder):
+            _put_back(folder, names)
+        raise
+    with explain_errors("start over", folder):
+        if (folder / BEFORE).exists():
+            DISK.rename(folder / BEFORE, folder / GONE)
+            DISK.sync(folder)
+            _remove(folder / GONE)
+
+
+def move_aside(folder: Path, names: Sequence[str]) -> None:
+    """Move these out of the way, one after the other; the last says that it is done."""
+    with explain_errors("start over", folder):
+        (folder / BEFORE).mkdir()
+        _move(folder, folder / BEFORE, names)
+
+
+def _put_back(folder: Path, names: Sequence[str]) -> None:
+    """Undo what was set aside, wholly or in part; the last name comes first, so that this, too, may be cut short."""
+    aside, last = folder / BEFORE, names[-1]
+    if not aside.exists():
+        return
+    if (aside / last).exists():
+        for name in names:
+            _remove(folder / name)
+    _move(aside, folder, [last, *names])
+    aside.rmdir()
+
+
+def _move(here: Path, there: Path, names: Sequence[str]) -> None:
+    for name in names:
+        if (here / name).exists() or (here / name).is_symlink():
+            DISK.rename(here / name, there / name)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
 
 FOLDERS = (CHECKPOINTS, SNAPSHOTS, BEST, FINAL, VOCABULARY, TOKENS, TENSORBOARD)
 MODELS = (BEST, FINAL, VOCABULARY)
-LEFT = (
+RUN_FILES = (
     *(left for name in FOLDERS for left in (name, f".{name}.partial", f".{name}.previous")),
     RECIPE,
     LOG,
@@ -51,7 +111,7 @@ BOUND = ("task", "data.tokenizer", "data.joint_vocab", "train.optimizer.kind", "
 FOREIGN = "is not of a run of ours, and would be written over; choose another --out"
 
 
-def agree(
+def open_run(
     folder: Path, recipe: Recipe, facts: Mapping[str, Any], *, fresh: bool = False, anyway: bool = False
 ) -> list[str]:
     """Refuse to go on with another recipe or corpus than the run began with, or list what is other and go on `anyway`.
@@ -65,12 +125,12 @@ def agree(
     if fresh or not begun:
         if before.exists():
             _demand_no_guests(folder)
-            set_aside(folder, LEFT) if fresh else _clear(folder, _prepared(folder, recipe, facts))
+            move_aside(folder, RUN_FILES) if fresh else _clear(folder, _prepared(folder, recipe, facts))
         for name in (RECIPE, LOG, REPORT):
             if (folder / name).exists():
                 raise SpecError(f"{folder / name} {FOREIGN}")
         for place, text in _opening(folder, recipe, facts):
-            write_text(place, text)
+            write_file(place, text)
         return []
     if not path.exists():
         raise CheckpointError(f"{folder} has no {RECIPE} any more; start over with --fresh")
@@ -92,22 +152,22 @@ def agree(
     return changed
 
 
-def amend(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
+def update_run(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
     """From now on this is the run's recipe, and these are its facts."""
-    note(folder, **facts)
-    write_text(folder / RECIPE, recipe.yaml())
+    save_facts(folder, **facts)
+    write_file(folder / RECIPE, recipe.yaml())
 
 
-def recalled(folder: Path, name: str) -> Any:
+def read_fact(folder: Path, name: str) -> Any:
     """A fact of this run that was found out when it began; None if it was not."""
     path = folder / FACTS
     return parse_json(path.read_bytes(), path).get(name)
 
 
-def note(folder: Path, **facts: Any) -> None:
+def save_facts(folder: Path, **facts: Any) -> None:
     """Keep facts that were found out, for when the run goes on."""
     path = folder / FACTS
-    write_text(path, json.dumps({**parse_json(path.read_bytes(), path), **facts}, indent=2))
+    write_file(path, json.dumps({**parse_json(path.read_bytes(), path), **facts}, indent=2))
 
 
 def _begun(folder: Path) -> bool:
@@ -144,15 +204,17 @@ def _prepared(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> tuple[s
 
 def _demand_no_guests(folder: Path) -> None:
     """Refuse to remove what somebody else put into our folders."""
-    with explained("start over", folder):
-        for place in (folder / name for name in LEFT if name.removeprefix(".").removesuffix(".previous") in MODELS):
-            if place.exists() and (others := foreign(place)):
+    with explain_errors("start over", folder):
+        for place in (
+            folder / name for name in RUN_FILES if name.removeprefix(".").removesuffix(".previous") in MODELS
+        ):
+            if place.exists() and (others := find_foreign_files(place)):
                 raise SpecError(f"{place} holds {', '.join(others[:3])}, which we did not write; choose another --out")
 
 
 def _clear(folder: Path, kept: Collection[str]) -> None:
     """Delete what an earlier run left, and nothing else; its facts stay, for they say that it is ours."""
-    with explained("start over", folder):
+    with explain_errors("start over", folder):
         for name in (name for name in FOLDERS if name not in kept):
             for left in (name, f".{name}.partial", f".{name}.previous"):
                 if (folder / left).exists():

@@ -24,13 +24,13 @@ ENDLESS = 1 << 40
 OTHERS = "use model.family=transformer_xl, or the mixer 'xl_memory', 'local' or 'performer'"
 
 
-class Carried:
+class StreamState:
     """What the model remembers of a stream, by the number of the part; of a task that carries nothing, nothing."""
 
     def __init__(self, net: Net, task: Task, *, processes: int = 1) -> None:
         self.net, self.wanted = net, is_streaming(task)
         self.states: dict[int, State] = {}
-        if self.wanted and (faults := refusals(net, processes)):
+        if self.wanted and (faults := find_stream_faults(net, processes)):
             raise SpecError(*faults)
 
     def begin(self, step: int, *, first: bool) -> None:
@@ -67,7 +67,7 @@ class Carried:
         return [(id(buffer), buffer._version) for buffer in self.net.buffers()] if self.wanted else []
 
 
-def refusals(net: Net, processes: int = 1) -> list[str]:
+def find_stream_faults(net: Net, processes: int = 1) -> list[str]:
     """Why this model cannot read a stream without end."""
     if processes > 1:
         return [

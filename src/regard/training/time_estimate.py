@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from regard.training.optimizer_step import Steps
+from regard.training.optimizer_step import OptimizerSteps
 from regard.training.trainer import Trainer
 
 FEW = 100
@@ -16,7 +16,7 @@ LONG = 10.0
 """A first step of so many seconds is not repeated."""
 
 
-def forecast(trainer: Trainer) -> float | None:
+def estimate_seconds(trainer: Trainer) -> float | None:
     """Seconds that all steps of a run will take, validation aside; None if it is too short to ask."""
     if trainer.total < FEW:
         return None
@@ -28,7 +28,7 @@ def _seconds_a_step(trainer: Trainer) -> float:
     middle = sorted(updates, key=lambda group: sum(map(len, group)))[len(updates) // 2]
     group = [rows[:: trainer.steps.ranks.size] for rows in middle]  # the share of one process
     with torch.random.fork_rng(devices=[]):
-        steps = Steps(copy.deepcopy(trainer.net), trainer.task, trainer.train, bf16=trainer.steps.bf16)
+        steps = OptimizerSteps(copy.deepcopy(trainer.net), trainer.task, trainer.train, bf16=trainer.steps.bf16)
         for _ in range(2):  # the first also asks for memory
             began = time.perf_counter()
             steps.take(trainer.fresh, group, number=1, rate=1e-5, first=True)

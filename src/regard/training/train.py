@@ -17,7 +17,7 @@ from regard.data.progress import progress_to
 from regard.errors import CheckpointError, Interrupted, SpecError
 from regard.families.expand import check_model_keys
 from regard.files.folder import Folder, read_folder, recover, verify, write_folder
-from regard.files.storage import explained
+from regard.files.storage import explain_errors, write_file
 from regard.machine import free_memory, keep_large_blocks, machine, precision, resolve_device, versions
 from regard.metrics import METRICS
 from regard.model.cost import cost
@@ -44,56 +44,54 @@ from regard.serialization.model_folder import (
 from regard.tasks import find
 from regard.tasks.common.capabilities import advise, encode_to, eval_sets, prepare_from
 from regard.tasks.common.task import Dataset, Task
-from regard.training.aside import replacing
-from regard.training.batch_size import measured_tokens
+from regard.training.batch_size import measure_batch_tokens
 from regard.training.checkpoint import Checkpoints
-from regard.training.finite import demand_finite
-from regard.training.initialize_from import Taken, take
-from regard.training.interrupt import Stop
+from regard.training.data_parallel import ProcessGroup
+from regard.training.finetune import Initialization, initialize_from
+from regard.training.interrupt import InterruptHandler
 from regard.training.lock import RunLock
 from regard.training.log import Log, read_log
-from regard.training.processes import Ranks
+from regard.training.optimizer_step import check_finite
 from regard.training.progress_bar import Progress
-from regard.training.recipe import Recipe, Train, overruled, suited
-from regard.training.request import Order, asked_for, without_advice
-from regard.training.run_folder import LEFT, agree, amend, note, recalled
-from regard.training.text import write_text
-from regard.training.time_estimate import forecast
-from regard.training.trainer import Data, Trainer
+from regard.training.recipe import Recipe, Train, list_overrides, select_supported
+from regard.training.request import TrainRequest, build_recipe, fill_open_settings
+from regard.training.run_folder import RUN_FILES, open_run, read_fact, replace_run, save_facts, update_run
+from regard.training.time_estimate import estimate_seconds
+from regard.training.trainer import TrainData, Trainer
 
 ASIDE = 1
 """The seed of what is set aside: whatever seed a run has, it is judged by the same examples, and learns the same vocabulary."""
 
 
-def execute(order: Order) -> Path:
+def run_training(request: TrainRequest) -> Path:
     """Train as ordered, resuming if the run folder holds a beginning; gives the folder of the finished model."""
-    start = None if order.start is None else find_model(order.start)
+    start = None if request.start is None else find_model(request.start)
     if start is not None:
-        if order.folder.resolve() in (start.path.resolve(), *start.path.resolve().parents):
-            raise SpecError(f"a run cannot start from a model in its own folder {order.folder}; choose another --out")
+        if request.folder.resolve() in (start.path.resolve(), *start.path.resolve().parents):
+            raise SpecError(f"a run cannot start from a model in its own folder {request.folder}; choose another --out")
         load_model(start)  # what is wrong with it is said now
-    asked = asked_for(order, start)
-    run = _Run(order, asked, start)
-    with RunLock(order.folder) if run.ranks.leads else nullcontext(), progress_to(run.progress.say):
+    asked = build_recipe(request, start)
+    run = _Run(request, asked, start)
+    with RunLock(request.folder) if run.ranks.is_leader else nullcontext(), progress_to(run.progress.say):
         return run.execute()
 
 
 class _Run:
-    def __init__(self, order: Order, asked: dict[str, Any], start: Folder | None) -> None:
-        self.order, self.folder, self.start = order, order.folder, start
+    def __init__(self, request: TrainRequest, asked: dict[str, Any], start: Folder | None) -> None:
+        self.request, self.folder, self.start = request, request.folder, start
         self.asked = {key: value for key, value in asked.items() if key != "auto"}
         self.auto = asked.get("auto", False)
         if not isinstance(self.auto, bool):
             raise SpecError(f"auto should be true or false, got {self.auto!r}")
-        self.device = resolve_device(order.device)
-        self.ranks = Ranks.joined(self.device)
-        self.quiet = order.quiet or not self.ranks.leads
+        self.device = resolve_device(request.device)
+        self.ranks = ProcessGroup.join(self.device)
+        self.quiet = request.quiet or not self.ranks.is_leader
         self.progress = Progress(1, quiet=self.quiet)
-        self.taken: Taken | None = None
+        self.taken: Initialization | None = None
         self.changed: list[str] = []
 
     def execute(self) -> Path:
-        Recipe.parse(without_advice(self.asked) if self.auto else self.asked)
+        Recipe.parse(fill_open_settings(self.asked) if self.auto else self.asked)
         kind = find(self.asked["task"])
         settings = kind.Settings.parse(self.asked.get("data", {}), "data")
         check_model_keys(self.asked.get("model", {}))
@@ -101,22 +99,22 @@ class _Run:
         for line in raw.messages:
             self.progress.say(line)
         self.recipe = self._decide(kind, settings, raw)
-        command = self.ranks.started_by(self.order.command)
+        command = self.ranks.command_line(self.request.command)
         self.facts: dict[str, Any] = {"fingerprint": raw.fingerprint, "command": command, **versions()}
         self.facts |= {
             "threads": self.recipe.train.threads or torch.get_num_threads(),
             "processes": self.ranks.size,
             "device": self.device,
             "precision": precision(self.recipe.train.precision, self.device),
-            "start": None if self.start is None else f"{self.order.start} ({_digest(self.start)[:12]})",
+            "start": None if self.start is None else f"{self.request.start} ({_digest(self.start)[:12]})",
         }
         keep_large_blocks()
         with _threads(self.facts["threads"]), torch.random.fork_rng(devices=[]):
-            if not self.ranks.leads:
+            if not self.ranks.is_leader:
                 return self._follow(kind, raw)
-            with replacing(self.folder, LEFT):
-                how = {"fresh": self.order.fresh, "anyway": self.order.anyway}
-                self.changed = agree(self.folder, self.recipe, self.facts, **how)
+            with replace_run(self.folder, RUN_FILES):
+                how = {"fresh": self.request.fresh, "anyway": self.request.anyway}
+                self.changed = open_run(self.folder, self.recipe, self.facts, **how)
                 task = self._task(kind, raw)
                 trainer = self._trainer(task, raw)
                 trainer.rate(1)  # what is wrong with the schedule is said now
@@ -129,7 +127,7 @@ class _Run:
             trainer = self._trainer(self._task(kind, raw), raw, Path(aside))
             trainer.resume()
             self.ranks.wait()
-            with Stop():  # the leader decides, also when all are asked to stop
+            with InterruptHandler():  # the leader decides, also when all are asked to stop
                 trainer.follow()
         return self.folder / FINAL
 
@@ -144,8 +142,8 @@ class _Run:
                 self.progress.say(f"chosen: {reason}")
             advised = {"train": advice.recipe["train"]} if self.start else {**advice.recipe}
             if "model" in advised:
-                advised["model"] = suited(advised["model"], self.asked.get("model", {}))
-            if own := overruled(advised, self.asked):
+                advised["model"] = select_supported(advised["model"], self.asked.get("model", {}))
+            if own := list_overrides(advised, self.asked):
                 self.progress.say(f"set by you instead: {', '.join(own)}")
         whole = Recipe.parse(merge(advised, self.asked))
         return dataclasses.replace(whole, data=kind.Settings.parse(whole.data, "data").plain())
@@ -168,10 +166,10 @@ class _Run:
         kept = {
             name: encode_to(task, self.folder / TOKENS / name, part, raw.fingerprint) for name, part in parts.items()
         }
-        data = Data(**kept, trials=eval_sets(task, raw.valid))
+        data = TrainData(**kept, trials=eval_sets(task, raw.valid))
         train = self._sized(net, task, data)
         log = Log(
-            (logs or self.folder) / LOG, tensorboard=self.folder / TENSORBOARD if self.order.tensorboard else None
+            (logs or self.folder) / LOG, tensorboard=self.folder / TENSORBOARD if self.request.tensorboard else None
         )
         checkpoints = Checkpoints(self.folder / CHECKPOINTS, keep=train.keep_checkpoints)
         bf16 = self.facts["precision"] == "bfloat16"
@@ -187,15 +185,15 @@ class _Run:
             ranks=self.ranks,
         )
 
-    def _sized(self, net: Net, task: Task, data: Data) -> Train:
+    def _sized(self, net: Net, task: Task, data: TrainData) -> Train:
         """How to train, with the batch that fits into memory where that was asked for: found once and kept."""
         train = self.recipe.train
         if train.batch_tokens != "auto":
             return train
-        found, free = recalled(self.folder, "batch_tokens"), free_memory()
+        found, free = read_fact(self.folder, "batch_tokens"), free_memory()
         if found is None:
-            found = measured_tokens(net, task, data.train, train, free)
-            note(self.folder, batch_tokens=found)
+            found = measure_batch_tokens(net, task, data.train, train, free)
+            save_facts(self.folder, batch_tokens=found)
             self.progress.say(
                 f"chosen: batches of {found:,} tokens, which fit into {free / 2**30:.1f} GiB of free memory"
             )
@@ -207,7 +205,7 @@ class _Run:
         for line in notes:
             self.progress.say(line)
         if self.start is not None:
-            self.taken = take(net, self.start, str(self.order.start), task.files())
+            self.taken = initialize_from(net, self.start, str(self.request.start), task.files())
         if self.recipe.train.finetune is not None:
             new = () if self.taken is None else self.taken.new
             self.recipe.train.finetune.apply(net, new, self.recipe.train.seed)
@@ -230,7 +228,7 @@ class _Run:
                 self._change(trainer)
             for _ in range(2):  # the others come when the folder is made, and have read it when they come again
                 self.ranks.wait()
-            with Stop() as stop, self.ranks:
+            with InterruptHandler() as stop, self.ranks:
                 trainer.fit(stop, progress, on_better=lambda: self._export(BEST, trainer, task, trainer.now.step))
             if stop.asked is not None:
                 where = f"step {trainer.now.step} of {trainer.total}"
@@ -257,14 +255,14 @@ class _Run:
                 f"begin a run from that model with --from {self.folder} and another --out"
             )
         if self.changed:
-            amend(self.folder, self.recipe, self.facts)
+            update_run(self.folder, self.recipe, self.facts)
             self.changed = []
         trainer.log.rewind(-1)
         return []
 
     def _saved_once(self, every: int) -> bool:
         """Whether a run left more than one that was killed before its first save, which comes after so many steps."""
-        with explained("read final", self.folder):
+        with explain_errors("read final", self.folder):
             recover(self.folder / FINAL)
         if (self.folder / FINAL).exists():
             return True
@@ -277,7 +275,7 @@ class _Run:
         self.progress.say(f"going on all the same: {'; '.join(self.changed)}")
         trainer.log.write("changed", trainer.now.step, changes=self.changed)
         trainer.save()
-        amend(self.folder, self.recipe, self.facts)
+        update_run(self.folder, self.recipe, self.facts)
 
     def _done(self) -> dict[str, Any] | None:
         """The last line of a finished run's log, unless something changed since."""
@@ -292,10 +290,10 @@ class _Run:
         left = f" ({examples.left_out:,} too long ones left out)" if examples.left_out else ""
         learns = sum(p.numel() for p in trainer.net.parameters() if p.requires_grad)
         part = f", {learns:,} of them learn" if learns < count else ""
-        seconds = None if self.quiet else forecast(trainer)
+        seconds = None if self.quiet else estimate_seconds(trainer)
         time = "" if seconds is None else f", about {duration(seconds)} on this machine beside validation"
         return [
-            *(() if self.taken is None else self.taken.lines(str(self.order.start))),
+            *(() if self.taken is None else self.taken.lines(str(self.request.start))),
             f"model: {count:,} parameters{part}, {self.facts['precision']}, on {where}",
             f"training: {trainer.total:,} steps, {len(examples):,} examples{left}{time}; run folder {self.folder}",
         ]
@@ -304,12 +302,12 @@ class _Run:
         """The model to keep: the average where one was asked for, otherwise the best; and what there is to say of it."""
         steps = [step for step, _ in trainer.now.snapshots]
         if steps:
-            weights = trainer.snapshots.mean(steps)
+            weights = trainer.snapshots.average(steps)
         else:
             weights = load_model(read_folder(self.folder / BEST))[0].state_dict() | lora.blank(trainer.net)
         with trainer.net.holding(weights):
-            scores = trainer.judge.scores(greedily=False)
-            examples = trainer.judge.examples()
+            scores = trainer.validator.scores(greedily=False)
+            examples = trainer.validator.examples()
             whose = f"the mean of {', '.join(map(str, steps))}" if steps else trainer.now.best_step
             self._export(FINAL, trainer, task, whose, scores)
         done = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": examples}
@@ -328,7 +326,7 @@ class _Run:
         title = f"{self.folder.name}: a {self.recipe.task} model"
         text = render_card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
         weights = lora.merged(trainer.net)
-        demand_finite(trainer.now.step, {name: weights})
+        check_finite(trainer.now.step, {name: weights})
         write_model(
             self.folder / name, task=task, name=self.recipe.task, net=trainer.net, search=self.recipe.decode,
             weights=weights, card=text,
@@ -353,7 +351,7 @@ class _Run:
             raw.dropped,
             [name for name in task.metrics if not METRICS[name].higher],
         )
-        write_text(self.folder / REPORT, run_report(run))
+        write_file(self.folder / REPORT, run_report(run))
 
     def _parameters(self, net: Net) -> int:
         return cost(net, 1).parameters
@@ -361,7 +359,7 @@ class _Run:
 
 def _whole(model: Path) -> bool:
     """Whether a model folder is what its manifest says."""
-    with explained(f"read {model.name}", model.parent):
+    with explain_errors(f"read {model.name}", model.parent):
         try:
             verify(model)
         except CheckpointError:

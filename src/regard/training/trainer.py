@@ -24,27 +24,34 @@ from regard.serialization.model_folder import SNAPSHOTS
 from regard.tasks.common.capabilities import augment, describe_examples, order_batches
 from regard.tasks.common.task import EvalSet, Examples, Task
 from regard.training.checkpoint import Checkpoints
-from regard.training.finite import AFTER, demand_finite, unsound
-from regard.training.interrupt import Stop
+from regard.training.data_parallel import ProcessGroup
+from regard.training.interrupt import InterruptHandler
 from regard.training.log import Log
-from regard.training.optimizer import moving
-from regard.training.optimizer_step import Dismissed, Group, Step, Steps
-from regard.training.processes import Ranks
+from regard.training.optimizer import trained_tensors
+from regard.training.optimizer_step import (
+    ADVICE,
+    Group,
+    NoMoreSteps,
+    OptimizerSteps,
+    StepResult,
+    check_finite,
+    find_nonfinite,
+)
 from regard.training.progress_bar import Progress
 from regard.training.recipe import Train
-from regard.training.validate import GREEDY, Judge
+from regard.training.validate import GREEDY, Validator
 from regard.training.weight_averaging import Snapshots
 
 BAD_STEPS = 5
 """So many non-finite steps in a row mean that training has diverged."""
-NAMED = 8
+MAX_EXAMPLES = 8
 """Of a bad step, so many examples are named."""
-TOLD = 3
+MAX_PRINTED = 3
 """So many bad steps are told in words; the log has all of them."""
 
 
 @dataclasses.dataclass
-class Moment:
+class TrainState:
     """Where a run stands: plain numbers, saved with every checkpoint."""
 
     step: int = 0
@@ -65,7 +72,7 @@ class Moment:
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
+class TrainData:
     """What is learned from and what is judged by."""
 
     train: Examples
@@ -77,14 +84,14 @@ class Trainer:
     """One run of one model on one task."""
 
     def __init__(
-        self, net: Net, task: Task, data: Data, train: Train, *, checkpoints: Checkpoints, log: Log, bf16: bool = False,
-        search: Search | None = None, ranks: Ranks | None = None,
+        self, net: Net, task: Task, data: TrainData, train: Train, *, checkpoints: Checkpoints, log: Log, bf16: bool = False,
+        search: Search | None = None, ranks: ProcessGroup | None = None,
     ) -> None:  # fmt: skip
         self.net, self.task, self.data, self.train = net, task, data, train
         self.checkpoints, self.log = checkpoints, log
-        self.steps = Steps(net, task, train, bf16=bf16, ranks=ranks)
+        self.steps = OptimizerSteps(net, task, train, bf16=bf16, ranks=ranks)
         self.tokens = int(train.batch_tokens)  # `auto` is settled before
-        self.judge = Judge(
+        self.validator = Validator(
             net,
             task,
             data.valid,
@@ -94,8 +101,8 @@ class Trainer:
             compute=self.steps.compute,
         )
         self.snapshots = Snapshots(checkpoints.folder.parent / SNAPSHOTS, checkpoints.storage)
-        self.now = Moment()
-        self._fault, self._told = "", 0
+        self.now = TrainState()
+        self._fault, self._printed = "", 0
         self._order: tuple[int, list[Group]] = (-1, [])
         self.fresh: Any = data.train
         """The examples as this epoch sees them."""
@@ -106,11 +113,11 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------------------ the loop itself
 
-    def fit(self, stop: Stop, progress: Progress, on_better: Callable[[], None]) -> bool:
+    def fit(self, stop: InterruptHandler, progress: Progress, on_better: Callable[[], None]) -> bool:
         """Train to the end, or until asked to stop; True if it is done. `on_better` runs when validation improves."""
         began, now = time.perf_counter() - self.now.seconds, self.now
         if now.step >= self.total and not now.finished:  # all steps were taken, and nobody judged the last
-            self._judge(progress, on_better)
+            self._validate(progress, on_better)
             now.finished = True
             self.save()
         while not now.finished:
@@ -121,7 +128,7 @@ class Trainer:
             started = time.perf_counter()
             step = self._update(updates[now.position])
             if not step.sound:
-                self._tell(progress)
+                self._report_skip(progress)
             now.position += 1
             now.step += 1
             now.tokens += step.tokens
@@ -134,7 +141,7 @@ class Trainer:
                 self._log_window(step, speed)
             last = now.step >= self.total
             if last or now.step % self.validate_every == 0:
-                self._judge(progress, on_better)
+                self._validate(progress, on_better)
                 now.finished = last or (self.train.patience is not None and now.worse >= self.train.patience)
             now.seconds = time.perf_counter() - began
             asked = stop.asked is not None  # looked at once: a signal may come between any two lines
@@ -154,7 +161,7 @@ class Trainer:
                 continue
             try:
                 self._update(updates[now.position])
-            except Dismissed:
+            except NoMoreSteps:
                 return
             now.position += 1
             now.step += 1
@@ -172,7 +179,7 @@ class Trainer:
             self._order = (epoch, [batches[i : i + k] for i in range(0, len(batches), k)])
         return self._order[1]
 
-    def _update(self, group: Group) -> Step:
+    def _update(self, group: Group) -> StepResult:
         """One step over a group of batches; of one that is not finite, the examples are named in the log."""
         number, first = self.now.step + 1, self.now.position == 0
         step = self.steps.take(self.fresh, group, number=number, rate=self.rate(number), first=first)
@@ -182,36 +189,36 @@ class Trainer:
             self.now.window_tokens += step.tokens
         else:
             self.now.bad += 1
-            self._name(group, step)
+            self._log_skip(group, step)
         return step
 
     def rate(self, number: int) -> float:
         """The learning rate of a step."""
         return self.train.schedule.rate(number, total=self.total, width=self.net.spec.width)
 
-    def _name(self, group: Group, step: Step) -> None:
-        if self.steps.ranks.leads:
+    def _log_skip(self, group: Group, step: StepResult) -> None:
+        if self.steps.ranks.is_leader:
             number, loss, norm = self.now.step + 1, step.loss, step.norm
-            examples = describe_examples(self.task, self.fresh, np.concatenate(group)[:NAMED])
-            more = "" if sum(map(len, group)) <= NAMED else " …"
+            examples = describe_examples(self.task, self.fresh, np.concatenate(group)[:MAX_EXAMPLES])
+            more = "" if sum(map(len, group)) <= MAX_EXAMPLES else " …"
             self._fault = (
                 f"step {number} was not finite (loss {loss}, gradient norm {norm}): {'; '.join(examples)}{more}"
             )
             self.log.write("skip", number, norm=str(norm), loss=str(loss), examples=examples)
 
-    def _tell(self, progress: Progress) -> None:
-        self._told += 1
-        if self._told <= TOLD:
-            rest = f"; of more such steps only {self.log.path.name} tells" if self._told == TOLD else ""
+    def _report_skip(self, progress: Progress) -> None:
+        self._printed += 1
+        if self._printed <= MAX_PRINTED:
+            rest = f"; of more such steps only {self.log.path.name} tells" if self._printed == MAX_PRINTED else ""
             progress.say(f"skipped: {self._fault}{rest}")
 
     def _give_up(self, on_better: Callable[[], None]) -> NoReturn:
         """Several bad steps in a row: the weights are those of before, and are kept if they themselves are good."""
         said, now = f"{self._fault}, as were the {BAD_STEPS - 1} before it", self.now
-        if unsound(self.steps.tensors()):
-            raise Diverged(f"{said}; so are the weights by now; {AFTER}")
+        if find_nonfinite(self.steps.tensors()):
+            raise Diverged(f"{said}; so are the weights by now; {ADVICE}")
         if now.best is None:  # nobody has judged yet: without this there would be no model to go on from
-            with self.judged_weights():
+            with self.validated_weights():
                 on_better()
         self.save()
         raise Diverged(
@@ -220,7 +227,7 @@ class Trainer:
             "--fresh, or go on from this run's best model with --from and another --out"
         )
 
-    def _log_window(self, step: Step, speed: float) -> None:
+    def _log_window(self, step: StepResult, speed: float) -> None:
         now = self.now
         loss = now.window_loss / now.window_tokens
         now.window_loss, now.window_tokens = 0.0, 0
@@ -231,14 +238,14 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------------------ judging
 
-    def _judge(self, progress: Progress, on_better: Callable[[], None]) -> None:
+    def _validate(self, progress: Progress, on_better: Callable[[], None]) -> None:
         """Validate, note whether it is the best so far, and set weights aside for averaging."""
         now = self.now
-        demand_finite(now.step, self.steps.tensors())
-        with self.judged_weights():
-            scores = self.judge.scores()
+        check_finite(now.step, self.steps.tensors())
+        with self.validated_weights():
+            scores = self.validator.scores()
             if not math.isfinite(scores["loss"]):
-                raise Diverged(f"the validation loss after step {now.step} is {scores['loss']}; {AFTER}")
+                raise Diverged(f"the validation loss after step {now.step} is {scores['loss']}; {ADVICE}")
             metric = METRICS[self.task.metrics[0]]
             score = scores[metric.kind]
             equal = score == now.best and scores["loss"] < now.best_loss  # of equals, the surer one
@@ -256,15 +263,15 @@ class Trainer:
                 on_better()
             else:
                 now.worse += 1
-        self._set_aside(score, metric.higher)
+        self._keep_snapshot(score, metric.higher)
 
-    def judged_weights(self) -> AbstractContextManager[None]:
+    def validated_weights(self) -> AbstractContextManager[None]:
         """The weights a model folder gets: the moving average where there is one."""
         return nullcontext() if self.steps.ema is None else self.net.holding(self.steps.ema.weights)
 
     # ------------------------------------------------------------------------------------------------ on disk
 
-    def _set_aside(self, score: float, higher: bool) -> None:
+    def _keep_snapshot(self, score: float, higher: bool) -> None:
         """Keep these weights for averaging, if they are among the last or best."""
         average = self.train.average
         if average is None:
@@ -280,12 +287,12 @@ class Trainer:
     def save(self) -> None:
         """A checkpoint of everything that moves."""
         groups = self.steps.tensors()
-        demand_finite(self.now.step, groups)
+        check_finite(self.now.step, groups)
         self.log.sync()
         self.checkpoints.save(self.now.step, groups, dataclasses.asdict(self.now))
         self.snapshots.prune(self.checkpoints)
 
-    def _adapt(self, changed: Sequence[str]) -> None:
+    def _apply_changes(self, changed: Sequence[str]) -> None:
         """What a run that changed on the way does anew: its end, its best score by another measure, its memory of a stream."""
         now, patience = self.now, self.train.patience
         worn = patience is not None and now.worse >= patience
@@ -304,14 +311,14 @@ class Trainer:
         loaded = self.checkpoints.load_newest()
         if loaded is None:
             return []
-        wanted = {name: tuple(t.shape) for name, t in moving(self.net).items()}
+        wanted = {name: tuple(t.shape) for name, t in trained_tensors(self.net).items()}
         if faults := weight_faults(wanted, loaded.groups["weights"]):
             raise CheckpointError(f"{self.checkpoints.folder} is of another model: {'; '.join(faults)}")
-        self.now = Moment(**loaded.facts)
+        self.now = TrainState(**loaded.facts)
         self.now.snapshots = [(int(step), float(score)) for step, score in self.now.snapshots]
         self.steps.restore(loaded.groups, changed=bool(changed))
         if changed:
-            self._adapt(changed)
+            self._apply_changes(changed)
         self.log.rewind(self.now.step)
         where = f"step {self.now.step} of {self.total}"
         return [*loaded.said, f"this run is finished at {where}" if self.now.finished else f"resuming at {where}"]

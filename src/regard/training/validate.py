@@ -19,7 +19,7 @@ GREEDY: dict[str, Any] = {"beam": 1, "n_best": 1, "sample": False}
 """How outputs are looked for while training goes on, whatever the recipe says: it is fast."""
 
 
-class Judge:
+class Validator:
     """Judges a model as often as it is asked; keeps what was written the last time."""
 
     def __init__(

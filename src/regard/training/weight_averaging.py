@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from regard.errors import CheckpointError
-from regard.files.folder import contents, discard, write_folder
-from regard.files.storage import Storage, explained
+from regard.files.folder import discard, read_files, write_folder
+from regard.files.storage import Storage, explain_errors
 from regard.files.tensors import pack, unpack
 from regard.training.checkpoint import Checkpoints
-from regard.training.optimizer import mean
 
 FILE = "weights.safetensors"
+
+
+class MovingAverage:
+    """An exponential moving average of the weights that learn."""
+
+    def __init__(self, net: nn.Module, share: float) -> None:
+        self.share = share
+        self.weights = {name: p.detach().clone() for name, p in net.named_parameters() if p.requires_grad}
+
+    @torch.no_grad()
+    def update(self, net: nn.Module) -> None:
+        pairs = ((self.weights[name], p.detach()) for name, p in net.named_parameters() if p.requires_grad)
+        mine, theirs = zip(*pairs, strict=True)
+        torch._foreach_lerp_(list(mine), list(theirs), 1.0 - self.share)
+
+
+def average_weights(weights: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The plain average of several sets of weights, summed in double precision."""
+    count, total = 0, dict[str, Tensor]()
+    kinds = dict[str, torch.dtype]()
+    for one in weights:
+        count += 1
+        for name, tensor in one.items():
+            kinds[name] = tensor.dtype
+            total[name] = tensor.double() if name not in total else total[name] + tensor.double()
+    return {name: (tensor / count).to(kinds[name]) for name, tensor in total.items()}
 
 
 class Snapshots:
@@ -27,11 +53,11 @@ class Snapshots:
     def add(self, step: int, weights: Mapping[str, Tensor]) -> None:
         write_folder(self._path(step), {FILE: pack(weights)}, storage=self.storage)
 
-    def mean(self, steps: Collection[int]) -> dict[str, Tensor]:
+    def average(self, steps: Collection[int]) -> dict[str, Tensor]:
         """The average of the snapshots of these steps."""
-        with explained("read snapshots", self.folder, storage=self.storage):
+        with explain_errors("read snapshots", self.folder, storage=self.storage):
             paths = [self._path(step) for step in sorted(steps)]
-            return mean(unpack(contents(path, self.storage)[FILE], path / FILE) for path in paths)
+            return average_weights(unpack(read_files(path, self.storage)[FILE], path / FILE) for path in paths)
 
     def prune(self, checkpoints: Checkpoints) -> None:
         """Delete those that no checkpoint speaks of; none, as long as one of these cannot be read."""
@@ -39,7 +65,7 @@ class Snapshots:
             names = {self._path(step).name for facts in checkpoints.facts() for step, _ in facts["snapshots"]}
         except CheckpointError:
             return
-        with explained("remove older snapshots", self.folder, storage=self.storage), suppress(FileNotFoundError):
+        with explain_errors("remove older snapshots", self.folder, storage=self.storage), suppress(FileNotFoundError):
             for name in self.storage.list(self.folder):
                 if name.startswith(".step-"):  # left half done by a crash
                     self.storage.remove(self.folder / name)

@@ -19,7 +19,7 @@ from regard.conversion.marian_tokenizer import marian_files
 from regard.decode import Search
 from regard.errors import SpecError
 from regard.files.folder import write_folder
-from regard.files.storage import explained
+from regard.files.storage import explain_errors
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.serialization.load import load_model
@@ -112,7 +112,7 @@ def _token_files(source: Tokenizer | None, target: Tokenizer | None) -> dict[str
         return {}
     if source is not target:
         return marian_files(source, target)
-    with tempfile.TemporaryDirectory() as made, explained("write the tokenizer", Path(made)):
+    with tempfile.TemporaryDirectory() as made, explain_errors("write the tokenizer", Path(made)):
         to_hf(target, Path(made))
         return {path.name: path.read_bytes() for path in Path(made).iterdir()}
 

@@ -19,7 +19,7 @@ from regard.serialization.model_folder import find_model
 from regard.tasks import find
 from regard.tasks.common.capabilities import advise
 from regard.tasks.common.task import Dataset
-from regard.training.recipe import suited
+from regard.training.recipe import select_supported
 
 TYPICAL_PAIRS = 30_000
 """Size of the corpus that a model is shown for where training would choose it from the data (Multi30k has 29,000)."""
@@ -66,7 +66,7 @@ def _model_of(what: str) -> tuple[Mapping[str, Any], Mapping[str, Any], list[str
         return model, {}, ["the vocabulary is chosen from the data; this is the family's default until then"]
     vocab = advised["data"]["tokenizer"]["vocab"]
     return (
-        merge(suited(advised["model"], model), model), {"vocab": vocab},
+        merge(select_supported(advised["model"], model), model), {"vocab": vocab},
         [f"training chooses size and vocabulary from the data; this is its choice for {TYPICAL_PAIRS:,} sentence pairs"],
     )  # fmt: skip
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from regard.files.storage import Disk
-from regard.training import aside
-from regard.training.aside import replacing, set_aside
+from regard.training import run_folder
+from regard.training.run_folder import move_aside, replace_run
 
 NAMES = ("best", "log", "tokens", "facts")
 OLD = {"best/weights": "old", "log": "old", "facts": "old", "mine": "mine"}
@@ -45,8 +45,8 @@ def held(folder: Path) -> dict[str, str]:
 
 
 def start_over(folder: Path, *, fail: bool = False) -> None:
-    with replacing(folder, NAMES):
-        set_aside(folder, NAMES)
+    with replace_run(folder, NAMES):
+        move_aside(folder, NAMES)
         fill(folder, NEW)
         if fail:
             raise ValueError
@@ -58,7 +58,7 @@ def deaths(folder: Path, monkeypatch: pytest.MonkeyPatch, *, fail: bool) -> Iter
         place, killed = folder / str(count), True
         fill(place, OLD)
         with monkeypatch.context() as patch, suppress(Killed):
-            patch.setattr(aside, "DISK", Dying(count))
+            patch.setattr(run_folder, "DISK", Dying(count))
             with suppress(ValueError):
                 start_over(place, fail=fail)
             killed = False
@@ -71,10 +71,10 @@ def deaths(folder: Path, monkeypatch: pytest.MonkeyPatch, *, fail: bool) -> Iter
 def test_killed_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: bool) -> None:
     seen = []
     for place in deaths(tmp_path, monkeypatch, fail=fail):
-        with replacing(place, NAMES):
+        with replace_run(place, NAMES):
             pass
         assert held(place) in (OLD, NEW)
-        assert not (place / aside.BEFORE).exists() and not (place / aside.GONE).exists()
+        assert not (place / run_folder.BEFORE).exists() and not (place / run_folder.GONE).exists()
         seen.append(held(place) == NEW)
     assert seen == [*[False] * (len(seen) - 1), not fail]
     assert len(seen) == (7 if fail else 5)
@@ -82,6 +82,6 @@ def test_killed_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: 
 
 def test_killed_when_the_old_run_goes(tmp_path: Path) -> None:
     fill(tmp_path, NEW)
-    fill(tmp_path / aside.GONE, {"best/weights": "old"})
-    with replacing(tmp_path, NAMES):
+    fill(tmp_path / run_folder.GONE, {"best/weights": "old"})
+    with replace_run(tmp_path, NAMES):
         assert held(tmp_path) == NEW

@@ -1,0 +1,154 @@
+"""Split the work of a step over threads and processes.
+
+Threads: each takes some rows of a batch through the forward and backward pass. Threads that share every operator wait for
+one another a thousand times a step; threads that share a batch meet once. Each draws dropout from its own stream, and
+gradients are added in a fixed order, so a step is a function of the seed.
+
+Processes (`torchrun --nproc-per-node 2 -m regard train …`): all hold the same weights and take the same steps, each on its
+share of the rows, and gradients are summed. Only the leader validates, logs and writes; it announces each step, so the others
+need not know why it stops.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from regard.errors import SpecError
+from regard.nn.core.rng import seeded
+
+MIN_TOKENS = 512
+"""Padded tokens a thread should have for itself: with fewer, the work between operators outweighs them."""
+Grads = list[Tensor | None]
+
+
+class ThreadGroup:
+    """A few threads that divide the rows of a batch; one of them is the plain way."""
+
+    def __init__(self, count: int, threads: int) -> None:
+        self.count = count
+        if count > 1:
+            self.pool = ThreadPoolExecutor(count, "shard", torch.set_num_threads, (max(threads // count, 1),))
+
+    @staticmethod
+    def choose(threads: int, tokens: int, device: str) -> ThreadGroup:
+        """As many as there are threads, if batches of `tokens` give each enough to do."""
+        return ThreadGroup(max(min(threads, tokens // MIN_TOKENS), 1) if device == "cpu" else 1, threads)
+
+    def run(
+        self, net: nn.Module, work: Callable[[T], tuple[Tensor, float]], parts: Sequence[tuple[T, int | None]]
+    ) -> float:
+        """Add the gradients of what `work` gives for each part (a loss, and a number) to the weights; the numbers' sum.
+
+        With each part goes the seed of its chance; without one, it draws from the common stream.
+        """
+        wanted = [p for p in net.parameters() if p.requires_grad]
+
+        def one(part: tuple[T, int | None]) -> tuple[Grads, float]:
+            with nullcontext() if part[1] is None else seeded(part[1]):
+                loss, number = work(part[0])
+                return list(torch.autograd.grad(loss, wanted, allow_unused=True)), number
+
+        total = 0.0
+        for grads, number in (map if self.count == 1 else self.pool.map)(one, parts):
+            _add(wanted, grads)
+            total += number
+        return total
+
+
+def split_rows(rows: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
+    """The rows of a batch in `count` parts, or in as many as there are rows."""
+    return [part for part in np.array_split(rows, count) if len(part)]
+
+
+@torch.no_grad()
+def _add(parameters: Sequence[nn.Parameter], grads: Grads) -> None:
+    """Add gradients to what the parameters have."""
+    for parameter, grad in zip(parameters, grads, strict=True):
+        if grad is not None:
+            parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)
+
+
+PATIENCE = datetime.timedelta(days=2)
+"""How long a process waits for another: the leader may be judging."""
+T = TypeVar("T")
+
+
+class ProcessGroup:
+    """The processes of a run; alone, there is nobody to talk to."""
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+
+    @staticmethod
+    def join(device: str) -> ProcessGroup:
+        """Those that torchrun started, if it did."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size == 1:
+            return ProcessGroup()
+        if device != "cpu":
+            raise SpecError(f"several processes train on processors alone so far, not on {device!r}; add --device cpu")
+        if not dist.is_initialized():
+            dist.init_process_group("gloo", timeout=PATIENCE)
+        return ProcessGroup(dist.get_rank(), size)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this is the process that judges, logs and writes."""
+        return self.rank == 0
+
+    def command_line(self, command: str) -> str:
+        """The command line that starts as many processes of a command."""
+        if self.size == 1:
+            return command
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
+        machines = f"--nnodes {self.size // here} " if here < self.size else ""
+        return f"torchrun {machines}--nproc-per-node {here} -m {command}"
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.size > 1:
+            dist.barrier()
+
+    def share(self, parts: Sequence[T]) -> list[T]:
+        """What of these is this process's own."""
+        return list(parts[self.rank :: self.size])
+
+    def announce_step(self, number: int) -> int | None:
+        """The sum of every process's number, in a step that the leader calls; None if it calls no more."""
+        if self.size == 1:
+            return number
+        said = torch.tensor([number, 0])
+        dist.all_reduce(said)
+        return None if said[1] else int(said[0])
+
+    def __enter__(self) -> None:
+        """The leader calls steps from here to the end of the block."""
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if self.size > 1 and error is None:  # after an error this process ends, and the others notice
+            dist.all_reduce(torch.tensor([0, 1]))
+
+    @torch.no_grad()
+    def sum_gradients(self, parameters: Sequence[nn.Parameter], number: float) -> float:
+        """Sum all gradients between the processes, and a number."""
+        if self.size == 1:
+            return number
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = torch.cat([grad.reshape(-1) for grad in grads])
+        total = torch.tensor(number, dtype=torch.float64)
+        dist.all_reduce(flat)
+        dist.all_reduce(total)
+        for p, part in zip(parameters, torch.split(flat, [grad.numel() for grad in grads]), strict=True):
+            p.grad = part.view_as(p)
+        return float(total)
