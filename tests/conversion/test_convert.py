@@ -19,6 +19,7 @@ from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
 from regard.families import gpt, transformer
 from regard.serialization.model_folder import write_model
+from regard.tasks.common.seq2seq import TextPairsOptions
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
 from regard.verbs.convert import convert
@@ -228,7 +229,7 @@ def test_a_text_is_read_with_what_belongs_around_it(name: str, tmp_path: Path) -
     _, task, _ = task_config.carried(hf.read(place), place)
     assert wanted[0] == 0
     if name == "bart":
-        assert task._sources(["a cab"], None) == [wanted]
+        assert task.encode_inputs(["a cab"], TextPairsOptions()) == [wanted]
         assert task.encode([Pairs(["a cab"], ["bad"])]).source[0].tolist() == wanted[:-1]
         assert task.find_too_long(["a" * 40]) == [0]
     else:

@@ -23,7 +23,8 @@ from regard.serialization.load import load_model
 from regard.serialization.model_card import metric_signatures, render_card
 from regard.serialization.model_folder import CONFIG, FORMAT, write_model
 from regard.tasks.common.capabilities import Generates, Scores, require
-from regard.tasks.translate import Translate, TranslateData, TranslateOptions
+from regard.tasks.common.seq2seq import TextPairsOptions
+from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
 
 pytestmark = pytest.mark.numeric
@@ -79,7 +80,7 @@ def test_there_and_back(tmp_path: Path, joint: bool) -> None:
     assert not again.training
     assert (how, same.settings, same.files()) == (search, task.settings, task.files())
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))
-    options = TranslateOptions() if joint else TranslateOptions(tag="2de")
+    options = TextPairsOptions() if joint else TextPairsOptions(tag="2de")
     assert require(same, Generates).run([again], TEXTS, how, options) == task.run([net], TEXTS, search, options)
     assert require(same, Scores).score(again, TEXTS, TEXTS[::-1], options) == task.score(
         net, TEXTS, TEXTS[::-1], options

@@ -16,7 +16,7 @@ from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import t5
 from regard.model.net import Net
-from regard.tasks.common.task import Dataset
+from regard.tasks.common.task import Dataset, RunOptions
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.span import Span, SpanData
 from regard.text import Bpe, Chars, Tokenizer
@@ -104,7 +104,10 @@ def test_marks_are_filled_in_and_scored(task: Span, net: Net) -> None:
 
 def test_long_texts_are_cut_and_that_is_told(task: Span) -> None:
     assert task.find_too_long(["the cat", "the cat sat on the mat. " * 9]) == [1]
-    assert [len(ids) for ids in task._sources(["the cat", "the cat sat on the mat. " * 9])] == [3, 20]
+    assert [len(ids) for ids in task.encode_inputs(["the cat", "the cat sat on the mat. " * 9], RunOptions())] == [
+        3,
+        20,
+    ]
 
 
 def test_refusals(task: Span, net: Net) -> None:

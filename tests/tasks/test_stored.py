@@ -14,7 +14,7 @@ from regard.data import line_store, pairs
 from regard.data.pairs import Pairs
 from regard.tasks import translate
 from regard.tasks.common import encoded_pairs
-from regard.tasks.common.encoded_pairs import Encoded
+from regard.tasks.common.encoded_pairs import EncodedPairs
 from regard.tasks.common.task import Dataset
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
@@ -39,7 +39,7 @@ def made(raw: Sequence[Pairs] = RAW, **settings: Any) -> Translate:
     return Translate.prepare(TranslateData(**settings), Dataset(raw, [], "", {}))
 
 
-def plain(rows: Encoded) -> list[Any]:
+def plain(rows: EncodedPairs) -> list[Any]:
     groups = None if rows.groups is None else rows.groups.tolist()
     sides = [[row.tolist() for row in side] for side in (rows.source, rows.target)]
     return [*sides, rows.lengths.tolist(), groups, rows.shares, rows.left_out]

@@ -21,9 +21,9 @@ from regard.families import bert, gpt, transformer
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.tasks import find, names
-from regard.tasks.common.seq2seq import both_sides
+from regard.tasks.common.seq2seq import TextPairsOptions
 from regard.tasks.common.task import Dataset
-from regard.tasks.translate import Translate, TranslateData, TranslateOptions
+from regard.tasks.translate import Translate, TranslateData
 from regard.text import Bpe, Chars, Pieces
 from regard.training.train import run_training
 from tests.training.small import events, tiny
@@ -84,8 +84,8 @@ def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None
 
 def test_a_model_of_one_side_translates_nothing() -> None:
     for spec in (gpt.spec(width=16, depth=1, heads=2, vocab=9), bert.spec(width=16, depth=1, heads=2, vocab=9)):
-        with pytest.raises(SpecError, match="a model has both an encoder and a decoder, and writes tokens; use"):
-            both_sides(spec)
+        with pytest.raises(SpecError, match="a model needs an encoder, a decoder and a head over tokens; use"):
+            made().adapt_spec(spec)
 
 
 def test_settings_there_and_back() -> None:
@@ -219,8 +219,8 @@ def test_the_loss_is_what_score_says(joint: bool) -> None:
     net = net_of(task).double()
     encoded = task.encode([GERMAN, FRENCH])
     loss = task.loss(net, task.batch(encoded, np.arange(5)), 0.0)
-    scores = task.score(net, GERMAN.source, GERMAN.target, TranslateOptions(tag="2de")) + task.score(
-        net, FRENCH.source, FRENCH.target, TranslateOptions(tag="2fr")
+    scores = task.score(net, GERMAN.source, GERMAN.target, TextPairsOptions(tag="2de")) + task.score(
+        net, FRENCH.source, FRENCH.target, TextPairsOptions(tag="2fr")
     )
     assert float(loss.total.detach()) == pytest.approx(-sum(scores), rel=1e-9)
     assert float(loss.plain) == pytest.approx(-sum(scores), rel=1e-9)
@@ -252,13 +252,13 @@ def test_outputs_are_in_order_and_do_not_depend_on_company() -> None:
 def test_the_tag_says_which_language() -> None:
     task = made()
     net = net_of(task)
-    sources = task._sources(["a house"], "2fr")
+    sources = task.encode_inputs(["a house"], TextPairsOptions(tag="2fr"))
     assert sources[0][0] == task.source.tag("<2fr>")
-    assert task.score(net, ["a"], ["ein"], TranslateOptions(tag="2de")) != task.score(
-        net, ["a"], ["ein"], TranslateOptions(tag="2fr")
+    assert task.score(net, ["a"], ["ein"], TextPairsOptions(tag="2de")) != task.score(
+        net, ["a"], ["ein"], TextPairsOptions(tag="2fr")
     )
     with pytest.raises(UnknownName, match="no tag '<2es>'"):
-        task.run([net], ["a"], Search(), TranslateOptions(tag="2es"))
+        task.run([net], ["a"], Search(), TextPairsOptions(tag="2es"))
 
 
 def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
@@ -266,10 +266,10 @@ def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
     task = made(max_length=6)
     spec = transformer.spec(width=16, depth=1, heads=2, hidden=16, **task.model_arguments())
     net = spec.overlay({"embed": {"position": {"kind": "learned"}}}).build(0).eval()
-    assert len(task._sources(["a house and a tree"], "2de")[0]) == 6
-    assert task._sources(["a house and a tree"], "2de")[0][-1] == task.source.eos
+    assert len(task.encode_inputs(["a house and a tree"], TextPairsOptions(tag="2de"))[0]) == 6
+    assert task.encode_inputs(["a house and a tree"], TextPairsOptions(tag="2de"))[0][-1] == task.source.eos
     for search in (Search(beam=1), Search(beam=3), Search(beam=1, max_length=100)):
-        ((output,),) = task.run([net], ["a house and a tree and the sea"], search, TranslateOptions(tag="2de"))
+        ((output,),) = task.run([net], ["a house and a tree and the sea"], search, TextPairsOptions(tag="2de"))
         assert len(output.text) <= net.spec.length
     ((short,),) = task.run([net], ["a house"], Search(beam=1, max_length=2))
     assert len(short.text) <= 2
@@ -280,12 +280,12 @@ def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
 def test_prefixes() -> None:
     task = made()
     found = task.run(
-        [net_of(task)], ["a house", "the sea"], Search(beam=2), TranslateOptions(prefixes=["ein", "der b"])
+        [net_of(task)], ["a house", "the sea"], Search(beam=2), TextPairsOptions(prefixes=["ein", "der b"])
     )
     assert [each[0].text[:3] for each in found] == ["ein", "der"]
     assert found[1][0].text.startswith("der b")
     with pytest.raises(DataError, match="as many prefixes as sources are needed, got 1 for 2"):
-        task.run([net_of(task)], ["a house", "the sea"], Search(), TranslateOptions(prefixes=["ein"]))
+        task.run([net_of(task)], ["a house", "the sea"], Search(), TextPairsOptions(prefixes=["ein"]))
 
 
 def test_scores_need_as_many_outputs_as_inputs() -> None:
@@ -299,7 +299,7 @@ def test_the_unknown_token_is_never_written() -> None:
     task = made()
     net = net_of(task)
     plain = task.run([net], ["a house", "the sea"], Search(beam=1))
-    source = (torch.tensor(task._sources(["a house"], None)), Coords.span(8))
+    source = (torch.tensor(task.encode_inputs(["a house"], TextPairsOptions())), Coords.span(8))
     with torch.no_grad():
         stream = net(torch.tensor([[task.target.bos]]), Coords.span(1), source)
         net.embed.weight[task.target.unk] = 100 * stream[0, 0]
@@ -314,7 +314,7 @@ def test_the_unknown_token_is_never_written() -> None:
 def test_attention_has_labels_for_both_sides_and_sums_to_one() -> None:
     task = made()
     net = net_of(task)
-    weights, source, target = task.attention(net, "a house", "ein haus", TranslateOptions(tag="2de"))
+    weights, source, target = task.attention(net, "a house", "ein haus", TextPairsOptions(tag="2de"))
     assert source == ["<2de>", "a", "▁", "h", "o", "u", "s", "e", "</s>"]
     assert target == ["<s>", *"ein▁haus"]
     assert set(weights) == {"encoder.blocks.0.mix", "decoder.blocks.0.mix", "decoder.blocks.0.cross"}

@@ -18,8 +18,8 @@ import regard
 from regard.data.glossary import Glossary
 from regard.decode import Search
 from regard.errors import SpecError
+from regard.tasks.common.seq2seq import TextPairsOptions
 from regard.tasks.common.task import Output, RunOptions
-from regard.tasks.translate import TranslateOptions
 from regard.verbs.run import run_lines, search_options, stdin_lines
 from tests.verbs.calling import UNKNOWN, call, shell, start
 
@@ -110,8 +110,8 @@ def test_what_is_cut_is_what_the_task_cuts(model: Path) -> None:
     room = handle.task.settings.max_length - 1
     texts = ["a" * room, "a" * (room + 1)]
     assert handle.task.find_too_long(texts) == [1]
-    assert handle.task.find_too_long(texts, TranslateOptions(tag="2de")) == [0, 1]
-    with mock.patch("regard.tasks.translate.generate", return_value=[[], []]) as generate:
+    assert handle.task.find_too_long(texts, TextPairsOptions(tag="2de")) == [0, 1]
+    with mock.patch("regard.tasks.common.seq2seq.generate", return_value=[[], []]) as generate:
         handle.run(texts)
     assert [len(source) for source in generate.call_args.args[1]] == [room + 1, room + 1]  # with the end mark
 

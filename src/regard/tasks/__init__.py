@@ -1,23 +1,25 @@
-"""Tasks: examples → batch → loss → scores. A recipe says `task: translate`, this file finds it."""
+"""Tasks: data, loss and scores. The file's name is the task's.
+
+A recipe says `task: translate`, and this finds `tasks/translate.py`. What tasks share is in `tasks/common`.
+"""
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 from regard.errors import UnknownName
 from regard.tasks.common.task import TASKS, Task
 
-HERE = ("classify", "embed", "image", "lm", "mlm", "pronounce", "span", "tag", "translate")
-"""Files that are a task; the others here are what tasks share."""
-
 
 def names() -> list[str]:
-    """Every task there is, plugged-in ones included."""
-    return [*HERE, *(name for name in TASKS if name not in HERE)]
+    """Every task: the files in this folder, and those that plugins add."""
+    here = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "__init__")
+    return [*here, *(name for name in TASKS if name not in here)]
 
 
 def find(name: str) -> type[Task]:
-    """The class that does the task of this name."""
+    """The class of the task with this name."""
     if name not in names():
         raise UnknownName("task", name, names())
     if name not in TASKS:

@@ -7,10 +7,8 @@ a model is never judged by a word it has learned, be it in another of its pronun
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.pairs import Pairs, fingerprint
@@ -19,10 +17,8 @@ from regard.data.ragged import Ragged
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.spec import Count, Share, Spec, spec
-from regard.tasks.common.encoded_pairs import Encoded
-from regard.tasks.common.example_names import by_text
-from regard.tasks.common.task import TASKS, Advice, Dataset, EvalSet
-from regard.tasks.translate import Translate, TranslateOptions
+from regard.tasks.common.seq2seq import TextPairs
+from regard.tasks.common.task import TASKS, Dataset
 from regard.text import Chars, Pieces, Tokenizer
 
 HoldOut = Annotated[float, Field(gt=0, lt=0.5)]
@@ -43,9 +39,6 @@ class PronounceData(Spec):
     word_dropout: Share = 0.0
     """In every epoch so many of the letters and phones that are read are unknown to the model."""
     metrics: tuple[str, ...] = ("word_error", "phone_error")
-    subword_sampling: ClassVar[float] = 0.0
-    limit: ClassVar[None] = None
-    temperature: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
         if not self.metrics:
@@ -55,13 +48,10 @@ class PronounceData(Spec):
 
 
 @TASKS.add
-class Pronounce(Translate):
+class Pronounce(TextPairs[PronounceData]):
     """Words to phones."""
 
-    Settings = PronounceData  # type: ignore[assignment]
-
-    def __init__(self, settings: PronounceData, target: Tokenizer, source: Tokenizer | None = None) -> None:
-        super().__init__(settings, target, source)  # type: ignore[arg-type]
+    Settings = PronounceData
 
     # ------------------------------------------------------------------------------------------------ from data
 
@@ -74,13 +64,13 @@ class Pronounce(Translate):
         return {"train": list(files)} if files else {}
 
     @classmethod
-    def read_test(cls, settings: PronounceData, files: Sequence[str]) -> list[Pairs]:  # type: ignore[override]
+    def read_test(cls, settings: PronounceData, files: Sequence[str]) -> list[Pairs]:
         """The words that are kept for a test; of any dictionary, so that none of them was learned."""
         words = merge_dictionaries([read_dictionary(path, stress=settings.stress) for path in files])
         return [_whole(words, settings, "test", ", ".join(files))]
 
     @classmethod
-    def read(cls, settings: PronounceData, seed: int) -> Dataset:  # type: ignore[override]
+    def read(cls, settings: PronounceData, seed: int) -> Dataset:
         if not settings.train:
             raise DataError("there is nothing to learn from; name a pronouncing dictionary, such as cmudict.dict")
         words = merge_dictionaries([read_dictionary(path, stress=settings.stress) for path in settings.train])
@@ -104,25 +94,13 @@ class Pronounce(Translate):
         return Dataset([train], [valid], fingerprint(train, valid), facts, said)
 
     @classmethod
-    def advise(cls, settings: PronounceData, dataset: Dataset, train: Mapping[str, Any]) -> Advice:  # type: ignore[override]
-        return Advice({}, [])
-
-    @classmethod
-    def prepare(cls, settings: PronounceData, dataset: Dataset) -> Self:  # type: ignore[override]
+    def prepare(cls, settings: PronounceData, dataset: Dataset) -> Self:
         (train,) = dataset.train
         return cls(settings, Tokenizer.train(train.target, Pieces()), Tokenizer.train(train.source, Chars()))
 
-    def _cut(self, sources: Sequence[str], targets: Sequence[str], tag: str | None) -> tuple[Ragged, Ragged]:
-        """Where several pronunciations are right, the first is the one a loss is taken of."""
-        return super()._cut(sources, [ways.partition(OR)[0] for ways in targets], tag)
-
-    def describe_examples(self, examples: Encoded, indices: NDArray[np.int64]) -> list[str]:
-        return by_text(indices, examples.source.take(indices), self.source)
-
-    # ------------------------------------------------------------------------------------------------ to the user
-
-    def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
-        return [EvalSet(pairs.source, pairs.target, TranslateOptions(), pairs.name) for pairs in raw]
+    def tokenize_pairs(self, sources: Sequence[str], targets: Sequence[str], tag: str | None) -> tuple[Ragged, Ragged]:
+        """If several pronunciations are correct, the loss is that of the first."""
+        return super().tokenize_pairs(sources, [ways.partition(OR)[0] for ways in targets], tag)
 
 
 def _part(word: str, settings: PronounceData) -> Part:

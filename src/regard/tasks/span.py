@@ -16,16 +16,14 @@ from regard.data.documents import DocumentUnit, chunk_evenly
 from regard.data.example_rng import ExampleRng
 from regard.data.ragged import Ragged
 from regard.data.span_corruption import Spans, corrupt, restore
-from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, score
+from regard.decode import Constraints, Draw, Search
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
-from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.spec import Count, spec
-from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.fill_mask import MARK, marked, mostly_unknown
-from regard.tasks.common.seq2seq import both_sides, pair_batch, pair_loss, pair_weights
-from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
+from regard.tasks.common.seq2seq import Seq2Seq
+from regard.tasks.common.task import TASKS, EvalSet, Output, RunOptions
 from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
@@ -71,10 +69,11 @@ class Stretches:
 
 
 @TASKS.add
-class Span(FromTexts):
+class Span(Seq2Seq[SpanData, RunOptions], FromTexts):
     """An encoder-decoder that writes what is missing."""
 
     Settings = SpanData
+    Options = RunOptions
     settings: SpanData
     wants = "name a text file with blank lines between documents, or say what data.documents are"
 
@@ -88,10 +87,6 @@ class Span(FromTexts):
             )
         self.sentinels = [target.tag(name) for name in names]
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        return self.settings.metrics
-
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
@@ -100,9 +95,6 @@ class Span(FromTexts):
 
     def model_arguments(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.max_length + 2}
-
-    def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
-        return both_sides(spec)
 
     def encode(self, raw: Texts) -> Stretches:
         spans = self.settings.spans
@@ -128,10 +120,7 @@ class Span(FromTexts):
             laid = spans.draw_spans(len(ids), examples.rng.of(index))
             pairs.append(corrupt(ids, laid, sentinels, final_sentinel=spans.final_sentinel))
         source, target = (Ragged.of(side) for side in zip(*pairs, strict=True))
-        return pair_batch(source, target, np.arange(len(pairs)), self.target, self.target)
-
-    def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
-        return pair_loss(net, batch, smoothing)
+        return self.build_batch(source, target)
 
     # ------------------------------------------------------------------------------------------------ to the user
 
@@ -139,13 +128,9 @@ class Span(FromTexts):
         self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
         """Each text with what is missing at its `[MASK]`s; a text without any comes back as it is."""
-        sources, open_ = self._sources(inputs), [i for i, text in enumerate(inputs) if MARK.search(text)]
-        room = min(self.settings.max_length, *(net.spec.length for net in nets))
-        found = generate(
-            nets, [sources[i] for i in open_], dataclasses.replace(search, max_length=min(search.max_length or room, room)),
-            SpecialTokens.of(self.target), constraints=Constraints(banned=[self.target.unk]),
-            draw=Draw([options.first + i for i in open_]),
-        )  # fmt: skip
+        sources, open_ = self.encode_inputs(inputs, options), [i for i, text in enumerate(inputs) if MARK.search(text)]
+        draw, banned = Draw([options.first + i for i in open_]), Constraints([self.target.unk])
+        found = self.generate(nets, [sources[i] for i in open_], search, self.settings.max_length, draw, banned)
         out = [[Output(text, 0.0, 0.0)] for text in inputs]
         for i, hypotheses in zip(open_, found, strict=True):
             whole = [restore(sources[i][:-1], h.tokens, self.sentinels) for h in hypotheses]
@@ -153,20 +138,6 @@ class Span(FromTexts):
                 Output(self.target.decode(ids), h.score, h.log_prob) for ids, h in zip(whole, hypotheses, strict=True)
             ]
         return out
-
-    def score(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
-    ) -> list[float]:
-        """log P of what outputs have where their inputs have marks."""
-        if len(inputs) != len(outputs):
-            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
-        targets = [[*self._target(text, output), self.target.eos] for text, output in zip(inputs, outputs, strict=True)]
-        return score(net, self._sources(inputs), targets, SpecialTokens.of(self.target))
-
-    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
-        """Attention weights (h, n, m) by place for a text with marks and the same text filled in."""
-        source, given = self._sources([text])[0], [self.target.bos, *self._target(text, output)]
-        return pair_weights(net, source, given), self.target.tokens(source), self.target.tokens(given)
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []
@@ -177,9 +148,11 @@ class Span(FromTexts):
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
         return mostly_unknown(self.target, inputs)
 
-    def _sources(self, inputs: Sequence[str]) -> list[list[int]]:
-        """Inputs as the encoder reads them: at most `max_length` tokens, with the end mark."""
+    def encode_inputs(self, inputs: Sequence[str], options: RunOptions) -> list[list[int]]:
         return [[*ids[: self.settings.max_length - 1], self.target.eos] for ids in self._marked(inputs)]
+
+    def encode_outputs(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[list[int]]:
+        return [self._target(text, output) for text, output in zip(inputs, outputs, strict=True)]
 
     def _marked(self, inputs: Sequence[str]) -> list[list[int]]:
         for text in inputs:

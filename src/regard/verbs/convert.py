@@ -24,8 +24,8 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.serialization.load import load_model
 from regard.serialization.model_folder import find_model, identify_folder, write_model
+from regard.tasks.common.capabilities import Classifies, ReadsImages, supports
 from regard.tasks.common.task import Task
-from regard.tasks.image import Image
 from regard.text import Tokenizer
 from regard.verbs.command import say
 
@@ -98,10 +98,11 @@ def _export(
 def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Any, search: Search) -> dict[str, bytes]:
     """All files of a Hugging Face folder."""
     facts: dict[str, Any] = {} if task.target is None else {**hf.roles(spec, task.target), **hf.searched(spec, search)}
-    if classes := getattr(task, "classes", ()):
+    if supports(task, Classifies):
+        classes = task.classes
         facts |= {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
     files = _token_files(getattr(task, "source", task.target), task.target) | hf.write(spec, weights, facts)
-    if isinstance(task, Image):
+    if supports(task, ReadsImages):
         files["preprocessor_config.json"] = json.dumps(_pixels(task), indent=2).encode()
     return files
 
@@ -117,7 +118,7 @@ def _token_files(source: Tokenizer | None, target: Tokenizer | None) -> dict[str
         return {path.name: path.read_bytes() for path in Path(made).iterdir()}
 
 
-def _pixels(task: Image) -> dict[str, Any]:
+def _pixels(task: ReadsImages) -> dict[str, Any]:
     """How pictures become numbers, in their words."""
     return {
         "image_processor_type": "ViTImageProcessor",

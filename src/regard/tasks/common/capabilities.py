@@ -98,6 +98,29 @@ class Tags(Protocol):
 
 
 @runtime_checkable
+class Classifies(Protocol):
+    """Chooses between classes."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the model's outputs."""
+
+
+@runtime_checkable
+class ReadsImages(Protocol):
+    """Reads images of one size, normalized by the mean and deviation of each channel."""
+
+    @property
+    def side(self) -> int: ...
+
+    @property
+    def mean(self) -> tuple[float, ...]: ...
+
+    @property
+    def deviation(self) -> tuple[float, ...]: ...
+
+
+@runtime_checkable
 class ChecksVocabulary(Protocol):
     """Finds inputs that its vocabulary does not cover."""
 

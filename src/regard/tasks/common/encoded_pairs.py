@@ -25,7 +25,7 @@ Cut = Callable[[Sequence[str], Sequence[str], str | None], tuple[Ragged, Ragged]
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoded:
+class EncodedPairs:
     """Pairs as token ids, without marks; sources carry their language tag."""
 
     source: Ragged
@@ -57,7 +57,7 @@ def encode_pairs(
     max_length: int,
     limit: int | None,
     temperature: float,
-) -> Encoded:
+) -> EncodedPairs:
     """Token ids of all pairs but those that have, with a mark, more than `max_length` on either side."""
     jobs = [(pairs, first) for pairs in raw for first in range(0, len(pairs), CHUNK)]
 
@@ -76,6 +76,6 @@ def encode_pairs(
     lengths = np.stack([side.lengths.astype(np.int32) + 1 for side in (source, target)], 1)
     left_out = sum(map(len, raw)) - len(source)
     if len(raw) == 1:
-        return Encoded(source, target, lengths, left_out=left_out)
+        return EncodedPairs(source, target, lengths, left_out=left_out)
     mixed = mixture_shares(counts.tolist(), [pairs.weight for pairs in raw], limit=limit, temperature=temperature)
-    return Encoded(source, target, lengths, np.repeat(np.arange(len(raw)), counts), mixed, left_out)
+    return EncodedPairs(source, target, lengths, np.repeat(np.arange(len(raw)), counts), mixed, left_out)
