@@ -265,7 +265,7 @@ def encoder(text: str, tmp_path_factory: pytest.TempPathFactory) -> str:
         "data.documents": "file",
         "data.next_sentence": False,
     }
-    small |= {"data.context": 32, "data.passes": 1}
+    small |= {"data.context": 32, "data.dupe_factor": 1}
     run_training(TrainRequest("bert", (text,), set=small, out=str(out), quiet=True))
     return str(out)
 
