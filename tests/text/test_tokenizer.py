@@ -149,7 +149,12 @@ raise SystemExit(os.waitpid(child, 0)[1])
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     env.pop("TOKENIZERS_PARALLELISM", None)
     done = subprocess.run(
-        [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert done.stdout + done.stderr == ""
 
