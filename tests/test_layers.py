@@ -28,6 +28,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "mixers": ("nn.mixers", "core"),
     "blocks": ("nn.blocks", "mixers"),
     "model": ("model", "blocks"),
+    "laws": ("laws", "model"),
     "families": ("families", "model"),
     "decode": ("decode", "model"),
     "tasks": ("tasks", "data metrics decode model"),
@@ -36,7 +37,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "training": ("training", "serialization report families"),
     "api": ("api", "training decode families conversion"),
     "studies": ("studies", "api"),
-    "verbs": ("verbs", "studies report"),
+    "verbs": ("verbs", "studies report laws"),
     "top": ("cli __main__", "verbs"),
 }
 FREE = {"regard", "regard.nn"}

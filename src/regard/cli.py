@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.errors import SpecError, UnknownName
+from regard.errors import LawError, SpecError, UnknownName
 from regard.verbs.command import Verb, say
 
 app = typer.Typer(
@@ -232,6 +232,24 @@ def show(
         if as_json
         else tree(net, length, "" if sets else paper_of(what))
     )
+
+
+@app.command(cls=Verb, short_help="Check a mixer or position of your own against the laws")
+def check(
+    plugin: Annotated[Path, typer.Argument(metavar="FILE", help="A Python file that adds mixers or positions")],
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Try the laws on the parts of a plugin: causality, streaming, padding, packing, twin, refusal, round trip, inspection."""
+    from regard.verbs.check import check_plugin, render, summarize
+
+    results = check_plugin(plugin, lambda: _plug_in([plugin]))
+    if as_json:
+        print(json.dumps([{**vars(result), "status": result.status} for result in results], ensure_ascii=False))
+    else:
+        print("\n".join(render(results)))
+    if broken := summarize(results):
+        raise LawError(broken)
 
 
 studies = typer.Typer(no_args_is_help=True, rich_markup_mode=None)

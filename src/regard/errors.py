@@ -5,6 +5,7 @@
     │   └── UnknownName           2   a name is in no registry
     ├── ShapeError                1   a tensor does not have the shape the module was built for
     ├── StateError                1   a decoding state is used in a way its mixer does not support
+    ├── LawError                  2   a mixer or position breaks a law that it claims to obey
     ├── DataError                 2   a corpus or input file cannot be used
     │   └── NoRoom                2   an output is too short for what it must include
     ├── CheckpointError           3   a file is damaged, incomplete or not trustworthy
@@ -57,6 +58,12 @@ class ShapeError(RegardError):
 
 class StateError(RegardError):
     """A decoding state is used in a way its mixer does not support."""
+
+
+class LawError(RegardError):
+    """A mixer or position breaks a law that it claims to obey (see `regard.laws`)."""
+
+    exit_code = 2
 
 
 class DataError(RegardError):

@@ -17,6 +17,7 @@ from regard.data.filters.duplicates import Duplicates, NearDuplicates
 from regard.data.filters.language_id import Language
 from regard.data.filters.unicode_script import Script
 from regard.families import bart, bert, gpt, llama, marian, t5, transformer, transformer_xl, vit
+from regard.laws.case import LENGTH, VOCAB, WIDTH, Case, describe, make_ids, make_model
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.block import Block
@@ -49,8 +50,6 @@ from regard.nn.positions.relative import Distance
 from regard.nn.positions.rope_scaling import ROPE_SCALINGS, LinearScaling, Llama3Scaling, YarnScaling
 from regard.registry import Registry
 from regard.spec import Spec
-
-WIDTH, LENGTH, VOCAB = 8, 12, 11
 
 MIX: dict[str, tuple[MixerSpec, ...]] = {
     "full": (
@@ -184,57 +183,8 @@ EXAMPLES: dict[str, tuple[Registry[Any], dict[str, tuple[Spec, ...]]]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A model to try the laws on, and the mixer it is about."""
-
-    name: str
-    spec: ModelSpec
-    mixer: MixerSpec
-
-    def net(self, seed: int = 0) -> Net:
-        """The model in double precision, without dropout, with every parameter far from its start."""
-        net = self.spec.build(seed).double().eval()
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
-            for name, parameter in net.named_parameters():
-                parameter.normal_(std=0.4).add_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
-        return net
-
-
-def short(part: Spec | None) -> str:
-    """A part as one would write it: its name and the fields that are not the default."""
-    if part is None:
-        return ""
-    fields = [(f.name, getattr(part, f.name), f.default) for f in dataclasses.fields(part)]  # type: ignore[arg-type]
-    said = (
-        f"{name}={short(value) if isinstance(value, Spec) else value}"
-        for name, value, usual in fields
-        if value != usual
-    )
-    return f"{type(part).__name__}({','.join(said)})"
-
-
 def every(examples: dict[str, tuple[Any, ...]]) -> list[Any]:
     return [example for row in examples.values() for example in row]
-
-
-def model(shape: str, mixer: MixerSpec, position: PositionSpec | None, wiring: WiringSpec, feed: FeedSpec) -> ModelSpec:
-    """A model of two layers; the position goes where it can act."""
-    on_stream = position is not None and "embed" in position.acts
-    embed = Tokens(VOCAB, position if on_stream else None)
-
-    def stack(block: Block, causal: bool) -> Stack:
-        return Stack(block, depth=2, causal=causal, wiring=wiring, position=None if on_stream else position)
-
-    block = Block(mix=mixer, feed=feed)
-    if shape == "decoder":
-        return ModelSpec(WIDTH, LENGTH, embed, decoder=stack(block, True))
-    if shape == "encoder":
-        return ModelSpec(WIDTH, LENGTH, embed, encoder=stack(block, False))
-    plain = Block(mix=Full(2), feed=feed)
-    across = Block(mix=Full(2), cross=mixer, feed=feed)
-    return ModelSpec(WIDTH, LENGTH, embed, encoder=stack(plain, False), decoder=stack(across, True))
 
 
 def wirings(mixer: MixerSpec) -> list[WiringSpec]:
@@ -248,9 +198,9 @@ def places(mixer: MixerSpec, position: PositionSpec) -> Iterator[tuple[str, Mixe
     if isinstance(position, Rotary) and mixer.head_shape(WIDTH)[1] * position.share < 2:
         position = dataclasses.replace(position, share=1.0)  # heads so small that a part of one holds no pair
     if "embed" in position.acts or position.acts <= mixer.can.positions:
-        yield short(position), mixer, position
+        yield describe(position), mixer, position
     if position.acts <= mixer.can.positions and any(f.name == "position" for f in dataclasses.fields(mixer)):  # type: ignore[arg-type]
-        yield f"own {short(position)}", dataclasses.replace(mixer, position=position), None  # type: ignore[type-var]
+        yield f"own {describe(position)}", dataclasses.replace(mixer, position=position), None  # type: ignore[type-var]
 
 
 def is_first(mixer: MixerSpec) -> bool:
@@ -268,9 +218,9 @@ def combinations(mixer: MixerSpec) -> Iterator[tuple[str, MixerSpec, PositionSpe
         placed = [place for position in row for place in places(mixer, position)]
         yield from ((*place, usual, feeds[0]) for place in (placed if first else placed[i % max(len(placed), 1) :][:1]))
     for wiring in wirings(mixer) if first else wirings(mixer)[1::3]:
-        yield short(wiring), mixer, None, wiring, feeds[0]
+        yield describe(wiring), mixer, None, wiring, feeds[0]
     for feed in feeds[1:] if first else feeds[1:2]:
-        yield short(feed), mixer, Rotary() if "turn" in mixer.can.positions else None, usual, feed
+        yield describe(feed), mixer, Rotary() if "turn" in mixer.can.positions else None, usual, feed
 
 
 def cases(shape: str) -> Iterator[Case]:
@@ -278,13 +228,15 @@ def cases(shape: str) -> Iterator[Case]:
     if shape != "both":
         for mixer in able:
             for name, m, *parts in combinations(mixer):
-                yield Case(f"{shape}: {short(mixer)} {name}".strip(), model(shape, m, *parts), m)
+                yield Case(f"{shape}: {describe(mixer)} {name}".strip(), make_model(shape, m, *parts), m)
         return
     for mixer in able:
         if mixer.can.cross and getattr(mixer, "mask", None) is None:  # a mask reads one sequence, and here are two
             for wiring in wirings(mixer) if is_first(mixer) else wirings(mixer)[1::3]:
                 yield Case(
-                    f"both: {short(mixer)} {short(wiring)}", model(shape, mixer, None, wiring, FeedForward(12)), mixer
+                    f"both: {describe(mixer)} {describe(wiring)}",
+                    make_model(shape, mixer, None, wiring, FeedForward(12)),
+                    mixer,
                 )
 
 
@@ -335,14 +287,10 @@ FAMILIES = [case for shape in FAMILY for case in family_cases(shape)]
 STREAMING = [c for c in DECODERS if c.mixer.can.stream]
 
 
-def ids(rows: int, n: int, seed: int = 0) -> torch.Tensor:
-    return torch.randint(VOCAB, (rows, n), generator=torch.Generator().manual_seed(seed))
-
-
 def given(net: Net, rows: int, seed: int = 0) -> tuple[torch.Tensor, Coords]:
     """An input of what the model reads, be it tokens or pictures, with nothing missing."""
     if net.spec.embed.vocab:
-        return ids(rows, LENGTH, seed), Coords.span(LENGTH)
+        return make_ids(rows, LENGTH, seed), Coords.span(LENGTH)
     like, at = net.embed.sample(LENGTH)
     draw = torch.Generator().manual_seed(seed)
     return torch.randn(rows, *like.shape[1:], generator=draw, dtype=torch.double), at

@@ -7,10 +7,11 @@ import dataclasses
 import pytest
 import torch
 
+from regard.laws.case import CLOSE, decode_in_chunks
+from regard.laws.streaming import every_token
 from regard.nn.core.context import Memory
 from regard.nn.core.coords import Coords
-from tests.laws.examples import BOTH, Case, ids, name_of
-from tests.laws.running import CLOSE, one_by_one, run
+from tests.laws.examples import BOTH, Case, make_ids, name_of
 
 pytestmark = pytest.mark.numeric
 
@@ -26,17 +27,17 @@ def repeated(memory: Memory, rows: torch.Tensor) -> Memory:
 def test_a_beam_searches_as_if_each_hypothesis_had_its_own_source(case: Case) -> None:
     """Extend, reorder within sentences, extend, let the first sentence leave, extend."""
     net = case.net()
-    tokens = ids(SENTENCES * WIDTH, N, seed=1)
+    tokens = make_ids(SENTENCES * WIDTH, N, seed=1)
     order, leave = torch.tensor([2, 0, 0, 3, 5, 4]), torch.tensor([3, 4, 5])
     with torch.no_grad():
-        memory = net.encode(ids(SENTENCES, 7), Coords.lengths([7, 4]))
+        memory = net.encode(make_ids(SENTENCES, 7), Coords.lengths([7, 4]))
         state = net.start(SENTENCES * WIDTH, 2)
-        first, state = run(net, tokens[:, :2], Coords.span(2), state, one_by_one(2), memory)
+        first, state = decode_in_chunks(net, tokens[:, :2], Coords.span(2), state, every_token(2), memory)
         state = state.select(order)
-        second, state = run(net, tokens[:, 2:4], Coords.span(2, 2), state, one_by_one(2), memory)
+        second, state = decode_in_chunks(net, tokens[:, 2:4], Coords.span(2, 2), state, every_token(2), memory)
         state = state.select(leave, torch.tensor([1]))
         left = repeated(memory, torch.tensor([1]))
-        third, _ = run(net, tokens[3:, 4:], Coords.span(1, 4), state, [], left)
+        third, _ = decode_in_chunks(net, tokens[3:, 4:], Coords.span(1, 4), state, [], left)
 
         copies = repeated(memory, EACH)
         whole, _ = net.decode(tokens[:, :2], Coords.span(2), copies)
@@ -53,8 +54,8 @@ def test_a_beam_searches_as_if_each_hypothesis_had_its_own_source(case: Case) ->
 def test_the_sentences_part_of_a_state_is_not_copied(case: Case) -> None:
     net = case.net()
     with torch.no_grad():
-        memory = net.encode(ids(SENTENCES, 7), Coords.span(7))
-        _, state = net.decode(ids(6, 2), Coords.span(2), memory, net.start(6, 4))
+        memory = net.encode(make_ids(SENTENCES, 7), Coords.span(7))
+        _, state = net.decode(make_ids(6, 2), Coords.span(2), memory, net.start(6, 4))
     assert state is not None
     before = state.blocks[0]["cross"]  # type: ignore[attr-defined]
     after = state.select(torch.tensor([0, 0, 1, 5, 4, 3])).blocks[0]["cross"]  # type: ignore[attr-defined]

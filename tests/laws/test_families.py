@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.errors import SpecError
 from regard.files.folder import read_folder, write_folder
+from regard.laws.case import CLOSE
 from regard.model.cost import cost
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -19,7 +20,6 @@ from regard.nn.blocks.head import Classes, Masked, Vocab
 from regard.nn.core.coords import Coords
 from regard.serialization.load import build_outline
 from tests.laws.examples import FAMILIES, Case, given, name_of
-from tests.laws.running import CLOSE
 
 pytestmark = pytest.mark.numeric
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.laws.case import decode_in_chunks
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
-from tests.laws.examples import BOTH, DECODERS, LENGTH, STREAMING, Case, ids, name_of
-from tests.laws.running import run
+from tests.laws.examples import BOTH, DECODERS, LENGTH, STREAMING, Case, make_ids, name_of
 
 pytestmark = pytest.mark.numeric
 
@@ -32,9 +32,9 @@ def variant(case: Case, *, recompute: bool, dropout: float) -> Case:
 
 def gradients(case: Case) -> list[Tensor]:
     net = case.net().train()
-    source = (ids(2, LENGTH, seed=1), AT) if net.encoder is not None else None
+    source = (make_ids(2, LENGTH, seed=1), AT) if net.encoder is not None else None
     torch.manual_seed(7)
-    out = net(ids(2, LENGTH), AT, source)
+    out = net(make_ids(2, LENGTH), AT, source)
     return [out, *torch.autograd.grad(out.sin().sum(), list(net.parameters()), materialize_grads=True), torch.rand(1)]
 
 
@@ -65,7 +65,7 @@ def test_twice_is_once_with_a_state(case: Case) -> None:
     for recompute in (False, True):
         net = variant(case, recompute=recompute, dropout=0.2).net().train()
         torch.manual_seed(7)
-        out, state = run(net, ids(2, LENGTH), Coords.span(LENGTH), net.start(2, 2), [5, 6])
+        out, state = decode_in_chunks(net, make_ids(2, LENGTH), Coords.span(LENGTH), net.start(2, 2), [5, 6])
         wanted = torch.autograd.grad(out.sin().sum(), list(net.parameters()), materialize_grads=True)
         found.append([out, *wanted, *state.flat().values(), torch.rand(1)])
     for a, b in zip(*found, strict=True):
@@ -75,13 +75,13 @@ def test_twice_is_once_with_a_state(case: Case) -> None:
 def test_again_and_again() -> None:
     """A graph that is kept may be walked twice: the block is computed once more for each walk."""
     net = variant(DECODERS[0], recompute=True, dropout=0.3).net().train()
-    out = net(ids(2, LENGTH), AT).sin().sum()
+    out = net(make_ids(2, LENGTH), AT).sin().sum()
     first, second = (torch.autograd.grad(out, list(net.parameters()), retain_graph=True) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_only_where_there_will_be_a_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    net, tokens = variant(DECODERS[0], recompute=True, dropout=0.0).net(), ids(2, 4)
+    net, tokens = variant(DECODERS[0], recompute=True, dropout=0.0).net(), make_ids(2, 4)
     monkeypatch.setattr("regard.nn.blocks.body.checkpoint", None)
     net.eval()(tokens, Coords.span(4))
     with torch.no_grad():

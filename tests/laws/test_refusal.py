@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import SpecError, StateError
+from regard.laws.case import describe
+from regard.laws.refusal import check_places
 from regard.model.build import refusals
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
@@ -20,9 +22,8 @@ from regard.nn.core.mixer import MIXERS, Can, Mixer, MixerSpec, Site
 from regard.nn.core.state import State, moving
 from regard.nn.mixers import Full
 from regard.nn.positions.position import ALiBi, Learned, PositionSpec, Relative, Rotary
-from regard.registry import kind_of
 from regard.spec import spec
-from tests.laws.examples import MIX, POSITION, every, short
+from tests.laws.examples import MIX, POSITION, every
 
 
 @spec
@@ -117,7 +118,7 @@ def test_all_refusals_come_at_once() -> None:
         assert said in str(error.value)
 
 
-@pytest.mark.parametrize("position", [p for p in every(POSITION) if p.acts - {"embed"}], ids=short)
+@pytest.mark.parametrize("position", [p for p in every(POSITION) if p.acts - {"embed"}], ids=describe)
 def test_positions(position: PositionSpec) -> None:
     needs = ", ".join(sorted(position.acts))
     said = rf"^mixer 'shy' cannot use position '\w+' \(encoder.blocks.0.mix\): it needs {needs}$"
@@ -149,8 +150,8 @@ def test_a_name_in_a_file_finds_it_only_while_it_is_in_the_table(monkeypatch: py
         Block.parse({"mix": "shy"})
 
 
-@pytest.mark.parametrize("mixer", every(MIX), ids=short)
-@pytest.mark.parametrize("position", [Rotary(), ALiBi(), Relative(2), Learned()], ids=short)
+@pytest.mark.parametrize("mixer", every(MIX), ids=describe)
+@pytest.mark.parametrize("position", [Rotary(), ALiBi(), Relative(2), Learned()], ids=describe)
 def test_every_mixer_takes_what_it_says(mixer: MixerSpec, position: PositionSpec) -> None:
     asked = model(Block(mix=mixer), position=position)
     if position.acts <= mixer.can.positions:
@@ -160,30 +161,6 @@ def test_every_mixer_takes_what_it_says(mixer: MixerSpec, position: PositionSpec
             asked.build()
 
 
-@pytest.mark.parametrize("mixer", every(MIX), ids=short)
+@pytest.mark.parametrize("mixer", every(MIX), ids=describe)
 def test_every_mixer_is_built_where_it_can_be_and_refused_where_not(mixer: MixerSpec) -> None:
-    """A refusal names the part, the place, and mixers that can be there instead."""
-    read = Stack(Block(mix=Full(2)), depth=1)
-    places = {
-        "mix": (model(Block(mix=mixer), causal=True), mixer.can.causal, "be causal"),
-        "cross": (
-            ModelSpec(
-                8, 12, Tokens(11), encoder=read, decoder=Stack(Block(mix=Full(2), cross=mixer), depth=1, causal=True)
-            ),
-            mixer.can.cross and getattr(mixer, "mask", None) is None,
-            "attend across",
-        ),
-    }
-    for role, (asked, able, what) in places.items():
-        if able:
-            asked.build()
-            continue
-        with pytest.raises(SpecError) as error:
-            asked.build()
-        if getattr(mixer, "mask", None) is None:
-            said = error.value.faults[0]
-            assert said.startswith(f"mixer {kind_of(type(mixer))!r} cannot {what} (decoder.blocks.0.{role}); use ")
-            offered = said.partition("; use ")[2].replace("'", "").split(" or ")
-            assert offered
-            for name in offered:
-                assert getattr(MIXERS[name].can, "causal" if role == "mix" else "cross")
+    check_places(mixer)

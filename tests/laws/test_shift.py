@@ -8,7 +8,7 @@ import torch
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Fixed
 from regard.nn.mixers import Performer
-from tests.laws.examples import DECODERS, ENCODERS, Case, ids, name_of
+from tests.laws.examples import DECODERS, ENCODERS, Case, make_ids, name_of
 
 pytestmark = pytest.mark.numeric
 
@@ -27,7 +27,7 @@ def reads_distances(case: Case) -> bool:
 
 @pytest.mark.parametrize("case", [c for c in ENCODERS + DECODERS if reads_distances(c)], ids=name_of)
 def test_a_later_start_changes_nothing(case: Case) -> None:
-    net, tokens = case.net(), ids(2, N)
+    net, tokens = case.net(), make_ids(2, N)
     with torch.no_grad():
         early = net(tokens, Coords.span(N))
         for first in (1, 4):

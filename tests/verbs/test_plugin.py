@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from regard import families
+from regard.laws.case import decode_in_chunks
+from regard.laws.streaming import every_token
 from regard.metrics import METRICS
 from regard.nn.core.coords import Coords
 from regard.nn.mixers import MIXERS
 from regard.registry import Registry
 from regard.tasks import find
 from regard.tasks.common.task import TASKS
-from tests.laws.running import one_by_one, run
 from tests.verbs.calling import ROOT, call
 from tests.verbs.conftest import QUICK, settings
 
@@ -70,7 +71,7 @@ def test_with_the_plugin_the_model_runs(trained: Path) -> None:
     assert call("run", trained, *PLUGIN, "--beam", 3, "bcd", "").code == 0
 
 
-@pytest.mark.parametrize("cuts", [one_by_one(7), [3], [2, 5]])
+@pytest.mark.parametrize("cuts", [every_token(7), [3], [2, 5]])
 def test_its_state_gives_what_the_whole_pass_gives(cuts: list[int]) -> None:
     """Our laws hold for a mixer of the user's own: here, streaming."""
     assert call("show", "tiny", *PLUGIN).code == 0
@@ -78,7 +79,7 @@ def test_its_state_gives_what_the_whole_pass_gives(cuts: list[int]) -> None:
     net = plain.replace("decoder.block.mix", "average").build(seed=0).eval()
     tokens = torch.randint(11, (3, 7))
     with torch.no_grad():
-        chunks, _ = run(net, tokens, Coords.span(7), net.start(3, 7), cuts)
+        chunks, _ = decode_in_chunks(net, tokens, Coords.span(7), net.start(3, 7), cuts)
         torch.testing.assert_close(chunks, net(tokens, Coords.span(7)))
 
 

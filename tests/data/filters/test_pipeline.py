@@ -15,7 +15,8 @@ from regard.data.filters import FilterSpec, Identity, Length, Pair, Ratio, pipel
 from regard.data.filters.duplicates import Duplicates, NearDuplicates
 from regard.data.filters.pipeline import STANDARD, FilterPipeline, preview_filters
 from regard.data.pairs import Dropped, Pairs, shorten
-from tests.laws.examples import FILTER, short
+from regard.laws.case import describe
+from tests.laws.examples import FILTER
 
 EACH = [part for row in FILTER.values() for part in row]
 TEXT = st.text("abcXYZ äжя世 .,!?12", min_size=1, max_size=30)
@@ -25,7 +26,7 @@ ROWS = st.lists(st.tuples(TEXT, TEXT) | st.sampled_from([("a b", "c d"), ("x", "
 Rows = list[tuple[int, Pair]]
 
 
-@pytest.mark.parametrize("part", EACH, ids=short)
+@pytest.mark.parametrize("part", EACH, ids=describe)
 @given(rows=ROWS)
 def test_what_stays_is_in_order_whole_and_stays_again(part: FilterSpec, rows: Rows) -> None:
     sample = [pair for _, pair in rows]
@@ -82,7 +83,7 @@ def test_what_is_learned_from_has_an_end(monkeypatch: pytest.MonkeyPatch) -> Non
             taken = line
             yield line, (text, text)
 
-    next(FilterPipeline([Ratio()])(counted("short")))
+    next(FilterPipeline([Ratio()])(counted("describe")))
     assert taken == pipeline.SAMPLE
     monkeypatch.setattr(pipeline, "SAMPLE_CHARACTERS", 1000)
     next(FilterPipeline([Ratio()])(counted("long" * 25)))

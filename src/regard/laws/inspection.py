@@ -1,0 +1,47 @@
+"""Inspection: recording with a tape changes nothing."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.laws.case import CLOSE_GRADIENTS, LENGTH, Case, make_ids, require, require_close
+from regard.model.net import Net
+from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
+
+PLACES = {
+    "no padding": Coords.span(LENGTH),
+    "right": Coords.lengths([LENGTH, 5]),
+    "left": Coords.lengths([LENGTH, 5], left=True),
+}
+
+
+def run_with_gradients(net: Net, at: Coords, both: bool, tape: Tape | None) -> list[Tensor]:
+    """Return the output and the gradient of every parameter."""
+    source = (make_ids(2, LENGTH, seed=1), at) if both else None
+    out = net(make_ids(2, LENGTH), at, source, tape)
+    return [out, *torch.autograd.grad(out.sin().sum(), list(net.parameters()), materialize_grads=True)]
+
+
+def check_tape(case: Case, place: str = "right") -> None:
+    """Output and gradients are the same with a tape; recorded weights sum to one."""
+    net, at, both, tape = case.net().train(), PLACES[place], case.shape == "both", Tape("*")
+    for seen, unseen in zip(
+        run_with_gradients(net, at, both, tape), run_with_gradients(net, at, both, None), strict=True
+    ):
+        require_close(seen, unseen, "recording with a tape changes the result", CLOSE_GRADIENTS)
+    if not case.mixer.can.weights:
+        return
+    blocks = [f"{side}.blocks.{i}" for side in ("encoder", "decoder") if getattr(case.spec, side) for i in range(2)]
+    wanted = {f"{block}.mix.weights" for block in blocks}
+    wanted |= {f"decoder.blocks.{i}.cross.weights" for i in range(2) if both}
+    advice = "call `ctx.tape.keep(f'{self.site.path}.weights', weights)`, or declare Can(weights=False)"
+    require(wanted <= set(tape.kept), f"no attention weights were recorded; {advice}")
+    named = {name.removesuffix(".weights") for name in wanted}
+    require(set(tape.plans) == named, "no plan was recorded; call `ctx.tape.plan(self.site.path, reason)`")
+    for name in wanted:
+        weights = tape.kept[name].transpose(1, 2)[at.kept.expand(2, -1)]
+        ones = torch.ones(weights.shape[:2], dtype=torch.double)
+        require_close(weights.sum(-1), ones, "attention weights do not sum to one", {"rtol": 1e-7, "atol": 1e-7})
+        require(not weights.requires_grad, "recorded weights carry gradients")
