@@ -64,16 +64,16 @@ class _Fused(torch.autograd.Function):
             logits = F.linear(part, weight).to(kind)
             if bias is not None:
                 logits += bias
-            true, logits = logits.gather(1, index).squeeze(1), logits.log_softmax(1)  # one pass, not four
-            nll = -logits.gather(1, index).squeeze(1)
-            even = true + nll - part.to(kind) @ middle - lift
+            true, top = logits.gather(1, index).squeeze(1), logits.amax(1)
+            chance = torch.softmax(logits, 1, out=logits)  # in their place
+            lse = top - chance.amax(1).log()  # as exact as a log-softmax: the largest share is at least 1 / v
+            nll, even = lse - true, lse - part.to(kind) @ middle - lift
             plain += torch.where(count, nll, 0).sum()
             total += torch.where(count, (1 - smoothing) * nll + smoothing * even, 0).sum()
             if grad_x is None:
                 continue
             # softmax − (1 − ε)·onehot here; −ε/v, the same for every token, joins below without a pass over the logits
-            weigh = count.to(kind)
-            grad = logits.exp_()  # in their place
+            weigh, grad = count.to(kind), chance
             if not all_count:
                 grad.mul_(weigh.unsqueeze(1))
             grad.scatter_add_(1, index, ((smoothing - 1) * weigh).unsqueeze(1))
