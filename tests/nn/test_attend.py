@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import StateError
-from regard.nn.attention.attend import attend, fold, unfold
+from regard.nn.attention.attend import VECTOR, attend, fold, masked_softmax, unfold
 from regard.nn.attention.plan import Needs, plan
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Causal, Everything, Rule, Window, visible
@@ -180,3 +180,18 @@ class TestFolding:
         )
         with pytest.raises(StateError, match=said):
             fold(torch.zeros(6, 2, 3, 4), sentences)
+
+
+@pytest.mark.parametrize("m", [1, VECTOR - 1, VECTOR, 2 * VECTOR + 3])
+@pytest.mark.parametrize("masked", [False, True])
+def test_softmax_of_bfloat16_scores_is_that_of_float32_rounded(m: int, masked: bool) -> None:
+    """Also of rows in which nothing may be seen, and for the gradient."""
+    scores, grad = torch.randn(3, 2, 4, m).bfloat16() * 4, torch.randn(3, 2, 4, m).bfloat16()
+    keep = (torch.arange(m) < torch.tensor([[0], [1], [m]])).view(3, 1, 1, m) if masked else None
+    low, exact = scores.clone().requires_grad_(), scores.double().requires_grad_()
+    found, wanted = masked_softmax(low, keep), masked_softmax(exact, keep)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), wanted, rtol=2**-8, atol=0)
+    (moved,) = torch.autograd.grad(found, low, grad)
+    (wished,) = torch.autograd.grad(wanted, exact, grad.double())
+    torch.testing.assert_close(moved.double()[1:], wished[1:], rtol=2**-6, atol=2**-6)

@@ -18,6 +18,9 @@ from regard.nn.layers.dropout import dropout as drop
 if TYPE_CHECKING:
     from regard.nn.positions.position import Position
 
+VECTOR = 16
+"""Numbers of float32 in the widest vector register."""
+
 
 def attend(
     q: Tensor,
@@ -42,15 +45,52 @@ def attend(
         scores = scores + content[0].score(q, k, content[1]) * scale
     if bias is not None:
         scores = scores + bias
-    if plan.keep is not None:
-        scores = scores.masked_fill(~plan.keep, torch.finfo(scores.dtype).min)
-    weights = scores.softmax(-1)
+    weights = masked_softmax(scores, plan.keep)
     if plan.empty and plan.keep is not None:
         weights = weights * plan.keep.any(-1, keepdim=True)
     mixed = drop(weights, dropout)
     out = grouped(mixed, v)
     added = None if content is None else content[0].blend(mixed, content[1])
     return out if added is None else out + added, weights
+
+
+def masked_softmax(scores: Tensor, keep: Tensor | None) -> Tensor:
+    """Softmax over the last dimension of the scores that `keep` allows; a row without any is uniform."""
+    if scores.dtype == torch.bfloat16:
+        return _SoftmaxInFloat32.apply(scores, keep)  # type: ignore[no-any-return, no-untyped-call]
+    if keep is not None:
+        scores = scores.masked_fill(~keep, torch.finfo(scores.dtype).min)
+    return scores.softmax(-1)
+
+
+class _SoftmaxInFloat32(torch.autograd.Function):
+    """`masked_softmax` of bfloat16 scores, computed in float32; only the bfloat16 result is kept for the backward pass.
+
+    torch's kernels process rows shorter than a vector register one number at a time (in bfloat16 the odd ends of all rows):
+    those are computed with operators over all rows at once.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, keep: Tensor | None) -> Tensor:
+        scores = scores.float()
+        if keep is not None:
+            scores.masked_fill_(~keep, torch.finfo(scores.dtype).min)
+        if scores.shape[-1] < VECTOR:
+            shares = scores.sub_(scores.amax(-1, keepdim=True)).exp_()
+            weights = shares.div_(shares.sum(-1, keepdim=True)).bfloat16()
+        else:
+            weights = scores.softmax(-1).bfloat16()
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        grad, weights = grad.float(), ctx.saved_tensors[0].float()
+        if weights.shape[-1] < VECTOR:
+            grad = grad.mul_(weights).sub_(weights.mul_(grad.sum(-1, keepdim=True)))
+        else:
+            grad = torch._softmax_backward_data(grad, weights, -1, torch.float32)
+        return grad.bfloat16(), None
 
 
 def fold(q: Tensor, sentences: int) -> Tensor:
