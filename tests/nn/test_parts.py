@@ -16,7 +16,7 @@ from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
 from regard.nn.layers.feedforward import FeedForward
-from regard.nn.layers.norm import LayerNorm, RMSNorm
+from regard.nn.layers.norm import LayerNorm, NormSpec, RMSNorm
 from regard.nn.positions.position import Rotary, Sinusoidal, sinusoid
 
 pytestmark = pytest.mark.numeric
@@ -34,6 +34,14 @@ class TestNorms:
         centred = X - X.mean(-1, keepdim=True)
         wanted = centred / (centred.square().mean(-1, keepdim=True) + 0.1).sqrt() * norm.weight + norm.bias
         torch.testing.assert_close(norm(X), wanted)
+
+    @pytest.mark.parametrize("kind", [LayerNorm, RMSNorm])
+    def test_a_norm_gives_what_the_maps_behind_it_compute_in(self, kind: type[NormSpec]) -> None:
+        norm, x = kind().build(8), X.float()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(norm(x), norm.float()(x).bfloat16())
+            assert norm(x).dtype == torch.bfloat16
+        assert norm(x).dtype == torch.float32
 
     def test_rms_norm_is_its_formula(self) -> None:
         norm = RMSNorm(eps=0.1).build(8).double()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from regard.nn.core.shape import device_kind
 from regard.registry import Registry
 from regard.spec import Spec, spec
 
@@ -28,7 +30,7 @@ class LayerNorm(NormSpec):
     bias: bool = True
 
     def build(self, width: int) -> nn.Module:
-        return nn.LayerNorm(width, eps=self.eps, bias=self.bias)
+        return _LayerNorm(width, eps=self.eps, bias=self.bias)
 
 
 @NORMS.add
@@ -40,4 +42,20 @@ class RMSNorm(NormSpec):
     kind = "rms_norm"
 
     def build(self, width: int) -> nn.Module:
-        return nn.RMSNorm(width, eps=self.eps)
+        return _RMSNorm(width, eps=self.eps)
+
+
+class _LayerNorm(nn.LayerNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return _in_compute_dtype(super().forward(x))
+
+
+class _RMSNorm(nn.RMSNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return _in_compute_dtype(super().forward(x))
+
+
+def _in_compute_dtype(x: Tensor) -> Tensor:
+    """The dtype of autocast, where it is on: all maps that read a norm share this one copy instead of making their own."""
+    kind = device_kind(x)
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
