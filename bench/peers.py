@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bench.corpus import VOCAB
 from regard.data.batch import IGNORE, Batch
-from regard.machine import keep_large_blocks, precision
+from regard.machine import keep_large_blocks, limit_kernel_caches, precision
 
 SHAPES = {
     "tiny": dict(width=128, depth=4, heads=4, hidden=256),
@@ -33,6 +33,7 @@ def regard(shape: dict[str, int], make: Make, threads: bool = True) -> Train:
     from regard.training.data_parallel import ThreadGroup, split_rows
 
     keep_large_blocks()
+    limit_kernel_caches(torch.get_num_threads())
     net = transformer.spec(**shape, vocab=VOCAB, dropout=DROPOUT).build(seed=1)  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
     bf16 = precision("auto", "cpu") == "bfloat16"

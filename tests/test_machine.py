@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from regard import machine as module
-from regard.machine import SPINS, Machine, free_memory, keep_large_blocks, machine, precision
+from regard.machine import (
+    KERNELS,
+    SPINS,
+    Machine,
+    free_memory,
+    keep_large_blocks,
+    limit_kernel_caches,
+    machine,
+    precision,
+)
 
 INTEL = "processor\t: 0\nmodel name\t: Some Xeon\nflags\t\t: fpu avx2 {flag}\n\nprocessor\t: 1\nmodel name\t: Other\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd {flag}\n"
@@ -111,3 +120,11 @@ def test_threads_wait_politely_unless_told_otherwise() -> None:
     for own, wanted in (({}, SPINS), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")):
         said = subprocess.run([sys.executable, "-c", code], env=bare | own, capture_output=True, text=True, check=True)
         assert said.stdout.strip() == wanted
+
+
+def test_few_compiled_kernels_are_kept_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "7")
+    limit_kernel_caches(3)
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == str(3 * KERNELS)
+    assert os.environ["LRU_CACHE_CAPACITY"] == "7"

@@ -83,6 +83,20 @@ def keep_large_blocks() -> bool:
     return all(mallopt(option, value) == 1 for option, value in wanted)
 
 
+KERNELS = 16
+"""Compiled bfloat16 kernels kept for each thread: what one pass through a model needs before the shapes change."""
+
+
+def limit_kernel_caches(threads: int) -> None:
+    """Keep few of the kernels that oneDNN compiles for every shape; takes effect before the first bfloat16 product.
+
+    Each takes about a megabyte, every batch has new shapes, and by default a thousand are kept: a gigabyte, of which the
+    next batch uses next to nothing. Settings of the user's own stay.
+    """
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):  # of oneDNN, and of torch's layer above it
+        os.environ.setdefault(name, str(KERNELS * threads))
+
+
 SPINS = "2000"
 """How often a thread that waits for another looks again before it sleeps: a few microseconds' worth."""
 

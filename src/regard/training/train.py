@@ -18,7 +18,15 @@ from regard.errors import CheckpointError, Interrupted, SpecError
 from regard.families.expand import check_model_keys
 from regard.files.folder import Folder, read_folder, recover, verify, write_folder
 from regard.files.storage import explain_errors, write_file
-from regard.machine import free_memory, keep_large_blocks, machine, precision, resolve_device, versions
+from regard.machine import (
+    free_memory,
+    keep_large_blocks,
+    limit_kernel_caches,
+    machine,
+    precision,
+    resolve_device,
+    versions,
+)
 from regard.metrics import METRICS
 from regard.model.cost import cost
 from regard.model.net import Net
@@ -109,6 +117,7 @@ class _Run:
             "start": None if self.start is None else f"{self.request.start} ({_digest(self.start)[:12]})",
         }
         keep_large_blocks()
+        limit_kernel_caches(self.facts["threads"])
         with _threads(self.facts["threads"]), torch.random.fork_rng(devices=[]):
             if not self.ranks.is_leader:
                 return self._follow(kind, raw)
