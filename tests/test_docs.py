@@ -1,0 +1,149 @@
+"""The documentation is true: its code runs, its recipes are valid, and what is generated is complete."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from docs.generators import reference, results, trace, tree
+from docs.generators.glossary import GLOSSARY
+
+from regard import families
+from regard.families import names
+from tests.code_blocks import OUTPUT, Runner, blocks, run_folder, shell_lines
+from tests.made_files import write_files
+from tests.test_layers import FREE, reach, row_of
+from tests.verbs.calling import ROOT, call
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+NOT_RUN = 5
+"""Blocks that cannot be executed here, each with its reason."""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folders that pages refer to: two translators of three steps, and a language model."""
+    here = tmp_path_factory.mktemp("models")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        write_files()
+        small = ["train.steps=3", "train.schedule={kind: constant, lr: 1.0e-3}", "model.width=32", "model.hidden=32"]
+        small += ["train.validate_every=3", "train.precision=float32", "train.threads=1"]
+        sets = [word for one in small for word in ("--set", one)]
+        for name, seed in (("translate", 1), ("translate-2", 2)):
+            done = call(
+                "train",
+                "translate",
+                "train.en",
+                "train.de",
+                *sets,
+                "--set",
+                f"train.seed={seed}",
+                "--out",
+                f"runs/{name}",
+            )
+            assert done.code == 0, done.err
+        done = call("train", "gpt", "book.txt", *sets)
+        assert done.code == 0, done.err
+    return here
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs(page: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = [block for block in blocks(page) if block.reason is None and block.language != OUTPUT]
+    if not own:
+        pytest.skip("no code")
+    monkeypatch.chdir(tmp_path)
+    write_files()
+    trained = {run_folder(line) for block in own if block.language == "sh" for line in shell_lines(block.text)}
+    for run in (models / "runs").iterdir():
+        if f"runs/{run.name}" not in trained:
+            shutil.copytree(run, tmp_path / "runs" / run.name)
+    runner = Runner()
+    for block in own:
+        runner.run(block)
+
+
+def test_every_block_has_a_known_language_and_few_are_not_run() -> None:
+    assert {block.language for block in BLOCKS} <= {"python", "sh", "yaml", OUTPUT}
+    assert sum(block.reason is not None for block in BLOCKS) == NOT_RUN
+    assert all(len(block.reason.split()) > 1 for block in BLOCKS if block.reason is not None)
+
+
+def test_every_key_has_a_meaning() -> None:
+    site = reference.Site()
+    assert [f"{name}.{key.name}" for name, key in site.all_keys() if not key.meaning] == []
+    for name in names():
+        for argument in inspect.signature(families.find(name)).parameters:
+            assert argument in GLOSSARY, f"{name}: {argument}"
+
+
+def test_the_glossary_names_only_keys_that_there_are() -> None:
+    site = reference.Site()
+    known = {argument for name in names() for argument in inspect.signature(families.find(name)).parameters}
+    for name, key in site.all_keys():
+        known |= {key.name, f"{name}.{key.name}"}
+    assert sorted(set(GLOSSARY) - known) == []
+
+
+def test_the_reference_names_every_task_family_and_mixer() -> None:
+    from regard import tasks
+    from regard.nn.mixers import MIXERS
+
+    data, models = reference.data(), reference.models()
+    assert all(f"## Task `{name}`" in data for name in tasks.names())
+    assert all(f"### {name} " in models for name in names())
+    assert all(f"### mixer `{name}`" in models for name in MIXERS)
+    assert "| `batch_tokens` | integer ≥ 1 or `auto` | `4096` |" in reference.recipe()
+
+
+def test_results_are_formatted_for_people() -> None:
+    page = results.page()
+    for line in page.splitlines():
+        if line.lstrip().startswith("|"):
+            assert not any(mark in line for mark in ("[", "{", "}", "None", "True")), line
+    assert "1,011,712" in page
+
+
+def test_numbers_have_separators_and_units() -> None:
+    assert results.number(1011712, "parameters") == "1,011,712"
+    assert results.number(1.39, "regard is faster by") == "1.39×"
+    assert results.number(0.47, "share of 320 GFLOPS") == "47 %"
+    assert results.number([54.21, 52.93], "each") == "54.21, 52.93"
+    assert results.number([-1.04, 2.29], "seeds") == "-1.04 to 2.29"
+
+
+def module_of(file: str) -> str:
+    return ".".join(("regard", *Path(file).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def test_each_file_that_a_pair_passes_is_called_from_above() -> None:
+    hops = trace.hops()
+    assert len(hops) > 40
+    for file, caller in hops:
+        assert (tree.PACKAGE / file).exists()
+        if caller and module_of(caller) not in FREE:
+            row, above = row_of(module_of(file)), row_of(module_of(caller))
+            assert above is not None
+            assert row in reach(above), f"{caller} calls {file}"
+    passed = [file for file, _ in hops]
+    for first, second in (("text_files", "full"), ("full", "loss"), ("loss", "model_folder")):
+        places = [next(i for i, file in enumerate(passed) if Path(file).stem == name) for name in (first, second)]
+        assert places == sorted(places)
+
+
+def test_the_tree_names_every_file() -> None:
+    listed = [name for _, name, _ in tree.lines() if not name.endswith("/")]
+    there = [path.name for path in tree.PACKAGE.rglob("*.py") if path.name != "__init__.py"]
+    assert sorted(listed) == sorted(there)
+
+
+def test_the_site_has_every_page() -> None:
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in PAGES[1:]:
+        assert f": {page.name}" in nav
+    assert import_module("docs.generators").__doc__
