@@ -11,8 +11,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from docs.generators import reference, results, trace, tree  # noqa: E402
 from mkdocs.structure.files import File, Files  # noqa: E402
+
+from docs.generators import reference, results, trace, tree  # noqa: E402
 
 PAGES = {
     reference.RECIPE: reference.recipe,

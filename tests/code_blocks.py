@@ -18,8 +18,8 @@ from unittest import mock
 
 from ruamel.yaml import YAML
 
+from regard.metrics import METRICS
 from regard.nn.mixers import MIXERS
-from regard.tasks.common.metrics import METRICS
 from regard.tasks.common.task import TASKS
 from tests.verbs.calling import ROOT, call
 

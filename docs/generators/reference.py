@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from docs.generators import spec_docs
 from docs.generators.glossary import GLOSSARY
 from docs.generators.spec_docs import anchor, describe, is_role, keys, specs_in, summary, table, type_hints
-
 from regard import families, tasks
+from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.nn.mixers import MIXERS
 from regard.registry import kind_of
 from regard.spec import Spec
-from regard.tasks.common.metrics import METRICS
 from regard.training.recipe import Recipe
 
 RECIPE, DATA, MODELS = "reference/recipe.md", "reference/data.md", "reference/models.md"

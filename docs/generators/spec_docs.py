@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from docs.generators.glossary import GLOSSARY
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from docs.generators.glossary import GLOSSARY
 from regard.registry import Registry, kind_of
 from regard.spec import Spec
 

@@ -20,11 +20,11 @@ from types import FrameType
 from unittest import mock
 
 import numpy as np
-from docs.generators.spec_docs import first_line
-from docs.generators.tree import PACKAGE
 from torch import Tensor, nn
 
 import regard
+from docs.generators.spec_docs import first_line
+from docs.generators.tree import PACKAGE
 
 WORDS = ("zirkon", "quartz", "basalt", "marble")
 PAIRS = [(f"{a} {b} .", f"{b} {a} !") for a in WORDS for b in ("red", "green", "blue", "black")]

@@ -1,0 +1,1 @@
+"""The documentation: pages, and what generates some of them."""
