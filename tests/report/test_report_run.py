@@ -163,9 +163,9 @@ def test_nothing_is_fetched():
 def test_a_huge_log_is_quick_and_small():
     log = [{"event": "train", "step": i, "loss": math.cos(i), "rate": 1e-3} for i in range(100_000)]
     log[54_321] = {**log[54_321], "loss": 7.0}
-    begun = time.monotonic()
+    begun = time.process_time()
     document = run_report(RunFacts(log=log))
-    assert time.monotonic() - begun < 5 and len(document) < 40 * 2 * POINTS + 60_000
+    assert time.process_time() - begun < 5 and len(document) < 40 * 2 * POINTS + 60_000
     assert "training: 7 (step 54,321)" in document
 
 

@@ -39,7 +39,7 @@ def test_too_long() -> None:
         began = time.monotonic()
         with pytest.raises(Stopped, match="it took longer than 1 s"):
             child.ask({"wait": 60}, 1)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 50, "it was not waited for"
     assert gone(child.pid)
 
 

@@ -30,7 +30,7 @@ MIXERS: dict[str, MixerSpec] = {
 
 
 def model(mixer: MixerSpec, causal: bool) -> ModelSpec:
-    stack = Stack(Block(mix=mixer, feed=FeedForward(4 * WIDTH)), depth=2, causal=causal)
+    stack = Stack(Block(mix=mixer, feed=FeedForward(4 * WIDTH)), depth=1, causal=causal)
     side = {"decoder": stack} if causal else {"encoder": stack}
     return ModelSpec(WIDTH, N + NEW, Tokens(256), **side)  # type: ignore[arg-type]
 
