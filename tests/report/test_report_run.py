@@ -44,14 +44,14 @@ def test_the_whole_report():
     read = Reader(run_report(WHOLE))
     sections = ["Curves", "Examples", "Events", "Data", "Architecture", "Recipe", "Environment"]
     assert read.said("h2") == sections and read.said("a") == sections
-    assert read.said("b") == ["Loss", "Exact", "Learning rate", "Gradient norm", "Tokens a second"]
+    assert read.said("b") == ["Loss", "Exact", "Learning rate", "Gradient norm", "Tokens per second"]
     assert read.said("pre") == [WHOLE.tree, WHOLE.recipe, "regard train dates"]
     assert "Finished: all steps taken." in read.said("p")
 
 
 def test_headline():
     read = Reader(run_report(WHOLE))
-    assert read.said("dt") == ["Best exact", "Steps", "Time", "Tokens a second", "Parameters"]
+    assert read.said("dt") == ["Best exact", "Steps", "Time", "Tokens per second", "Parameters"]
     assert read.said("dd") == [
         "0.95", "at step 750", "1,000", "2 min 06 s", "8,496", "median", "1.2M", "1,204,352",
     ]  # fmt: skip
@@ -218,3 +218,38 @@ def test_what_was_left_out_of_the_data():
         "near",
         "0",
     ]
+
+
+def text_of(read: Reader) -> str:
+    """All text that people see."""
+    return "\n".join(text for tag, text in read.texts if tag != "style")
+
+
+def test_lists_of_records_are_tables_and_never_json() -> None:
+    longest = [{"pair": 7, "characters": 812, "start": "It was"}, {"pair": 3, "characters": 5, "start": "b"}]
+    data = {"train": {"pairs": 9, "source": {"mean": 2.5, "longest_texts": longest}}, "of all": {"a": {"b": 1}}}
+    read = Reader(run_report(RunFacts(data=data)))
+    assert "train: source longest texts" in text_of(read)
+    assert "It was" in text_of(read) and "812" in text_of(read)
+    assert "{" not in text_of(read) and '"pair"' not in text_of(read)
+
+
+def test_final_and_best_say_how_they_were_decoded() -> None:
+    log = [
+        {"event": "valid", "step": 5, "loss": 0.3, "scores": {"bleu": 4.8}, "decoding": "greedy"},
+        {"event": "done", "step": 5, "scores": {"loss": 0.3, "bleu": 6.1}, "decoding": "beam 5"},
+    ]
+    text = text_of(Reader(run_report(RunFacts(log=log))))
+    assert "Final bleu" in text and "6.1" in text and "of the finished model, beam 5" in text
+    assert "Best bleu" in text and "at step 5, greedy" in text
+
+
+def test_samples_of_some_validations() -> None:
+    log = [
+        {"event": "valid", "step": s, "loss": 1.0, "decoding": "greedy",
+         "samples": [{"source": "in", "output": f"out{s}", "reference": "ref"}]} for s in range(1, 101)
+    ]  # fmt: skip
+    text = text_of(Reader(run_report(RunFacts(log=log))))
+    assert "Samples during training" in text and "Decoding: greedy." in text
+    assert "out1" in text and "out100" in text, "the first and the last"
+    assert text.count("out") - text.count("output") == 8

@@ -23,6 +23,7 @@ import torch
 
 from regard.errors import DiskFull
 from regard.training import train
+from regard.training.artifacts import Artifacts
 from regard.training.checkpoint import Checkpoints
 from regard.training.lock import RunLock
 from regard.training.log import Log
@@ -40,11 +41,11 @@ MOMENTS: dict[str, tuple[Any, str]] = {
     "write run.json": (train, "open_run"),
     "write vocabulary": (train._Run, "_task"),
     "write the log": (Log, "write"),
-    "write best": (train._Run, "_export"),
+    "write best": (Artifacts, "write_best"),
     "write step-00000004": (Snapshots, "add"),
     "write step-00000003": (Trainer, "save"),
-    "write final": (train._Run, "_finish"),
-    "write report.html": (train._Run, "_report"),
+    "write final": (Artifacts, "write_final"),
+    "write report.html": (Artifacts, "write_report"),
 }
 """What finds no room if the disk fills up just before this is called."""
 

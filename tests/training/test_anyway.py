@@ -28,7 +28,7 @@ def change(what: str, request: TrainRequest, corpus: Path) -> tuple[TrainRequest
     """The request after something changed, and how the difference reads."""
     if what == "corpus":
         corpus.write_text("".join(ROWS[1:]))
-        return request, "the corpus is not the one this run began with"
+        return request, "the corpus is not the one this run started with"
     if what == "recipe":
         return dataclasses.replace(request, set={**request.set, "model.dropout": 0.25}), "model.dropout: 0.4 -> 0.25"
     facts = request.folder / "run.json"
@@ -44,8 +44,8 @@ def test_refused_with_the_difference_unless_told_otherwise(what: str, tmp_path: 
     request, difference = change(what, stopped(on_files(tmp_path / "run", corpus, decode__beam=1)), corpus)
     with pytest.raises(SpecError) as caught:
         run_training(request)
-    assert f"was begun with another recipe or corpus: {difference}. Take that back" in str(caught.value)
-    assert "go on all the same with --anyway" in str(caught.value)
+    assert f"was started with another recipe or corpus: {difference}. Undo the change" in str(caught.value)
+    assert "continue nevertheless with --anyway" in str(caught.value)
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [5]
     run_training(anyway(request))
     (event,) = events(tmp_path / "run", "changed")
@@ -57,7 +57,7 @@ def test_refused_with_the_difference_unless_told_otherwise(what: str, tmp_path: 
 def test_what_changed_is_said_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stopped(tiny(tmp_path))
     run_training(dataclasses.replace(anyway(tiny(tmp_path, train__label_smoothing=0.3)), quiet=False))
-    assert "going on all the same: train.label_smoothing: 0.0 -> 0.3" in capsys.readouterr().err
+    assert "changed since the run was started: train.label_smoothing: 0.0 -> 0.3" in capsys.readouterr().err
     assert parse_yaml((tmp_path / "recipe.yaml").read_text(), "x")["train"]["label_smoothing"] == 0.3
     assert "changed" in (tmp_path / "report.html").read_text()
 
@@ -88,7 +88,7 @@ def killed(request: TrainRequest, where: str, monkeypatch: pytest.MonkeyPatch) -
 
 SAVE, AMEND, STEP = (
     "regard.training.trainer.Trainer.save",
-    "regard.training.train.amend",
+    "regard.training.train.update_run",
     "regard.training.trainer.Trainer._update",
 )
 
@@ -102,7 +102,7 @@ def test_killed_before_a_change_was(tmp_path: Path, where: str, monkeypatch: pyt
     if where == STEP:
         run_training(more)  # from now on, this is the run
     else:
-        with pytest.raises(SpecError, match=r"train\.steps: 12 -> 40"):
+        with pytest.raises(SpecError, match=r"train\.ema: None -> 0\.5"):
             run_training(more)
         run_training(tiny(tmp_path, train__average={"which": "last", "count": 2}))
         assert {event["step"] for event in events(tmp_path, "done")} == {12}
@@ -171,8 +171,8 @@ def test_what_no_checkpoint_can_follow(tmp_path: Path, changes: dict[str, Any], 
     stopped(tiny(tmp_path))
     with pytest.raises(SpecError) as caught:
         run_training(anyway(tiny(tmp_path, **changes)))
-    assert "was begun with another recipe: " in str(caught.value) and difference in str(caught.value)
-    assert "which no checkpoint of it can follow. Take that back, choose another --out" in str(caught.value)
+    assert "was started with another recipe: " in str(caught.value) and difference in str(caught.value)
+    assert "Its checkpoints cannot be used with this; undo the change, choose another --out" in str(caught.value)
     assert any(difference.startswith(name) for name in BOUND)
 
 

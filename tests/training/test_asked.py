@@ -118,7 +118,7 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / name).write_text("".join(ROWS))
     for order in (on_files(tmp_path / "run", tmp_path / name), tiny(tmp_path / name)):
         with pytest.raises(
-            SpecError, match=r"f\\udcff\.tsv' is not UTF-8 and could not be written down; give the file"
+            SpecError, match=r"f\\udcff\.tsv' is not UTF-8 and cannot be stored in the run; rename the file"
         ):
             run_training(order)
     assert not (tmp_path / "run").exists()

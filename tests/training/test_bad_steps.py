@@ -120,7 +120,7 @@ def test_four_bad_steps_are_forgiven(
     for number, line in zip((2, 3, 4), told[:-1], strict=True):
         assert line.startswith(f"skipped: step {number} was not finite (loss inf, gradient norm nan): example ")
     assert told[-2].endswith("; of more such steps only log.jsonl tells")
-    assert told[-1] == "8 of 12 steps were not finite and skipped; log.jsonl names their examples"
+    assert told[-1] == "8 of 12 steps were not finite and were skipped; log.jsonl lists their examples"
     assert [event["step"] for event in events(tmp_path, "skip")] == [2, 3, 4, 5, 7, 8, 9, 10]
     assert all(math.isfinite(event["loss"]) for event in events(tmp_path, "train"))
     assert all_finite(tmp_path)

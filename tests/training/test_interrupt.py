@@ -122,7 +122,9 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, whole: dict[str, A
     assert 5 <= steps[-1] < 200
     assert Checkpoints(out / "checkpoints").steps() == [steps[-1]], "the step in hand was the last, and was saved"
     last = stderr.strip().splitlines()[-1]
-    assert last.startswith(f"regard: stopped at step {steps[-1]} of 200, saved; to go on: regard train copy --set ")
+    assert last.startswith(
+        f"regard: stopped at step {steps[-1]} of 200, and saved; to continue: regard train copy --set "
+    )
     assert last.endswith(f"--out '{out}'")
     assert "Traceback" not in stderr
     run_training(tiny(out, **CHANGES))

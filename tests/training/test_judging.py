@@ -88,7 +88,7 @@ def test_scores_are_those_of_the_libraries(tmp_path: Path) -> None:
     made = trainer(tmp_path, data__metrics=["bleu", "chrf", "wer", "exact"], data__generate__valid=20, **steps)
     fit(made)
     scores = made.validator.scores()
-    references = [text for trial in made.data.trials for text in trial.references]
+    references = [text for trial in made.data.sets for text in trial.references]
     assert len(made.validator.outputs) == len(references) == 20
     assert any(made.validator.outputs)
     assert scores["bleu"] == sacrebleu.corpus_bleu(made.validator.outputs, [references]).score
@@ -112,7 +112,7 @@ def test_while_training_goes_on_outputs_are_those_of_the_recipe_found_greedily(t
     made.task.run = run  # type: ignore[method-assign]
     made.validator.scores()
     assert all(len(text) <= 2 for text in made.validator.outputs)
-    made.validator.scores(greedily=False)
+    made.validator.scores(greedy=False)
     kept = dict(max_length=2, repetition_guard=False)
     assert asked == [
         replace(made.validator.search, beam=1, n_best=1, **kept),

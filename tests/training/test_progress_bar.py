@@ -6,11 +6,12 @@ import errno
 import io
 import json
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
-from regard.training.progress_bar import Progress
+from regard.training.progress_bar import Progress, wants_bar
 from tests.training.small import COPY, TINY
 from tests.verbs.calling import start
 
@@ -74,3 +75,33 @@ def test_a_run_that_nobody_follows_any_more_is_trained_to_its_end(tmp_path: Path
         process.stderr.close()
         out = process.stdout.read()
     assert (process.returncode, out.decode()) == (0, f"{tmp_path / 'run' / 'final'}\n")
+
+
+class Shell:
+    """What IPython calls itself: with a kernel in a notebook, without one in a terminal."""
+
+    def __init__(self, *, kernel: bool) -> None:
+        if kernel:
+            self.kernel = object()
+
+
+@pytest.mark.parametrize(
+    ("terminal", "shell", "wanted"),
+    [
+        (True, None, True),
+        (False, None, False),
+        (False, Shell(kernel=True), True),
+        (False, Shell(kernel=False), False),
+    ],
+    ids=["terminal", "pipe", "notebook", "ipython in a pipe"],
+)
+def test_who_gets_a_bar(monkeypatch: pytest.MonkeyPatch, terminal: bool, shell: Shell | None, wanted: bool) -> None:
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = lambda: shell  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    assert wants_bar(Deaf(errno.EIO, 9, terminal=terminal)) is wanted
+
+
+def test_without_ipython_there_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert not wants_bar(Deaf(errno.EIO, 9))

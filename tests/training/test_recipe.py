@@ -90,7 +90,7 @@ def test_all_faults_at_once() -> None:
 
 
 def test_a_run_must_end() -> None:
-    with pytest.raises(SpecError, match="say how long to train: `epochs` or `steps`"):
+    with pytest.raises(SpecError, match="train needs a length: set `steps` or `epochs`"):
         Train()
 
 

@@ -23,12 +23,14 @@ from tests.training.small import ROWS, on_files, stopped, tiny, traces
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train__steps": 13}, "train.steps: 12 -> 13"),
         ({"model__dropout": 0.5}, "model.dropout: 0.0 -> 0.5"),
         ({"train__seed": 2}, "train.seed: 1 -> 2"),
         ({"decode__beam": 2}, "decode.beam: 1 -> 2"),
         ({"train__schedule": {"kind": "constant"}}, "train.schedule.kind: 'cosine' -> 'constant'; "),
-        ({"data__generate__count": 61}, "data.generate.count: 60 -> 61; the corpus is not the one this run began with"),
+        (
+            {"data__generate__count": 61},
+            "data.generate.count: 60 -> 61; the corpus is not the one this run started with",
+        ),
         ({"train__threads": 2}, "train.threads: 1 -> 2; threads: 1 -> 2"),
         ({"train__precision": "bfloat16"}, "precision: float32 -> bfloat16"),
     ],
@@ -37,10 +39,10 @@ def test_a_changed_recipe_is_refused_with_the_difference(finished: Path, changes
     before = traces(finished)
     with pytest.raises(SpecError) as caught:
         run_training(tiny(finished, **changes))
-    assert str(caught.value).startswith(f"{finished} was begun with another recipe or corpus: ")
+    assert str(caught.value).startswith(f"{finished} was started with another recipe or corpus: ")
     assert message in str(caught.value)
     assert str(caught.value).endswith(
-        "Take that back, choose another --out, go on all the same with --anyway, or start over with --fresh"
+        "Undo the change, choose another --out, continue nevertheless with --anyway, or start over with --fresh"
     )
     assert traces(finished) == before
 
@@ -48,7 +50,7 @@ def test_a_changed_recipe_is_refused_with_the_difference(finished: Path, changes
 def test_another_number_of_threads_on_the_machine_is_refused(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path, train__threads=None))
     torch.set_num_threads(2)
-    with pytest.raises(SpecError, match=r"corpus: threads: 1 -> 2\. Take"):
+    with pytest.raises(SpecError, match=r"corpus: threads: 1 -> 2\. Undo"):
         run_training(order)
     torch.set_num_threads(1)
     run_training(order)
@@ -65,7 +67,9 @@ def test_another_torch_is_refused(tmp_path: Path) -> None:
 def test_a_changed_corpus_is_refused_but_a_moved_one_is_not(tmp_path: Path, corpus: Path) -> None:
     order = stopped(on_files(tmp_path / "run", corpus))
     corpus.write_text("".join(ROWS[1:]))
-    with pytest.raises(SpecError, match=r"another recipe or corpus: the corpus is not the one this run began with\. "):
+    with pytest.raises(
+        SpecError, match=r"another recipe or corpus: the corpus is not the one this run started with\. "
+    ):
         run_training(order)
     corpus.write_text("".join(ROWS))
     run_training(order)
@@ -116,7 +120,7 @@ def test_a_run_that_saved_nothing_begins_anew_with_another_recipe(tmp_path: Path
     """A mistake in a recipe that shows only when training starts can be mended without --fresh."""
     with pytest.raises(SpecError, match="schedule 'cosine' warms up for 50 steps, but there are only 12"):
         run_training(tiny(tmp_path, train__schedule__warmup=50))
-    assert (tmp_path / "run.json").exists()
+    assert not (tmp_path / "run.json").exists()
     run_training(tiny(tmp_path))
     assert parse_yaml((tmp_path / "recipe.yaml").read_text(), "x")["train"]["schedule"]["warmup"] == 3
 
@@ -141,7 +145,9 @@ def test_a_file_of_the_users_own_is_not_written_over(tmp_path: Path, name: str, 
     for path, text in mine.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
-    with pytest.raises(SpecError, match=f"{name} is not of a run of ours, and would be written over; choose another"):
+    with pytest.raises(
+        SpecError, match=f"{name} was not written by regard train and would be overwritten; choose another"
+    ):
         run_training(dataclasses.replace(tiny(tmp_path), fresh=fresh))
     assert {path: (tmp_path / path).read_text() for path in mine} == mine
 
@@ -152,9 +158,7 @@ def test_a_folder_of_the_users_own_is_left_alone(tmp_path: Path, name: str, fres
     """A name that is also one of ours proves nothing."""
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).write_text("mine")
-    with pytest.raises(
-        SpecError, match=r"holds models or checkpoints, but no run\.json of a run of ours; choose another"
-    ):
+    with pytest.raises(SpecError, match=r"holds models or checkpoints, but no run\.json of a run; choose another"):
         run_training(dataclasses.replace(tiny(tmp_path), fresh=fresh))
     assert (tmp_path / name).read_text() == "mine"
 

@@ -53,4 +53,4 @@ def test_it_is_told_before_the_first_step(tmp_path: Path, capsys: pytest.Capture
     order = tiny(tmp_path, train__steps=FEW, train__validate_every=FEW)
     run_training(dataclasses.replace(order, quiet=False))
     said = capsys.readouterr().err
-    assert " s on this machine beside validation; run folder" in said.split(f"step {FEW}/")[0]
+    assert " s on this machine plus validation; run folder" in said.split(f"step {FEW}/")[0]

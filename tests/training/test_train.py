@@ -94,7 +94,7 @@ def test_pairs_too_long_are_counted(tmp_path: Path, capsys: pytest.CaptureFixtur
     order = tiny(tmp_path, train__steps=4, data__max_length=5)
     run_training(dataclasses.replace(order, quiet=False))
     err = capsys.readouterr().err
-    assert " too long ones left out); run folder" in err
+    assert " too long and left out); run folder" in err
     examples = int(err.split("4 steps, ")[1].split()[0])
     left_out = int(err.split("examples (")[1].split()[0])
     assert left_out > 0
@@ -129,7 +129,9 @@ def test_the_message_of_a_stop_is_the_command_that_goes_on(tmp_path: Path) -> No
     with stopping_after(2), pytest.raises(Interrupted) as caught:
         run_training(order)
     said = str(caught.value)
-    assert said.startswith("stopped at step 2 of 6, saved; to go on: regard train copy --set data.generate.count=60 ")
+    assert said.startswith(
+        "stopped at step 2 of 6, and saved; to continue: regard train copy --set data.generate.count=60 "
+    )
     assert said.endswith(f"--out '{tmp_path / 'my run'}' --device cpu --tensorboard")
     assert caught.value.exit_code == 130
 
@@ -181,11 +183,11 @@ def test_a_finished_run_without_checkpoints_is_finished(
     for name in lost:
         shutil.rmtree(folder / name)
     assert run_training(dataclasses.replace(tiny(folder), quiet=False)) == folder / "final"
-    assert "this run is finished; its checkpoints are gone, so that no step can be added" in capsys.readouterr().err
+    assert "this run is finished; its checkpoints are gone, so no step can be added" in capsys.readouterr().err
     assert read_folder(folder / "final").files == read_folder(finished / "final").files
     assert read_log(folder / "log.jsonl") == read_log(finished / "log.jsonl")
     with pytest.raises(
-        CheckpointError, match="no checkpoint to go on from: start over with --fresh, or begin a run from"
+        CheckpointError, match="no checkpoint to continue from: start over with --fresh, or start a new run from"
     ):
         run_training(dataclasses.replace(tiny(folder, train__steps=20), anyway=True))
 
@@ -196,7 +198,9 @@ def test_a_model_without_checkpoints_is_not_written_over(finished: Path, tmp_pat
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / "checkpoints")
     (folder / spoiled).write_text("?")
-    with pytest.raises(CheckpointError, match="holds the model of a run, but no checkpoint to go on from: start over"):
+    with pytest.raises(
+        CheckpointError, match="holds the model of a run, but no checkpoint to continue from: start over"
+    ):
         run_training(tiny(folder))
     shutil.rmtree(folder / "final")
     with pytest.raises(CheckpointError, match="start over with --fresh"):

@@ -108,7 +108,10 @@ def test_data_that_cannot_be_used(tmp_path: Path, files: dict[str, str], wanted:
         ("", "should be a mapping with task, data, model and train, got NoneType"),
         ("task: translate\ntrain: {steps: 1}\nmodle: {}\n", "no key 'modle'; did you mean 'model'?"),
         ("train: {steps: 1}\n", "task is missing"),
-        ("task: translate\ndata: {generate: copy}\ntrain: {seed: 1}\n", "say how long to train: `epochs` or `steps`"),
+        (
+            "task: translate\ndata: {generate: copy}\ntrain: {seed: 1}\n",
+            "train needs a length: set `steps` or `epochs`",
+        ),
         ("task: translate\ntrain: {steps: 0}\n", "train.steps: input should be greater than or equal to 1, got 0"),
     ],
 )

@@ -1,17 +1,16 @@
-"""The report of a training run: one page from the run's log and what else is known of it.
+"""The report of a training run, as one HTML page.
 
-Each part of the page is drawn from one part of the facts; what is missing is left out.
+Each section is made from one part of the facts; sections without facts are left out.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeGuard
 
 from regard.report.chart import Series, line_chart
 from regard.report.curve import Row, curve, finite, fitting_scale, quantity, score_curves
@@ -21,28 +20,30 @@ from regard.report.page import Section, figures, grid, page, pre
 from regard.report.table import ABSENT, Cell, Table
 
 EVENTS = 50
-"""Events told one by one; a run with more of them says how many there were."""
+"""Maximum number of events listed; of more, only the count is given."""
+VALIDATIONS = 8
+"""Maximum number of validations whose samples are shown."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a report is made from; plain data, as it lies in the run folder."""
+    """What a report is made from: plain data, as stored in the run folder."""
 
     name: str = "Training run"
     log: Sequence[Row] = ()
-    """The objects of `log.jsonl`: events `start`, `train`, `valid`, `done` and whatever else happened."""
+    """The objects of `log.jsonl`: events `start`, `train`, `valid`, `done` and others."""
     recipe: str = ""
     tree: str = ""
     examples: Sequence[Row] = ()
-    """Each with `source`, `reference` and `output`, any of them absent; `equal` if equality is more than `==`."""
+    """Each with `source`, `reference` and `output`, any of them optional; `equal` overrides `==`."""
     data: Row = field(default_factory=dict)
-    """What the data check found; a mapping inside is a part of the corpus and gets a column of its own."""
+    """Statistics of the data; a mapping inside is a part of the corpus and gets its own column."""
     facts: Row = field(default_factory=dict)
     """`parameters`, `device`, `command`, `versions`, and more."""
     dropped: Sequence[Row] = ()
-    """What was left out of the data: each with `corpus`, `reason`, `count`, `remark` and `examples`."""
+    """Rejected data: each with `corpus`, `reason`, `count`, `remark` and `examples`."""
     least: Collection[str] = ()
-    """The scores of which less is better."""
+    """The scores where lower is better."""
 
 
 def run_report(run: RunFacts) -> str:
@@ -50,6 +51,7 @@ def run_report(run: RunFacts) -> str:
     parts = [
         ("Curves", _curves(run.log)),
         ("Examples", _examples(run.examples)),
+        ("Samples during training", _samples(run.log)),
         ("Events", _events(run.log)),
         ("Data", _data(run.data)),
         ("Left out", _dropped(run.dropped)),
@@ -63,7 +65,7 @@ def run_report(run: RunFacts) -> str:
 
 
 def _status(log: Sequence[Row]) -> str:
-    """How the run stands: finished, unless it went on after that."""
+    """Whether the run is finished, unless it continued after that."""
     done = next((row for row in reversed(log) if row.get("event") in ("done", "train")), None)
     if done is None or done["event"] == "train":
         return "Not finished." if log else "Nothing logged yet."
@@ -71,31 +73,35 @@ def _status(log: Sequence[Row]) -> str:
 
 
 def _headline(log: Sequence[Row], facts: Row, least: Collection[str]) -> list[tuple[str, str, str]]:
-    """The few figures that come first: what, how much, and a note."""
+    """The first figures of the page: what, how much, and a note."""
     found = []
-    done = next((row.get("scores") for row in reversed(log) if row.get("event") == "done"), None)
-    if isinstance(done, Mapping) and done:
-        name, value = next(iter(done.items()))
-        found += [(f"Final {_words(name)}", number(value), "of the finished model")] if finite([value]) else []
     scores = score_curves(log)
+    end = next((row for row in reversed(log) if row.get("event") == "done"), {})
+    done = end.get("scores")
+    if isinstance(done, Mapping) and done:
+        name = next(iter(scores), next(iter(done)))  # the score that decides, where it is known
+        value = done.get(name)
+        note = ", ".join(["of the finished model", *_decoding(end)])
+        found += [(f"Final {_words(name)}", number(quantity(value)), note)] if finite([value]) else []
     name, points = next(iter(scores.items()), ("validation loss", curve(log, "valid", "loss")))
     if real := [p for p in points if math.isfinite(p[1])]:
         lower = not scores or name in least
         step, best = min(real, key=lambda p: p[1] if lower else -p[1])
-        found.append((f"Best {_words(name)}", number(best), f"at step {number(step)}"))
+        how = _decoding(next((row for row in log if row.get("event") == "valid" and row.get("step") == step), {}))
+        found.append((f"Best {_words(name)}", number(best), ", ".join([f"at step {number(step)}", *how])))
     if steps := finite(row.get("step") for row in log):
         found.append(("Steps", number(max(steps)), ""))
     if times := finite(row.get("seconds") for row in log):
         found.append(("Time", duration(times[-1]), ""))
     if rates := finite(y for _, y in curve(log, "train", "tokens_per_s")):
-        found.append(("Tokens a second", compact(statistics.median(rates)), "median"))
+        found.append(("Tokens per second", compact(statistics.median(rates)), "median"))
     if parameters := finite([facts.get("parameters")]):
         found.append(("Parameters", compact(parameters[0]), number(parameters[0]) if parameters[0] >= 10_000 else ""))
     return found
 
 
 def _curves(log: Sequence[Row]) -> list[Html]:
-    """Loss across the page, everything else side by side below it, all over the same steps."""
+    """Loss across the page, everything else side by side below, all over the same steps."""
     span = (0.0, max(finite(row.get("step") for row in log), default=1.0))
     both = (Series("training", curve(log, "train", "loss")), Series("validation", curve(log, "valid", "loss")))
     loss = [s for s in both if s.points]
@@ -114,12 +120,12 @@ def _curves(log: Sequence[Row]) -> list[Html]:
         scale = fitting_scale(norm)
         small.append(line_chart("Gradient norm", [Series("gradient norm", norm)], x_span=span, y_scale=scale))
     if pace := curve(log, "train", "tokens_per_s"):
-        small.append(line_chart("Tokens a second", [Series("tokens a second", pace)], x_span=span, zero=True))
+        small.append(line_chart("Tokens per second", [Series("tokens per second", pace)], x_span=span, zero=True))
     return [*found, grid(small)] if small else found
 
 
 def _examples(examples: Sequence[Row]) -> list[Html]:
-    """What the model made of some inputs, next to what was wanted."""
+    """Outputs of the final model beside their references."""
     columns = [c for c in ("source", "reference", "output") if any(c in e for e in examples)]
     if not columns:
         return []
@@ -142,8 +148,32 @@ def _example_cell(example: Row, column: str, same: bool | None) -> Html:
     return tag("td", *(_marked(text, _text(example["reference"])) if differs else [text]), dir="auto")
 
 
+def _samples(log: Sequence[Row]) -> list[Html]:
+    """How the outputs of a few inputs changed from validation to validation."""
+    rows = [row for row in log if row.get("event") == "valid" and isinstance(row.get("samples"), Sequence)]
+    kept = {round(k * (len(rows) - 1) / (VALIDATIONS - 1)) for k in range(VALIDATIONS)} if rows else set()
+    rows = [rows[i] for i in sorted(kept)]
+    shown: list[tuple[Cell, ...]] = []
+    for i in range(max((len(row["samples"]) for row in rows), default=0)):
+        for n, row in enumerate(row for row in rows if i < len(row["samples"])):
+            source, reference, output = (_text(row["samples"][i].get(k)) for k in ("source", "reference", "output"))
+            shown.append(
+                (source, reference, quantity(row.get("step")), output)
+                if n == 0
+                else ("", "", quantity(row.get("step")), output)
+            )
+    how = sorted({word for row in rows for word in _decoding(row)})
+    note = [tag("p", f"Decoding: {', '.join(how)}.", class_="note")] if how else []
+    return [*note, Table(("source", "reference", "step", "output"), tuple(shown)).html()] if shown else []
+
+
+def _decoding(row: Row) -> list[str]:
+    """How the outputs of an event were decoded, if it has any."""
+    return [row["decoding"]] if isinstance(row.get("decoding"), str) and row["decoding"] else []
+
+
 def _events(log: Sequence[Row]) -> list[Html]:
-    """What else happened: resumed, skipped a step, stopped."""
+    """Other events: resumed, skipped a step, stopped."""
     rows = [row for row in log if row.get("event") not in ("start", "train", "valid", "done")]
     if not rows:
         return []
@@ -158,8 +188,8 @@ def _events(log: Sequence[Row]) -> list[Html]:
 
 
 def _data(data: Row) -> list[Html]:
-    """Statistics of the corpus: a column for each part of it, then what is true of all."""
-    parts, rest = dict[str, Row](), dict[str, Any]()
+    """Statistics of the corpus: a column for each part of it, then lists, then what is true of all parts."""
+    parts, rest = dict[str, dict[str, object]](), dict[str, object]()
     for name, value in data.items():
         if isinstance(value, Mapping):
             parts[name] = _flat(value)
@@ -168,16 +198,30 @@ def _data(data: Row) -> list[Html]:
         else:
             rest[name] = value
     found = []
+    lists = dict[str, Sequence[Row]]()
+    for name, part in parts.items():
+        for key, value in list(part.items()):
+            if _is_records(value):
+                lists[f"{_words(name)}: {_words(key)}"] = value
+                del part[key]
     if parts:
         keys = dict.fromkeys(k for part in parts.values() for k in part)
         rows = tuple((_words(k), *(_cell(part.get(k)) for part in parts.values())) for k in keys)
         found.append(Table(("", *(_words(p) for p in parts)), rows).html())
+    for title, records in lists.items():
+        table = Table.of([{_words(k): _cell(v) for k, v in record.items()} for record in records])
+        found += [tag("h3", title), table.html()]
     return [*found, _listing(rest)] if rest else found
 
 
-def _flat(part: Row, path: str = "") -> dict[str, Any]:
-    """Facts of a part with those of its parts (`source`, `target`) among them; what is empty says nothing."""
-    out: dict[str, Any] = {}
+def _is_records(value: object) -> TypeGuard[Sequence[Row]]:
+    """Whether a value is a list of objects, such as the longest texts."""
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(one, Mapping) for one in value)
+
+
+def _flat(part: Row, path: str = "") -> dict[str, object]:
+    """The facts of a part and of its parts (`source`, `target`) in one mapping, without empty ones."""
+    out: dict[str, object] = {}
     for name, value in part.items():
         if isinstance(value, Mapping):
             out |= _flat(value, f"{path}{name} ")
@@ -187,7 +231,7 @@ def _flat(part: Row, path: str = "") -> dict[str, Any]:
 
 
 def _dropped(dropped: Sequence[Row]) -> list[Html]:
-    """Pairs that were not used, by reason, the first of them one by one."""
+    """Rejected pairs by reason, with examples."""
     shown = []
     for row in dropped:
         examples = row.get("examples") or [""]
@@ -197,7 +241,7 @@ def _dropped(dropped: Sequence[Row]) -> list[Html]:
 
 
 def _environment(facts: Row) -> list[Html]:
-    """The command that makes this run again, and what it ran on."""
+    """The command that repeats this run, and the machine."""
     command, versions = facts.get("command"), facts.get("versions")
     rest = {k: v for k, v in facts.items() if k not in ("command", "versions")}
     rest |= versions if isinstance(versions, Mapping) else {}
@@ -206,13 +250,13 @@ def _environment(facts: Row) -> list[Html]:
 
 
 def _listing(facts: Row) -> Html:
-    """Names and values below each other."""
+    """A table of names and values."""
     rows = [tag("tr", tag("th", _words(k), scope="row"), tag("td", _text(v), dir="auto")) for k, v in facts.items()]
     return tag("div", tag("table", tag("tbody", *rows)), class_="scroll")
 
 
 def _equal(example: Row) -> bool | None:
-    """Is the output right? None where there is nothing to compare with."""
+    """Whether the output equals the reference; None without a reference."""
     if "equal" in example:
         return bool(example["equal"])
     return bool(example["output"] == example["reference"]) if {"output", "reference"} <= example.keys() else None
@@ -226,10 +270,12 @@ def _verdict(equal: bool | None) -> Html:
 
 
 def _marked(text: str, wanted: str) -> list[str]:
-    """The text with what differs marked: all between the beginning and the end that it shares with the wanted one."""
+    """The text with the difference marked: everything between the common start and the common end."""
     start = _shared(text, wanted)
     end = len(text) - _shared(text[start:][::-1], wanted[start:][::-1])
-    while 0 < start < len(text) and unicodedata.combining(text[start]):  # a letter and its marks stay together
+    while 0 < start < len(text) and unicodedata.combining(
+        text[start]
+    ):  # keep a letter and its combining marks together
         start -= 1
     while end < len(text) and unicodedata.combining(text[end]):
         end += 1
@@ -237,16 +283,16 @@ def _marked(text: str, wanted: str) -> list[str]:
 
 
 def _shared(a: str, b: str) -> int:
-    """How many characters two texts begin with alike."""
+    """The length of the common prefix of two texts."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _cell(value: Any) -> Cell:
+def _cell(value: object) -> Cell:
     return value if value is None or isinstance(value, (str, int, float)) else _text(value)
 
 
-def _text(value: Any) -> str:
-    """Any plain value in words."""
+def _text(value: object) -> str:
+    """A plain value for people to read."""
     match value:
         case None:
             return ABSENT
@@ -258,8 +304,10 @@ def _text(value: Any) -> str:
             return number(value)
         case list() | tuple():
             return ", ".join(map(_text, value))
+        case dict():
+            return ", ".join(f"{_words(str(key))} {_text(inner)}" for key, inner in value.items())
         case _:
-            return json.dumps(value, ensure_ascii=False, default=str)
+            return str(value)
 
 
 def _words(name: str) -> str:

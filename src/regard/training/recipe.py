@@ -1,4 +1,4 @@
-"""Recipes: everything a run is made of, in one YAML file. Defaults < advice from the data < recipe < `--set`."""
+"""The recipe: everything a run is made of, as one spec."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from regard.model.model_spec import ModelSpec
 from regard.spec import Count, Share, Spec, spec
 from regard.training.finetune import FineTuning
 from regard.training.optimizer import Adam, OptimizerSpec
-from regard.training.optimizer import Muon as Muon  # one of the optimisers a recipe may name
+from regard.training.optimizer import Muon as Muon  # registered for recipes
 from regard.training.schedule import InverseSqrt, ScheduleSpec
 
 
 @spec
 class Averaging(Spec):
-    """The final model is the mean of `count` snapshots, the `last` or the `best` ones, taken at each validation."""
+    """The final model is the mean of `count` snapshots taken at validations: the `last` ones or the `best` ones."""
 
     which: Literal["last", "best"] = "last"
     count: Count = 5
@@ -32,16 +32,16 @@ class Averaging(Spec):
 
 @spec
 class Train(Spec):
-    """How long, how fast and how carefully to train."""
+    """How to train: length, batches, optimizer, schedule, validation, checkpoints."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     epochs: Count | None = None
     steps: Count | None = None
-    """Training ends after so many passes or steps, whichever comes first."""
+    """Training ends after this many epochs or steps, whichever comes first."""
     batch_tokens: Count | Literal["auto"] = 4096
-    """Padded tokens a batch holds at most, on its longer side; `auto`: as many as fit into memory."""
+    """Maximum number of padded tokens per batch, on its longer side; `auto`: as many as fit into memory."""
     accumulate: Count = 1
-    """Batches an update is made of."""
+    """Batches per optimizer step."""
     optimizer: OptimizerSpec = Adam()
     schedule: ScheduleSpec = InverseSqrt()
     label_smoothing: Share = 0.1
@@ -49,21 +49,21 @@ class Train(Spec):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     ema: Share | None = None
     finetune: FineTuning | None = None
-    """What of the model learns, and how fast; without it, all of it alike."""
+    """Which weights learn, and how fast; by default all of them alike."""
     average: Averaging | None = None
     validate_every: Count | None = None
-    """Steps between validations; without it, ten times in all."""
+    """Steps between validations; by default ten validations per run."""
     save_every: Count | None = None
-    """Steps between checkpoints; without it, at each validation."""
+    """Steps between checkpoints; by default one at each validation."""
     log_every: Count = 50
     patience: Count | None = None
-    """Stop after so many validations without a better score."""
+    """Stop after this many validations without a better score."""
     keep_checkpoints: Count = 2
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
 
     def __post_init__(self) -> None:
         if self.epochs is None and self.steps is None:
-            raise SpecError("say how long to train: `epochs` or `steps`")
+            raise SpecError("train needs a length: set `steps` or `epochs`")
 
 
 @spec
@@ -78,17 +78,18 @@ class Recipe(Spec):
     about: str = ""
 
     def model_spec(self, facts: Mapping[str, Any], notes: list[str] | None = None) -> ModelSpec:
-        """The model: the family called with its arguments and the data's facts, then everything else laid over it."""
+        """Expand the `model` section, with the data's `facts` (vocabulary, length) as defaults."""
         return expand_model(self.model, facts, notes)
 
     def yaml(self) -> str:
+        """The recipe as YAML, every key written out."""
         out = io.StringIO()
         YAML().dump(json.loads(self.json()), out)
         return out.getvalue()
 
 
 def check_placement(asked: Mapping[str, Any], settings: type[Spec]) -> None:
-    """Refuse a key whose place is further down (`steps`, for `train.steps`), and say where; `settings` are the task's."""
+    """Refuse a top-level key that belongs into a section (`steps` for `train.steps`); `settings` are the task's."""
     model = asked.get("model", {})
     homes = {"train": field_names(Train), "model": model_keys(model) if isinstance(model, Mapping) else set()}
     homes |= {"data": field_names(settings), "decode": field_names(Search)}
@@ -101,25 +102,26 @@ def check_placement(asked: Mapping[str, Any], settings: type[Spec]) -> None:
 
 
 def field_names(part: type[Spec]) -> set[str]:
+    """The keys of a spec."""
     return {field.name for field in dataclasses.fields(part)}  # type: ignore[arg-type]
 
 
-def select_supported(advised: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What of the advice a model can be told that was asked for; another family has other words."""
+def select_supported(suggested: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The suggested model settings that the chosen family knows."""
     if "spec" in asked:
         return {}
-    known = family_arguments(str(asked.get("family", advised.get("family", "transformer"))))
-    return {key: value for key, value in advised.items() if key in known or key == "family"}
+    known = family_arguments(str(asked.get("family", suggested.get("family", "transformer"))))
+    return {key: value for key, value in suggested.items() if key in known or key == "family"}
 
 
-def list_overrides(advised: Mapping[str, Any], asked: Mapping[str, Any], path: str = "") -> list[str]:
-    """What was asked for otherwise than advised, as `model.width 32`."""
+def list_overrides(suggested: Mapping[str, Any], asked: Mapping[str, Any], path: str = "") -> list[str]:
+    """Settings that differ from what was suggested, as `model.width 32`."""
     out = []
     for key, value in asked.items():
-        if key not in advised or advised[key] == value:
+        if key not in suggested or suggested[key] == value:
             continue
-        if isinstance(value, Mapping) and isinstance(advised[key], Mapping):
-            out += list_overrides(advised[key], value, f"{path}{key}.")
+        if isinstance(value, Mapping) and isinstance(suggested[key], Mapping):
+            out += list_overrides(suggested[key], value, f"{path}{key}.")
         else:
             out.append(f"{path}{key} {value}")
     return out

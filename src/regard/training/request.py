@@ -1,58 +1,69 @@
-"""What a user asks for when a model is trained: a recipe, files, settings, a model to start from; and what that amounts to."""
+"""A training request, and the recipe it amounts to.
+
+The recipe of a run has four layers, later ones winning: defaults, what the data suggests (`auto: true`), the recipe file,
+and `--set`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from regard.errors import SpecError
 from regard.files.folder import Folder
-from regard.recipes.merge import merge, nest, read_recipe
-from regard.serialization.model_folder import read_config
+from regard.recipes.merge import merge, nest, parse_yaml, read_recipe
+from regard.serialization.model_folder import RECIPE, read_config
 from regard.tasks import find
+from regard.tasks.common.capabilities import advise
+from regard.tasks.common.task import Dataset, Task
 from regard.training.finetune import inherit_settings
-from regard.training.recipe import check_placement
+from regard.training.recipe import Recipe, check_placement, list_overrides, select_supported
+from regard.training.run_folder import read_facts
+
+LENGTH = ("steps", "epochs")
+"""The keys of `train` that say how long to train."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainRequest:
-    """What the user asked for."""
+    """What the user asked for: a recipe, files, settings, a model to start from."""
 
     recipe: str | Mapping[str, Any]
     data: Sequence[str] = ()
     valid: Sequence[str] = ()
     set: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     start: str | None = None
-    """A model folder whose weights to start from."""
+    """Model folder with the initial weights (`--from`)."""
     out: str | None = None
     fresh: bool = False
     anyway: bool = False
-    """Go on with a run although its recipe, corpus, threads or torch changed."""
+    """Continue a run although its recipe, corpus, threads or torch changed."""
     device: str = "auto"
     quiet: bool = False
     tensorboard: bool = False
     plugins: Sequence[str] = ()
-    """The user's own files, which the command line has run; here only to be named again."""
+    """Plugin files, already loaded by the command line; kept to print the command again."""
 
     @property
     def folder(self) -> Path:
+        """The run folder."""
         name = self.recipe if isinstance(self.recipe, str) else "run"
         return Path(self.out or f"runs/{Path(name).stem}")
 
     @property
     def command(self) -> str:
-        """The command line that says the same."""
+        """The equivalent command line."""
         return shlex.join(self.words)
 
     @property
     def words(self) -> list[str]:
-        """The words of that command line."""
+        """The words of the equivalent command line."""
         words = ["regard", "train", self.recipe if isinstance(self.recipe, str) else "RECIPE", *self.data]
-        for flag, values in (("--valid", self.valid), ("--set", [f"{k}={_said(v)}" for k, v in self.set.items()])):
+        for flag, values in (("--valid", self.valid), ("--set", [f"{k}={_format(v)}" for k, v in self.set.items()])):
             words += [w for value in values for w in (flag, value)]
         words += ["--from", self.start] if self.start else []
         words += ["--out", self.out] if self.out else []
@@ -63,28 +74,75 @@ class TrainRequest:
 
 
 def build_recipe(request: TrainRequest, start: Folder | None) -> dict[str, Any]:
-    """The recipe with the command line's files and settings laid over it."""
-    _demand_text(request.words)
+    """Merge the recipe with the files and settings of the request; what `auto` leaves open stays open."""
+    _check_text(request.words)
     asked = read_recipe(request.recipe) if isinstance(request.recipe, str) else merge(request.recipe)
     asked |= {"task": request.set["task"]} if "task" in request.set else {}
     if start is not None:
         asked.setdefault("task", read_config(start)["task"])
     if "task" not in asked:
-        raise SpecError("task is missing: name one, or a model to go on with (--from MODEL), whose task it then is")
+        raise SpecError(
+            "task is missing: name one, or give a model to start from (--from MODEL), whose task is then used"
+        )
     if request.data or request.valid:
         asked = merge(asked, {"data": find(asked["task"]).configure_data(request.data, request.valid)})
     if start is not None:
         under, over = inherit_settings(start, asked["task"], find(asked["task"]).Settings)
         asked = {**merge(under, asked, over), "model": {"spec": read_config(start)["model"]}}
-    for path, value in request.set.items():
-        asked = merge(asked, nest(path, value))
+    chosen = merge(*(nest(path, value) for path, value in request.set.items()))
+    asked = merge(_drop_overruled_length(asked, chosen), chosen)
     if isinstance(asked["task"], str):
         check_placement(asked, find(asked["task"]).Settings)
     return asked
 
 
+def complete_recipe(
+    asked: Mapping[str, Any], kind: type[Task], dataset: Dataset, *, auto: bool, start: bool, say: Callable[[str], None]
+) -> Recipe:
+    """The complete recipe: with `auto`, what the data suggests under what was asked for. A model to `start` from stays."""
+    suggested: dict[str, Any] = {}
+    if auto:
+        settings = kind.Settings.parse(asked.get("data", {}), "data")
+        advice = advise(kind, settings, dataset, asked.get("train", {}))
+        for reason in advice.reasons:
+            say(f"chosen: {reason}")
+        suggested = {"train": advice.recipe["train"]} if start else {**advice.recipe}
+        if any(asked.get("train", {}).get(name) is not None for name in LENGTH):
+            suggested["train"] = {key: value for key, value in suggested["train"].items() if key not in LENGTH}
+        if "model" in suggested:
+            suggested["model"] = select_supported(suggested["model"], asked.get("model", {}))
+        if own := list_overrides(suggested, asked):
+            say(f"set by you instead: {', '.join(own)}")
+    whole = Recipe.parse(merge(suggested, asked))
+    return dataclasses.replace(whole, data=kind.Settings.parse(whole.data, "data").plain())
+
+
+def reuse_recipe(folder: Path, asked: Mapping[str, Any]) -> Recipe | None:
+    """The recipe of an earlier run of the same request, perhaps of another length; None if the request is another one.
+
+    What `auto` chose for a run stays: a longer run keeps its warm-up, and nothing is decided twice.
+    """
+    before = read_facts(folder).get("asked")
+    if before is None or not (folder / RECIPE).exists():
+        return None
+    now = json.loads(json.dumps(asked, default=str))
+    old_length, new_length = _pop_length(before), _pop_length(now)
+    if before != now or (old_length and not new_length):
+        return None
+    recipe = parse_yaml((folder / RECIPE).read_text("utf-8"), str(folder / RECIPE))
+    if new_length:
+        recipe["train"] |= {name: new_length.get(name) for name in LENGTH}
+    return Recipe.parse(recipe)
+
+
+def _pop_length(asked: dict[str, Any]) -> dict[str, Any]:
+    train = asked.get("train", {})
+    found = {name: train.pop(name, None) for name in LENGTH}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def fill_open_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe as far as it can be checked before the data is read: advice may still say how long, and which kinds."""
+    """Fill what `auto` decides later (how long, which kinds), so that the rest can be checked before data is read."""
     whole = merge({"train": {"epochs": 1}}, asked)
     if isinstance(whole["train"], dict):
         for name in ("optimizer", "schedule"):
@@ -94,13 +152,21 @@ def fill_open_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _demand_text(words: Sequence[str]) -> None:
-    """A recipe and a card are UTF-8: what they quote must be so. Python hands on other bytes as halves of characters."""
+def _drop_overruled_length(asked: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Setting one of `train.steps` and `train.epochs` replaces the recipe's other one; set both to stop at the first."""
+    asked_train, train = asked.get("train"), chosen.get("train")
+    if not isinstance(train, Mapping) or not isinstance(asked_train, Mapping):
+        return asked
+    given = [name for name in LENGTH if train.get(name) is not None]
+    dropped = {name for name in LENGTH if name not in train} if given else set()
+    return {**asked, "train": {key: value for key, value in asked_train.items() if key not in dropped}}
+
+
+def _check_text(words: Sequence[str]) -> None:
+    """Refuse arguments that are not UTF-8: recipe and model card quote them. Python decodes them to lone surrogates."""
     if bad := [word for word in words if any("\ud800" <= letter <= "\udfff" for letter in word)]:
-        raise SpecError(
-            f"{', '.join(map(ascii, bad))} is not UTF-8 and could not be written down; give the file another name"
-        )
+        raise SpecError(f"{', '.join(map(ascii, bad))} is not UTF-8 and cannot be stored in the run; rename the file")
 
 
-def _said(value: Any) -> str:
+def _format(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,7 +1,8 @@
-"""The training loop, in the open: draw batches, step, validate, save. A resumed run is bit-identical to one never stopped.
+"""The training loop: draw batches, step, validate, save.
 
-What makes it so: the order of data is a pure function of (seed, epoch, position); all randomness comes from torch's generator,
-whose state is saved; and everything that moves (weights, optimiser, averages, running sums, best score) is in the checkpoint.
+A resumed run is bit-identical to one that never stopped: the order of the data is a pure function of (seed, epoch, position);
+all randomness comes from torch's generator, whose state is saved; and everything that changes (weights, optimizer, averages,
+running sums, best score) is in the checkpoint.
 """
 
 from __future__ import annotations
@@ -39,20 +40,22 @@ from regard.training.optimizer_step import (
 )
 from regard.training.progress_bar import Progress
 from regard.training.recipe import Train
-from regard.training.validate import GREEDY, Validator
+from regard.training.validate import GREEDY, MAX_KEPT, Validator, render_sample, render_scores, shorten
 from regard.training.weight_averaging import Snapshots
 
 BAD_STEPS = 5
-"""So many non-finite steps in a row mean that training has diverged."""
+"""Number of consecutive non-finite steps after which training has diverged."""
 MAX_EXAMPLES = 8
-"""Of a bad step, so many examples are named."""
+"""Maximum number of examples listed for a bad step."""
 MAX_PRINTED = 3
-"""So many bad steps are told in words; the log has all of them."""
+"""Maximum number of bad steps that are printed; the log has all of them."""
+MAX_SAMPLES = 3
+"""Sample outputs printed and logged at each validation."""
 
 
 @dataclasses.dataclass
 class TrainState:
-    """Where a run stands: plain numbers, saved with every checkpoint."""
+    """The progress of a run in plain numbers, saved with every checkpoint."""
 
     step: int = 0
     epoch: int = 0
@@ -68,16 +71,16 @@ class TrainState:
     window_tokens: int = 0
     finished: bool = False
     snapshots: list[tuple[int, float]] = dataclasses.field(default_factory=list)
-    """Steps at which weights were set aside for averaging, with their scores."""
+    """Steps whose weights are kept for averaging, with their scores."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainData:
-    """What is learned from and what is judged by."""
+    """Training data, validation data, and the inputs and references of the latter."""
 
     train: Examples
     valid: Examples
-    trials: Sequence[EvalSet]
+    sets: Sequence[EvalSet]
 
 
 class Trainer:
@@ -90,12 +93,12 @@ class Trainer:
         self.net, self.task, self.data, self.train = net, task, data, train
         self.checkpoints, self.log = checkpoints, log
         self.steps = OptimizerSteps(net, task, train, bf16=bf16, ranks=ranks)
-        self.tokens = int(train.batch_tokens)  # `auto` is settled before
+        self.tokens = int(train.batch_tokens)  # `auto` has been resolved before
         self.validator = Validator(
             net,
             task,
             data.valid,
-            data.trials,
+            data.sets,
             tokens=self.tokens,
             search=search or Search(),
             compute=self.steps.compute,
@@ -105,18 +108,18 @@ class Trainer:
         self._fault, self._printed = "", 0
         self._order: tuple[int, list[Group]] = (-1, [])
         self.fresh: Any = data.train
-        """The examples as this epoch sees them."""
+        """The training examples of this epoch: augmented or masked anew."""
         passes = math.inf if train.epochs is None else train.epochs * len(self.updates(0))
         self.total = int(min(passes, math.inf if train.steps is None else train.steps))
-        self.validate_every = train.validate_every or -(-self.total // 10)  # ten times, the last at the end
+        self.validate_every = train.validate_every or -(-self.total // 10)  # ten validations, the last at the end
         self.save_every = train.save_every or self.validate_every
 
-    # ------------------------------------------------------------------------------------------------ the loop itself
+    # ------------------------------------------------------------------------------------------------ the loop
 
     def fit(self, stop: InterruptHandler, progress: Progress, on_better: Callable[[], None]) -> bool:
-        """Train to the end, or until asked to stop; True if it is done. `on_better` runs when validation improves."""
+        """Train to the end, or until interrupted; True at the end. `on_better` is called when validation improves."""
         began, now = time.perf_counter() - self.now.seconds, self.now
-        if now.step >= self.total and not now.finished:  # all steps were taken, and nobody judged the last
+        if now.step >= self.total and not now.finished:  # all steps are done, but the last was not validated
             self._validate(progress, on_better)
             now.finished = True
             self.save()
@@ -137,14 +140,14 @@ class Trainer:
             if now.bad >= BAD_STEPS:
                 self._give_up(on_better)
             progress.step(now.step, step.loss / step.tokens, speed)
-            if now.step % self.train.log_every == 0 and now.window_tokens:  # all of them may have been skipped
+            if now.step % self.train.log_every == 0 and now.window_tokens:  # all steps may have been skipped
                 self._log_window(step, speed)
             last = now.step >= self.total
             if last or now.step % self.validate_every == 0:
                 self._validate(progress, on_better)
                 now.finished = last or (self.train.patience is not None and now.worse >= self.train.patience)
             now.seconds = time.perf_counter() - began
-            asked = stop.asked is not None  # looked at once: a signal may come between any two lines
+            asked = stop.asked is not None  # read once: a signal may come between any two lines
             if now.finished or asked or now.step % self.save_every == 0:
                 self.save()
             if asked:
@@ -152,7 +155,7 @@ class Trainer:
         return now.finished
 
     def follow(self) -> None:
-        """Take the steps that the leader of several processes calls."""
+        """Take the steps that the leader announces."""
         now = self.now
         while True:
             updates = self.updates(now.epoch)
@@ -166,21 +169,21 @@ class Trainer:
             now.position += 1
             now.step += 1
             if now.bad >= BAD_STEPS:
-                raise Diverged(f"{self._fault}; the leading process says more")
+                raise Diverged(f"{self._fault}; see the message of the first process")
 
     def updates(self, epoch: int) -> list[Group]:
-        """The updates of an epoch, each a list of batches."""
+        """The optimizer steps of an epoch, each a list of batches."""
         if self._order[0] != epoch:
             self.fresh = augment(self.task, self.data.train, self.train.seed, epoch)
             order = order_batches(
                 self.task, self.fresh, tokens=self.tokens, seed=self.train.seed
-            )  # lengths may be new, too
+            )  # lengths may have changed, too
             batches, k = order.epoch(epoch), self.train.accumulate
             self._order = (epoch, [batches[i : i + k] for i in range(0, len(batches), k)])
         return self._order[1]
 
     def _update(self, group: Group) -> StepResult:
-        """One step over a group of batches; of one that is not finite, the examples are named in the log."""
+        """Take one step over a group of batches; the examples of a step that is not finite are logged."""
         number, first = self.now.step + 1, self.now.position == 0
         step = self.steps.take(self.fresh, group, number=number, rate=self.rate(number), first=first)
         if step.sound:
@@ -193,7 +196,7 @@ class Trainer:
         return step
 
     def rate(self, number: int) -> float:
-        """The learning rate of a step."""
+        """The learning rate of a step, counted from 1."""
         return self.train.schedule.rate(number, total=self.total, width=self.net.spec.width)
 
     def _log_skip(self, group: Group, step: StepResult) -> None:
@@ -209,22 +212,22 @@ class Trainer:
     def _report_skip(self, progress: Progress) -> None:
         self._printed += 1
         if self._printed <= MAX_PRINTED:
-            rest = f"; of more such steps only {self.log.path.name} tells" if self._printed == MAX_PRINTED else ""
+            rest = f"; further ones are only in {self.log.path.name}" if self._printed == MAX_PRINTED else ""
             progress.say(f"skipped: {self._fault}{rest}")
 
     def _give_up(self, on_better: Callable[[], None]) -> NoReturn:
-        """Several bad steps in a row: the weights are those of before, and are kept if they themselves are good."""
+        """Stop after several bad steps in a row. The weights are those before them, and are saved if they are finite."""
         said, now = f"{self._fault}, as were the {BAD_STEPS - 1} before it", self.now
         if find_nonfinite(self.steps.tensors()):
-            raise Diverged(f"{said}; so are the weights by now; {ADVICE}")
-        if now.best is None:  # nobody has judged yet: without this there would be no model to go on from
+            raise Diverged(f"{said}; so are the weights; {ADVICE}")
+        if now.best is None:  # not validated yet: without this there would be no model to start from
             with self.validated_weights():
                 on_better()
         self.save()
         raise Diverged(
-            f"{said}. The last good weights, of step {now.step - now.bad}, are saved. If these examples are at fault, mend "
-            "them; the same command goes on behind them. If the model is, lower train.schedule.lr and start over with "
-            "--fresh, or go on from this run's best model with --from and another --out"
+            f"{said}. The last finite weights, of step {now.step - now.bad}, are saved. If these examples are wrong, fix "
+            "them and run the same command again: it continues after them. Otherwise lower train.schedule.lr and start over "
+            "with --fresh, or start from this run's best model with --from and another --out"
         )
 
     def _log_window(self, step: StepResult, speed: float) -> None:
@@ -236,10 +239,10 @@ class Trainer:
             tokens_per_s=round(speed), seconds=round(now.seconds, 3),
         )  # fmt: skip
 
-    # ------------------------------------------------------------------------------------------------ judging
+    # ------------------------------------------------------------------------------------------------ validation
 
     def _validate(self, progress: Progress, on_better: Callable[[], None]) -> None:
-        """Validate, note whether it is the best so far, and set weights aside for averaging."""
+        """Validate; remember and export the best model; keep weights for averaging."""
         now = self.now
         check_finite(now.step, self.steps.tensors())
         with self.validated_weights():
@@ -248,16 +251,21 @@ class Trainer:
                 raise Diverged(f"the validation loss after step {now.step} is {scores['loss']}; {ADVICE}")
             metric = METRICS[self.task.metrics[0]]
             score = scores[metric.kind]
-            equal = score == now.best and scores["loss"] < now.best_loss  # of equals, the surer one
+            equal = score == now.best and scores["loss"] < now.best_loss  # a tie goes to the lower loss
             better = now.best is None or metric.better(score, now.best) or equal
-            more = {name: score for name, score in scores.items() if name not in METRICS}  # of one corpus among several
+            more = {name: score for name, score in scores.items() if name not in METRICS}  # scores of single corpora
             judged = {name: scores[name] for name in self.task.metrics} | more
-            self.log.write("valid", now.step, loss=scores["loss"], scores=judged, seconds=round(now.seconds, 3))
-            progress.say(
-                f"step {now.step}/{self.total}  "
-                + "  ".join(f"{k} {v:.4g}" for k, v in scores.items())
-                + ("  best so far" if better else "")
+            decoding, samples = self.validator.decoding(), self.validator.samples(MAX_SAMPLES)
+            kept = [{name: shorten(text, MAX_KEPT) for name, text in sample.items()} for sample in samples]
+            outputs = {"decoding": decoding, "samples": kept} if decoding else {}
+            self.log.write(
+                "valid", now.step, loss=scores["loss"], scores=judged, seconds=round(now.seconds, 3), **outputs
             )
+            progress.say(
+                f"step {now.step}/{self.total}  {render_scores(scores, decoding)}" + ("  best so far" if better else "")
+            )
+            for sample in samples:
+                progress.say(render_sample(sample))
             if better:
                 now.best, now.best_loss, now.best_step, now.worse = score, scores["loss"], now.step, 0
                 on_better()
@@ -266,13 +274,13 @@ class Trainer:
         self._keep_snapshot(score, metric.higher)
 
     def validated_weights(self) -> AbstractContextManager[None]:
-        """The weights a model folder gets: the moving average where there is one."""
+        """Use the weights that are validated and exported: the moving average, if there is one."""
         return nullcontext() if self.steps.ema is None else self.net.holding(self.steps.ema.weights)
 
-    # ------------------------------------------------------------------------------------------------ on disk
+    # ------------------------------------------------------------------------------------------------ checkpoints
 
     def _keep_snapshot(self, score: float, higher: bool) -> None:
-        """Keep these weights for averaging, if they are among the last or best."""
+        """Keep these weights for averaging if they are among the last or best ones."""
         average = self.train.average
         if average is None:
             return
@@ -285,7 +293,7 @@ class Trainer:
             self.snapshots.add(self.now.step, self.steps.ema.weights if self.steps.ema else learned)
 
     def save(self) -> None:
-        """A checkpoint of everything that moves."""
+        """Write a checkpoint of everything that changes."""
         groups = self.steps.tensors()
         check_finite(self.now.step, groups)
         self.log.sync()
@@ -293,20 +301,20 @@ class Trainer:
         self.snapshots.prune(self.checkpoints)
 
     def _apply_changes(self, changed: Sequence[str]) -> None:
-        """What a run that changed on the way does anew: its end, its best score by another measure, its memory of a stream."""
+        """Reconsider what changed settings invalidate: the end of the run, the best score, snapshots."""
         now, patience = self.now, self.train.patience
         worn = patience is not None and now.worse >= patience
         now.finished = now.best is not None and (now.step >= self.total or worn)
-        greedy = tuple(f"decode.{name}:" for name in GREEDY)  # while training goes on, all decode alike in this
+        greedy = tuple(f"decode.{name}:" for name in GREEDY)  # validation always decodes greedily
         if any(line.startswith(("data.", "decode.", "the corpus")) and not line.startswith(greedy) for line in changed):
             now.best, now.worse = None, 0
         if self.train.average is None:
             now.snapshots = []
 
     def resume(self, changed: Sequence[str] = ()) -> list[str]:
-        """Go on from the newest checkpoint that proves whole, of a run of which this `changed`; what there is to say.
+        """Continue from the newest intact checkpoint; returns messages, or nothing if there is no checkpoint.
 
-        Nothing, if there is none.
+        `changed` lists what is different since the run was started.
         """
         loaded = self.checkpoints.load_newest()
         if loaded is None:
@@ -320,5 +328,10 @@ class Trainer:
         if changed:
             self._apply_changes(changed)
         self.log.rewind(self.now.step)
-        where = f"step {self.now.step} of {self.total}"
-        return [*loaded.said, f"this run is finished at {where}" if self.now.finished else f"resuming at {where}"]
+        step, total = self.now.step, self.total
+        where = f"resuming at step {step} of {total}"
+        if self.now.finished and step > total:
+            where = f"this run is already at step {step}, beyond the {total} asked for: there is nothing left to train"
+        elif self.now.finished:
+            where = f"this run is finished at step {step} of {total}"
+        return [*loaded.said, where]

@@ -1,9 +1,9 @@
-"""How good a model is: its loss on the validation data, and the scores of what it writes there."""
+"""Validation: loss, scores and sample outputs."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,52 +16,84 @@ from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.common.task import EvalSet, Examples, Task
 
 GREEDY: dict[str, Any] = {"beam": 1, "n_best": 1, "sample": False}
-"""How outputs are looked for while training goes on, whatever the recipe says: it is fast."""
+"""How outputs are decoded while training, whatever the recipe says: it is fast."""
+MAX_SHOWN = 60
+"""Characters of a text in a printed sample."""
+MAX_KEPT = 400
+"""Characters of a text in a sample of the log."""
+
+Sample = dict[str, str]
+"""`source`, `output` and `reference`."""
 
 
 class Validator:
-    """Judges a model as often as it is asked; keeps what was written the last time."""
+    """Scores a model on the validation data; keeps the outputs of the last time."""
 
     def __init__(
-        self, net: Net, task: Task, valid: Examples, trials: Sequence[EvalSet], *, tokens: int, search: Search,
+        self, net: Net, task: Task, valid: Examples, sets: Sequence[EvalSet], *, tokens: int, search: Search,
         compute: Callable[[], AbstractContextManager[object]],
     ) -> None:  # fmt: skip
-        self.net, self.task, self.valid, self.trials = net, task, valid, trials
+        self.net, self.task, self.valid, self.sets = net, task, valid, sets
         self.tokens, self.search, self.compute = tokens, search, compute
         self.outputs: list[str] = []
         wanted = [name for name in task.metrics if METRICS[name].decodes]
-        if wanted and not any(trial.references for trial in trials):
-            raise SpecError(f"data.metrics: this task writes nothing that {wanted[0]} could be of")
+        if wanted and not any(part.references for part in sets):
+            raise SpecError(f"data.metrics: {wanted[0]} needs output texts, and this task writes none")
 
-    def scores(self, *, greedily: bool = True) -> dict[str, float]:
-        """Loss a token and the task's scores, decoding only if one of them asks for outputs; greedily is fast."""
+    def scores(self, *, greedy: bool = True) -> dict[str, float]:
+        """Loss per token and the task's scores. Outputs are decoded only if a score needs them."""
         self.net.eval()
         with self.compute():
             scores = evaluate_loss(self.task, self.net, self.valid, tokens=self.tokens)
         if unknown := [name for name in self.task.metrics if not METRICS[name].decodes and name not in scores]:
-            raise SpecError(f"data.metrics: this task has no {unknown[0]}; there is {', '.join(scores)}")
+            raise SpecError(f"data.metrics: this task has no {unknown[0]}; available: {', '.join(scores)}")
         decoded = {name: METRICS[name].compute for name in self.task.metrics if METRICS[name].decodes}
         if not decoded:
             return scores
-        search = dataclasses.replace(self.search, **GREEDY) if greedily else self.search
+        search = dataclasses.replace(self.search, **GREEDY) if greedy else self.search
         outputs, references, apart = list[str](), list[str](), dict[str, float]()
-        for trial in self.trials:
-            found = require(self.task, Generates).run([self.net], trial.inputs, search, trial.options)
+        for part in self.sets:
+            found = require(self.task, Generates).run([self.net], part.inputs, search, part.options)
             texts = [each[0].text if each else "" for each in found]
             outputs += texts
-            references += trial.references
-            if len(self.trials) > 1:
-                apart |= {f"{name} of {trial.name}": score(texts, trial.references) for name, score in decoded.items()}
+            references += part.references
+            if len(self.sets) > 1:
+                apart |= {f"{name} of {part.name}": score(texts, part.references) for name, score in decoded.items()}
         self.outputs = outputs
         return scores | {name: score(outputs, references) for name, score in decoded.items()} | apart
 
-    def examples(self, count: int = 12) -> list[dict[str, Any]]:
-        """Some of what was written, beside what should have been."""
-        if not self.outputs:  # no score asked for any
+    def decoding(self, *, greedy: bool = True) -> str:
+        """How outputs were decoded, as `greedy` or `beam 5`; empty if no score needs outputs."""
+        if not any(METRICS[name].decodes for name in self.task.metrics):
+            return ""
+        if self.search.sample and not greedy:
+            return "sampled"
+        return "greedy" if greedy or self.search.beam == 1 else f"beam {self.search.beam}"
+
+    def samples(self, count: int = 12) -> list[Sample]:
+        """Some outputs beside source and reference, always of the same inputs."""
+        if not self.outputs:  # no score needed any
             return []
-        outputs = iter(self.outputs)
-        rows: list[dict[str, Any]] = []
-        for trial in self.trials:
-            for source, reference in zip(trial.inputs, trial.references, strict=True):
-                rows.append({"source": str(source), "reference": reference, "output": next(outputs)})
-        return rows[:: max(len(rows) // count, 1)][:count]
+        pairs = [pair for part in self.sets for pair in zip(part.inputs, part.references, strict=True)]
+        chosen = range(0, len(pairs), max(len(pairs) // count, 1))[:count]
+        return [
+            {"source": str(pairs[i][0]), "reference": pairs[i][1], "output": self.outputs[i]}
+            for i in chosen
+        ]  # fmt: skip
+
+
+def render_scores(scores: Mapping[str, float], decoding: str = "") -> str:
+    """Scores on one line, with how outputs were decoded: `loss 2.1  bleu 6.063  (beam 5)`."""
+    return "  ".join(f"{name} {value:.4g}" for name, value in scores.items()) + (f"  ({decoding})" if decoding else "")
+
+
+def render_sample(sample: Sample) -> str:
+    """One line for a terminal: `source → output (reference: …)`, each text cut to a bounded length."""
+    source, output, reference = (shorten(sample[name]) for name in ("source", "output", "reference"))
+    return f"  {source} → {output}" + ("  ✓" if output == reference else f"  (reference: {reference})")
+
+
+def shorten(text: str, limit: int = MAX_SHOWN) -> str:
+    """A text as one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"

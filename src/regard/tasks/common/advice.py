@@ -60,6 +60,29 @@ LONG = 20_000
 """From so many steps on, validation has intervals of its own, and a run ends when it brings nothing any more."""
 
 
+class Length(NamedTuple):
+    """How long to train."""
+
+    steps: int
+    """Steps, as far as known before the data is tokenized."""
+    settings: dict[str, int]
+    """What a recipe needs beside what was asked for."""
+    text: str
+
+
+def plan_length(asked: Mapping[str, Any], steps_per_epoch: float, epochs: int) -> Length:
+    """The length of a run: what was `asked` for in steps or epochs, or else so many `epochs`."""
+    steps = asked.get("steps")
+    if steps and not asked.get("epochs"):
+        passes = steps / max(steps_per_epoch, 1e-9)
+        return Length(steps, {}, f"{steps:,} steps, about {passes:.2g} passes" if passes >= 1 else f"{steps:,} steps")
+    epochs = asked.get("epochs") or epochs
+    about = max(int(epochs * steps_per_epoch), 1)
+    if steps and steps < about:
+        return Length(steps, {"epochs": epochs}, f"{steps:,} steps, before {epochs} passes are over,")
+    return Length(about, {"epochs": epochs}, f"{epochs} passes, about {about:,} steps")
+
+
 def advise(corpora: Sequence[Pairs], asked: Mapping[str, Any]) -> Advice:
     """Vocabulary, model, batch and schedule for these corpora, where `asked` (a recipe's `train`) leaves them open."""
     count = sum(map(len, corpora))
@@ -68,11 +91,10 @@ def advise(corpora: Sequence[Pairs], asked: Mapping[str, Any]) -> Advice:
     fitting = next(row for row in ROWS if count <= row.pairs)
     vocab = max(fitting.vocab, 2 * letters)  # Chinese has more characters than a small vocabulary has pieces
     tokens = max(int(characters / 4.2) + count, 1)  # a piece of BPE is about four characters
-    epochs = asked.get("epochs") or fitting.epochs
     batch = asked.get("batch_tokens") or next(size for most, size in BATCHES if tokens <= most)
     batch = batch if isinstance(batch, int) else 4096  # `auto` is measured later
-    steps = max(epochs * tokens // (batch * asked.get("accumulate", 1)), 1)
-    steps = min(steps, asked.get("steps") or steps)
+    length = plan_length(asked, tokens / (batch * asked.get("accumulate", 1)), fitting.epochs)
+    steps = length.steps
     row, slower = _carried(fitting, vocab, steps * batch * asked.get("accumulate", 1), asked.get("threads"))
     warmup = min(steps // 10, 200 if row.width <= 128 else 1000)
     peak = 3e-3 if row.width <= 128 else 0.5 / row.width
@@ -80,7 +102,7 @@ def advise(corpora: Sequence[Pairs], asked: Mapping[str, Any]) -> Advice:
         "data": {"tokenizer": {"kind": "bpe", "vocab": vocab}},
         "model": {"family": "transformer", "norm": "pre", **row.model},
         "train": {
-            "epochs": epochs,
+            **length.settings,
             "batch_tokens": batch,
             "optimizer": {"kind": "muon", "weight_decay": 0.1},
             "schedule": {"kind": "wsd", "lr": peak, "warmup": warmup, "decay": 0.7},
@@ -95,7 +117,7 @@ def advise(corpora: Sequence[Pairs], asked: Mapping[str, Any]) -> Advice:
             slower
             or ("a small corpus overfits a larger model" if count <= 100_000 else "a corpus of this size feeds it")
         ),
-        f"{epochs} passes in batches of {batch:,} tokens, about {steps:,} steps; warm-up of {warmup}, constant, then decay",
+        f"{length.text} in batches of {batch:,} tokens; warm-up of {warmup}, constant, then decay",
     ]
     if steps > LONG:
         reasons.append(f"validation every {LONG // 10:,} steps; the run ends when 10 of them in a row bring nothing")

@@ -15,6 +15,7 @@ from regard.data.pairs import Pairs, fingerprint, split_pairs
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.spec import Count, Spec, spec
+from regard.tasks.common.advice import plan_length
 from regard.tasks.common.classifier import class_names, packed, unpacked
 from regard.tasks.common.encoder_input import FILE, EncoderTask, Rows, own_tokenizer
 from regard.tasks.common.example_names import by_text
@@ -121,14 +122,13 @@ class Labelled(EncoderTask):
         """Batches small enough that a pass has some steps, and a warm-up of a tenth."""
         count = sum(map(len, dataset.train))
         tokens = sum(min(len(text) // 4 + 2, settings.max_length) for pairs in dataset.train for text in pairs.source)
-        epochs = train.get("epochs") or EPOCHS
         batch = train.get("batch_tokens") or min(max(tokens // STEPS, settings.max_length, 256), 4096)
-        steps = max(epochs * tokens // (batch * train.get("accumulate", 1)), 1)
-        steps = min(steps, train.get("steps") or steps)
-        chosen = {"epochs": epochs, "batch_tokens": batch, "schedule": {"kind": "linear", "warmup": steps // 10}}
+        length = plan_length(train, tokens / (batch * train.get("accumulate", 1)), EPOCHS)
+        steps = length.steps
+        chosen = {**length.settings, "batch_tokens": batch, "schedule": {"kind": "linear", "warmup": steps // 10}}
         reasons = [
             f"{count:,} texts, about {tokens:,} tokens",
-            f"{epochs} passes in batches of {batch:,} tokens, about {steps:,} steps; warm-up of {steps // 10}",
+            f"{length.text} in batches of {batch:,} tokens; warm-up of {steps // 10}",
         ]
         return Advice({"train": chosen}, reasons)
 

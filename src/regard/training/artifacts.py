@@ -1,0 +1,99 @@
+"""What a run leaves for people: model folders and the report."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard.files.folder import read_folder
+from regard.files.storage import write_file
+from regard.machine import versions
+from regard.metrics import METRICS
+from regard.model.cost import cost
+from regard.model.tree import tree
+from regard.nn.layers import lora
+from regard.report.training_report import RunFacts, run_report
+from regard.serialization.load import load_model
+from regard.serialization.model_card import metric_signatures, render_card
+from regard.serialization.model_folder import BEST, FINAL, LOG, REPORT, write_model
+from regard.tasks.common.task import Dataset
+from regard.training.log import read_log
+from regard.training.optimizer_step import check_finite
+from regard.training.recipe import Recipe
+from regard.training.trainer import Trainer
+from regard.training.validate import Sample
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifacts:
+    """Writes the models and the report of one run."""
+
+    folder: Path
+    recipe: Recipe
+    facts: Mapping[str, Any]
+    trainer: Trainer
+
+    def write_best(self) -> None:
+        """Export the current weights as the best model so far."""
+        self._export(BEST, self.trainer.now.step)
+
+    def write_final(self) -> dict[str, Any]:
+        """Export the final model, the average if asked for and otherwise the best; returns the `done` event of the log."""
+        trainer = self.trainer
+        steps = [step for step, _ in trainer.now.snapshots]
+        if steps:
+            weights = trainer.snapshots.average(steps)
+        else:
+            weights = load_model(read_folder(self.folder / BEST))[0].state_dict() | lora.blank(trainer.net)
+        with trainer.net.holding(weights):
+            scores = trainer.validator.scores(greedy=False)
+            samples = trainer.validator.samples()
+            source = f"the mean of {', '.join(map(str, steps))}" if steps else trainer.now.best_step
+            self._export(FINAL, source, scores)
+        decoding = trainer.validator.decoding(greedy=False)
+        done: dict[str, Any] = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": samples}
+        done |= {"decoding": decoding} if decoding else {}
+        trainer.log.write("done", trainer.now.step, **done)
+        return done
+
+    def write_report(self, dataset: Dataset, samples: Sequence[Sample]) -> None:
+        """Write `report.html`."""
+        net, task = self.trainer.net, self.trainer.task
+        facts = {
+            "command": self.facts["command"],
+            "versions": versions(),
+            "parameters": cost(net, 1).parameters,
+            "device": self.facts["device"],
+        }
+        run = RunFacts(
+            name=self.folder.name,
+            log=read_log(self.folder / LOG),
+            recipe=self.recipe.yaml(),
+            tree=tree(net),
+            examples=samples,
+            data=dataset.statistics,
+            facts=facts,
+            dropped=dataset.dropped,
+            least=[name for name in task.metrics if not METRICS[name].higher],
+        )
+        write_file(self.folder / REPORT, run_report(run))
+
+    def _export(self, name: str, step: int | str, scores: Mapping[str, float] | None = None) -> None:
+        """Write a model folder; its card says which step the weights are from."""
+        net, task = self.trainer.net, self.trainer.task
+        facts = {
+            "recipe": json.dumps(json.loads(self.recipe.json()), ensure_ascii=False),
+            "step": step,
+            **{key: value for key, value in self.facts.items() if key != "asked"},
+        }
+        title = f"{self.folder.name}: a {self.recipe.task} model"
+        card = render_card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
+        weights = lora.merged(net)
+        check_finite(self.trainer.now.step, {name: weights})
+        write_model(
+            self.folder / name, task=task, name=self.recipe.task, net=net, search=self.recipe.decode,
+            weights=weights, card=card,
+        )  # fmt: skip
