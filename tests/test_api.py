@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 import regard
-from regard.errors import CheckpointError, SpecError, UnknownName
+from regard.errors import CheckpointError, DataError, SpecError, UnknownName
 from regard.families import transformer
 from regard.text import Tokenizer
 from regard.training.train import run_training
 from tests.training.small import COPY, TINY, tiny, traces
+from tests.verbs.calling import call
 
 pytestmark = pytest.mark.numeric
 
@@ -37,7 +40,9 @@ def model(folder: Path) -> regard.Model:
 
 
 def test_everything_public_is_there_and_nothing_is_imported_before() -> None:
-    assert regard.__all__ == ["Model", "__version__", "families", "load", "train"]
+    assert dir(regard) == regard.__all__ == sorted(regard.__all__)
+    public = ["Model", "__version__", "convert", "doctor", "evaluate", "families", "load", "show", "study", "train"]
+    assert regard.__all__ == public
     for name in regard.__all__:
         assert getattr(regard, name)
     with pytest.raises(AttributeError, match="module 'regard' has no attribute 'laod'"):
@@ -80,7 +85,9 @@ def test_run(model: regard.Model) -> None:
     assert all(isinstance(text, str) for text in outputs)
     assert model.run([]) == []
     assert model.run(TEXTS[::-1]) == outputs[::-1]
-    assert model.run([""]) == model.run(["", "abc"])[:1], "an empty text is a text"
+    assert model.run(["", "abc", " "]) == ["", outputs[0], ""], "nothing in, nothing out"
+    assert model.run("abc") == model("abc") == outputs[0], "a text gives a text"
+    assert model("") == ""
 
 
 def test_run_all(model: regard.Model) -> None:
@@ -111,9 +118,144 @@ def test_options_that_do_not_exist(model: regard.Model) -> None:
     with pytest.raises(UnknownName, match="no option 'beem'; did you mean 'beam'"):
         model.run(TEXTS, beem=2)
     with pytest.raises(SpecError, match="n_best=3 needs a beam of at least as many"):
-        model.run(TEXTS, n_best=3)
-    with pytest.raises(SpecError, match=r"run takes a list of texts, got one text; write model\.run\(\[text\]\)"):
-        model.run("abc")  # type: ignore[arg-type]
+        model.run(TEXTS, n_best=3, beam=2)
+    with pytest.raises(
+        SpecError, match=r"run_all takes a list of texts, got one text; write model\.run_all\(\[text\]\)"
+    ):
+        model.run_all("abc")
+    with pytest.raises(SpecError, match="temperature, seed would have no effect without sampling; set sample=True"):
+        model.run("abc", temperature=2.0, seed=3)
+    with pytest.raises(UnknownName, match="no way to treat long texts 'spilt'; did you mean 'split'"):
+        model.run("abc", long="spilt")
+    with pytest.raises(DataError, match="prefixes should have one entry per input, got 1 for 3"):
+        model.run(TEXTS, prefixes=["a"])
+
+
+def test_more_outputs_than_the_beam_widen_it(model: regard.Model) -> None:
+    assert [len(each) for each in model.run_all(TEXTS, n_best=3)] == [3, 3, 3]
+
+
+LINES = ["abc", "", "jih. " * 40, "日本語", "cab", "abc"]
+WAYS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "as it is": ([], {}),
+    "a beam": (["--beam", "3", "--alpha", "1"], {"beam": 3, "alpha": 1.0}),
+    "n-best": (["--n-best", "3"], {"n_best": 3}),
+    "sampling": (["--sample", "--seed", "5", "--temperature", "2"], {"sample": True, "seed": 5, "temperature": 2.0}),
+    "cut": (["--long", "cut"], {"long": "cut"}),
+    "a prefix": (["--prefix", "fed"], {"prefix": "fed"}),
+    "small batches": (["--batch", "2"], {"batch": 2}),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_python_and_command_line_agree(folder: Path, model: regard.Model, way: str) -> None:
+    """The same lines with the same options give the same outputs and the same notes."""
+    words, options = WAYS[way]
+    notes: list[str] = []
+    found = model.run_all(LINES, **options, words=True, notify=notes.append)
+    said = call("run", folder, "--json", *words, stdin="\n".join(LINES).encode())
+    rows = [{"source": line, "outputs": [o.plain() for o in each]} for line, each in zip(LINES, found, strict=True)]
+    assert [json.loads(line) for line in said.lines] == json.loads(json.dumps(rows))
+    assert said.err.splitlines() == [f"regard: {note}" for note in notes]
+    if way != "n-best":
+        plain = call("run", folder, *words, stdin="\n".join(LINES).encode())
+        assert plain.lines == model.run(LINES, **options, notify=notes.append)
+
+
+def test_a_glossary_is_a_file_or_a_mapping(folder: Path, model: regard.Model, tmp_path: Path) -> None:
+    (tmp_path / "terms.tsv").write_text("abc\tgag\n")
+    said = call("run", folder, "--glossary", tmp_path / "terms.tsv", "abc", "cab").lines
+    assert said == model.run(["abc", "cab"], glossary={"abc": "gag"})
+    assert said == model.run(["abc", "cab"], glossary=tmp_path / "terms.tsv")
+    assert "gag" in said[0]
+
+
+def test_notes_are_logged_once_of_each_kind(model: regard.Model, caplog: pytest.LogCaptureFixture) -> None:
+    model.run(["日本語", "語本日", "abc " * 40])
+    assert [record.name for record in caplog.records] == ["regard", "regard"]
+    assert caplog.messages[0].startswith("input 1 is mostly unknown to the model's vocabulary")
+    assert caplog.messages[1].startswith("input 3 is longer than the model can read; it is read in parts")
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_a_batch_that_does_not_fit_into_memory_is_divided(model: regard.Model, error: Exception) -> None:
+    wanted, real, notes = model.run(TEXTS, sample=True, seed=2, prefixes=["a", "b", "c"]), model.task.run, list[str]()  # type: ignore[attr-defined]
+
+    def run(nets: Any, inputs: list[str], *rest: Any) -> Any:
+        if len(inputs) > 1:
+            raise error
+        return real(nets, inputs, *rest)
+
+    with mock.patch.object(model.task, "run", run):
+        found = model.run(TEXTS, sample=True, seed=2, prefixes=["a", "b", "c"], notify=notes.append)
+    assert found == wanted
+    assert notes == ["3 inputs at once do not fit into memory; they are run in smaller batches"]
+    tight = pytest.raises(SpecError, match="input 1 does not fit into memory; shorten it, or use a smaller beam")
+    with mock.patch.object(model.task, "run", side_effect=error), tight:
+        model.run("abc")
+    with (
+        mock.patch.object(model.task, "run", side_effect=RuntimeError("a bug")),
+        pytest.raises(RuntimeError, match="a bug"),
+    ):
+        model.run("abc")
+
+
+@pytest.mark.parametrize(
+    "options", [{"beam": 1}, {"sample": True, "seed": 7, "temperature": 2.0}], ids=["greedy", "sampling"]
+)
+def test_a_stream_is_the_output_in_pieces(model: regard.Model, options: dict[str, Any]) -> None:
+    for text in ("abc", "abc. " * 30, ""):
+        pieces = list(model.stream(text, **options))
+        assert "".join(pieces) == model.run(text, **options)
+        assert all(pieces)
+    assert "sample" not in options or len(list(model.stream("abc. " * 30, **options))) > 10
+
+
+def test_a_beam_cannot_stream(model: regard.Model) -> None:
+    with pytest.raises(SpecError, match="beam search cannot stream, got beam=2; use beam=1 or sample, or use run"):
+        list(model.stream("abc"))
+
+
+def test_a_model_can_be_saved(model: regard.Model, tmp_path: Path) -> None:
+    assert model.save(tmp_path / "copy") == tmp_path / "copy"
+    again = regard.load(tmp_path / "copy")
+    assert again.run(TEXTS) == model.run(TEXTS)
+    assert again.search == model.search
+    assert (tmp_path / "copy" / "README.md").read_text() == (model.path / "README.md").read_text()
+
+
+def test_a_notebook_shows_a_table(model: regard.Model) -> None:
+    html = model._repr_html_()
+    assert "<tr><th>task</th><td>translate</td></tr>" in html
+    assert "<tr><th>parameters</th><td>5,856</td></tr>" in html
+
+
+@pytest.mark.parametrize("what", ["tiny", "gpt"])
+def test_show_agrees_with_the_command_line(what: str) -> None:
+    found = regard.show(what)
+    assert call("show", what).out == f"{found}\n"
+    assert json.loads(call("show", what, "--json").out) == json.loads(json.dumps(found.plain()))
+    assert str(regard.show(what, set={"model.depth": 1})) != str(found)
+
+
+def test_convert_agrees_with_the_command_line(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="there is no file or folder nowhere"):
+        regard.convert("nowhere", tmp_path / "x")
+    said = call("convert", folder, tmp_path / "out")
+    try:
+        found = regard.convert(folder, tmp_path / "again")
+    except SpecError as error:
+        assert said.err == f"regard: {error}\n"
+    else:
+        assert said.out.splitlines()[1:] == found.render().splitlines()[1:]
+
+
+def test_doctor_agrees_with_the_command_line() -> None:
+    found = regard.doctor()
+    assert found.healthy
+    assert [each["what"] for each in json.loads(call("doctor", "--json").out)] == [
+        each["what"] for each in found.plain()
+    ]
 
 
 def test_score(model: regard.Model) -> None:

@@ -8,13 +8,15 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+import typer
 
 import regard
 from regard import errors, tasks
+from regard.cli import app
 from regard.recipes.merge import list_recipes
 from tests.verbs.calling import ENVIRONMENT, call, shell, start
 
-VERBS = ["train", "run", "eval", "show", "recipes", "doctor"]
+VERBS = list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 HEAVY = ["torch", "numpy", "tokenizers", "sacrebleu", "babel", "regard.spec"]
 
 ASK_FOR_HELP = f"""

@@ -1,4 +1,8 @@
-"""The command line: one verb a function, each importing its part when called, so that --help never waits for torch."""
+"""The command line: one function per verb.
+
+Each verb parses its arguments, calls the API and prints the result. Imports are inside the functions, so that --help never
+waits for torch.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,15 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Protocol, cast
 
 import typer
 
 from regard.errors import LawError, SpecError, UnknownName
 from regard.verbs.command import Verb, say
+
+if TYPE_CHECKING:
+    from regard.api.run_texts import Long
 
 app = typer.Typer(
     name="regard",
@@ -149,62 +156,71 @@ def run(
     plugin: Plugin = [],  # noqa: B006
     debug: Debug = False,
 ) -> None:
-    """Run a model: N lines in, exactly N lines out, in order. An empty line gives an empty line."""
-    _plug_in(plugin)
-    import regard
-    from regard.data.glossary import Glossary
-    from regard.verbs.run import run_lines, search_options, stdin_lines, text_lines
+    """Run a model: N lines in, exactly N lines out, in order. An empty line gives an empty line.
 
-    given = dict(beam=beam, alpha=alpha, n_best=n_best)
-    drawing = dict(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    A line break in an output is written as \\n; --json, a single TEXT and the prompt have it as it is."""
+    _plug_in(plugin)
+    if n_best is not None and n_best > 1 and not as_json:
+        raise SpecError(f"--n-best {n_best} needs --json: a line of plain output has room for one")
+    import regard
+    from regard.verbs.run import read_arguments, read_prompt, read_stdin, write_outputs
+
+    given = dict(
+        beam=beam, alpha=alpha, n_best=n_best, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p,
+        min_p=min_p, seed=seed,
+    )  # fmt: skip
+    options = {name: value for name, value in given.items() if value is not None}
     handle = regard.load(model, device=device)
-    run_lines(
-        handle,
-        stdin_lines() if texts is None else text_lines(texts),
-        sys.stdout,
-        options=search_options(handle.search, sample=sample, searching=given, drawing=drawing, as_json=as_json),
-        others=[regard.load(path, device=device) for path in ensemble],
-        to=to,
-        prefix=prefix,
-        glossary=None if glossary is None else Glossary.load(glossary),
-        long=long,
-        as_json=as_json,
-        batch=batch or (1 if texts is None and sys.stdin is not None and sys.stdin.isatty() else 1024),
+    if as_json and "words" in handle.options:
+        options["words"] = True
+    at_terminal = texts is None and sys.stdin is not None and sys.stdin.isatty()
+    lines = read_arguments(texts) if texts is not None else read_prompt() if at_terminal else read_stdin()
+    batches = handle.run_lazily(
+        lines, others=[regard.load(path, device=device) for path in ensemble], to=to, prefix=prefix, glossary=glossary,
+        long=cast("Long", long), notify=say, batch=batch or (1 if at_terminal else 1024), **options,
+    )  # fmt: skip
+    write_outputs(
+        batches, sys.stdout, as_json=as_json, multiline=at_terminal or (texts is not None and len(texts) == 1)
     )
 
 
-@app.command("eval", cls=Verb, short_help="Score one model, or two and their difference")
+@app.command("eval", cls=Verb, short_help="Score models, with intervals and differences")
 def evaluate(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model or run folder")],
     rest: Annotated[
-        list[str], typer.Argument(metavar="DATA", help="Data as for training; before it, perhaps another model")
+        list[str], typer.Argument(metavar="DATA", help="Data as for training; before it, any number of other models")
     ],
     metric: Annotated[
-        list[str], typer.Option(metavar="NAME", help="A score to compute; without, the task's own; repeatable")
+        list[str], typer.Option(metavar="NAME", help="A score to compute; by default those of the task; repeatable")
     ] = [],  # noqa: B006
     on_bad: OnBad = None,
     sets: Set = [],  # noqa: B006
     beam: Beam = None,
     to: To = None,
-    samples: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Bootstrap samples when two models are compared")
-    ] = 1000,
+    samples: Annotated[int, typer.Option(metavar="N", min=1, help="Bootstrap samples for the intervals")] = 1000,
     as_json: Json = False,
     device: Device = "auto",
     plugin: Plugin = [],  # noqa: B006
     debug: Debug = False,
 ) -> None:
-    """Score a model on data; with two models, their difference with a paired bootstrap interval."""
-    _plug_in(plugin)
-    from regard.verbs.evaluate import evaluate_models, is_model, told
+    """Score one model or several on data.
 
-    models = [model, *(path for path in rest if is_model(path))]
-    files = [path for path in rest if not is_model(path)]
-    changes = _changes(None, sets)
-    found = evaluate_models(
-        models, files, metrics=metric, beam=beam, to=to, samples=samples, device=device, sets=changes, on_bad=on_bad
-    )
-    print(json.dumps(found, ensure_ascii=False) if as_json else told(found))
+    Every score has a 95 % bootstrap interval over the test items, and every model after the first a paired difference to the
+    first. They are about these trained models, not about the methods by which they were trained."""
+    _plug_in(plugin)
+    import regard
+    from regard.serialization.model_folder import identify_folder
+    from regard.verbs.command import ProgressLine
+
+    folders = [identify_folder(path) is not None for path in rest]
+    with ProgressLine() as progress:
+        found = regard.evaluate(
+            [model, *(path for path, is_model in zip(rest, folders, strict=True) if is_model)],
+            [path for path, is_model in zip(rest, folders, strict=True) if not is_model],
+            metrics=metric, beam=beam, to=to, samples=samples, device=device, set=_changes(None, sets), on_bad=on_bad,
+            notify=progress.say, progress=progress,
+        )  # fmt: skip
+    _print(found, as_json)
 
 
 @app.command(cls=Verb, short_help="A model as a tree: shapes, parameters, FLOPs, how attention runs")
@@ -221,17 +237,12 @@ def show(
 ) -> None:
     """A model as a tree: shapes, parameters, FLOPs and memory a token, and how attention runs."""
     _plug_in(plugin)
-    from regard.model.tree import summary, tree
-    from regard.verbs.show import net_of, paper_of
+    import regard
 
-    net, said = net_of(what, dict(_setting(s) for s in sets))
-    for line in said:
-        say(line)
-    print(
-        json.dumps(summary(net, length), ensure_ascii=False)
-        if as_json
-        else tree(net, length, "" if sets else paper_of(what))
-    )
+    found = regard.show(what, set=_changes(None, sets), length=length)
+    for note in found.notes:
+        say(note)
+    _print(found, as_json)
 
 
 @app.command(cls=Verb, short_help="Check a mixer or position of your own against the laws")
@@ -274,13 +285,15 @@ def complexity(
 ) -> None:
     """The table every textbook quotes, measured: how time and memory of each mixer grow with the length, how many
     operations wait for one another, how many layers lie between two tokens, and when it beats full attention."""
-    from regard.studies.complexity import LENGTHS, Settings, lengths_of, names_of
-    from regard.studies.figures import told
-    from regard.verbs.study import study_complexity
+    import regard
+    from regard.studies.complexity import LENGTHS, parse_lengths, parse_names
 
-    asked = LENGTHS if lengths is None else lengths_of(lengths)
-    found = study_complexity(Settings(minutes, names_of(mixers), asked, threads), out)
-    print(json.dumps(found.plain(), ensure_ascii=False) if as_json else told(found))
+    chosen = LENGTHS if lengths is None else parse_lengths(lengths)
+    names = parse_names(mixers)
+    _print(
+        regard.study("complexity", out=out, mixers=names, lengths=chosen, threads=threads, minutes=minutes, notify=say),
+        as_json,
+    )
 
 
 @app.command(cls=Verb, short_help="Weights from and to the formats of others")
@@ -299,11 +312,9 @@ def convert(
     debug: Debug = False,
 ) -> None:
     """Weights from and to the formats of others; both sides then read the same input, and the largest difference is told."""
-    from regard.verbs.convert import convert as converted
-    from regard.verbs.convert import told
+    import regard
 
-    done = converted(src, dst, to=to, trust=trust_pickle)
-    print(json.dumps(done, ensure_ascii=False) if as_json else told(done))
+    _print(regard.convert(src, dst, to=to, trust_pickle=trust_pickle, notify=say), as_json)  # type: ignore[arg-type]
 
 
 @app.command(cls=Verb, short_help="The shipped recipes, or one of them to start your own from")
@@ -329,15 +340,26 @@ def recipes(
 @app.command(cls=Verb, short_help="Is this installation healthy, and what does this machine support?")
 def doctor(as_json: Json = False, debug: Debug = False) -> None:
     """Is this installation healthy, and what does this machine support? Exit code 1 if something is wrong."""
-    from regard.verbs.doctor import examine, render
+    import regard
 
-    findings = examine()
-    print(json.dumps([f.__dict__ for f in findings]) if as_json else render(findings))
-    if not all(f.healthy for f in findings):
+    found = regard.doctor()
+    _print(found, as_json)
+    if not found.healthy:
         raise typer.Exit(1)
 
 
-def _changes(on_bad: str | None, sets: list[str]) -> dict[str, Any]:
+class Result(Protocol):
+    """What a function of the API returns: for programs and for people."""
+
+    def plain(self) -> object: ...
+    def render(self) -> str: ...
+
+
+def _print(found: Result, as_json: bool) -> None:
+    print(json.dumps(found.plain(), ensure_ascii=False) if as_json else found.render())
+
+
+def _changes(on_bad: str | None, sets: list[str]) -> dict[str, str]:
     """What a command line sets, by path."""
     return ({} if on_bad is None else {"data.on_bad": on_bad}) | dict(_setting(s) for s in sets)
 

@@ -14,6 +14,7 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 
 import regard
 from regard.conversion import hf, task_config, verify
+from regard.conversion.convert import convert
 from regard.data.pairs import Pairs
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
@@ -22,7 +23,6 @@ from regard.serialization.model_folder import write_model
 from regard.tasks.common.seq2seq import TextPairsOptions
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
-from regard.verbs.convert import convert
 from tests.conversion.tiny import VOCAB, make, saved
 from tests.verbs.calling import call
 

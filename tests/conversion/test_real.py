@@ -19,11 +19,11 @@ from bench import smollm
 
 import regard
 from regard.conversion import hf
+from regard.conversion.convert import convert
 from regard.conversion.hf_tokenizer import from_hf
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.text import Tokenizer
-from regard.verbs.convert import convert
 
 pytestmark = pytest.mark.numeric
 

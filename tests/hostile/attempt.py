@@ -23,10 +23,10 @@ from typing import Any
 import torch
 
 import regard
+import regard.conversion.convert
 import regard.conversion.gguf
 import regard.conversion.hf
 import regard.conversion.task_config
-import regard.verbs.convert
 from regard.errors import RegardError
 from regard.text import sandbox
 from tests.hostile.openings import Openings

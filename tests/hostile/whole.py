@@ -7,12 +7,12 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from regard.conversion.convert import _hf_files
 from regard.conversion.task_config import lm
 from regard.families import gpt
 from regard.serialization.model_folder import write_model
 from regard.text import Tokenizer
 from regard.text.tokenizer_specs import Words
-from regard.verbs.convert import _hf_files
 
 LINES = ["the cat sat on the mat", "a b a b the mat"] * 3
 

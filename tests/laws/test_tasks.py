@@ -16,8 +16,6 @@ from regard.registry import kind_of
 from regard.tasks import find, names
 from regard.tasks.common.losses import evaluate_loss
 from regard.training.train import run_training
-from regard.verbs.evaluate import evaluate_models, told
-from regard.verbs.show import net_of
 from tests.laws.tasks import TASK, Recipe, order_of
 from tests.laws.uses import USES
 from tests.training.small import interrupted, traces
@@ -67,7 +65,7 @@ def test_a_model_folder_gives_the_model_back(tmp_path: Path, task: str, name: st
         assert a.text == b.text
         assert a.log_prob == pytest.approx(b.log_prob, abs=1e-9)
     assert "Finished." in (run / "report.html").read_text()
-    assert net_of(str(moved))[0].spec == one.spec
+    assert regard.show(moved).net.spec == one.spec
 
 
 @pytest.mark.parametrize("task", ["lm", "mlm", "span"])
@@ -75,10 +73,10 @@ def test_the_verbs(tmp_path: Path, task: str) -> None:
     """eval, run and show, of tasks that read texts."""
     run, example = tmp_path / task, next(iter(TASK[task].values()))
     run_training(order_of(example, tmp_path, run, train__steps=2, train__validate_every=2))
-    found = evaluate_models([str(run)], [str(tmp_path / "play.txt")], device="cpu")
-    scores, metrics = list(found["models"][0]["scores"]), list(regard.load(run).task.metrics)
+    found = regard.evaluate(run, tmp_path / "play.txt", device="cpu")
+    scores, metrics = list(found.models[0].scores), list(regard.load(run).task.metrics)
     assert scores == (["loss", "perplexity"] if metrics == ["loss"] else metrics)
-    assert "on play.txt" in told(found)
+    assert "on play.txt" in found.render()
     assert "parameters" in call("show", run).out
     lines = ["the [MASK]", "", "no mask", "[MASK] and [MASK]", "the [MASK]"]
     said = call("run", run, "--no-sample", "--beam", "1", "--json", stdin="\n".join(lines).encode())

@@ -13,7 +13,7 @@ import pytest
 
 from regard.errors import SpecError
 from regard.studies import complexity, figures
-from regard.studies.complexity import Found, Point, Settings, Study, lengths_of, names_of, study
+from regard.studies.complexity import Found, Point, Settings, Study, parse_lengths, parse_names, study
 from regard.studies.contenders import CONTENDERS, Shape
 from regard.studies.time_shares import Size, shares
 from regard.studies.worker import Stopped
@@ -98,7 +98,7 @@ class TestStudy:
         assert found.found[1].stopped == wanted
         assert f"  plain stopped {wanted}" in said
         assert {"n": 4096} not in [{"n": q.get("n")} for q in Answers.asked[-2:]]
-        assert f"plain stopped {wanted}" in figures.told(found)
+        assert f"plain stopped {wanted}" in found.render()
 
     def test_too_much_time_is_foreseen(self) -> None:
         found, _ = made(mixers=("local",), lengths=(1024, 1 << 22), minutes=0.2)
@@ -113,7 +113,7 @@ class TestStudy:
         found, _ = made(mixers=("local",), lengths=(3000, 6000))
         assert found.found[1].stopped == "before the first length: it took longer than 1 s"
         assert found.found[1].time is None
-        assert "| local | –  " in figures.told(found)
+        assert "| local | –  " in found.render()
 
     def test_json_says_it_all(self) -> None:
         found, _ = made(mixers=("local",), lengths=(1024, 2048), threads=1)
@@ -143,12 +143,12 @@ def test_what_cannot_be_asked(settings: dict[str, Any], message: str) -> None:
 
 
 def test_options_as_they_are_typed() -> None:
-    assert lengths_of("512,1_024") == (512, 1024)
-    assert names_of(["local,performer", "gru"]) == ("local", "performer", "gru")
+    assert parse_lengths("512,1_024") == (512, 1024)
+    assert parse_names(["local,performer", "gru"]) == ("local", "performer", "gru")
     with pytest.raises(
         SpecError, match=re.escape("lengths should be whole numbers with commas, such as 1024,2048,4096; got '1k'")
     ):
-        lengths_of("1k")
+        parse_lengths("1k")
 
 
 def test_shares_add_up() -> None:

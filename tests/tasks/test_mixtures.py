@@ -17,7 +17,6 @@ from regard.tasks.common.task import Dataset
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars
 from regard.training.train import run_training
-from regard.verbs.evaluate import evaluate_models
 from tests.training.small import events, tiny
 
 pytestmark = pytest.mark.numeric
@@ -93,9 +92,9 @@ def test_every_corpus_has_its_score(files: dict[str, Path], tmp_path: Path) -> N
     assert pairs.source[0] == "double: house0"
     plain = tmp_path / "plain.tsv"
     plain.write_text("back: cat\ttac\n")
-    found = evaluate_models([str(tmp_path / "run")], [str(plain)], beam=1, device="cpu")
-    assert found["pairs"] == 1
-    assert list(found["models"][0]["scores"]) == ["chrf"]
+    found = regard.evaluate(tmp_path / "run", plain, beam=1, device="cpu")
+    assert found.pairs == 1
+    assert list(found.models[0].scores) == ["chrf"]
 
 
 def test_other_files_are_read_like_those_of_the_only_corpus(files: dict[str, Path], tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from regard.metrics import METRICS
 from regard.tasks.pronounce import Pronounce, PronounceData
 from regard.training.request import TrainRequest
 from regard.training.train import run_training
-from regard.verbs.evaluate import evaluate_models
 
 pytestmark = pytest.mark.numeric
 
@@ -74,8 +73,8 @@ def test_the_recipe_trains_and_is_judged_by_words_it_never_saw(path: str, tmp_pa
     }
     settings |= {"train.schedule.warmup": 1, "train.validate_every": 2, "train.threads": 1, "train.batch_tokens": 64}
     run_training(TrainRequest("pronounce", (path,), set=settings, out=str(tmp_path / "run"), quiet=True))
-    found = evaluate_models([str(tmp_path / "run")], [path])
-    scores = found["models"][0]["scores"]
+    found = regard.evaluate(tmp_path / "run", path)
+    scores = found.models[0].scores
     assert set(scores) >= {"word_error", "phone_error"}
     assert len(regard.load(tmp_path / "run").run(["bal", "Ünknown", ""])) == 3
 

@@ -13,7 +13,6 @@ from regard.errors import SpecError
 from regard.metrics import METRICS
 from regard.training.request import TrainRequest
 from regard.training.train import run_training
-from regard.verbs.evaluate import evaluate_models
 from tests.verbs.calling import call
 
 pytestmark = pytest.mark.numeric
@@ -42,8 +41,10 @@ def test_one_model(model: Path, letters: tuple[Path, Path]) -> None:
     assert only == {
         "model": str(model),
         "scores": {name: METRICS[name].compute(outputs, lines) for name in ("exact", "chrf")},
+        "intervals": only["intervals"],
     }
-    assert "difference" not in found
+    for name, (low, high) in only["intervals"].items():
+        assert low <= only["scores"][name] <= high
 
 
 def test_the_task_names_the_scores(model: Path, letters: tuple[Path, Path]) -> None:
@@ -63,17 +64,71 @@ def test_a_model_against_itself(model: Path, letters: tuple[Path, Path]) -> None
     words = ("eval", model, model, *letters, "--metric", "bleu", "--metric", "wer", "--samples", 20)
     found = json.loads(call(*words, "--json").out)
     same = {"difference": 0, "low": 0, "high": 0, "not_better": 1}
-    assert found["difference"] == {"bleu": same, "wer": same}
-    assert call(*words).out.count("second − first = +0.00 (95 % interval +0.00 … +0.00, not better in 100.0 %") == 2
+    assert "differences" not in found["models"][0]
+    assert found["models"][1]["differences"] == {"bleu": same, "wer": same}
+    assert call(*words).out.count(": +0.00 (95 % interval +0.00 … +0.00, not better in 100.0 % of the samples)") == 2
 
 
 def test_two_models(model: Path, other: Path, letters: tuple[Path, Path]) -> None:
     found = json.loads(call("eval", model, other, *letters, "--metric", "chrf", "--samples", 50, "--json").out)
     first, second = (m["scores"]["chrf"] for m in found["models"])
-    gap = found["difference"]["chrf"]
+    gap = found["models"][1]["differences"]["chrf"]
     assert gap["difference"] == pytest.approx(second - first)
     assert gap["low"] <= gap["high"]
     assert 0 <= gap["not_better"] <= 1
+
+
+def test_any_number_of_models(model: Path, other: Path, letters: tuple[Path, Path]) -> None:
+    words = ("eval", model, other, model, *letters, "--samples", 20)
+    first, second, third = json.loads(call(*words, "--json").out)["models"]
+    assert "differences" not in first
+    assert [m["differences"]["exact"]["difference"] for m in (second, third)] == [
+        m["scores"]["exact"] - first["scores"]["exact"] for m in (second, third)
+    ]
+    said = call(*words).out
+    assert f"{other} − {model}" in said and f"{model} − {model}" in said
+    assert "95 % intervals over test items: of these trained models, not of the methods" in said
+
+
+def test_language_models_have_intervals_and_differences(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("the cat sat on the mat. " * 40)
+    small = {"train.batch_tokens": 64, "model.width": 16, "model.depth": 1, "train.schedule": "constant"}
+    for name, steps in (("a", 1), ("b", 12)):
+        run_training(
+            TrainRequest(
+                "gpt",
+                (str(text),),
+                set={**small, "train.steps": steps, "data.context": 32},
+                out=str(tmp_path / name),
+                quiet=True,
+            )
+        )
+    said = call("eval", tmp_path / "a", tmp_path / "b", text, "--samples", 50, "--json")
+    assert said.code == 0
+    first, second = json.loads(said.out)["models"]
+    assert list(first["scores"]) == list(second["differences"]) == ["loss", "perplexity"]
+    low, high = first["intervals"]["loss"]
+    assert low <= first["scores"]["loss"] <= high
+    gap = second["differences"]["loss"]
+    assert gap["difference"] == pytest.approx(second["scores"]["loss"] - first["scores"]["loss"])
+    assert gap["high"] < 0 and gap["not_better"] == 0, "a lower loss is better"
+
+
+def test_python_and_command_line_agree(model: Path, other: Path, letters: tuple[Path, Path]) -> None:
+    said = call("eval", model, other, *letters, "--samples", 20, "--json")
+    found = regard.evaluate([model, other], letters, samples=20)
+    assert json.loads(said.out) == json.loads(json.dumps(found.plain()))
+    assert call("eval", model, other, *letters, "--samples", 20).out == f"{found}\n"
+
+
+def test_progress_is_reported_while_it_works(model: Path, letters: tuple[Path, Path]) -> None:
+    seen: list[tuple[str, int, int]] = []
+    regard.evaluate(model, letters, metrics=["exact", "loss"], samples=7, progress=lambda *step: seen.append(step))
+    assert {what for what, done, of in seen if done == of} == {
+        f"loss of {model}", f"outputs of {model}", "interval of exact", "interval of loss"
+    }  # fmt: skip
+    assert [done for what, done, _ in seen if what == "interval of exact"] == list(range(1, 8))
 
 
 def test_the_language_to_write(polyglot: Path, tmp_path: Path) -> None:
@@ -96,7 +151,7 @@ def test_the_language_of_a_corpus_is_that_of_loss_and_outputs_alike(polyglot: Pa
 
 def test_a_model_that_chooses_no_language_beside_one_that_does(model: Path, polyglot: Path) -> None:
     corpus = polyglot.parent / "cs.tsv"
-    alone = json.loads(call("eval", polyglot, corpus, "--metric", "chrf", "--json").out)["models"]
+    alone = json.loads(call("eval", polyglot, corpus, "--metric", "chrf", "--samples", 5, "--json").out)["models"]
     both = call("eval", polyglot, model, corpus, "--metric", "chrf", "--samples", 5, "--json")
     assert json.loads(both.out)["models"][0] == alone[0]
 
@@ -134,9 +189,9 @@ def test_models_are_compared_on_the_same_questions_only(tmp_path: Path) -> None:
         out = str(tmp_path / name)
         run_training(TrainRequest("pronounce", (str(file),), set={**small, **change}, out=out, quiet=True))
     for name in "bc":
-        with pytest.raises(SpecError, match="their settings make other questions of this corpus"):
-            evaluate_models([str(tmp_path / "a"), str(tmp_path / name)], [str(file)], samples=5)
-    evaluate_models([str(tmp_path / "a"), str(tmp_path / "d")], [str(file)], samples=5)
+        with pytest.raises(SpecError, match="their settings turn this data into different test items"):
+            regard.evaluate([tmp_path / "a", tmp_path / name], file, samples=5)
+    regard.evaluate([tmp_path / "a", tmp_path / "d"], file, samples=5)
 
 
 def test_bad_pairs_are_an_error_or_left_out_and_counted(polyglot: Path, tmp_path: Path) -> None:
@@ -151,14 +206,15 @@ def test_bad_pairs_are_an_error_or_left_out_and_counted(polyglot: Path, tmp_path
 def test_what_a_loss_is_of_is_said(polyglot: Path, model: Path, tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text(f"one\tone!\n{'long ' * 20}\tlong\n")
     said = call("eval", polyglot, tmp_path / "test.tsv", "--to", "de", "--metric", "loss", "--json")
-    assert said.err == f"regard: the loss of {polyglot} is of 1 pairs: 1 are too long for it\n"
+    assert said.err == f"regard: the loss of {polyglot} is over 1 pairs: 1 are too long for it\n"
     corpus = polyglot.parent / "cs.tsv"
     both = call("eval", polyglot, model, corpus, "--metric", "loss", "--json")
-    assert "cut text into tokens in different ways: their loss a token cannot be compared" in both.err
+    assert "divide text into different tokens: their loss cannot be compared" in both.err
 
 
 @pytest.mark.parametrize(
-    ("metric", "wanted"), [("bleu", "writes nothing that bleu"), ("pair_accuracy", "there is no pair")]
+    ("metric", "wanted"),
+    [("bleu", "gives no outputs that bleu could score"), ("pair_accuracy", "has no pair_accuracy; there is loss")],
 )
 def test_a_score_that_the_task_does_not_have(tmp_path: Path, metric: str, wanted: str) -> None:
     (tmp_path / "text").write_text("the cat sat on the mat. " * 40)
@@ -171,14 +227,14 @@ def test_a_score_that_the_task_does_not_have(tmp_path: Path, metric: str, wanted
     }
     run_training(TrainRequest("gpt", (str(tmp_path / "text"),), set=sets, out=str(tmp_path / "run"), quiet=True))
     with pytest.raises(SpecError, match=wanted):
-        evaluate_models([str(tmp_path / "run")], [str(tmp_path / "text")], metrics=[metric])
+        regard.evaluate(tmp_path / "run", tmp_path / "text", metrics=[metric])
 
 
 def test_sources_too_long_to_read_are_said(polyglot: Path, tmp_path: Path) -> None:
     (tmp_path / "test.tsv").write_text(f"one\tone!\n{'long ' * 20}\tlong\n")
     said = call("eval", polyglot, tmp_path / "test.tsv", "--to", "de", "--json")
     assert json.loads(said.out)["pairs"] == 2
-    assert said.err == f"regard: {polyglot} reads only the beginning of 1 sources, which are too long\n"
+    assert f"regard: {polyglot}: input 2 is longer than the model can read; it is read in parts" in said.err
 
 
 @pytest.mark.parametrize(
@@ -219,21 +275,20 @@ def test_an_option_that_cannot_be(model: Path, letters: tuple[Path, Path], words
 def test_models_that_are_not_there(model: Path, letters: tuple[Path, Path]) -> None:
     assert call("eval", "nowhere", *letters).err == "regard: there is no model folder nowhere\n"
     assert call("eval", model, "nowhere", *letters).err == "regard: there is no file or model folder nowhere\n"
-    assert "one or two model folders, got 3" in call("eval", model, model, model, *letters).err
 
 
 def test_what_no_weight_depends_on_can_be_set(tmp_path: Path) -> None:
     """A longer memory than in training; what the weights do not fit is refused."""
     text = tmp_path / "text.txt"
     text.write_text("the cat sat on the mat; the dog sat on the cat. " * 6)
-    small = {"model.width": 16, "model.depth": 2, "model.heads": 2, "model.hidden": 32, "model.past": 4}
+    small = {"model.width": 16, "model.depth": 2, "model.heads": 2, "model.hidden": 32, "model.memory_length": 4}
     small |= {"data.context": 8, "train.steps": 2, "train.schedule": "constant", "train.threads": 1}
     run_training(TrainRequest("transformer_xl", (str(text),), set=small, out=str(tmp_path / "run"), quiet=True))
     losses = []
     for past in (4, 200):
-        sets = {"model.decoder.block.mix.past": past}
-        found = evaluate_models([str(tmp_path / "run")], [str(text)], sets=sets)
-        losses.append(found["models"][0]["scores"]["loss"])
+        sets = {"model.decoder.block.mix.memory_length": past}
+        found = regard.evaluate(tmp_path / "run", text, set=sets)
+        losses.append(found.models[0].scores["loss"].score)
     assert losses[0] != losses[1]
     with pytest.raises(SpecError, match="the weights do not fit the changed model"):
-        evaluate_models([str(tmp_path / "run")], [str(text)], sets={"model.width": 32})
+        regard.evaluate(tmp_path / "run", text, set={"model.width": 32})

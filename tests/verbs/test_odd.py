@@ -98,8 +98,8 @@ def test_a_long_line_is_read_in_pieces_and_its_outputs_are_joined(model: Path) -
     long = "abc. " * 30 + "jihgf " * 20 + "x" * 100
     said = call("run", model, "--json", stdin=f"abc\n{long}\n{long}\n".encode())
     assert said.err == (
-        "regard: line 2 is longer than the model can read; it is read in pieces, as are later ones "
-        "(--long cut leaves out the end instead)\n"
+        "regard: input 2 is longer than the model can read; it is read in parts, as are later ones "
+        "(cut leaves out the end instead)\n"
     )
     first, second, third = map(json.loads, said.lines)
     assert_close({**third, "source": ""}, {**second, "source": ""})  # its pieces stand in other places of a batch
@@ -113,7 +113,7 @@ def test_a_long_line_is_read_in_pieces_and_its_outputs_are_joined(model: Path) -
 
 def test_no_such_way_with_long_lines(model: Path) -> None:
     said = call("run", model, "--long", "spilt", "abc")
-    assert (said.code, said.err) == (2, "regard: no way with long lines 'spilt'; did you mean 'split'?\n")
+    assert (said.code, said.err) == (2, "regard: no way to treat long texts 'spilt'; did you mean 'split'?\n")
 
 
 @pytest.mark.parametrize("tail", [b"\nabc\n", b""])
@@ -125,9 +125,9 @@ def test_a_line_of_ten_megabytes(model: Path, tail: bytes) -> None:
     assert process.returncode == 0
     assert out.count(b"\n") == 1 + bool(tail)
     assert err.decode().splitlines() == [
-        "regard: line 1 has more than 1,048,576 bytes; the rest of it is left out, as of later ones",
-        f"regard: line 1 {UNKNOWN}",
-        "regard: line 1 is longer than the model can read; the end is left out, here and in later lines",
+        "regard: line 1 has more than 1,048,576 bytes; the rest is left out, here and in later lines",
+        f"regard: input 1 {UNKNOWN}",
+        "regard: input 1 is longer than the model can read; the end is left out, here and in later inputs",
     ]
 
 

@@ -9,18 +9,18 @@ import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 
 import regard
-from regard.data.glossary import Glossary
+from regard.api.run_texts import resolve_search
 from regard.decode import Search
 from regard.errors import SpecError
 from regard.tasks.common.seq2seq import TextPairsOptions
 from regard.tasks.common.task import Output, RunOptions
-from regard.verbs.run import run_lines, search_options, stdin_lines
+from regard.verbs.run import read_prompt, read_stdin, write_outputs
 from tests.verbs.calling import UNKNOWN, call, shell, start
 
 pytestmark = pytest.mark.numeric
@@ -81,14 +81,14 @@ def test_bad_bytes_are_replaced_and_that_is_said_once(model: Path) -> None:
     said = call("run", model, "--json", stdin=b"abc\na\xffb\n\xfe\n")
     assert [json.loads(line)["source"] for line in said.lines] == ["abc", "a\ufffdb", "\ufffd"]
     assert said.err == (
-        "regard: line 2 is not UTF-8; what cannot be read is taken as U+FFFD, here and in later lines\n"
-        f"regard: line 3 {UNKNOWN}\n"
+        "regard: line 2 is not UTF-8; unreadable bytes become U+FFFD, here and in later lines\n"
+        f"regard: input 3 {UNKNOWN}\n"
     )
 
 
 def test_a_line_that_the_vocabulary_makes_nothing_of_is_said_once(model: Path) -> None:
     said = call("run", model, stdin="abc\n日本語です\nab 😀\nДобрый\n".encode())
-    assert (said.code, len(said.lines), said.err) == (0, 4, f"regard: line 2 {UNKNOWN}\n")
+    assert (said.code, len(said.lines), said.err) == (0, 4, f"regard: input 2 {UNKNOWN}\n")
 
 
 def test_a_replacement_character_that_was_there_is_fine(model: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_line_too_long_to_read_can_be_cut_and_that_is_said_once(model: Path) -
     said = call("run", model, "--long", "cut", stdin=b"\nabc\n" + long + b"\nabc\n" + long + b"\n")
     assert (said.code, len(said.lines)) == (0, 5)
     assert said.err == (
-        "regard: line 3 is longer than the model can read; the end is left out, here and in later lines\n"
+        "regard: input 3 is longer than the model can read; the end is left out, here and in later inputs\n"
     )
     assert said.lines[2] == said.lines[4] == call("run", model, "--long", "cut", "abcdefghij" * 7).out[:-1]
 
@@ -112,7 +112,7 @@ def test_what_is_cut_is_what_the_task_cuts(model: Path) -> None:
     assert handle.task.find_too_long(texts) == [1]
     assert handle.task.find_too_long(texts, TextPairsOptions(tag="2de")) == [0, 1]
     with mock.patch("regard.tasks.common.seq2seq.generate", return_value=[[], []]) as generate:
-        handle.run(texts)
+        handle.run(texts, long="cut")
     assert [len(source) for source in generate.call_args.args[1]] == [room + 1, room + 1]  # with the end mark
 
 
@@ -128,7 +128,7 @@ def test_a_file_that_is_named_as_a_text_is_told(model: Path, tmp_path: Path) -> 
     (tmp_path / "lines").write_text("abc\n")
     said = call("run", model, tmp_path / "lines")
     assert len(said.lines) == 1
-    assert f"regard: {tmp_path / 'lines'} is a file, and read as a text here; for its lines: < " in said.err
+    assert f"regard: {tmp_path / 'lines'} is a file, but is read as a text here; for its lines use < " in said.err
 
 
 def test_an_empty_text_is_a_text(model: Path) -> None:
@@ -140,35 +140,53 @@ def test_bytes_in_an_argument_that_are_not_utf8(model: Path) -> None:
     assert (said.code, json.loads(said.out)["source"]) == (0, "a\ufffdb")
 
 
-class Parrot:
-    """Stands in for a model: answers with what it is told to."""
+class ParrotTask:
+    """Stands in for a task: answers with what it is told to."""
 
-    task, search, path, options = object(), Search(), Path("parrot"), ["first"]
+    Options, target, metrics = RunOptions, None, ("exact",)
 
     def __init__(self, *answers: str) -> None:
         self.answers, self.places = answers, list[int]()
 
-    def own_options(self, options: Any, **_: Any) -> RunOptions:
-        return RunOptions()
+    def files(self) -> dict[str, bytes]:
+        return {}
 
-    def run_all(self, texts: list[str], *, others: Any, first: int, **options: Any) -> list[list[Output]]:
-        self.places.append(first)
-        return [[Output(answer) for answer in self.answers] for _ in texts]
+    def eval_sets(self, raw: object) -> list[Any]:
+        return []
+
+    def run(self, nets: Any, inputs: list[str], search: Search, options: RunOptions) -> list[list[Output]]:
+        self.places.append(options.first)
+        return [[Output(answer) for answer in self.answers] for _ in inputs]
 
 
-def ran(model: Any, *lines: str, **options: Any) -> str:
+def parrot(*answers: str) -> regard.Model:
+    return regard.Model(cast(Any, None), cast(Any, ParrotTask(*answers)), Search(), Path("parrot"))
+
+
+def ran(model: regard.Model, *lines: str, as_json: bool = False, **options: Any) -> str:
     out = io.StringIO(newline="")
-    run_lines(model, lines, out, options={}, **options)
+    write_outputs(model.run_lazily(lines, **options), out, as_json=as_json)
     return out.getvalue()
 
 
-def test_an_output_with_line_ends_is_still_one_line() -> None:
-    assert ran(Parrot("a\nb\r\nc"), "x", "", "y") == "a b  c\n\na b  c\n"
-    assert len(ran(Parrot("a\nb"), "x", as_json=True).splitlines()) == 1
+def test_an_output_with_line_breaks_is_one_line_and_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran(parrot("a\nb\r\nc"), "x", "", "y") == "a\\nb\\r\\nc\n\na\\nb\\r\\nc\n"
+    assert capsys.readouterr().err == (
+        "regard: line breaks in outputs are written as \\n, so that lines can be counted; --json has them\n"
+    )
+    (line,) = ran(parrot("a\nb"), "x", as_json=True).splitlines()
+    assert json.loads(line)["outputs"][0]["text"] == "a\nb"
+
+
+def test_a_single_text_keeps_its_line_breaks() -> None:
+    with mock.patch("regard.load", return_value=parrot("a\nb")):
+        assert call("run", "parrot", "x").out == "a\nb\n"
+        assert call("run", "parrot", "x", "y").out == "a\\nb\n" * 2
+        assert call("run", "parrot", stdin=b"x\n").out == "a\\nb\n"
 
 
 def test_a_model_may_have_no_answer() -> None:
-    assert ran(Parrot(), "x", "y") == "\n\n"
+    assert ran(parrot(), "x", "y") == "\n\n"
 
 
 def test_lines_come_out_as_soon_as_a_batch_is_done() -> None:
@@ -179,17 +197,35 @@ def test_lines_come_out_as_soon_as_a_batch_is_done() -> None:
             assert out.getvalue().count("\n") == i // 2 * 2
             yield "x"
 
-    run_lines(Parrot("y"), lines(), out, options={}, batch=2)  # type: ignore[arg-type]
+    write_outputs(parrot("y").run_lazily(lines(), batch=2), out, as_json=False)
     assert out.getvalue() == "y\n" * 4
 
 
+def test_at_a_terminal_there_is_a_prompt_and_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    typed = iter(["abc", "cab"])
+
+    def ask(prompt: str) -> str:
+        assert prompt == "", "only results go to stdout, which is no terminal here"
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+
+    assert list(read_prompt(ask)) == ["abc", "cab"]
+    assert capsys.readouterr().err == "regard: type a text and press Enter; Ctrl-D ends\n> > > \n"
+
+
 @pytest.mark.parametrize(("terminal", "wanted"), [(True, 1), (False, 1024)])
-def test_at_a_terminal_each_line_is_answered_at_once(model: Path, terminal: bool, wanted: int) -> None:
-    with mock.patch("regard.verbs.run.run_lines") as run:
-        call("run", model, stdin=b"abc\n", terminal=terminal)
-        assert run.call_args.kwargs["batch"] == wanted
-        call("run", model, "--batch", 7, stdin=b"abc\n", terminal=terminal)
-        assert run.call_args.kwargs["batch"] == 7
+def test_at_a_terminal_each_line_is_answered_at_once(terminal: bool, wanted: int) -> None:
+    with (
+        mock.patch("regard.load", return_value=parrot("y")) as load,
+        mock.patch("builtins.input", side_effect=["x"] * 4 + [EOFError]),
+    ):
+        handle = load.return_value
+        with mock.patch.object(handle, "run_lazily", wraps=handle.run_lazily) as run:
+            said = call("run", "parrot", stdin=b"x\n" * 4, terminal=terminal)
+            assert (said.code, said.out) == (0, "y\n" * 4)
+            assert run.call_args.kwargs["batch"] == wanted
 
 
 def test_batches_do_not_show_in_the_output(model: Path) -> None:
@@ -229,9 +265,9 @@ def test_drawing_depends_on_the_seed_alone(model: Path) -> None:
 
 
 def test_the_same_line_in_a_later_batch_is_drawn_anew() -> None:
-    parrot = Parrot("y")
-    ran(parrot, "x", "x", "x", "x", batch=2)
-    assert parrot.places == [0, 2]
+    model = parrot("y")
+    ran(model, "x", "x", "x", "x", batch=2)
+    assert cast(Any, model.task).places == [0, 2]
 
 
 def test_the_likeliest_of_one_is_greedy(model: Path) -> None:
@@ -251,7 +287,10 @@ def test_what_the_model_cannot_write_is_refused_before_the_first_line(model: Pat
     for words in (("--prefix", "Ωmega"), ("--glossary", tmp_path / "terms.tsv")):
         said = call("run", model, *words, "--batch", 1, stdin=b"abc\nhij\n")
         assert (said.code, said.out) == (2, "")
-        assert f"{words[0]}: " in said.err and "cannot write 'Ωmega', not all of it is in its vocabulary" in said.err
+        assert (
+            f"{words[0].removeprefix('--')}: " in said.err
+            and "cannot write 'Ωmega', not all of it is in its vocabulary" in said.err
+        )
 
 
 def test_a_line_without_room_for_what_it_must_have_goes_without(model: Path, tmp_path: Path) -> None:
@@ -260,16 +299,19 @@ def test_a_line_without_room_for_what_it_must_have_goes_without(model: Path, tmp
     assert said.code == 0
     assert ["fed" in line for line in said.lines] == [True, False, False, True, False]
     assert (
-        said.err.count("line 3 has no room for what it must be given; it goes without, as do later ones like it") == 1
+        said.err.count(
+            "input 3 has no room for what its output must include; it goes without, as do later ones like it"
+        )
+        == 1
     )
     said = call("run", model, "--prefix", "ab" * 60, "abc", "jih")
-    assert (said.code, len(said.lines), "line 1 has no room" in said.err) == (0, 2, True)
+    assert (said.code, len(said.lines), "input 1 has no room" in said.err) == (0, 2, True)
 
 
 def test_closed_standard_input(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", None)
     with pytest.raises(SpecError, match="standard input is closed"):
-        list(stdin_lines())
+        list(read_stdin())
 
 
 def test_a_model_with_itself_is_that_model(model: Path) -> None:
@@ -298,16 +340,16 @@ def test_target_languages(model: Path, polyglot: Path) -> None:
     assert (unknown.code, unknown.err) == (2, "regard: no target language 'fr'; available: cs, de\n")
     none = call("run", model, "--to", "de", stdin=b"abc\n")
     assert none.code == 2
-    assert none.err.endswith("was not trained to choose between target languages; leave out --to de\n")
+    assert none.err.endswith("was not trained to choose between target languages; leave out to='de'\n")
 
 
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
-        ("--n-best 2", "--n-best 2 needs --json: a line of plain output holds one"),
+        ("--n-best 2", "--n-best 2 needs --json: a line of plain output has room for one"),
         ("--n-best 3 --beam 2 --json", "n_best=3 needs a beam of at least as many"),
-        ("--temperature 2 --seed 1", "--temperature, --seed would do nothing without --sample"),
-        ("--sample --beam 4", "--beam would do nothing without --no-sample"),
+        ("--temperature 2 --seed 1", "temperature, seed would have no effect without sampling; set sample=True"),
+        ("--sample --beam 4", "beam would have no effect while sampling; set sample=False"),
         ("--sample --top-p 1.5", "top_p: input should be less than or equal to 1, got 1.5"),
         ("--beam 0", "beam: input should be greater than or equal to 1, got 0"),
         ("--device cdua", "no device 'cdua'; did you mean 'cuda'?"),
@@ -322,13 +364,11 @@ def test_an_option_that_cannot_be(model: Path, words: str, wanted: str) -> None:
 
 
 def test_a_model_that_was_set_up_to_draw() -> None:
-    draws, none = Search(beam=1, sample=True), dict(beam=None, alpha=None, n_best=None)
-    cool = search_options(draws, sample=None, searching=none, drawing={"temperature": 0.5}, as_json=False)
-    assert cool == {"temperature": 0.5, "n_best": 1, "sample": True}
-    with pytest.raises(SpecError, match="--beam would do nothing without --no-sample"):
-        search_options(draws, sample=None, searching={**none, "beam": 3}, drawing={}, as_json=False)
-    beam = search_options(draws, sample=False, searching={**none, "beam": 3}, drawing={}, as_json=False)
-    assert beam == {"beam": 3, "n_best": 1, "sample": False}
+    draws = Search(beam=1, sample=True)
+    assert resolve_search(draws, {"temperature": 0.5}) == Search(beam=1, sample=True, temperature=0.5)
+    with pytest.raises(SpecError, match="beam would have no effect while sampling; set sample=False"):
+        resolve_search(draws, {"beam": 3})
+    assert resolve_search(draws, {"sample": False, "beam": 3}) == Search(beam=3)
 
 
 # ------------------------------------------------------------------------------------------------- the world around
@@ -373,14 +413,12 @@ def test_a_glossary(model: Path, tmp_path: Path) -> None:
     file.write_text("abc\tgag\njih\thid\n", encoding="utf-8")
     said = call("run", model, "--glossary", file, "--beam", 2, stdin=b"abc\nj\n\nABC jih\nabcd\n")
     free = call("run", model, "--beam", 2, stdin=b"abc\nj\n\nABC jih\nabcd\n")
-    assert (said.code, said.err) == (0, f"regard: line 4 {UNKNOWN}\n")
+    assert (said.code, said.err) == (0, f"regard: input 4 {UNKNOWN}\n")
     assert "gag" in said.lines[0]
     assert "gag" in said.lines[3] and "hid" in said.lines[3]
     assert [said.lines[i] for i in (1, 2, 4)] == [free.lines[i] for i in (1, 2, 4)]
     greedy = call("run", model, "--glossary", file, "abc")
-    assert greedy.err == (
-        "regard: terms need more than the likeliest token: lines with terms are searched with a beam\n"
-    )
+    assert greedy.err == ("regard: a glossary needs beam search: inputs with terms are searched with a beam\n")
     assert "gag" in greedy.out
 
 
@@ -393,8 +431,8 @@ def test_a_glossary_that_cannot_be(model: Path, tmp_path: Path) -> None:
     file.write_text("abc\tgag\n", encoding="utf-8")
     drawn = call("run", model, "--glossary", file, "--sample", "abc")
     assert drawn.code == 2
-    assert "terms are written by beam search, not while drawing at random" in drawn.err
-    with pytest.raises(SpecError, match="parrot cannot be told what to write; leave out --glossary"):
-        ran(Parrot("y"), "x", glossary=Glossary([("a", "b")]))
-    with pytest.raises(SpecError, match="parrot cannot be told what to write; leave out --prefix"):
-        ran(Parrot("y"), "x", prefix="b")
+    assert "terms need beam search, not sampling" in drawn.err
+    with pytest.raises(SpecError, match="parrot cannot be told what to write; leave out the glossary"):
+        ran(parrot("y"), "x", glossary={"a": "b"})
+    with pytest.raises(SpecError, match="parrot cannot be told what to write; leave out the prefix"):
+        ran(parrot("y"), "x", prefix="b")

@@ -134,7 +134,7 @@ def test_costs_grow_with_the_length() -> None:
         (["tiny", "--set", "model.widht=2"], "no key 'model.widht' in 'transformer'; did you mean 'width'?"),
         (["tiny", "--set", "model.decoder.block.mix.kind=ful"], "no mixer 'ful'; did you mean 'full'?"),
         (["tiny", "--set", "decoder.depth=2"], "got 'decoder.depth'; did you mean 'model.decoder.depth'?"),
-        (["copy", "--set", "train.steps=2"], "--set takes model.… here, got 'train.steps'\n"),
+        (["copy", "--set", "train.steps=2"], "set takes model.… here, got 'train.steps'\n"),
         (["tiny", "--length", "0"], "Invalid value for '--length'"),
     ],
 )

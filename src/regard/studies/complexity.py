@@ -107,6 +107,12 @@ class Study:
     shares: dict[str, dict[str, float]]
     seconds: float
 
+    def render(self) -> str:
+        """The tables for a terminal."""
+        from regard.studies.figures import render_tables
+
+        return render_tables(self)
+
     def full(self) -> Found:
         return next(f for f in self.found if f.contender.name == FULL)
 
@@ -234,7 +240,7 @@ def _list(settings: Settings) -> str:
     return ",".join(map(str, settings.lengths)) or "none"
 
 
-def lengths_of(text: str) -> tuple[int, ...]:
+def parse_lengths(text: str) -> tuple[int, ...]:
     """`1024,2048` as numbers."""
     try:
         return tuple(int(word) for word in text.replace("_", "").split(","))
@@ -242,6 +248,6 @@ def lengths_of(text: str) -> tuple[int, ...]:
         raise SpecError(f"lengths should be whole numbers with commas, such as 1024,2048,4096; got {text!r}") from None
 
 
-def names_of(words: Sequence[str]) -> tuple[str, ...]:
+def parse_names(words: Sequence[str]) -> tuple[str, ...]:
     """`local,performer` and repeated options as names."""
     return tuple(name for word in words for name in word.split(",") if name)

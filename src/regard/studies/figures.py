@@ -81,7 +81,7 @@ def parts(study: Study) -> Table:
     )
 
 
-def told(study: Study) -> str:
+def render_tables(study: Study) -> str:
     """The tables for a terminal, and who was stopped."""
     traced = study.found[0].sequential[-1][0]
     lines = [

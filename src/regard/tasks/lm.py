@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from regard.data.bptt import TokenStream
 from regard.data.packing import Packed
 from regard.data.ragged import Ragged
 from regard.data.windows import Windows
-from regard.decode import Constraints, Draw, Search, SpecialTokens, generate
+from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, stream_tokens
 from regard.decode.ensemble import compute_log_probs
+from regard.decode.stream_text import stream_text
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
@@ -149,14 +150,9 @@ class Lm(FromTexts):
 
         Where tokens are drawn they depend on the seed and on the number of the input, counted from `options.first`.
         """
-        if search.n_best > 1:
-            raise SpecError(
-                f"a text goes on in one way here, got n_best={search.n_best}; for more, draw with sample and other seeds"
-            )
-        most = search.max_extra if search.max_length is None else min(search.max_extra, search.max_length)
+        most, room = self._limits(nets, search)
         prompts, written = self._begun(inputs), [list[int]() for _ in inputs]
-        totals, rooms = [0.0] * len(prompts), [net.spec.room for net in nets]
-        room = min((r for r in rooms if r is not None), default=None)
+        totals = [0.0] * len(prompts)
         active = list(range(len(prompts))) if most else []
         while active:
             left = most - min(len(written[i]) for i in active)
@@ -176,6 +172,40 @@ class Lm(FromTexts):
             [Output(self._after(text, prompt, ids), total / search.divisor(max(len(ids), 1)), total)]
             for text, prompt, ids, total in zip(inputs, prompts, written, totals, strict=True)
         ]
+
+    def stream(
+        self, nets: Sequence[Net], text: str, search: Search, options: RunOptions = RunOptions()
+    ) -> Iterator[str]:
+        """The continuation of one text in pieces, as they are generated."""
+        most, room = self._limits(nets, search)
+        (prompt,) = self._begun([text])
+
+        def tokens() -> Iterator[int]:
+            written: list[int] = []
+            while len(written) < most:
+                before, left = len(written), most - len(written)
+                read = self._read(prompt + written, room)
+                for token in stream_tokens(
+                    nets, read, dataclasses.replace(search, max_extra=left), SpecialTokens.of(self.target),
+                    constraints=Constraints(banned=[self.target.unk]), draw=Draw([options.first], before),
+                ):  # fmt: skip
+                    written.append(token)
+                    yield token
+                asked = left if room is None else min(left, room - len(read) + 1)
+                if len(written) - before < asked:
+                    return
+
+        return stream_text(tokens(), lambda ids: self._after(text, prompt, ids))
+
+    def _limits(self, nets: Sequence[Net], search: Search) -> tuple[int, int | None]:
+        """The number of tokens to write, and how many the models can see; None: any number."""
+        if search.n_best > 1:
+            raise SpecError(
+                f"a text goes on in one way here, got n_best={search.n_best}; for more, draw with sample and other seeds"
+            )
+        most = search.max_extra if search.max_length is None else min(search.max_extra, search.max_length)
+        rooms = [net.spec.room for net in nets]
+        return most, min((room for room in rooms if room is not None), default=None)
 
     def score(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()

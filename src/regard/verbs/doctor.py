@@ -40,6 +40,33 @@ class Finding:
     detail: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Checkup:
+    """The results of all checks."""
+
+    findings: list[Finding]
+
+    @property
+    def healthy(self) -> bool:
+        return all(finding.healthy for finding in self.findings)
+
+    def plain(self) -> list[dict[str, object]]:
+        """All results, ready for JSON."""
+        return [dataclasses.asdict(finding) for finding in self.findings]
+
+    def render(self) -> str:
+        """The results for people, one per line."""
+        return "\n".join(f"{'ok ' if f.healthy else 'BAD'} {f.what:<20} {f.detail}" for f in self.findings)
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+def doctor() -> Checkup:
+    """Check the installation, and say what this machine supports."""
+    return Checkup(examine())
+
+
 def examine() -> list[Finding]:
     """Run every check; never raises."""
     out = [Finding("python", sys.version_info >= (3, 11), platform.python_version())]
@@ -109,8 +136,3 @@ def _computes() -> Finding:
 def _version(name: str) -> str:
     package = {"babel": "Babel"}.get(name, name)
     return importlib.metadata.version(package)
-
-
-def render(findings: list[Finding]) -> str:
-    """One line per finding."""
-    return "\n".join(f"{'ok ' if f.healthy else 'BAD'} {f.what:<20} {f.detail}" for f in findings)

@@ -6,7 +6,7 @@ or raises the error that users read. Below them are the training hooks, with wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
 
@@ -47,6 +47,14 @@ class Generates(Protocol):
 
     def eval_sets(self, raw: Any) -> list[EvalSet]:
         """Examples as inputs to `run` with their references; none if outputs have no references."""
+
+
+@runtime_checkable
+class StreamsText(Protocol):
+    """Gives its output in pieces, as it is generated."""
+
+    def stream(self, nets: Sequence[Net], text: str, search: Search, options: Any = ...) -> Iterator[str]:
+        """Pieces of text that together are the output of `run`; not with beam search."""
 
 
 @runtime_checkable
@@ -237,6 +245,7 @@ class DescribesExamples(Protocol):
 
 REQUIRED: dict[type, str] = {
     Generates: "only a task that gives outputs can be run",
+    StreamsText: "only a model that writes text token by token (tasks lm, translate, pronounce) can stream",
     Scores: "only a task that gives probabilities can score outputs",
     Embeds: "only a model that reads texts with an encoder alone (tasks classify, embed, mlm, tag) gives vectors of texts",
     Aligns: "only a model that reads one text and writes another (task translate) can say this of its words",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -22,7 +22,8 @@ from regard.data.pairs import Pairs
 from regard.data.ragged import Ragged
 from regard.data.token_store import InMemoryTokens, TokenStore
 from regard.data.word_dropout import drop_words
-from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate, score
+from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate, score, stream_tokens
+from regard.decode.stream_text import stream_text
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -135,8 +136,7 @@ class Seq2Seq(Generic[S, O]):
         constraints: Constraints,
     ) -> list[list[Hypothesis]]:  # fmt: skip
         """Search for outputs of at most `limit` tokens, or as many as the models can write."""
-        room = min(limit, *(net.spec.length for net in nets))
-        search = dataclasses.replace(search, max_length=min(search.max_length or room, room))
+        search = limit_length(nets, search, limit)
         return generate(nets, sources, search, SpecialTokens.of(self.target), constraints=constraints, draw=draw)
 
     def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: O | None = None) -> list[float]:
@@ -243,10 +243,7 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         options: TextPairsOptions = TextPairsOptions(),
     ) -> list[list[Output]]:
         """Outputs for each input text, best first."""
-        prefixes, terms = options.prefixes, options.must_include
-        self._check_writable([text for text in prefixes or () if text.strip()])
-        forced = None if prefixes is None else self.target.encode_all(prefixes)
-        constraints = Constraints([self.target.unk], forced, None if terms is None else self._encode_terms(terms))
+        constraints = self._encode_constraints(options)
         draw, sources = Draw(range(options.first, options.first + len(inputs))), self.encode_inputs(inputs, options)
         found = self.generate(nets, sources, search, 2 * self.settings.max_length, draw, constraints)
         out = [[Output(self.target.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
@@ -256,6 +253,24 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         read = [text for text, each in zip(inputs, found, strict=True) for _ in each]
         more = iter(self._pair_words(read, written, options).plain(nets))
         return [[dataclasses.replace(output, more=next(more)) for output in each] for each in out]
+
+    def stream(
+        self, nets: Sequence[Net], text: str, search: Search, options: TextPairsOptions = TextPairsOptions()
+    ) -> Iterator[str]:
+        """The output for one text in pieces, as they are generated."""
+        (source,) = self.encode_inputs([text], options)
+        tokens = stream_tokens(
+            nets, source, limit_length(nets, search, 2 * self.settings.max_length), SpecialTokens.of(self.target),
+            constraints=self._encode_constraints(options), draw=Draw([options.first]),
+        )  # fmt: skip
+        return stream_text(tokens, self.target.decode)
+
+    def _encode_constraints(self, options: TextPairsOptions) -> Constraints:
+        """What outputs must begin with and include, as tokens."""
+        prefixes, terms = options.prefixes, options.must_include
+        self._check_writable([text for text in prefixes or () if text.strip()])
+        forced = None if prefixes is None else self.target.encode_all(prefixes)
+        return Constraints([self.target.unk], forced, None if terms is None else self._encode_terms(terms))
 
     def confidence(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: TextPairsOptions = TextPairsOptions()
@@ -342,6 +357,12 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
 def tag_token(tag: str) -> str:
     """The token that stands for a tag: `2de` → `<2de>`."""
     return f"<{tag}>"
+
+
+def limit_length(nets: Sequence[Net], search: Search, limit: int) -> Search:
+    """The search with outputs of at most `limit` tokens, or as many as the models can write."""
+    room = min(limit, *(net.spec.length for net in nets))
+    return dataclasses.replace(search, max_length=min(search.max_length or room, room))
 
 
 def check_pairs(inputs: Sequence[object], outputs: Sequence[object]) -> None:

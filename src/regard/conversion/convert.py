@@ -1,14 +1,17 @@
-"""`regard convert`: a model of others becomes a model folder of ours, or one of ours a Hugging Face folder, and both are asked
-the same question afterwards.
+"""Convert models from and to other formats, and compare both.
+
+A Hugging Face folder or GGUF file becomes a model folder, or a model folder becomes a Hugging Face folder. Then both versions
+read the same input, and the largest difference of their outputs is reported.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,11 +30,58 @@ from regard.serialization.model_folder import find_model, identify_folder, write
 from regard.tasks.common.capabilities import Classifies, ReadsImages, supports
 from regard.tasks.common.task import Task
 from regard.text import Tokenizer
-from regard.verbs.command import say
+
+Format = Literal["hf", "regard"]
+Tell = Callable[[str], None]
 
 
-def convert(src: str, dst: str, *, to: str | None = None, trust: bool = False) -> dict[str, Any]:
-    """Convert a folder or GGUF file; what was made of it, as plain data."""
+@dataclass(frozen=True)
+class Conversion:
+    """The result of a conversion."""
+
+    model: Path
+    """The folder that was written."""
+    source: str
+    """What it was converted from."""
+    kind: str
+    """What it is now."""
+    parameters: int
+    difference: float | None
+    """The largest difference of the outputs to those of `transformers`; None if they were not compared."""
+    reason: str = ""
+    """Why they were not compared."""
+
+    def plain(self) -> dict[str, object]:
+        """All fields, ready for JSON."""
+        return {
+            "model": str(self.model),
+            "from": self.source,
+            "as": self.kind,
+            "parameters": self.parameters,
+            "difference": self.difference,
+            "reason": self.reason,
+        }
+
+    def render(self) -> str:
+        """The result for people."""
+        gap = self.reason if self.difference is None else f"largest difference to transformers: {self.difference:.2g}"
+        return f"{self.model}\n{self.source} as {self.kind}, {self.parameters:,} parameters\n{gap}"
+
+
+def convert(
+    src: str | Path,
+    dst: str | Path,
+    *,
+    to: Format | None = None,
+    trust_pickle: bool = False,
+    notify: Tell | None = None,
+) -> Conversion:
+    """Convert a Hugging Face folder, a GGUF file or a model folder, and write the result to `dst`.
+
+    to            "hf" or "regard"; by default the format that `src` does not have
+    trust_pickle  open pickled weights (.bin), as weights only, in a separate process
+    notify        called with notes such as settings that were not converted
+    """
     source, place = Path(src), Path(dst)
     if not source.exists():
         raise SpecError(f"there is no file or folder {src}")
@@ -42,53 +92,53 @@ def convert(src: str, dst: str, *, to: str | None = None, trust: bool = False) -
     own = identify_folder(source) is not None
     wanted = to or ("hf" if own else "regard")
     if wanted not in ("hf", "regard"):
-        raise SpecError(f"--to should be hf or regard, got {wanted!r}")
+        raise SpecError(f"to should be hf or regard, got {wanted!r}")
     if wanted == "regard" and own:
-        raise SpecError(f"{src} is a model folder of ours already; --to hf makes one for Hugging Face of it")
+        raise SpecError(f"{src} is a model folder already; convert it to hf instead")
     if source.is_file():
         return _from_gguf(source, place, wanted)
-    return _to_hf(source, place) if own else _from_hf(source, place, wanted, trust)
+    return _to_hf(source, place) if own else _from_hf(source, place, wanted, trust_pickle, notify or (lambda _: None))
 
 
-def _from_hf(source: Path, place: Path, wanted: str, trust: bool) -> dict[str, Any]:
+def _from_hf(source: Path, place: Path, wanted: str, trust: bool, notify: Tell) -> Conversion:
     found = hf.read(source, trust=trust)
     if wanted == "hf":
-        raise SpecError(f"{source} is a Hugging Face folder already; leave out --to")
+        raise SpecError(f"{source} is a Hugging Face folder already; convert it to regard instead")
     name, task, search = task_config.carried(found, source)
     if left := task_config.unfollowed(found, source):
-        say(f"{source} writes with {', '.join(left)}, and `regard run` will not: its outputs may differ from theirs")
-    net = _net(found.spec, found.weights)
+        notify(f"{source} generates with {', '.join(left)}, which Regard does not support: outputs may differ")
+    net = _build(found.spec, found.weights)
     what = f"{found.form.kind} ({found.use})"
     _export(place, name, task, search, found.spec, found.weights, what)
-    return _report(place, what, name, net, *_asked(found, net))
+    return _report(place, what, name, net, *_compare(found, net))
 
 
-def _from_gguf(source: Path, place: Path, wanted: str) -> dict[str, Any]:
+def _from_gguf(source: Path, place: Path, wanted: str) -> Conversion:
     from regard.conversion.gguf import read
 
     spec, weights, tokenizer = read(source)
     name, task, search = task_config.lm(spec, tokenizer)
-    net = _net(spec, weights)
+    net = _build(spec, weights)
     if wanted == "hf":
         write_folder(place, _hf_files(spec, weights, task, search))
     else:
         _export(place, name, task, search, spec, weights, source.name)
-    return _report(place, source.name, name, net, *_again(net, task))
+    return _report(place, source.name, name, net, *_compare_via_hf(net, task))
 
 
-def _to_hf(source: Path, place: Path) -> dict[str, Any]:
+def _to_hf(source: Path, place: Path) -> Conversion:
     folder = find_model(source)
     net, task, search = load_model(folder)
     write_folder(place, _hf_files(net.spec, net.state_dict(), task, search))
     config = hf.read_config(place)
     name = f"{config['model_type']} ({config['architectures'][0]})"
-    return _report(place, str(folder.path), name, net, *_asked(hf.read(place), net))
+    return _report(place, str(folder.path), name, net, *_compare(hf.read(place), net))
 
 
 def _export(
     place: Path, name: str, task: Task, search: Any, spec: ModelSpec, weights: Mapping[str, Tensor], what: str
 ) -> None:
-    """Write a model folder of ours."""
+    """Write a model folder."""
     with torch.device("meta"):
         net = spec.build()
     card = f"# {place.name}\n\nConverted with Regard from {what}; its task is {name}.\n"
@@ -108,7 +158,7 @@ def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Any, search:
 
 
 def _token_files(source: Tokenizer | None, target: Tokenizer | None) -> dict[str, bytes]:
-    """The files of the tokenizer, or of both."""
+    """The files of the tokenizer, or of both tokenizers."""
     if source is None or target is None:
         return {}
     if source is not target:
@@ -119,7 +169,7 @@ def _token_files(source: Tokenizer | None, target: Tokenizer | None) -> dict[str
 
 
 def _pixels(task: ReadsImages) -> dict[str, Any]:
-    """How pictures become numbers, in their words."""
+    """How images become numbers, as a preprocessor configuration."""
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
@@ -132,31 +182,24 @@ def _pixels(task: ReadsImages) -> dict[str, Any]:
     }
 
 
-def _net(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
+def _build(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
     return spec.filled(weights).eval()
 
 
-def _again(net: Net, task: Task) -> tuple[float | None, str]:
-    """The difference to the same weights in a folder for Hugging Face, where they do not read the file itself."""
+def _compare_via_hf(net: Net, task: Task) -> tuple[float | None, str]:
+    """The difference to the same weights in a Hugging Face folder, for files that `transformers` does not read."""
     with tempfile.TemporaryDirectory() as made:
         for name, data in _hf_files(net.spec, net.state_dict(), task, Search()).items():
             (Path(made) / name).write_bytes(data)
-        return _asked(hf.read(Path(made)), net)
+        return _compare(hf.read(Path(made)), net)
 
 
-def _asked(found: hf.Found, net: Net) -> tuple[float | None, str]:
-    """The largest difference between both sides, or why there is none."""
+def _compare(found: hf.Found, net: Net) -> tuple[float | None, str]:
+    """The largest difference of the outputs, or why they were not compared."""
     if not verify.installed():
         return None, "not compared: transformers is not installed (pip install transformers)"
     return verify.compared(found, net), ""
 
 
-def _report(place: Path, what: str, now: str, net: Net, far: float | None, why: str) -> dict[str, Any]:
-    count = sum(p.numel() for p in net.parameters())
-    return {"model": str(place), "from": what, "as": now, "parameters": count, "difference": far, "why": why}
-
-
-def told(done: Mapping[str, Any]) -> str:
-    """The same for people."""
-    far = done["why"] if done["difference"] is None else f"largest difference to transformers: {done['difference']:.2g}"
-    return f"{done['model']}\n{done['from']} as {done['as']}, {done['parameters']:,} parameters\n{far}"
+def _report(place: Path, source: str, kind: str, net: Net, difference: float | None, reason: str) -> Conversion:
+    return Conversion(place, source, kind, sum(p.numel() for p in net.parameters()), difference, reason)

@@ -1,0 +1,56 @@
+"""The Python interface; the command line is a layer over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from regard.api.trained_model import Attention, Model
+from regard.machine import resolve_device
+from regard.recipes.merge import merge, nest
+from regard.serialization.load import load_model
+from regard.serialization.model_folder import CARD, find_model
+
+__all__ = ["Attention", "Model", "load", "train"]
+
+
+def load(path: str | Path, *, device: str = "cpu", set: Mapping[str, object] | None = None) -> Model:
+    """Load a model folder, or the best model of a run folder. Opening one never runs code.
+
+    `set` changes settings that no weight depends on: `{"model.decoder.block.mix.memory_length": 512}` gives a longer memory.
+    """
+    folder = find_model(path)
+    net, task, search = load_model(folder, merge(*(nest(name, value) for name, value in (set or {}).items())))
+    card = folder.files[CARD].decode(errors="replace") if CARD in folder.files else ""
+    return Model(net.to(torch.device(resolve_device(device))), task, search, folder.path, card)
+
+
+def train(
+    recipe: str | Mapping[str, object],
+    data: Sequence[str | Path] = (),
+    *,
+    valid: Sequence[str | Path] = (),
+    set: Mapping[str, object] | None = None,
+    out: str | Path | None = None,
+    start: str | Path | None = None,
+    fresh: bool = False,
+    anyway: bool = False,
+    device: str = "auto",
+    tensorboard: bool = False,
+    quiet: bool = False,
+) -> Model:
+    """Train a model by a recipe and load the result.
+
+    The same call again resumes an interrupted run, or loads a finished one; `fresh` starts over, and `anyway` resumes
+    although the recipe or the data changed. `start` is a model to start from.
+    """
+    from regard.training.request import TrainRequest  # here: loading and using a model needs nothing of training
+    from regard.training.train import run_training
+
+    request = TrainRequest(
+        recipe, tuple(map(str, data)), tuple(map(str, valid)), dict(set or {}), start=None if start is None else str(start),
+        out=None if out is None else str(out), fresh=fresh, anyway=anyway, device=device, tensorboard=tensorboard, quiet=quiet,
+    )  # fmt: skip
+    return load(run_training(request))

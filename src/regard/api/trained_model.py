@@ -1,0 +1,240 @@
+"""The `Model` handle: run, score, look inside, save."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from torch import Tensor
+
+from regard.api.notes import Tell
+from regard.api.run_texts import BATCH, SEARCH_OPTIONS, Long, TextRunner
+from regard.decode import Search
+from regard.errors import SpecError, UnknownName
+from regard.model.model_spec import ModelSpec
+from regard.model.net import Net
+from regard.registry import kind_of
+from regard.serialization.model_card import render_card
+from regard.serialization.model_folder import write_model
+from regard.tasks.common.capabilities import Aligns, Attends, Embeds, Generates, Scores, require
+from regard.tasks.common.encoder_input import Pool
+from regard.tasks.common.task import Output, RunOptions, Task
+from regard.tasks.common.word_scores import Confidence
+from regard.text import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.data.glossary import Glossary
+
+
+@dataclasses.dataclass(frozen=True)
+class Attention:
+    """Attention weights (h, n, m) by layer name, with the tokens on both sides."""
+
+    weights: dict[str, Tensor]
+    source: list[str]
+    target: list[str]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.weights[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.weights)
+
+    def keys(self) -> list[str]:
+        return list(self.weights)
+
+
+class Model:
+    """A trained model, ready for use.
+
+    ```python
+    model = regard.load("runs/dates")
+    model("15. November 2026")                 # '2026-11-15'
+    model.run(["15. November 2026", "1 May"])  # a list gives a list
+    ```
+    """
+
+    def __init__(self, net: Net, task: Task, search: Search, path: Path, card: str = "") -> None:
+        self.net, self.task, self.search, self.path, self.card = net, task, search, path, card
+
+    @property
+    def spec(self) -> ModelSpec:
+        """The spec that built the model."""
+        return self.net.spec
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of what the model writes, or of what it reads if it writes no text."""
+        if self.task.target is None:
+            raise SpecError(f"{self.path} reads and writes no text, so it has no tokenizer")
+        return self.task.target
+
+    @property
+    def parameters(self) -> int:
+        """The number of parameters."""
+        return sum(p.numel() for p in self.net.parameters())
+
+    @property
+    def options(self) -> list[str]:
+        """The names of the options that `run` takes: the settings of `Search`, and those of the task."""
+        own = (field.name for field in dataclasses.fields(require(self.task, Generates).Options))
+        return sorted({*SEARCH_OPTIONS, *own})
+
+    @overload
+    def run(self, inputs: str, **options: object) -> str: ...  # type: ignore[overload-overlap]  # a str is a Sequence, too
+    @overload
+    def run(self, inputs: Sequence[object], **options: object) -> list[str]: ...
+    def run(self, inputs: str | Sequence[object], **options: object) -> str | list[str]:
+        """The best output: a text for a text, a list for a list.
+
+        Options are those of `run_all`, of `Search` (`beam=5`, `sample=True`, …) and of the task. An empty text gives an
+        empty output. The command line gives the same outputs for the same options.
+        """
+        single = isinstance(inputs, str)
+        found = self.run_all([inputs] if isinstance(inputs, str) else inputs, **options)  # type: ignore[arg-type]
+        texts = [each[0].text if each else "" for each in found]
+        return texts[0] if single else texts
+
+    __call__ = run
+
+    def run_all(
+        self,
+        inputs: Sequence[object],
+        *,
+        others: Sequence[Model] = (),
+        to: str | None = None,
+        prefix: str | None = None,
+        glossary: Glossary | Mapping[str, str] | str | Path | None = None,
+        long: Long = "split",
+        notify: Tell | None = None,
+        batch: int = BATCH,
+        **options: object,
+    ) -> list[list[Output]]:
+        """All `n_best` outputs of each input with their scores, best first; none for an empty input.
+
+        others    models that join as an ensemble
+        to        the target language of a many-to-many model
+        prefix    how every output begins
+        glossary  terms and how they must be translated: a mapping, a `Glossary`, or a file with a term, a tab and its
+                  translation on each line
+        long      a text longer than the model reads is split and its outputs are joined, or cut
+        notify    called with notes such as "input 3 is longer than the model can read"; by default they are logged
+        batch     number of inputs that are run together
+        """
+        if isinstance(inputs, str):
+            raise SpecError("run_all takes a list of texts, got one text; write model.run_all([text])")
+        runner = TextRunner(
+            self, options, others=others, to=to, prefix=prefix, glossary=glossary, long=long, notify=notify
+        )
+        return runner.run(inputs, batch)
+
+    def run_lazily(
+        self,
+        inputs: Iterable[object],
+        *,
+        others: Sequence[Model] = (),
+        to: str | None = None,
+        prefix: str | None = None,
+        glossary: Glossary | Mapping[str, str] | str | Path | None = None,
+        long: Long = "split",
+        notify: Tell | None = None,
+        batch: int = BATCH,
+        **options: object,
+    ) -> Iterator[list[tuple[object, list[Output]]]]:
+        """As `run_all` for any number of inputs: yields each batch of inputs with its outputs as soon as it is done."""
+        runner = TextRunner(
+            self, options, others=others, to=to, prefix=prefix, glossary=glossary, long=long, notify=notify
+        )
+        return runner.run_batches(inputs, batch)
+
+    def stream(
+        self,
+        text: str,
+        *,
+        others: Sequence[Model] = (),
+        to: str | None = None,
+        prefix: str | None = None,
+        long: Long = "split",
+        notify: Tell | None = None,
+        **options: object,
+    ) -> Iterator[str]:
+        """The output for one text in pieces, as they are generated. Together they are `run` with the same options.
+
+        Only greedy search (`beam=1`) and sampling (`sample=True`) can stream.
+        """
+        runner = TextRunner(self, options, others=others, to=to, prefix=prefix, long=long, notify=notify)
+        return runner.stream(text)
+
+    def own_options(self, options: Mapping[str, object], *, besides: Collection[str] = ()) -> RunOptions:
+        """The options that the task itself takes. Names in `besides` are left out; any other name is an error."""
+        kind = require(self.task, Generates).Options
+        known = {field.name for field in dataclasses.fields(kind)}
+        for name in options:
+            if name not in known and name not in besides:
+                raise UnknownName("option", name, sorted({*known, *besides}))
+        return kind(**{name: value for name, value in options.items() if name in known})  # type: ignore[arg-type]
+
+    def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
+        """A vector for each text (b, d), by an encoder model; `pool` is "first" or "mean".
+
+        By default vectors have length one, so that their products are cosines; not with `unit=False`.
+        """
+        return require(self.task, Embeds).embed(self.net, texts, pool=pool, unit=unit)
+
+    def score(self, inputs: Sequence[str], outputs: Sequence[str], **options: object) -> list[float]:
+        """log P(output | input) of each pair."""
+        return require(self.task, Scores).score(self.net, inputs, outputs, self.own_options(options))
+
+    def confidence(self, inputs: Sequence[str], outputs: Sequence[str], **options: object) -> list[Confidence]:
+        """The probability of each word of each output, given those before it: `.words`, `.probs`, and `.end` after them."""
+        return require(self.task, Aligns).confidence(self.net, inputs, outputs, self.own_options(options))
+
+    def align(
+        self, inputs: Sequence[str], outputs: Sequence[str], *, layer: int | None = None, **options: object
+    ) -> list[list[tuple[int, int]]]:
+        """For each word of each output the input word with the most attention: (input word, output word), from 0.
+
+        `layer` is a decoder layer, counted from 0 or from the end; by default the last but one of three or more.
+        """
+        return require(self.task, Aligns).align(self.net, inputs, outputs, self.own_options(options), layer=layer)
+
+    def attention(self, text: str, output: str | None = None, **options: object) -> Attention:
+        """Attention weights for one text and its output (by default the model's own), by layer, with token labels."""
+        output = self.run(text, **options) if output is None else output
+        task = require(self.task, Attends)
+        weights, source, target = task.attention(
+            self.net, text, output, self.own_options(options, besides=SEARCH_OPTIONS)
+        )
+        return Attention(weights, source, target)
+
+    def to(self, device: str) -> Model:
+        """Move the model to a device; returns the model."""
+        self.net.to(device)
+        return self
+
+    def save(self, path: str | Path) -> Path:
+        """Write the model folder, which `load` and the command line open; returns its path."""
+        name, place = kind_of(type(self.task)), Path(path)
+        card = self.card or render_card(place.name, {}, {}, {"task": name, "parameters": f"{self.parameters:,}"})
+        weights = {key: tensor.detach().cpu() for key, tensor in self.net.state_dict().items()}
+        write_model(place, task=self.task, name=name, net=self.net, search=self.search, weights=weights, card=card)
+        return place
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.path)!r}, {self.parameters:,} parameters)"
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        rows = {
+            "task": kind_of(type(self.task)),
+            "parameters": f"{self.parameters:,}",
+            "width": str(self.spec.width),
+            "vocabulary": "" if self.task.target is None else f"{self.task.target.size:,} tokens",
+            "scores": ", ".join(self.task.metrics),
+            "folder": str(self.path),
+        }
+        cells = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows.items() if v)
+        return f"<table><caption>regard.Model</caption>{cells}</table>"
