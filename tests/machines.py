@@ -73,7 +73,7 @@ VARIATIONS: dict[str, Variation] = {
     "onednn-avx2": Variation(environment={"ONEDNN_MAX_CPU_ISA": "AVX2"}),
     "onednn-sse41": Variation(environment={"ONEDNN_MAX_CPU_ISA": "SSE41", "ATEN_CPU_CAPABILITY": "default"}),
     "one-thread": Variation(environment={"OMP_NUM_THREADS": "1"}),
-    "four-threads": Variation((*NUMERIC, "--threads", "4"), {"OMP_NUM_THREADS": "4"}),
+    "four-threads": Variation((*NUMERIC, "--threads", "4"), {"OMP_NUM_THREADS": "4", "OMP_WAIT_POLICY": "passive"}),
     "bfloat16": Variation(("--precision", "bfloat16", *LEARNING)),
     "float32": Variation(("--precision", "float32", *LEARNING)),
     "shuffled": Variation(("--shuffle", "1"), company=True),

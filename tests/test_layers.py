@@ -104,6 +104,11 @@ def test_every_row_imports_only_rows_before_it() -> None:
         seen.append(row)
 
 
+def test_every_row_is_there() -> None:
+    named = [f"regard.{name}" for names, _ in ROWS.values() for name in names.split()]
+    assert [name for name in named if name not in MODULES] == []
+
+
 def test_text_and_nn_do_not_know_each_other() -> None:
     assert not {"text", "data"} & reach("families")
     assert "nn" not in reach("data")

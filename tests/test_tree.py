@@ -10,9 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "regard"
 COMPARES = re.compile(r"allclose|assert_close|torch\.equal|isclose")
-SAME_STEM: dict[str, str] = {}
+SAME_STEM = {"packing": "how texts share a row, and the law that sharing changes nothing"}
 """Stems that two files of the package may share, and why."""
-TOO_LONG = 211
+TOO_LONG = 184
 """Modules whose first line has more than 60 characters; this may only shrink, and goes when it is 0."""
 NOT_NUMERIC = {
     "tests/conversion/test_faults.py": "reads what was written",

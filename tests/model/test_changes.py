@@ -17,6 +17,8 @@ from regard.nn.positions.position import ALiBi, NoPosition, Rotary, Sinusoidal
 from regard.recipes.merge import nest
 from tests.nn.odd import Blur
 
+pytestmark = pytest.mark.numeric
+
 GPT = gpt.spec(width=8, depth=2, heads=2, vocab=11, length=8, dropout=0.1)
 BOTH = transformer.spec("tiny", width=8, depth=1, heads=2, hidden=8, vocab=11)
 
