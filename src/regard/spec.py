@@ -1,9 +1,10 @@
-"""Specs: small frozen values that say what to build, written as Python, JSON or YAML alike.
+"""Specs: frozen values that describe what to build.
 
-A spec holds plain values and other specs, so `spec == spec` means "the same model". Where a field is a *role* (a mixer, a
-norm, a position ...), files tell the parts apart by `kind`, looked up in the role's registry and never imported by path:
+A spec can be written in Python, JSON or YAML. It contains plain values and other specs, so `spec == spec` means "the same
+model". A field may be a *role* (a mixer, a norm, a position ...): then files choose the part by its `kind`, which is looked up
+in the registry of the role and never imported by path:
 
-    Full(heads=4)   <->   {"kind": "full", "heads": 4}   <->   mix: full   # where every other field has a default
+    Full(heads=4)   <->   {"kind": "full", "heads": 4}   <->   mix: full   # if all other fields have defaults
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from regard.registry import Registry, kind_of
 C = TypeVar("C", bound=type)
 
 Count = Annotated[int, Field(ge=1, le=1 << 40)]
-"""A whole number of at least one; the largest is beyond any use, and still a number to torch and numpy."""
+"""An integer of at least 1; the maximum is beyond any use, but still valid for torch and NumPy."""
 Heads = Annotated[int, Field(ge=1, le=4096)]
-"""Of attention: many times more than any model has, and few enough to go through one by one."""
+"""A number of attention heads; the maximum is far more than any model has, and few enough to iterate over."""
 Share = Annotated[float, Field(ge=0, lt=1)]
-"""A probability or part of a whole, below one."""
+"""A probability or share, below 1."""
 
 
 class Spec:
-    """Base of every spec. A class that sets `registry` is a role: its fields accept any part in that registry."""
+    """Base of every spec. A class that sets `registry` is a role: fields of its type accept any part in that registry."""
 
     registry: ClassVar[Registry[Any] | None] = None
 
@@ -44,7 +45,7 @@ class Spec:
 
     @classmethod
     def _member(cls, value: Any, place: str = "") -> Spec:
-        """Turn what a file says (a kind, or a mapping with one) into a part of this role."""
+        """Build a part of this role from plain data: a kind, or a mapping with a kind."""
         if isinstance(value, cls):
             return value
         assert cls.registry is not None
@@ -59,7 +60,7 @@ class Spec:
 
     @classmethod
     def parse(cls, value: Any, place: str = "") -> Self:
-        """This spec from plain data; every fault is in one error, at its place below `place`."""
+        """Build this spec from plain data. One error lists all faults with their paths, below `place`."""
         if "registry" in cls.__dict__:
             return cls._member(value, place)  # type: ignore[return-value]
         try:
@@ -68,7 +69,7 @@ class Spec:
             raise SpecError(*_faults(cls, error, place)) from None
 
     def plain(self) -> dict[str, Any]:
-        """This spec as plain data, ready for JSON; `parse` gives it back."""
+        """Return this spec as plain data for JSON; `parse` restores it."""
         fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         return {"kind": kind_of(type(self)), **fields} if self.registry is not None else fields
 
@@ -76,7 +77,7 @@ class Spec:
         return json.dumps(self.plain(), indent=2, ensure_ascii=False)
 
     def walk(self, path: str = "") -> Iterator[tuple[str, Spec]]:
-        """Every spec inside this one, with its dotted path; this one first."""
+        """Yield this spec and every spec inside it, with their dotted paths."""
         yield path, self
         for f in dataclasses.fields(self):  # type: ignore[arg-type]
             value, below = getattr(self, f.name), f"{path}.{f.name}" if path else f.name
@@ -88,13 +89,13 @@ class Spec:
                         yield from item.walk(f"{below}.{i}")
 
     def replace(self, path: str, value: Any) -> Self:
-        """A copy with one field changed: `spec.replace("decoder.block.mix.heads", 4)`."""
+        """Return a copy with one field changed: `spec.replace("decoder.block.mix.heads", 4)`."""
         for key in reversed(path.split(".")):
             value = {key: value}
         return self.overlay(value)
 
     def overlay(self, changes: Mapping[str, Any]) -> Self:
-        """A copy with nested changes laid over it. A changed `kind` keeps the fields both kinds have."""
+        """Return a copy with nested changes. If a `kind` changes, fields that both kinds have are kept."""
         role = next(cls for cls in type(self).__mro__ if "registry" in cls.__dict__)
         owner = type(self) if role is Spec else role  # a part may become another kind of its role
         return owner.parse(_overlay(self, changes))  # type: ignore[attr-defined, no-any-return]
@@ -102,7 +103,7 @@ class Spec:
 
 @dataclass_transform(frozen_default=True)
 def spec(cls: C) -> C:
-    """Make a class a frozen, validated spec whose constructor raises our errors."""
+    """Turn a class into a frozen, validated spec whose constructor raises `SpecError`."""
     made = pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls)
     init: Callable[..., None] = made.__init__
 
@@ -128,12 +129,12 @@ def _plain(value: Any) -> Any:
 
 
 def _overlay(old: Any, new: Any) -> Any:
-    """Plain data of `old` with `new` laid over it, level by level."""
+    """Return plain data of `old`, overlaid by `new` level by level."""
     if isinstance(new, str) and isinstance(old, Spec) and old.registry is not None:
         new = {"kind": new}  # `mix=performer` is short for `mix.kind=performer`
     if not isinstance(new, Mapping) or not isinstance(old, (Spec, tuple)):
         return new
-    if isinstance(old, tuple):  # blocks.0.mix: a numbered place in a tuple
+    if isinstance(old, tuple):  # blocks.0.mix: an index into a tuple
         items = list(old)
         for key, value in new.items():
             if not key.isdigit() or int(key) >= len(items):
@@ -157,7 +158,7 @@ def _shared_fields(old: Spec, part: type) -> dict[str, Any]:
 
 
 def _faults(cls: type, error: pydantic.ValidationError, under: str = "") -> list[str]:
-    """All faults of a spec, each with its place and the nearest valid key."""
+    """Return all faults of a spec, each with its path; for unknown keys, with a near name."""
     lines = []
     for fault in error.errors(include_url=False)[:_FAULTS]:
         place = ".".join(filter(None, [under, _place(cls, fault["loc"])]))
@@ -168,7 +169,7 @@ def _faults(cls: type, error: pydantic.ValidationError, under: str = "") -> list
             lines.append(f"no key {place!r}" + offer(key, [f.name for f in dataclasses.fields(owner)]))
         elif fault["type"] in ("missing", "missing_argument"):
             lines.append(f"{place} is missing")
-        elif isinstance(cause, SpecError):  # ours already: a part's own faults, or a check of the whole spec
+        elif isinstance(cause, SpecError):  # the faults of a nested part, or of a check of the whole spec
             lines += [f"{place}: {said}" if place else said for said in cause.faults]
         else:
             said = fault["msg"].removeprefix("Value error, ")
@@ -176,14 +177,14 @@ def _faults(cls: type, error: pydantic.ValidationError, under: str = "") -> list
             text = f"{said[0].lower()}{said[1:]}{got}"
             lines.append(f"{place}: {text}" if place else text)
     more = error.error_count() - _FAULTS
-    return [*lines, f"and {more} faults more"] if more > 0 else lines
+    return [*lines, f"and {more} more faults"] if more > 0 else lines
 
 
-_FAULTS = 50  # that are told; a file that somebody sent may have a million
+_FAULTS = 50  # maximum number of listed faults; an untrusted file may have a million
 
 
 def _place(cls: type, loc: tuple[int | str, ...]) -> str:
-    """A fault's place as a dotted path; a positional argument goes by its field's name."""
+    """Return the location of a fault as a dotted path; a positional argument has the name of its field."""
     if loc and isinstance(loc[0], int):
         positional = [f.name for f in dataclasses.fields(cls) if not f.kw_only]
         loc = (positional[loc[0]] if loc[0] < len(positional) else f"argument {loc[0] + 1}", *loc[1:])
@@ -191,7 +192,7 @@ def _place(cls: type, loc: tuple[int | str, ...]) -> str:
 
 
 def _owner(cls: type, loc: tuple[int | str, ...]) -> type:
-    """The spec class that a fault's place lies in, as far as annotations tell."""
+    """Return the spec class that contains the location of a fault, as far as annotations tell."""
     for key in loc:
         hint = typing.get_type_hints(cls).get(str(key))
         found = next((t for t in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(t)), None)

@@ -315,5 +315,5 @@ def test_a_tokenizer_without_an_end_is_refused(tmp_path: Path) -> None:
 
 def test_two_texts_framed_by_what_we_do_not_know_are_refused() -> None:
     post = {"type": "Sequence", "processors": [{"type": "ByteLevel"}, {"type": "NewProcessing"}]}
-    with pytest.raises(DataError, match="cannot use a tokenizer that frames text with NewProcessing"):
+    with pytest.raises(DataError, match="cannot use a tokenizer with the post-processor NewProcessing"):
         Template.read(post)

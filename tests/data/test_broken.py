@@ -35,29 +35,29 @@ FAULTS = {
     "nothing": (b"", "an empty side", "the {side} is empty"),
     "spaces": (b"  ", "an empty side", "the {side} is empty"),
     "wide spaces": ("\u3000\u2028\x85".encode(), "an empty side", "the {side} is empty"),
-    "no end": (b"x" * (MAX_LINE_BYTES + 1), "too long a line", "more than 100,000 bytes in a line"),
+    "no end": (b"x" * (MAX_LINE_BYTES + 1), "a line that is too long", "more than 100,000 bytes in a line"),
 }
 ROWS = {
     # what stands in the place of a whole row of a table
-    ("tsv", "one column"): (b"alone", "another number of columns", "1 columns, the first line has 2"),
-    ("tsv", "three columns"): (b"a\tb\tc", "another number of columns", "3 columns, the first line has 2"),
-    ("tsv", "no columns"): (b"", "another number of columns", "1 columns, the first line has 2"),
-    ("csv", "one column"): (b"alone", "another number of columns", "1 columns, the first line has 2"),
-    ("csv", "three columns"): (b"a,b,c", "another number of columns", "3 columns, the first line has 2"),
-    ("csv", "no columns"): (b"", "another number of columns", "0 columns, the first line has 2"),
+    ("tsv", "one column"): (b"alone", "another number of columns", "1 columns, but the first line has 2"),
+    ("tsv", "three columns"): (b"a\tb\tc", "another number of columns", "3 columns, but the first line has 2"),
+    ("tsv", "no columns"): (b"", "another number of columns", "1 columns, but the first line has 2"),
+    ("csv", "one column"): (b"alone", "another number of columns", "1 columns, but the first line has 2"),
+    ("csv", "three columns"): (b"a,b,c", "another number of columns", "3 columns, but the first line has 2"),
+    ("csv", "no columns"): (b"", "another number of columns", "0 columns, but the first line has 2"),
     ("jsonl", "half an object"): (b'{"source": "a", "tar', "not JSON", "not JSON: Unterminated string"),
     ("jsonl", "no JSON"): (b"source\ttarget", "not JSON", "not JSON: Expecting value"),
     ("jsonl", "no line"): (b"", "not JSON", "not JSON: Expecting value"),
     ("jsonl", "too deep"): (b"[" * 99_000, "not JSON", "not JSON: "),
-    ("jsonl", "a key less"): (b'{"source": "a"}', "other JSON", "should be an object with texts 'source' and 'target', got {"),
-    ("jsonl", "a number"): (b'{"source": "a", "target": 1}', "other JSON", "should be an object with texts"),
-    ("jsonl", "a list"): (b'["a", "b"]', "other JSON", 'should be an object with texts \'source\' and \'target\', got ["a"'),
-    ("jsonl", "null"): (b"null", "other JSON", "should be an object with texts"),
+    ("jsonl", "a key less"): (b'{"source": "a"}', "other JSON", "should be an object with the texts 'source' and"),
+    ("jsonl", "a number"): (b'{"source": "a", "target": 1}', "other JSON", "should be an object with the texts"),
+    ("jsonl", "a list"): (b'["a", "b"]', "other JSON", 'texts \'source\' and \'target\', got ["a"'),
+    ("jsonl", "null"): (b"null", "other JSON", "should be an object with the texts"),
     ("jsonl", "an escaped NUL"): (
-        b'{"source": "a\\u0000", "target": "b"}', "a NUL or half a character", "a text holds a NUL or half a surrogate pair",
+        b'{"source": "a\\u0000", "target": "b"}', "a NUL or half a character", "a text contains a NUL or half a surrogate pair",
     ),
     ("jsonl", "half a pair"): (
-        b'{"source": "a", "target": "\\ud800"}', "a NUL or half a character", "a text holds a NUL or half a surrogate pair",
+        b'{"source": "a", "target": "\\ud800"}', "a NUL or half a character", "a text contains a NUL or half a surrogate pair",
     ),
 }  # fmt: skip
 
@@ -143,7 +143,7 @@ def refused() -> Iterator[Broken]:
                 "many lines more",
                 one,
                 two + b"\nx" * 999,
-                "x.de{} has 1008; line n of one belongs to line n of the other",
+                "x.de{} has 1008; parallel files need the same number of lines",
             ),
             ("an empty source", b"", two, "x.en{} is empty"),
             ("an empty target", one, b"", "x.de{} is empty"),
@@ -181,7 +181,7 @@ def refused() -> Iterator[Broken]:
         ("a header that is no text", "x.tsv", b"target\tsour\xff\nA\ta\n", "line 1: not UTF-8 at byte 11"),
         ("a header that is no text", "x.csv", b"target,source\0\nA,a\n", "line 1: a NUL at byte 13"),
         ("three columns", "x.tsv", b"a\tb\tc\n", "x.tsv has 3 columns and no header with source and target"),
-        ("only a header", "x.csv", b"source,target\n", "x.csv holds no pairs"),
+        ("only a header", "x.csv", b"source,target\n", "x.csv contains no pairs"),
         ("only bad pairs", "x.jsonl", b"{}\n[]\n", "x.jsonl"),
         ("nothing", "x.jsonl", b"", "x.jsonl is empty"),
     ):
@@ -209,7 +209,7 @@ def test_file_and_line_are_told_and_only_what_is_bad_is_dropped(case: Broken, tm
             read_corpus(case.corpus(tmp_path), on_bad="drop")
         assert case.said in str(caught.value)
         return
-    assert str(caught.value).endswith("; mend it, or say on_bad: drop (--on-bad drop) to leave out such pairs")
+    assert str(caught.value).endswith("; fix it, or set on_bad: drop (--on-bad drop) to drop such pairs")
     pairs = read_corpus(case.corpus(tmp_path, on_bad="drop"))
     assert list(zip(pairs.source, pairs.target, strict=True)) == [*TRUE[: case.lost - 1], *TRUE[case.lost :]]
     (dropped,) = pairs.dropped
@@ -249,7 +249,7 @@ def test_bad_pairs_are_counted_by_kind_and_a_pair_that_is_bad_twice_once(tmp_pat
         "not UTF-8": 2,
         "a NUL": 1,
         "an empty side": 2,
-        "too long a line": 1,
+        "a line that is too long": 1,
     }
     assert pairs.lost()[0]["corpus"] == "x.en + x.de"
     assert read_corpus(Corpus((str(tmp_path / "x.en"), str(tmp_path / "x.de"))), on_bad="drop").source == pairs.source
@@ -273,9 +273,7 @@ def test_one_file_twice_is_refused_whatever_it_is_called(how: str, tmp_path: Pat
     else:
         other = one if how == "same" else tmp_path / ".." / tmp_path.name / "x.en"
     for on_bad in ("error", "drop"):
-        with pytest.raises(
-            DataError, match=r"x\.en and .* are one and the same file; name the source and then the target"
-        ):
+        with pytest.raises(DataError, match=r"x\.en and .* are the same file; give the source and then the target"):
             read_corpus(Corpus.parse({"paths": [str(one), str(other)], "on_bad": on_bad}))
 
 
@@ -285,7 +283,7 @@ def test_one_file_twice_is_refused_whatever_it_is_called(how: str, tmp_path: Pat
     [
         ("nowhere", "cannot read .*nowhere: No such file"),
         ("folder", "folder is a directory; name a file in it"),
-        ("pipe", "pipe is a pipe or device; save what it gives to a file"),
+        ("pipe", "pipe is a pipe or device; save its output to a file"),
         ("a" * 999, "cannot read .*: File name too long"),
         ("a\0b", "cannot read .*null"),
         ("loop", "cannot read .*loop: Too many levels of symbolic links"),

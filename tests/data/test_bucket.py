@@ -194,7 +194,7 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, object], messag
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ([0, 1], r"groups should be 3 numbers from 0, one an example, got int64 \(2,\)"),
+        ([0, 1], r"groups should be 3 numbers from 0, one per example, got int64 \(2,\)"),
         ([0, 0, -1], "groups should be 3 numbers from 0"),
         ([0.0, 0.0, 1.0], "got float64"),
         ([0, 2, 2], "group 1 has no examples; groups are counted from 0 without gaps"),

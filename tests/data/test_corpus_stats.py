@@ -59,20 +59,20 @@ def test_a_report_is_plain_data_and_lines() -> None:
     }
     assert list(report.lines()) == [
         "toy: 2 pairs",
-        "  source: 2 characters on average, half up to 1, 95 % up to 3, the longest 3 (pair 2)",
-        "  target: 4 characters on average, half up to 4, 95 % up to 4, the longest 4 (pair 1)",
+        "  source: 2 characters on average, median 1, 95th percentile 3, longest 3 (pair 2)",
+        "  target: 4 characters on average, median 4, 95th percentile 4, longest 4 (pair 1)",
         "  2 dropped: a NUL, such as x, line 3: a NUL",
-        "  note: every target is the same text",
+        "  note: all targets are the same text",
     ]
 
 
 def test_the_same_file_twice() -> None:
     source = counting(0, 20).source
     assert describe_corpus(Pairs(source, source)).facts == (
-        "source and target are the same in every pair: is one file given twice?",
+        "source and target are identical in every pair: is the same file given twice?",
     )
     assert describe_corpus(Pairs(source, [*source[:5], *WORDS, *WÖRTER][:20])).facts == (
-        "source and target are the same in 25% of the pairs",
+        "source and target are identical in 25% of the pairs",
     )
 
 
@@ -84,23 +84,26 @@ def test_pairs_that_repeat() -> None:
 def test_lines_out_of_step() -> None:
     pairs = counting(0, 1000)
     (fact,) = describe_corpus(Pairs(pairs.source, pairs.target[500:] + pairs.target[:500])).facts
-    assert fact.startswith("long sources do not have long targets (correlation -0.")
-    assert fact.endswith("for translations the lines may be out of step")
+    assert fact.startswith("the lengths of sources and targets do not correlate (-0.")
+    assert fact.endswith("translations may be misaligned")
 
 
 def test_marks_of_a_broken_conversion() -> None:
     assert describe_corpus(Pairs(["caf\ufffd", "b"], ["A", "B\ufffd"])).facts == (
-        "2 pairs hold U+FFFD, which a broken conversion leaves behind",
+        "2 pairs contain U+FFFD, a trace of a broken encoding conversion",
     )
 
 
 def test_validation_pairs_that_are_trained_on() -> None:
     report = describe_corpus(counting(890, 900), train=[counting(0, 895)])
-    assert (report.seen, report.facts) == (5, ("5 of 10 pairs are also trained on: scores on them flatter",))
+    assert (report.seen, report.facts) == (
+        5,
+        ("5 of 10 pairs are also in the training data: their scores are too good",),
+    )
 
 
 def test_validation_sides_swapped() -> None:
     train, valid = counting(0, 900), counting(900, 950)
     assert describe_corpus(Pairs(valid.target, valid.source), train=[train]).facts == (
-        "source and target look swapped: the sources use the words of the training data's targets, and the reverse",
+        "source and target look swapped: sources use the words of the training targets, and targets those of the sources",
     )

@@ -85,7 +85,7 @@ def test_dates_of_validation_are_never_seen_in_training() -> None:
 
 def test_too_few_strings_to_keep_any_apart() -> None:
     with pytest.raises(
-        SpecError, match=r"there are too few strings to keep any for '(train|valid)'; raise symbols or max_length"
+        SpecError, match=r"there are too few different strings for '(train|valid)'; raise symbols or max_length"
     ):
         for part in ("train", "valid"):
             Copy(symbols=1, max_length=1).pairs(part)

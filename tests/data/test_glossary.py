@@ -55,11 +55,11 @@ def test_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "wanted"),
     [
-        (b"house\tHaus\nboat\n", "line 2: wanted a term, a tab and what it is called, got 'boat'"),
-        (b"a\tb\tc\n", "line 1: wanted a term, a tab and what it is called, got 'a\\\\tb\\\\tc'"),
-        (b"house\t\n", "line 1: wanted a term, a tab"),
-        (b"\tHaus\n", "line 1: wanted a term, a tab"),
-        (b"house\tHaus\nHouse\tX\nhouse\tBau\n", "line 3: 'house' is called 'Bau', and in line 1 'Haus'; keep one"),
+        (b"house\tHaus\nboat\n", "line 2: should be a term, a tab and its translation, got 'boat'"),
+        (b"a\tb\tc\n", "line 1: should be a term, a tab and its translation, got 'a\\\\tb\\\\tc'"),
+        (b"house\t\n", "line 1: should be a term, a tab"),
+        (b"\tHaus\n", "line 1: should be a term, a tab"),
+        (b"house\tHaus\nHouse\tX\nhouse\tBau\n", "line 3: 'house' is 'Bau' here, but 'Haus' in line 1; keep one"),
         (b"\n\n", "terms.tsv has no terms; write a term, a tab"),
         (b"house\tHa\xffus\n", "terms.tsv, line 1"),
     ],

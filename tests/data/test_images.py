@@ -52,18 +52,18 @@ def test_idx_files(tmp_path: Path) -> None:
     assert (found.labels.tolist(), found.classes) == ([1, 0], ("0", "1"))
     assert str(found[1]) == f"{tmp_path.name} train 1"
     assert read_image_set(tmp_path, "train", side=3).pixels.shape == (2, 3, 3, 1)
-    with pytest.raises(DataError, match=r"holds no t10k-images-… file"):
+    with pytest.raises(DataError, match=r"contains no t10k-images-… file"):
         read_image_set(tmp_path, "test")
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "is no IDX file of bytes: it begins with nothing"),
-        (b"\x89PNG", "is no IDX file of bytes: it begins with 89 50 4e 47"),
+        (b"", "is not an IDX file of bytes: it begins with nothing"),
+        (b"\x89PNG", "is not an IDX file of bytes: it begins with 89 50 4e 47"),
         (idx(GREY[None])[:-1], r"should have 52 bytes for \(1, 6, 6\), got 51"),
         (b"\x1f\x8b\x08\x00damaged", "cannot be read: .*copy it again"),
-        (idx(GREY), r"should hold pictures \(N, height, width\) and N labels, got \(6, 6\) and \(1,\)"),
+        (idx(GREY), r"should contain images \(N, height, width\) and N labels, got \(6, 6\) and \(1,\)"),
     ],
 )
 def test_idx_files_that_are_none(tmp_path: Path, data: bytes, said: str) -> None:
@@ -94,23 +94,23 @@ def test_a_tar_is_its_folder(classes: Path, tmp_path: Path, ending: str) -> None
 
 
 def test_what_is_no_set_of_pictures(classes: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"is no set of pictures; name a folder with IDX files"):
+    with pytest.raises(DataError, match=r"is not a set of images; name a folder with IDX files"):
         read_image_set(tmp_path / "nowhere", "train")
     (tmp_path / "x.tar").write_bytes(b"not a tar")
     with pytest.raises(DataError, match=r"x\.tar cannot be read: .*pack it again"):
         read_image_set(tmp_path / "x.tar", "train")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="holds no pictures in folders of their classes"):
+    with pytest.raises(DataError, match="contains no images in class folders"):
         read_image_set(tmp_path / "empty", "train")
     (classes / "train" / "dog" / "1.jpg").write_bytes(png(COLOUR[:3], "JPEG"))
-    with pytest.raises(DataError, match=r"different sizes \(6 × 6, 3 × 6 …\); say to which to resize them: data\.side"):
+    with pytest.raises(DataError, match=r"different sizes \(6 × 6, 3 × 6 …\); set data\.side to resize them"):
         read_image_set(classes, "train")
     assert read_image_set(classes, "train", side=4).pixels.shape == (4, 4, 4, 3)
     (classes / "train" / "dog" / "1.jpg").write_bytes(b"hello")
-    with pytest.raises(DataError, match=r"train/dog/1\.jpg is no picture that pillow knows"):
+    with pytest.raises(DataError, match=r"train/dog/1\.jpg is not an image that pillow can read"):
         read_image_set(classes, "train")
     (classes / "train" / "dog" / "1.jpg").write_bytes(png(np.tile(COLOUR, (9, 9, 1)), "JPEG")[:-900])
-    with pytest.raises(DataError, match=r"train/dog/1\.jpg is a damaged picture"):
+    with pytest.raises(DataError, match=r"train/dog/1\.jpg is a damaged image"):
         read_image_set(classes, "train")
 
 
@@ -133,9 +133,9 @@ def test_set_aside_by_content(tmp_path: Path) -> None:
     assert {"x 3", "x 7"} <= set(rest.names) or {"x 3", "x 7"} <= set(aside.names), "copies stay together"
     again = split_image_set(pictures.take(np.arange(19, -1, -1)), size=5, seed=1)[1]
     assert sorted(again.names) == sorted(aside.names)
-    with pytest.raises(DataError, match="cannot set 20 of the 20 pictures of x aside"):
+    with pytest.raises(DataError, match="cannot hold out 20 of the 20 images of x"):
         split_image_set(pictures, size=20, seed=1)
-    with pytest.raises(DataError, match="all pictures of x are the same"):
+    with pytest.raises(DataError, match="all images of x are identical"):
         split_image_set(pictures.take(np.array([3, 7])), size=1, seed=1)
 
 

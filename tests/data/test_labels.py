@@ -39,9 +39,9 @@ def test_columns_by_position(tmp_path: Path) -> None:
     assert read_labeled(path, columns=(2, 3)).target == ["x", "y"]
     with pytest.raises(DataError, match=r"columns should be 2, for text, label, got \[2\]"):
         read_labeled(path, columns=(2,))
-    with pytest.raises(DataError, match="has 3 columns and no header with text and label; say which as columns"):
+    with pytest.raises(DataError, match="has 3 columns and no header with text and label; set columns"):
         read_labeled(path)
-    with pytest.raises(DataError, match="line 2: 2 columns, the first line has 3"):
+    with pytest.raises(DataError, match="line 2: 2 columns, but the first line has 3"):
         read_labeled(put(tmp_path, "y.tsv", "a\tb\tx\na\tb\n"), pair=True)
 
 
@@ -50,9 +50,9 @@ def test_columns_by_position(tmp_path: Path) -> None:
     [
         ("x.tsv", "a\tup\n \tdown\n", r"x\.tsv, line 2: the text is empty"),
         ("x.tsv", "a\tup\nb\t\n", r"x\.tsv, line 2: the label is empty"),
-        ("x.jsonl", '{"text": "a"}\n', r"line 1: should be an object with texts 'text' and 'label', got"),
+        ("x.jsonl", '{"text": "a"}\n', r"line 1: should be an object with the texts 'text' and 'label', got"),
         ("x.txt", "a\tb\n", r"x\.txt should be a table: \.tsv, \.csv, \.jsonl"),
-        ("x.tsv", "text\tlabel\n", "holds no texts with labels"),
+        ("x.tsv", "text\tlabel\n", "contains no labeled texts"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, said: str) -> None:
@@ -77,9 +77,9 @@ def test_letters_and_their_labels(tmp_path: Path, shared_data: Path) -> None:
 
 
 def test_out_of_step(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"x\.tsv, line 2: 2 words and 1 labels; there should be as many"):
+    with pytest.raises(DataError, match=r"x\.tsv, line 2: 2 words but 1 labels; the numbers should be equal"):
         read_tagged(put(tmp_path, "x.tsv", "a\tX\na b\tX\n"), "words")
-    with pytest.raises(DataError, match=r"x\.tsv, line 1: 3 letters and 2 labels"):
+    with pytest.raises(DataError, match=r"x\.tsv, line 1: 3 letters but 2 labels"):
         read_tagged(put(tmp_path, "x.tsv", "abc\tXY\n"), "letters")
     with pytest.raises(DataError, match=r"x\.conll, line 2: should be a word and its label, got 'b'"):
         read_tagged(put(tmp_path, "x.conll", "a X\nb\n"), "words")

@@ -150,12 +150,12 @@ def test_quotation_marks_in_tsv_are_text(put: Put) -> None:
     [
         (
             {"x.en": "a\n \nc\n", "x.de": "A\nB\nC\n"},
-            r"x\.en, line 2: the source is empty; mend it, or say on_bad: drop",
+            r"x\.en, line 2: the source is empty; fix it, or set on_bad: drop",
         ),
         ({"x.en": "a\nb\nc\n", "x.de": "A\n\nC\n"}, r"x\.de, line 2: the target is empty"),
         ({"x.tsv": "a\tA\nb\t\nc\tC\n"}, r"x\.tsv, line 2: the target is empty"),
-        ({"x.tsv": "a\tA\nb\tB\tb\nc\tC\n"}, r"x\.tsv, line 2: 3 columns, the first line has 2"),
-        ({"x.csv": "a,A\n\nc,C\n"}, r"x\.csv, line 2: 0 columns, the first line has 2"),
+        ({"x.tsv": "a\tA\nb\tB\tb\nc\tC\n"}, r"x\.tsv, line 2: 3 columns, but the first line has 2"),
+        ({"x.csv": "a,A\n\nc,C\n"}, r"x\.csv, line 2: 0 columns, but the first line has 2"),
         (
             {"x.jsonl": '{"source": "a", "target": "A"}\n{"source"\n{"source": "c", "target": "C"}\n'},
             "line 2: not JSON: ",
@@ -166,23 +166,23 @@ def test_quotation_marks_in_tsv_are_text(put: Put) -> None:
         ),
         (
             {"x.jsonl": '{"source": "a", "target": "A"}\n{"source": "b"}\n{"source": "c", "target": "C"}\n'},
-            r"x\.jsonl, line 2: should be an object with texts 'source' and 'target', got \{\"source\": \"b\"\}",
+            r"x\.jsonl, line 2: should be an object with the texts 'source' and 'target', got \{\"source\": \"b\"\}",
         ),
         (
             {"x.jsonl": '{"source": "a", "target": "A"}\n["b", "B"]\n{"source": "c", "target": "C"}\n'},
-            r"should be an object with texts 'source' and 'target', got \[\"b\", \"B\"\]",
+            r"should be an object with the texts 'source' and 'target', got \[\"b\", \"B\"\]",
         ),
         (
             {
                 "x.jsonl": '{"source": "a", "target": "A"}\n{"source": "b", "target": 2}\n{"source": "c", "target": "C"}\n'
             },
-            "line 2: should be an object with texts",
+            "line 2: should be an object with the texts",
         ),
         (
             {"x.jsonl": as_jsonl([("a", "A"), ("b", "\ud800"), ("c", "C")])},
-            "line 2: a text holds a NUL or half a surrogate pair",
+            "line 2: a text contains a NUL or half a surrogate pair",
         ),
-        ({"x.jsonl": as_jsonl([("a", "A"), ("\0", "B"), ("c", "C")])}, "line 2: a text holds a NUL"),
+        ({"x.jsonl": as_jsonl([("a", "A"), ("\0", "B"), ("c", "C")])}, "line 2: a text contains a NUL"),
         ({"x.en": "a\nb\0d\nc\n", "x.de": "A\nB\nC\n"}, r"x\.en, line 2: a NUL at byte 3: this is not text"),
         (
             {"x.en": "a\nb\nc", "x.de": b"A\nB\xffc\nC"},
@@ -201,7 +201,10 @@ def test_a_bad_pair_is_an_error_or_dropped_whole(put: Put, files: dict[str, str 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"x.en": "a\nb\n", "x.de": "A\n"}, r"x\.en has 2 lines and \S*x\.de has 1; line n of one belongs to line n"),
+        (
+            {"x.en": "a\nb\n", "x.de": "A\n"},
+            r"x\.en has 2 lines and \S*x\.de has 1; parallel files need the same",
+        ),
         ({"x.en": "", "x.de": "A\n"}, r"x\.en is empty"),
         ({"x.en": gzip.compress(b""), "x.de": "A\n"}, r"x\.en is empty"),
         (
@@ -210,7 +213,7 @@ def test_a_bad_pair_is_an_error_or_dropped_whole(put: Put, files: dict[str, str 
         ),
         (
             {"x.en": gzip.compress(b"a\n" * 9)[:-9], "x.de": "A\n"},
-            r"x\.en cannot be read past line \d: .*; copy it or pack",
+            r"x\.en cannot be read past line \d: .*; copy or compress",
         ),
         (
             {"x.en": gzip.compress(b"a\n")[:-8] + b"12345678", "x.de": "A\n"},
@@ -222,9 +225,9 @@ def test_a_bad_pair_is_an_error_or_dropped_whole(put: Put, files: dict[str, str 
         ({"x.csv": "\ufeff"}, r"x\.csv has 0 columns and no header with source and target"),
         (
             {"x.tsv": "1\tcat\tKatze\n"},
-            r"x\.tsv has 3 columns and no header with source and target; say which as columns",
+            r"x\.tsv has 3 columns and no header with source and target; set columns",
         ),
-        ({"x.tsv": "source\ttarget\n"}, r"x\.tsv holds no pairs$"),
+        ({"x.tsv": "source\ttarget\n"}, r"x\.tsv contains no pairs$"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_even_when_pairs_may_be_dropped(
@@ -238,13 +241,13 @@ def test_a_file_that_cannot_be_used_is_refused_even_when_pairs_may_be_dropped(
 def test_columns_that_are_not_there(put: Put) -> None:
     with pytest.raises(DataError, match=r"x\.csv has no column 'Germn'; did you mean 'German'\?"):
         read_corpus(put({"x.csv": "English,German\na,b\n"}, columns=["English", "Germn"]))
-    with pytest.raises(DataError, match=r"x\.csv has no column 3, its first line has 2"):
+    with pytest.raises(DataError, match=r"x\.csv has no column 3; its first line has 2"):
         read_corpus(put({"x.csv": "a,b\n"}, columns=[1, 3]))
 
 
 def test_when_all_are_dropped_the_first_reason_is_told(put: Put) -> None:
     with pytest.raises(
-        DataError, match=r"holds no pairs: 2 dropped: other JSON, such as \S*x.jsonl, line 1: should be"
+        DataError, match=r"contains no pairs: 2 dropped: other JSON, such as \S*x.jsonl, line 1: should be"
     ):
         read_corpus(put({"x.jsonl": '{"en": "a"}\n{"en": "b"}\n'}, on_bad="drop"))
 
@@ -254,7 +257,7 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
     for name, message in (
         ("nowhere", "cannot read .*nowhere: No such file"),
         ("", "is a directory; name a file in it"),
-        ("pipe", "is a pipe or device; save what it gives to a file"),
+        ("pipe", "is a pipe or device; save its output to a file"),
         ("a\0b", "cannot read .*null"),
         ("a" * 999, "cannot read .*: File name too long"),
     ):
@@ -269,12 +272,12 @@ def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
     [
         (
             {"paths": ["x.en"]},
-            r"two text files side by side or one \.tsv, \.csv, \.jsonl file .*, got x\.en; list several",
+            r"two parallel text files or one \.tsv, \.csv, \.jsonl file .*, got x\.en; list several",
         ),
         ({"paths": []}, "got none"),
         ({"paths": ["a.tsv", "b.tsv"]}, "got a.tsv, b.tsv; list several corpora in a recipe"),
         ({"paths": ["a.en", "a.de", "a.fr"]}, "got a.en, a.de, a.fr"),
-        ({"paths": ["a.en", "a.de"], "columns": [1, 2]}, r"columns \[1, 2\] are for a table, got the text a.en"),
+        ({"paths": ["a.en", "a.de"], "columns": [1, 2]}, r"columns \[1, 2\] need a table, got the text file a.en"),
         ({"paths": ["a.csv.gz"], "columns": [0, 1]}, r"two names or two positions from 1, got \[0, 1\]"),
         ({"paths": ["a.csv"], "columns": ["en", 2]}, r"two names or two positions from 1, got \['en', 2\]"),
         ({"paths": ["A.JSONL"], "columns": [1, 2]}, r"columns of A.JSONL should be keys of its objects, got \[1, 2\]"),

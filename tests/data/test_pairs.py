@@ -34,7 +34,7 @@ def test_split_sets_a_twentieth_aside_but_not_too_much(n: int, size: int) -> Non
     assert train.source == sorted(train.source, key=int)  # in the order they came
     assert all(t == s + "!" for s, t in zip(valid.source, valid.target, strict=True))
     assert (train.tag, train.weight) == (valid.tag, valid.weight) == ("2de", 2.0)
-    assert (valid.name, valid.dropped, train.dropped) == ("pairs, set aside", (), (Dropped("a NUL", 3),))
+    assert (valid.name, valid.dropped, train.dropped) == ("pairs, held out", (), (Dropped("a NUL", 3),))
 
 
 @given(PAIRS, st.integers(0, 9), st.data())
@@ -58,11 +58,11 @@ def test_split_hardly_moves_when_lines_are_added_and_moves_with_the_seed() -> No
 
 
 def test_split_of_what_cannot_be_split() -> None:
-    with pytest.raises(DataError, match="cannot set 1 of the 1 pairs of pairs aside for validation"):
+    with pytest.raises(DataError, match="cannot hold out 1 of the 1 pairs of pairs for validation"):
         split_pairs(numbers(1))
-    with pytest.raises(DataError, match="cannot set 5 of the 5 pairs"):
+    with pytest.raises(DataError, match="cannot hold out 5 of the 5 pairs"):
         split_pairs(numbers(5), size=5)
-    with pytest.raises(DataError, match="all 30 pairs of pairs are the same: none can be set aside"):
+    with pytest.raises(DataError, match="all 30 pairs of pairs are identical: none can be held out"):
         split_pairs(numbers(1, copies=30))
     assert len(split_pairs(numbers(2, copies=30))[1]) == 30  # more than asked for, but copies stay together
 

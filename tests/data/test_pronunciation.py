@@ -49,10 +49,10 @@ def test_several_dictionaries() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("cat K AE T\ndog\n", r"words.dict.gz, line 2: a word and its phones should stand there, got 'dog'$"),
-        ("cat K | T\n", r"words.dict.gz, line 1: a word and its phones should stand there, got 'cat K \| T'$"),
-        ("cat # K\n", r"words.dict.gz, line 1: a word and its phones should stand there, got 'cat # K'$"),
-        ("# nothing\n  # nothing\n #\n", r"words.dict.gz holds no words$"),
+        ("cat K AE T\ndog\n", r"words.dict.gz, line 2: should be a word and its phones, got 'dog'$"),
+        ("cat K | T\n", r"words.dict.gz, line 1: should be a word and its phones, got 'cat K \| T'$"),
+        ("cat # K\n", r"words.dict.gz, line 1: should be a word and its phones, got 'cat # K'$"),
+        ("# nothing\n  # nothing\n #\n", r"words.dict.gz contains no words$"),
     ],
 )
 def test_what_is_no_dictionary(text: str, why: str, tmp_path: Path) -> None:

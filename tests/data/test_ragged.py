@@ -77,7 +77,7 @@ def test_arrays_of_another_kind_are_refused() -> None:
 
 @pytest.mark.parametrize("ends", [[2], [4], [], [2, 1, 3], [-1, 3]])
 def test_ends_that_do_not_fit_the_ids_are_refused(ends: list[int]) -> None:
-    with pytest.raises(DataError, match="ends should climb from 0 to the 3 ids there are"):
+    with pytest.raises(DataError, match="ends should increase up to the number of ids, 3"):
         Ragged(np.arange(3, dtype=np.int32), np.array(ends, np.int64))
 
 

@@ -180,7 +180,7 @@ def test_what_the_tokenizer_keeps_apart_stays_apart_and_the_rest_is_cut() -> Non
     drawn = {tuple(both.tokens(row)) for row in recut(["12ab12"] * 50, both, 0.5)}
     assert drawn == {("1", "2", "ab", "1", "2"), ("1", "2", "a", "b", "1", "2")}
     with pytest.raises(
-        SpecError, match=r"data\.subword_sampling: this tokenizer cuts no word as its own vocabulary says; leave it"
+        SpecError, match=r"data\.subword_sampling: this tokenizer does not segment words by its own vocabulary; remove"
     ):
         recut(["12"], made([("1", "2")]), 0.5)
 

@@ -52,5 +52,5 @@ def test_chosen_places_are_some_of_the_free_ones_in_order(n: int, seed: int) -> 
 
 
 def test_parts_of_a_whole() -> None:
-    with pytest.raises(SpecError, match=r"parts of the chosen tokens, got 0.8 and 0.3"):
+    with pytest.raises(SpecError, match=r"should add up to at most 1, got 0.8 and 0.3"):
         Masking(mask=0.8, random=0.3)

@@ -84,7 +84,7 @@ def test_pairs_to_be_judged_by_are_not_filtered(tmp_path: Path, kind: Any) -> No
 
 @pytest.mark.parametrize("kind", [Translate, Embed])
 def test_bad_pairs_of_all_corpora_are_dropped_if_the_data_part_says_so(tmp_path: Path, kind: Any) -> None:
-    with pytest.raises(DataError, match=r"y\.tsv, line 41: the source is empty; mend it, or say on_bad: drop"):
+    with pytest.raises(DataError, match=r"y\.tsv, line 41: the source is empty; fix it, or set on_bad: drop"):
         read(tmp_path, kind, valid=put(tmp_path / "y.tsv", b"\tb"))
     raw = read(tmp_path, kind, valid=str(tmp_path / "y.tsv"), on_bad="drop")
     assert (len(raw.valid[0]), raw.dropped[0]["corpus"]) == (40, "y.tsv")
@@ -100,7 +100,7 @@ def test_a_model_is_judged_by_its_own_corpus_as_that_was_read_and_by_others_in_f
 
 def test_when_filters_leave_nothing_they_are_named(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"x\.tsv holds no pairs: 41 dropped: length, max 1, unit characters, such as line"
+        DataError, match=r"x\.tsv contains no pairs: 41 dropped: length, max 1, unit characters, such as line"
     ):
         read(tmp_path, filters=[Length(1, unit="characters").plain()])
 

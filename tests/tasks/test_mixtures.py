@@ -81,7 +81,7 @@ def test_a_temperature_below_one_is_refused() -> None:
 def test_every_corpus_has_its_score(files: dict[str, Path], tmp_path: Path) -> None:
     run_training(tiny(tmp_path / "run", recipe(files), train__steps=4))
     (valid, *_), (done,) = events(tmp_path / "run", "valid"), events(tmp_path / "run", "done")
-    names = ["chrf", "chrf of back.tsv (back), set aside", "chrf of double.tsv (double), set aside"]
+    names = ["chrf", "chrf of back.tsv (back), held out", "chrf of double.tsv (double), held out"]
     assert list(valid["scores"]) == names
     assert [name for name in done["scores"] if "chrf" in name] == names
     page = (tmp_path / "run" / "report.html").read_text()

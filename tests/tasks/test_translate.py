@@ -73,7 +73,7 @@ def test_tasks_by_name() -> None:
         ),
         ({"max_length": 0}, "max_length: "),
         ({"tokeniser": "bpe"}, "no key 'tokeniser'; did you mean 'tokenizer'"),
-        ({"train": [{"paths": ["a.txt"]}]}, "a corpus is two text files side by side or one"),
+        ({"train": [{"paths": ["a.txt"]}]}, "a corpus is two parallel text files or one"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
@@ -123,9 +123,7 @@ def test_nobody_is_judged_by_what_a_model_wrote(tmp_path: Path) -> None:
     raw = Translate.read(TranslateData(train=(real, drawn)), 1)
     assert [len(pairs) for pairs in (*raw.train, *raw.valid)] == [38, 40, 2]
     assert "2 pairs are set aside to be judged by; --valid names others" in raw.messages
-    with pytest.raises(
-        DataError, match="there is nothing to be judged by; name a corpus with --valid, or set `hold_out"
-    ):
+    with pytest.raises(DataError, match="there is no validation data; give a corpus with --valid, or set `hold_out"):
         Translate.read(TranslateData(train=(drawn,)), 1)
 
 
@@ -134,7 +132,7 @@ def test_a_validation_part_that_is_trained_on_is_told(tmp_path: Path) -> None:
     path.write_text("".join(f"a{i}\t{i}a\n" for i in range(10)))
     corpora = (Corpus(paths=(str(path),)),)
     raw = Translate.read(TranslateData(train=corpora, valid=corpora), 1)
-    assert "a.tsv: 10 of 10 pairs are also trained on: scores on them flatter" in raw.messages
+    assert "a.tsv: 10 of 10 pairs are also in the training data: their scores are too good" in raw.messages
     assert raw.statistics["valid"][0]["seen"] == 10
 
 

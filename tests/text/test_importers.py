@@ -103,7 +103,7 @@ def test_a_converted_model_is_a_file_like_any_other(tmp_path: Path) -> None:
     [
         ({"model_type": "char"}, "it is neither unigram nor BPE"),
         ({"treat_whitespace_as_suffix": True}, "it does not mark spaces at the beginning of words"),
-        ({"user_defined_symbols": ["(c)"]}, r"it has user-defined symbols that are no tags, such as '\(c\)'"),
+        ({"user_defined_symbols": ["(c)"]}, r"it has user-defined symbols that are not tags, such as '\(c\)'"),
     ],
 )
 def test_other_sentencepiece_models_are_refused(asked: dict[str, Any], fault: str, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_pieces_out_of_use_are_refused(tmp_path: Path) -> None:
 
 def test_a_tag_that_is_a_piece_is_refused(tmp_path: Path) -> None:
     path, _ = write_model(tmp_path, control_symbols=["<2de>"])
-    with pytest.raises(DataError, match="has a piece '<2de>', and there can be only one; choose other tags"):
+    with pytest.raises(DataError, match="has the piece '<2de>' twice; if it is a tag, choose other tags"):
         from_sentencepiece(path, tags=["<2de>"])
 
 
@@ -146,9 +146,7 @@ def test_a_damaged_sentencepiece_model_is_named(tmp_path: Path) -> None:
     model.ParseFromString(path.read_bytes())
     model.normalizer_spec.precompiled_charsmap = b"\xff" * 12
     path.write_bytes(model.SerializeToString())
-    with pytest.raises(
-        CheckpointError, match=r"their\.model is a damaged SentencePiece model: its table of characters"
-    ):
+    with pytest.raises(CheckpointError, match=r"their\.model is a damaged SentencePiece model: its character map"):
         from_sentencepiece(path)
 
 
@@ -231,9 +229,13 @@ def test_subword_nmt_reproduces_the_published_cuts(shared_data: Path, tmp_path: 
     ("text", "error", "fault"),
     [
         ("l o\n", CheckpointError, r"codes should begin with '#version: 0.2', as subword-nmt writes it, got 'l o'"),
-        ("#version: 0.2\nl o\nlow\n", CheckpointError, r"codes should have two pieces in a line, got 'low' in line 3"),
+        ("#version: 0.2\nl o\nlow\n", CheckpointError, r"codes should have two pieces per line, got 'low' in line 3"),
         ("#version: 0.2\nlo w\n", CheckpointError, r"codes is not a merge file: .*Token `lo` out of vocabulary"),
-        ("#version: 0.2\n< s\n<s >\n", DataError, "makes the piece '<s>', which is a special token; remove its merge"),
+        (
+            "#version: 0.2\n< s\n<s >\n",
+            DataError,
+            "creates the piece '<s>', which is a special token; remove its merge",
+        ),
     ],
 )
 def test_other_merge_files_are_refused(codes: Path, text: str, error: type[Exception], fault: str) -> None:

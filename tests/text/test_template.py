@@ -105,7 +105,7 @@ def test_one_token_may_have_two_roles() -> None:
     ("post", "fault"),
     [
         (BERT.to_post_processor({}), "no special token <pad>, <s>, </s>, <unk>"),
-        (BERT.to_post_processor(NAMES | {"<pad>": ("a", 5)}), "what it calls <pad> is no special token"),
+        (BERT.to_post_processor(NAMES | {"<pad>": ("a", 5)}), "its <pad> is not a special token"),
         (
             Template.bert("x", "y", {"x": 90, "y": 3}).to_post_processor(NAMES),
             "its template has tokens that are not in its vocabulary",
@@ -113,13 +113,13 @@ def test_one_token_may_have_two_roles() -> None:
     ],
 )
 def test_a_file_that_contradicts_itself_is_refused(post: Any, fault: str) -> None:
-    with pytest.raises(CheckpointError, match=f"theirs is not a tokenizer we can use: .*{fault}"):
+    with pytest.raises(CheckpointError, match=f"theirs is not a usable tokenizer: .*{fault}"):
         Tokenizer.from_bytes(theirs(post), "theirs")
 
 
 def test_a_template_that_leaves_a_text_out_is_refused() -> None:
     post = plain(BERT.to_post_processor({})) | {"pair": [{"Sequence": {"id": "A", "type_id": 0}}]}
-    with pytest.raises(DataError, match="cannot use a tokenizer whose template leaves a text out, or has it twice"):
+    with pytest.raises(DataError, match="cannot use a tokenizer whose template omits or repeats a text"):
         Template.read(post)
 
 

@@ -177,7 +177,7 @@ def test_a_tag_that_text_could_be_is_refused(tag: str) -> None:
 
 @pytest.mark.parametrize("tags", [["<s>"], ["<a>", "<a>"]])
 def test_a_tag_twice_is_refused(tags: list[str]) -> None:
-    with pytest.raises(SpecError, match=f"there already is a token '{tags[-1]}'; choose another name"):
+    with pytest.raises(SpecError, match=f"the token '{tags[-1]}' already exists; choose another name"):
         Tokenizer.train(CORPUS, Bpe(), tags)
 
 
@@ -222,10 +222,10 @@ CHARSMAP = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}  # makes the 
         (file_of(model__type="Nothing"), "is not a tokenizer: "),
         (file_of(normalizer=CHARSMAP), "is not a tokenizer: Precompiled: "),
         (file_of(model__unk_token="[UNK]"), "is not a tokenizer: WordLevel error: Missing"),
-        (file_of(added_tokens=[]), "we can use: no special token <pad>, <s>, </s>, <unk>"),
-        (file_of(model__vocab={"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "a": 9}), "we can use: its ids have gaps"),
+        (file_of(added_tokens=[]), "usable tokenizer: no special token <pad>, <s>, </s>, <unk>"),
+        (file_of(model__vocab={"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "a": 9}), "usable tokenizer: its ids have gaps"),
         (file_of(model={"type": "BPE", "dropout": 0.1, "vocab": {t: i for i, t in enumerate(SPELLED)}, "merges": []}),
-         "we can use: it cuts the same text differently each time"),
+         "usable tokenizer: it segments the same text differently each time"),
     ],
 )  # fmt: skip
 def test_what_is_no_tokenizer_is_refused_by_name(data: bytes, fault: str, tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_a_corpus_without_text_is_refused(spec: TokenizerSpec) -> None:
     if isinstance(spec, ByteBpe):
         assert Tokenizer.train([], spec).size == 4 + 256
         return
-    with pytest.raises(DataError, match="found nothing in this corpus to make tokens of; is it empty"):
+    with pytest.raises(DataError, match="found no tokens in this corpus; is it empty"):
         Tokenizer.train(["", " \n"], spec)
 
 

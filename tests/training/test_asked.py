@@ -140,7 +140,7 @@ def test_validation_files(tmp_path: Path, corpus: Path, capsys: pytest.CaptureFi
     capsys.readouterr()
     again = dataclasses.replace(order, valid=(str(corpus),), fresh=True, quiet=False)
     run_training(again)
-    assert "corpus.tsv: 40 of 40 pairs are also trained on: scores on them flatter" in capsys.readouterr().err
+    assert "corpus.tsv: 40 of 40 pairs are also in the training data" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:x", "cpu:1", "", "CUDA"])

@@ -243,7 +243,7 @@ def test_sources_too_long_to_read_are_said(polyglot: Path, tmp_path: Path) -> No
         ({}, "eval needs data: two text files, or one .tsv, .csv or .jsonl file"),
         ({"a.txt": "one\ntwo\n", "b.txt": "one\n"}, "a.txt has 2 lines and {here}/b.txt has 1"),
         ({"a.tsv": "one\teins\ntwo\t\n"}, "a.tsv, line 2: the target is empty"),
-        ({"a.jsonl": '{"source": "one"}\n'}, "a.jsonl, line 1: should be an object with texts"),
+        ({"a.jsonl": '{"source": "one"}\n'}, "a.jsonl, line 1: should be an object with the texts"),
         ({"a.csv": 'one,eins\ntwo,"zwei\n'}, "a.csv, line 2: not CSV"),
         ({"a.txt": "one\n", "b.txt": None}, "there is no file or model folder {here}/b.txt"),
     ],

@@ -427,7 +427,7 @@ def test_a_glossary_that_cannot_be(model: Path, tmp_path: Path) -> None:
     file.write_text("abc\tgag\nabc\n", encoding="utf-8")
     said = call("run", model, "--glossary", file, "abc")
     assert (said.code, said.out) == (2, "")
-    assert f"{file}, line 2: wanted a term, a tab and what it is called, got 'abc'" in said.err
+    assert f"{file}, line 2: should be a term, a tab and its translation, got 'abc'" in said.err
     file.write_text("abc\tgag\n", encoding="utf-8")
     drawn = call("run", model, "--glossary", file, "--sample", "abc")
     assert drawn.code == 2

@@ -69,7 +69,7 @@ def test_files_of_ones_own(tmp_path: Path, letters: tuple[Path, Path]) -> None:
         (["copy", "--device", "gpu"], "no device 'gpu'"),
         (["copy", "--from", "nowhere"], "there is no model folder nowhere"),
         (["translate"], "there is nothing to learn from; name two text files"),
-        (["translate", "one.txt"], "a corpus is two text files side by side or one .tsv, .csv, .jsonl file"),
+        (["translate", "one.txt"], "a corpus is two parallel text files or one .tsv, .csv, .jsonl file"),
         (["translate", "no.de", "no.en"], "cannot read no.de: No such file or directory"),
     ],
 )
@@ -87,9 +87,9 @@ def test_what_cannot_be(tmp_path: Path, words: list[str], wanted: str) -> None:
         ({"a.en": "one\n\nthree\n", "a.de": "eins\nzwei\ndrei\n"}, "{here}/a.en, line 2: the source is empty"),
         ({"a.en": "one\ntwo\n", "a.de": "eins\n"}, "{here}/a.en has 2 lines and {here}/a.de has 1"),
         ({"a.en": "one\nt\0wo\n", "a.de": "eins\nzwei\n"}, "{here}/a.en, line 2: a NUL at byte 5: this is not text"),
-        ({"a.tsv": "one\teins\ntwo\n"}, "{here}/a.tsv, line 2: 1 columns, the first line has 2"),
-        ({"a.jsonl": "{}\n"}, "{here}/a.jsonl, line 1: should be an object with texts 'source' and 'target'"),
-        ({"a.tsv": "one\teins\n"}, "cannot set 1 of the 1 pairs of a.tsv aside for validation"),
+        ({"a.tsv": "one\teins\ntwo\n"}, "{here}/a.tsv, line 2: 1 columns, but the first line has 2"),
+        ({"a.jsonl": "{}\n"}, "{here}/a.jsonl, line 1: should be an object with the texts 'source' and 'target'"),
+        ({"a.tsv": "one\teins\n"}, "cannot hold out 1 of the 1 pairs of a.tsv for validation"),
     ],
 )
 def test_data_that_cannot_be_used(tmp_path: Path, files: dict[str, str], wanted: str) -> None:

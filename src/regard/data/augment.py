@@ -1,7 +1,7 @@
-"""Pictures moved a little: shifted, mirrored, cut out, so that no pass over them shows quite the same ones.
+"""Image augmentation: shift, flip and cutout.
 
-What happens to a picture is a pure function of (seed, epoch, its place in the data): it depends neither on the batch it is in
-nor on anything drawn before, so a resumed run sees what an uninterrupted one does.
+The change of an image is a pure function of (seed, epoch, index of the image). It depends neither on the batch nor on earlier
+random numbers, so a resumed run sees the same images as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from regard.spec import Spec, spec
 Pixel = Annotated[int, Field(ge=0, le=64)]
 Draws = NDArray[np.uint64]
 DRAWS = 4
-"""Random numbers a picture: two for the shift, one for the mirror, one for where the hole is."""
+"""Random numbers per image: two for the shift, one for the flip, one for the center of the hole."""
 
 
 @spec
 class Augment(Spec):
-    """How pictures are changed in training.
+    """How images are changed in training.
 
-    shift   by up to so many pixels up, down, left and right; zeros come in from the border
-    flip    half of them are mirrored left to right
-    hole    a square of so many pixels is wiped out (DeVries & Taylor 2017); 0 for none
+    shift   maximum shift in pixels, up, down, left and right; the border is filled with zeros
+    flip    mirror half of the images left to right
+    hole    side of a square that is set to zero (cutout, DeVries & Taylor 2017); 0 for none
     """
 
     shift: Pixel = 0
@@ -35,7 +35,7 @@ class Augment(Spec):
     hole: Pixel = 0
 
     def change(self, pixels: Pixels, draws: Draws) -> Pixels:
-        """Pictures (b, height, width, channels) as their draws (b, 4) have it."""
+        """Return changed copies of images (b, height, width, channels), as the random numbers `draws` (b, 4) say."""
         b, height, width, channels = pixels.shape
         down, right = (draws[:, :2] % np.uint64(2 * self.shift + 1)).astype(np.int64).T
         edge = self.shift
@@ -52,13 +52,13 @@ class Augment(Spec):
 
 
 def draw(count: int, *, seed: int, epoch: int) -> Draws:
-    """Random numbers for so many pictures in one pass over them."""
+    """Return the random numbers of `count` images in one epoch, (count, 4)."""
     bits = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(epoch,)))
     return bits.random_raw(count * DRAWS).reshape(count, DRAWS)
 
 
 def _wipe(pixels: Pixels, draws: Draws, side: int) -> None:
-    """A hole in each picture, its middle anywhere."""
+    """Set a square of each image to zero, in place; its center is anywhere in the image."""
     _, height, width, _ = pixels.shape
     middle = (draws % np.uint64(height * width)).astype(np.int64)
     near = [

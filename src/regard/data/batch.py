@@ -1,4 +1,7 @@
-"""The one object that crosses from data to model: padded ids and lengths, made from flat arrays without a loop over rows."""
+"""Batches: padded token ids and their lengths.
+
+Batches are the only objects that pass from data to models. They are built from flat arrays, without a loop over rows.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,21 @@ from torch import Tensor
 from regard.data.ragged import Ragged
 
 IGNORE = -100
-"""A target that does not count."""
+"""The label of a position without a target (as in PyTorch)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PaddedTokens:
-    """Token ids (b, n), padded at the right, with each row's length."""
+    """Token ids (b, n), padded on the right, with the length of each row."""
 
     ids: Tensor
     lengths: tuple[int, ...]
     documents: tuple[tuple[int, ...], ...] | None = None
-    """Where rows are packed: the lengths of the documents in each, which must not see one another."""
+    """In packed rows, the lengths of the documents in each row, which must not attend to one another."""
     first: int = 0
-    """How many tokens of each row's stream came in batches before this one."""
+    """Number of tokens of each row's stream in earlier batches."""
     docs: Tensor | None = None
-    """Of a stream of several texts, which of them each token is from, (b, n)."""
+    """In a stream of several texts, the number of the text each token comes from, (b, n)."""
 
     def to(self, device: torch.device | str) -> PaddedTokens:
         docs = None if self.docs is None else self.docs.to(device)
@@ -35,13 +38,13 @@ class PaddedTokens:
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """What the model reads (`source`, `given`) and what it should write (`wanted`, IGNORE where nothing is asked)."""
+    """What the model reads (`source`, `given`) and what it should predict (`wanted`, IGNORE where there is no target)."""
 
     given: PaddedTokens
     wanted: Tensor
     source: PaddedTokens | None
     tokens: int
-    """How many targets count."""
+    """Number of targets."""
 
     def to(self, device: torch.device | str) -> Batch:
         source = None if self.source is None else self.source.to(device)
@@ -51,7 +54,7 @@ class Batch:
 def pad_rows(
     rows: Ragged, indices: NDArray[np.int64], fill: int, *, before: int | None = None, after: int | None = None
 ) -> PaddedTokens:
-    """Chosen rows as one matrix, with a mark before or after each."""
+    """Pad the chosen rows to a matrix, with a special token before or after each row if given."""
     chosen = rows.take(indices)
     lengths = chosen.lengths
     start = 0 if before is None else 1
@@ -75,13 +78,13 @@ def next_token_batch(
     pad: int,
     counts: NDArray[np.int64] | None = None,
 ) -> Batch:
-    """Stretches of a long row of ids as what a model reads, and what follows each token as what it should write.
+    """Build a language-modeling batch: slices of `ids` as inputs, the next token of each position as target.
 
-    Every stretch is a row; with `counts`, so many of them after one another are.
+    Each slice is a row; with `counts`, row i holds `counts[i]` slices one after another (packing).
     """
     counts = np.ones_like(lengths) if counts is None else counts
     row, last = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts)
-    before = np.cumsum(lengths) - lengths  # tokens in all stretches before this one
+    before = np.cumsum(lengths) - lengths  # tokens in all slices before this one
     whole = np.add.reduceat(lengths, last - counts)
     step = np.arange(int(lengths.sum()))
     place = step + np.repeat(starts - before, lengths)
@@ -97,13 +100,13 @@ def next_token_batch(
 
 
 def stream_batch(ids: NDArray[np.int32], docs: NDArray[np.int64] | None, segments: NDArray[np.int64]) -> Batch:
-    """Segments of a stream (start, length, tokens before: all equally long, at one point of their rows) as a batch."""
+    """Build a batch from the next segment of every stream row (see `bptt.Segments`); all segments are equally long."""
     length, before = segments[0, 1:].tolist()
     places = segments[:, :1] + np.arange(length)
     given, wanted = ids[places].astype(np.int64), ids[places + 1].astype(np.int64)
     of = None
     if docs is not None:
         of = torch.from_numpy(docs[places])
-        wanted[docs[places + 1] != docs[places]] = IGNORE  # what comes after the end of a text is no concern of it
+        wanted[docs[places + 1] != docs[places]] = IGNORE  # a text does not predict the next text
     side = PaddedTokens(torch.from_numpy(given), (length,) * len(segments), first=before, docs=of)
     return Batch(side, torch.from_numpy(wanted), None, int((wanted != IGNORE).sum()))

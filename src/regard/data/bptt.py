@@ -1,4 +1,6 @@
-"""Rows that go on: each row of a batch continues where the same row of the batch before stopped (Dai et al. 2019, §3.2).
+"""Truncated BPTT: each row continues the row of the last batch.
+
+For models with a memory, such as Transformer-XL (Dai et al. 2019, §3.2).
 
     text      t h e _ c a t _ s a t _ o n _ t h e _ m a t .        2 rows, context 4
 
@@ -6,8 +8,8 @@
     row 0     t h e _    c a t _    s a t                          with the memory of what it has read so far
     row 1     o n _ t    h e _ m    a t .
 
-A model that remembers thus reads far more than its context. Texts follow one another; where one ends, its last token is
-not asked what comes next, and `docs` says that nothing behind it is remembered. Later epochs cut the rows elsewhere.
+With a memory, a model sees far more than its context. Texts are concatenated; the last token of a text has no target, and
+`docs` ends the memory there. Later epochs cut the rows at other places.
 """
 
 from __future__ import annotations
@@ -21,16 +23,16 @@ from regard.data.ragged import Ragged
 from regard.errors import DataError
 
 Segments = NDArray[np.int64]
-"""A row for each row of a batch: where in the ids it starts, how long it is, how many tokens of its stream came before."""
+"""For each row of a batch: its start in the ids, its length, and the number of earlier tokens in its stream."""
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenStream:
-    """Texts one after another, as token ids, to be read in segments of `context` tokens."""
+    """Concatenated texts as token ids, to be read in segments of `context` tokens."""
 
     ids: NDArray[np.int32]
     docs: NDArray[np.int64] | None
-    """The number of each token's text; None where there is but one."""
+    """The number of each token's text; None if there is only one text."""
     context: int
     groups: None = None
     shares: None = None
@@ -38,14 +40,14 @@ class TokenStream:
 
     @classmethod
     def of(cls, texts: Ragged, context: int) -> TokenStream:
-        """Texts that say something: one of a single token has nothing to follow it."""
+        """Build a stream from tokenized texts."""
         lengths = texts.lengths
         docs = np.repeat(np.arange(len(lengths)), lengths) if np.count_nonzero(lengths) > 1 else None
         return cls(texts.ids, docs, context)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Of the segments of the whole stream in one row."""
+        """Lengths of the segments if the whole stream is one row."""
         ends = np.arange(0, len(self.ids) - 1, self.context)
         return np.minimum(self.context, len(self.ids) - 1 - ends)
 
@@ -57,7 +59,7 @@ class TokenStream:
 
 
 class StreamRows:
-    """A stream of `total` tokens in so many rows side by side, all equally long; neighbours share a token at most."""
+    """A stream of `total` tokens cut into `count` parallel rows of equal length; neighbors share at most one token."""
 
     def __init__(self, total: int, context: int, count: int, seed: int) -> None:
         if total < count:
@@ -66,7 +68,7 @@ class StreamRows:
         self.length, self.context, self.seed = -(-total // count), context, seed
 
     def epoch(self, epoch: int) -> list[Segments]:
-        """The batches of an epoch in their order: the first may be short, so that others are cut elsewhere."""
+        """Return the batches of an epoch in order. The first one may be short, so that epochs are cut at different places."""
         bits = np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=(epoch,)))
         short = int(bits.random_raw() % self.context) if epoch else 0
         begins = [0, *range(self.context - short, self.length, self.context)]

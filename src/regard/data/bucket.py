@@ -1,16 +1,18 @@
-"""Batches of like lengths under a token budget, in an order that is a pure function of (seed, epoch, position).
+"""Batches of similar lengths under a token budget.
 
-A batch costs its rows times its longest row, so examples are put in line by their longer side, and among equals by how
-the two sides differ, back and forth, so that neighbours are alike on both sides:
+The order of the batches is a pure function of (seed, epoch). A batch costs its number of rows times its longest row, so
+examples are sorted by their longer side, and within equal lengths by the difference of the two sides, alternately ascending
+and descending, so that neighbors are similar on both sides:
 
     longer side      12                13                14
     target - source  -4 ... 0 ... +4   +4 ... 0 ... -4   -4 ... 0 ... +4
                      ────────────────────────────────────────────────────▶  cut wherever the budget is full
 
-Every epoch shuffles ties, blurs lengths a little, moves the grid and turns the line round, so batches are made up anew.
+Every epoch shuffles ties, perturbs lengths a little, shifts the grid and may reverse the order, so batches differ.
 
-The order has to be the same on every machine and with every version of numpy. NEP 19 promises that for the stream of a
-bit generator and for `SeedSequence`, not for the methods of `Generator` (`permutation`): we draw raw integers and sort.
+The order must be the same on every machine and with every version of NumPy. NEP 19 guarantees this for the raw stream of a
+bit generator and for `SeedSequence`, but not for the methods of `Generator` such as `permutation`: we draw raw integers and
+sort.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ from regard.errors import DataError, SpecError
 Indices = NDArray[np.int64]
 
 GRID = 2
-"""Differences between the sides are told apart in steps of this: 1 pads a little less, 3 mixes a little more."""
+"""Step in which differences between the sides are compared: 1 pads a little less, 3 mixes a little more."""
 BLUR = 32
-"""A length is blurred upwards by at most one part in this, so that long examples, rarely of equal length, mix too."""
+"""Lengths are increased randomly by at most 1/BLUR, so that long examples, which rarely have equal lengths, mix too."""
 
 
 class Buckets:
-    """Cuts examples into batches of like lengths; `epoch(e)` is the whole order of epoch `e`.
+    """Groups examples of similar lengths into batches; `epoch(e)` returns all batches of epoch `e` in order.
 
     lengths   (N,) or (N, k): tokens of each example, on each of its k sides
-    tokens    the budget: rows times the longest length on any side; one longer example alone is a batch of its own
-    groups    (N,): the corpus each example belongs to, counted from 0
-    shares    how much of an epoch each group fills, in any unit. Without, every example comes exactly once an epoch.
-              With, a group fills its share of N slots and its examples take turns: a group that has more slots than
-              examples starts over, one that has fewer goes on next epoch, so all its examples come equally often
+    tokens    budget: rows times the longest length on any side; a longer example is a batch of its own
+    groups    (N,): the corpus of each example, counted from 0
+    shares    share of each group in an epoch, in any unit. Without it, every example occurs exactly once per epoch.
+              With it, a group fills its share of N slots, and its examples take turns: a group with more slots than
+              examples repeats them, one with fewer continues in the next epoch, so all its examples occur equally often
     """
 
     def __init__(
@@ -63,14 +65,14 @@ class Buckets:
         self._lean = self.lengths[:, -1] - self.lengths[:, 0]
 
     def epoch(self, epoch: int) -> list[Indices]:
-        """The batches of an epoch, in order, each the indices of its examples."""
+        """Return the batches of an epoch in order, each as the indices of its examples."""
         bits = _raw_rng(self.seed, 0, epoch)
         drawn = self._draw(epoch)
         drawn = drawn[_permute(bits, len(drawn))]
         return self._cut(drawn[self._line_up(drawn, bits)], bits)
 
     def _draw(self, epoch: int) -> Indices:
-        """Which examples this epoch uses: its stretch of every group's endless row of permutations."""
+        """Return the examples of this epoch: its slice of each group's endless sequence of permutations."""
         parts = []
         for group, (members, slots) in enumerate(zip(self.members, self.slots, strict=True), start=1):
             start, n = epoch * slots, len(members)
@@ -80,7 +82,7 @@ class Buckets:
         return np.concatenate(parts)
 
     def _line_up(self, drawn: Indices, bits: np.random.Philox) -> Indices:
-        """The order in which neighbours are alike; what is equal stays in the (random) order it came in."""
+        """Return the order in which neighbors are similar; ties keep their (random) order."""
         turn, mirror, shift = (int(r) for r in bits.random_raw(3) % np.array([2, 2, GRID], np.uint64))
         longest, lean = self._longest[drawn], self._lean[drawn]
         longest = longest + (bits.random_raw(len(drawn)) % (longest // BLUR + 1).astype(np.uint64)).astype(np.int64)
@@ -91,21 +93,21 @@ class Buckets:
         return np.argsort(-key if turn else key, kind="stable")
 
     def _cut(self, line: Indices, bits: np.random.Philox) -> list[Indices]:
-        """The line cut wherever one more row would break the budget, and the pieces shuffled."""
+        """Cut the sorted examples wherever one more row would exceed the budget, and shuffle the batches."""
         longest, batches, start = self._longest[line], [], 0
         while start < len(line):
             most = max(1, self.tokens // int(longest[start]))
             most = min(most, self.max_rows or most)
             widest = np.maximum.accumulate(longest[start : start + most])
             fits = widest * np.arange(1, len(widest) + 1) <= self.tokens
-            rows = max(1, int(np.count_nonzero(fits)))  # cost only grows: the fits are the first ones
+            rows = max(1, int(np.count_nonzero(fits)))  # the cost only grows, so those that fit come first
             batches.append(line[start : start + rows])
             start += rows
         return [batches[i] for i in _permute(bits, len(batches))]
 
 
 def padding_shares(lengths: ArrayLike, batches: Sequence[NDArray[Any]]) -> tuple[float, ...]:
-    """The part of all positions that is padding, for each side."""
+    """Return the share of positions that are padding, for each side."""
     lengths = _check_lengths(lengths)
     real = sum(lengths[batch].sum(axis=0) for batch in batches)
     padded = sum(len(batch) * lengths[batch].max(axis=0) for batch in batches)
@@ -113,12 +115,12 @@ def padding_shares(lengths: ArrayLike, batches: Sequence[NDArray[Any]]) -> tuple
 
 
 def _raw_rng(seed: int, *place: int) -> np.random.Philox:
-    """The random bits of one place: a group's lap, or an epoch."""
+    """Return the random stream of an epoch, or of one permutation of a group."""
     return np.random.Philox(np.random.SeedSequence(seed, spawn_key=place))
 
 
 def _permute(bits: np.random.Philox, n: int) -> Indices:
-    """The numbers below n in random order."""
+    """Return the numbers below n in random order."""
     return np.argsort(bits.random_raw(n), kind="stable")
 
 
@@ -133,12 +135,12 @@ def _check_lengths(lengths: ArrayLike) -> NDArray[Any]:
 
 
 def _group_members(groups: ArrayLike | None, n: int) -> list[Indices]:
-    """The examples of each group."""
+    """Return the examples of each group."""
     if groups is None:
         return [np.arange(n)]
     table = np.asarray(groups)
     if table.shape != (n,) or not np.issubdtype(table.dtype, np.integer) or table.min() < 0:
-        raise DataError(f"groups should be {n} numbers from 0, one an example, got {table.dtype} {table.shape}")
+        raise DataError(f"groups should be {n} numbers from 0, one per example, got {table.dtype} {table.shape}")
     members = [np.flatnonzero(table == group) for group in range(int(table.max()) + 1)]
     if empty := [group for group, found in enumerate(members) if not len(found)]:
         raise DataError(f"group {empty[0]} has no examples; groups are counted from 0 without gaps")
@@ -146,7 +148,7 @@ def _group_members(groups: ArrayLike | None, n: int) -> list[Indices]:
 
 
 def _slots_per_epoch(members: Sequence[Indices], shares: Sequence[float] | None) -> list[int]:
-    """How many examples of each group an epoch has: all of them, or its share of as many as there are."""
+    """Return how many examples of each group an epoch has: all of them, or its share of the total."""
     sizes = [len(found) for found in members]
     if shares is None:
         return sizes

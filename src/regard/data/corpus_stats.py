@@ -1,7 +1,7 @@
-"""What a corpus looks like, in numbers and in words, before any time is spent on it.
+"""Statistics of a corpus, and warnings about likely mistakes.
 
-Numbers are exact. Words are said only about what is rarely meant: the same file twice, lines out of step, a validation
-part that training sees, sides the wrong way round.
+All numbers are exact. Warnings are given only for what is rarely intended: the same file twice, misaligned lines, validation
+pairs that are also trained on, swapped sides.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from regard.data.filters.pipeline import preview_filters
 from regard.data.pairs import Dropped, Pairs
 
 MAX_LONG_TEXTS = 3
-"""How many of the longest texts a report shows."""
+"""Maximum number of longest texts in a report."""
 MIN_CORRELATED = 200
-"""Below this many pairs a correlation of lengths means nothing."""
+"""Minimum number of pairs for a meaningful correlation of lengths."""
 MAX_SAMPLE = 2000
-"""So many texts of a side are enough to tell its words."""
+"""Maximum number of texts from which the words of a side are collected."""
 MIN_SWAPPED = 20
-"""From so many words on that both sides share with the other side of what is trained on, they are certainly swapped."""
+"""Minimum number of words that both sides share with the opposite side of the training data to be certainly swapped."""
 
 
 @dataclass(frozen=True)
 class LongText:
-    """One text: which pair it is in (counted from 1), its length in characters, and how it starts."""
+    """A long text: the number of its pair (from 1), its length in characters, and its beginning."""
 
     pair: int
     characters: int
@@ -39,7 +39,7 @@ class LongText:
 
 @dataclass(frozen=True)
 class LengthStats:
-    """The lengths of all texts on one side, in characters."""
+    """Lengths of all texts of one side, in characters."""
 
     characters: int
     mean: float
@@ -53,7 +53,7 @@ class LengthStats:
 
 @dataclass(frozen=True)
 class CorpusReport:
-    """What there is to know about some pairs; `facts` are the things somebody should look at."""
+    """Statistics of a corpus; `facts` are findings that the user should look at."""
 
     name: str
     pairs: int
@@ -61,26 +61,26 @@ class CorpusReport:
     source: LengthStats
     target: LengthStats
     identical: float
-    """The part of the pairs that have the same text on both sides."""
+    """Share of pairs with the same text on both sides."""
     duplicates: int
-    """Pairs that repeat an earlier pair."""
+    """Number of pairs that repeat an earlier pair."""
     seen: int
-    """Pairs that are in the training part as well (0 if that is not known)."""
+    """Number of pairs that are also in the training data (0 if unknown)."""
     swapped: bool
-    """Whether source and target are certainly the other way round in the training part."""
+    """Whether source and target are certainly swapped with respect to the training data."""
     facts: tuple[str, ...]
 
     def plain(self) -> dict[str, Any]:
-        """This report as plain data, ready for JSON."""
+        """Return the report as plain data for JSON."""
         return asdict(self)
 
     def lines(self) -> Iterator[str]:
-        """This report for people to read."""
+        """Yield the report as lines of text."""
         yield f"{self.name}: {self.pairs:,} pairs"
         for name, side in (("source", self.source), ("target", self.target)):
             yield (
-                f"  {name}: {side.mean:.0f} characters on average, half up to {side.median:,}, "
-                f"95 % up to {side.p95:,}, the longest {side.longest:,} (pair {side.longest_texts[0].pair:,})"
+                f"  {name}: {side.mean:.0f} characters on average, median {side.median:,}, "
+                f"95th percentile {side.p95:,}, longest {side.longest:,} (pair {side.longest_texts[0].pair:,})"
             )
         yield from (f"  {each}" for each in self.dropped)
         for fact in self.facts:
@@ -88,16 +88,18 @@ class CorpusReport:
 
 
 def describe_corpus(pairs: Pairs, *, train: Sequence[Pairs] = (), offer: bool = False) -> CorpusReport:
-    """A report on pairs; for a validation part also how it stands to the corpora to `train` on.
+    """Describe a corpus; a validation corpus is also compared with the corpora to `train` on.
 
-    offer    also say what the standard filters would drop
+    offer    whether to report what the standard filters would drop
     """
     hashes = np.fromiter(_hash_pairs(pairs), np.int64, len(pairs))
     identical = sum(map(eq, pairs.source, pairs.target)) / len(pairs)
     duplicates = len(pairs) - len(np.unique(hashes))
     shared = set(hashes.tolist()).intersection(chain.from_iterable(map(_hash_pairs, train)))
     seen = int(np.isin(hashes, list(shared)).sum())
-    swapped = min((_count_swapped(pairs, corpus) for corpus in train), default=0)  # a model may go both ways
+    swapped = min(
+        (_count_swapped(pairs, corpus) for corpus in train), default=0
+    )  # a model may translate in both directions
     facts = [*_describe_pairs(pairs, identical, duplicates), *_compare_with_train(pairs, seen, swapped)]
     return CorpusReport(
         name=pairs.name,
@@ -116,43 +118,43 @@ def describe_corpus(pairs: Pairs, *, train: Sequence[Pairs] = (), offer: bool = 
 def _describe_pairs(pairs: Pairs, identical: float, duplicates: int) -> Iterator[str]:
     n = len(pairs)
     if identical == 1:
-        yield "source and target are the same in every pair: is one file given twice?"
+        yield "source and target are identical in every pair: is the same file given twice?"
     elif identical >= 0.1:
-        yield f"source and target are the same in {identical:.0%} of the pairs"
+        yield f"source and target are identical in {identical:.0%} of the pairs"
     if duplicates >= 0.1 * n:
         yield f"{duplicates:,} of {n:,} pairs repeat an earlier one"
     if n > 1 and all(text == pairs.target[0] for text in islice(pairs.target, 1, None)):
-        yield "every target is the same text"
+        yield "all targets are the same text"
     if (together := _correlation(pairs)) is not None and together < 0.1:
         yield (
-            f"long sources do not have long targets (correlation {together:.2f}): "
-            "usual for labels and summaries; for translations the lines may be out of step"
+            f"the lengths of sources and targets do not correlate ({together:.2f}): "
+            "normal for labels and summaries; translations may be misaligned"
         )
     if broken := sum("\ufffd" in s or "\ufffd" in t for s, t in zip(pairs.source, pairs.target, strict=True)):
-        yield f"{broken:,} pairs hold U+FFFD, which a broken conversion leaves behind"
+        yield f"{broken:,} pairs contain U+FFFD, a trace of a broken encoding conversion"
 
 
 def _compare_with_train(pairs: Pairs, seen: int, swapped: int) -> Iterator[str]:
-    """What there is to say of a validation part beside the training part."""
+    """Yield findings about a validation corpus compared with the training data."""
     if seen:
-        yield f"{seen:,} of {len(pairs):,} pairs are also trained on: scores on them flatter"
+        yield f"{seen:,} of {len(pairs):,} pairs are also in the training data: their scores are too good"
     if swapped:
-        yield "source and target look swapped: the sources use the words of the training data's targets, and the reverse"
+        yield "source and target look swapped: sources use the words of the training targets, and targets those of the sources"
 
 
 def _suggest_filters(pairs: Pairs) -> Iterator[str]:
-    """What the standard filters would drop, if anything."""
+    """Yield what the standard filters would drop, if anything."""
     looked, dropped = preview_filters(pairs.source, pairs.target)
     if found := [f"{each.count:,} {each.reason}" for each in dropped if each.count]:
         count = sum(each.count for each in dropped)
         yield (
-            f"the standard filters would drop {count:,} of the {looked:,} pairs looked at ({'; '.join(found)}); "
-            "they are switched on by --set data.filters=standard"
+            f"the standard filters would drop {count:,} of {looked:,} sampled pairs ({'; '.join(found)}); "
+            "enable them with --set data.filters=standard"
         )
 
 
 def _hash_pairs(pairs: Pairs) -> Iterator[int]:
-    """64 bits for each pair: the same for equal pairs, and for others only by a chance of 1 in 300,000 in ten million."""
+    """Yield a 64-bit hash of each pair; in ten million pairs a collision has a probability of 1 in 300,000."""
     return map(hash, zip(pairs.source, pairs.target, strict=True))
 
 
@@ -169,7 +171,7 @@ def _measure_lengths(texts: Sequence[str]) -> LengthStats:
 
 
 def _correlation(pairs: Pairs) -> float | None:
-    """How well lengths go together, from -1 to 1; nothing where there are few or all are equal."""
+    """Return the correlation of source and target lengths; None if there are few pairs or all lengths are equal."""
     lengths = np.stack([_lengths(pairs.source), _lengths(pairs.target)])
     if len(pairs) < MIN_CORRELATED or not lengths.std(axis=1).all():
         return None
@@ -177,7 +179,7 @@ def _correlation(pairs: Pairs) -> float | None:
 
 
 def _count_swapped(pairs: Pairs, train: Pairs) -> int:
-    """The words each side shares with the other side of `train`, if they are twice as many as those it shares with its own."""
+    """Count the words each side shares with the opposite side of `train`, if twice as many as with the same side; else 0."""
     source, target = _words(pairs.source), _words(pairs.target)
     own, other = _words(train.source), _words(train.target)
     straight = len(source & own), len(target & other)

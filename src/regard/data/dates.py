@@ -1,15 +1,17 @@
-"""Dates as people write them, in many languages and styles, each with its ISO 8601 form: the embedded default task.
+"""Generated dates in many languages and their ISO 8601 form.
+
+This is the built-in default task:
 
     15. November 2026  ->  2026-11-15            [en-US] 03/04/2021  ->  2021-03-04
 
-Names and patterns are CLDR's, through Babel; the calendar is the Gregorian one. A text alone says which day it means:
+Names and patterns come from CLDR, through Babel; the calendar is Gregorian. Every text determines its day:
 
-- a year of two digits lies in `SHORT_YEARS`: 00-49 is 20xx, 50-99 is 19xx;
-- numbers that begin with a full year are year, month, day; other numbers with dots are day.month.year, for none of our
-  locales writes month.day.year; any others need no help where only one order makes a date (7/20/1953, 5/5/1953);
-- all that is still open begins with its locale in brackets: 03/04/2021, or `lip` (June in Croatian, July in Polish).
+- a two-digit year lies in `SHORT_YEARS`: 00-49 is 20xx, 50-99 is 19xx;
+- numbers that begin with a full year are year, month, day; other numbers with dots are day.month.year, because none of the
+  locales writes month.day.year; in other formats only one order may give a date (7/20/1953, 5/5/1953);
+- texts that are still ambiguous start with their locale in brackets: 03/04/2021, or `lip` (June in Croatian, July in Polish).
 
-A calendar day belongs to one split for good, whatever the seed: training sees no validation day in any style or language.
+Each day belongs to one split, whatever the seed: training sees no validation day in any style or language.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from regard.errors import UnknownName
 
 FIRST, LAST = date(1900, 1, 1), date(2099, 12, 31)
 SHORT_YEARS = range(1950, 2050)
-"""The years that may be written with two digits."""
+"""Years that may be written with two digits."""
 SPLITS = ("train", "valid")
 
 # fmt: off
@@ -42,10 +44,10 @@ LOCALES = (
     "ar-EG", "fa", "ur", "hi", "mr", "ne", "bn", "ta", "th", "vi", "id", "ms", "sw", "fil", "zh-CN", "zh-TW", "ja", "ko",
 )
 SKELETONS = ("yMd", "yMEd", "yMMMd", "yMMMEd", "yMMMMd", "yMMMMEEEEd")
-"""CLDR's names for the styles we take beside its full, long, medium and short."""
+"""CLDR's names of the styles used in addition to full, long, medium and short."""
 
-# A style is a format string. Its fields go by CLDR's letters (d, dd, M, MM, MMM, MMMM, y, yy, E, EEEE ...); a few of ours
-# end in such a letter: {nth_d} is an ordinal, {roman_M} a Roman numeral, and {han_y}, {han_M}, {han_d} Chinese numerals.
+# A style is a format string with CLDR's field names (d, dd, M, MM, MMM, MMMM, y, yy, E, EEEE ...) and a few of our own:
+# {nth_d} is an ordinal, {roman_M} a Roman numeral, and {han_y}, {han_M}, {han_d} are Chinese numerals.
 YEAR_FIRST = (
     "{y}-{MM}-{dd}", "{y}/{MM}/{dd}", "{y}.{MM}.{dd}", "{y} {MM} {dd}", "{y}{MM}{dd}", "{y}-{M}-{d}", "{y}/{M}/{d}",
 )
@@ -110,7 +112,7 @@ SHOWCASE = (
 )
 # fmt: on
 
-ENDINGS: Mapping[str, Mapping[int, str]] = {  # what makes a day an ordinal; 0 stands for the days that are not listed
+ENDINGS: Mapping[str, Mapping[int, str]] = {  # endings of ordinals; 0 stands for all days not listed
     "en": {0: "th", 1: "st", 2: "nd", 3: "rd", 21: "st", 22: "nd", 23: "rd", 31: "st"},
     "fr": {1: "er"},
     "es": {1: "º"},
@@ -127,23 +129,23 @@ ENDINGS: Mapping[str, Mapping[int, str]] = {  # what makes a day an ordinal; 0 s
 ROMAN_MONTHS = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
 HAN_NUMBERS = tuple(tens + one or "〇" for tens in ("", "十", "二十", "三十") for one in ("", *"一二三四五六七八九"))
 NATIVE_ZERO = {"ar-EG": "٠", "fa": "۰", "hi": "०", "mr": "०", "ne": "०", "bn": "০", "th": "๐"}
-"""Where digits of the script's own are in use: their zero (Babel writes European digits everywhere)."""
+"""The digit zero of locales with native digits (Babel writes European digits everywhere)."""
 
 TYPED = str.maketrans({"\u202f": " ", "\xa0": " ", "\u200f": "", "\u200c": "", "’": "'", "ʼ": "'"})
-"""From what CLDR prints to what a keyboard has."""
+"""Replaces characters of CLDR by those on a keyboard."""
 BEFORE_UPPER = {"tr": str.maketrans("i", "İ"), "el": str.maketrans("άέήίόύώΐΰ", "αεηιουωϊϋ")}
 BEFORE_LOWER = {"tr": str.maketrans("Iİ", "ıi")}
 
 Case = Literal["upper", "lower", "capitals", "as is"]
 CASES: tuple[Case, ...] = ("upper",) * 2 + ("lower",) * 3 + ("capitals",) * 2 + ("as is",) * 13
-"""Drawn from evenly, so each stands as often as its share."""
+"""Drawn from uniformly, so each case is listed as often as its share."""
 Tag = Literal["never", "swappable", "always"]
-"""When a style must name its locale: never, if day and month could change places and make another date, or always."""
+"""When a style must name its locale: never, if swapping day and month gives another date, or always."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """One way to write a date, and what follows from it."""
+    """A way to write a date."""
 
     template: str
     fields: tuple[str, ...]
@@ -154,7 +156,7 @@ class Style:
 
 @cache
 def parse_style(template: str) -> Style:
-    """The style of a format string."""
+    """Return the style of a format string."""
     fields = tuple(re.findall(r"{(\w+)}", template))
     order = "".join(field[-1] for field in fields if field[-1] in "yMd")
     short = "yy" in fields
@@ -162,7 +164,7 @@ def parse_style(template: str) -> Style:
 
 
 def _tag_rule(template: str, fields: tuple[str, ...], order: str, short: bool) -> Tag:
-    said = re.search("年|년|tháng ", template)  # each number says what it is
+    said = re.search("年|년|tháng ", template)  # every number is labeled
     if said or {"M", "MM"}.isdisjoint(fields):
         return "never"
     if re.search(r"{dd?}\. ?{MM?}\. ?{yy?}", template) or (order == "yMd" and not short):
@@ -172,7 +174,7 @@ def _tag_rule(template: str, fields: tuple[str, ...], order: str, short: bool) -
 
 @dataclass(frozen=True)
 class DateLocale:
-    """The names and styles of one locale; a group of styles is listed as often as its share."""
+    """Names and styles of a locale; each group of styles is listed as often as its share."""
 
     tag: str
     names: Mapping[str, tuple[str, ...]]
@@ -183,7 +185,7 @@ class DateLocale:
         return self.tag.partition("-")[0]
 
     def write(self, day: date, how: Style) -> str:
-        """A day in a style, as CLDR prints it."""
+        """Write a day in a style, with the characters of CLDR."""
         y, m, d = day.year, day.month, day.day
         endings = ENDINGS.get(self.base, {})
         values = {"y": str(y), "yy": f"{y % 100:02}", "M": str(m), "MM": f"{m:02}", "d": str(d), "dd": f"{d:02}"}
@@ -194,38 +196,38 @@ class DateLocale:
         return how.template.format_map(values)
 
     def needs_tag(self, day: date, how: Style) -> bool:
-        """Could the text be read as another day, somewhere?"""
+        """Whether the text could mean another day in some locale."""
         swappable = day.day <= 12 and day.day != day.month
         if how.tag == "always" or (how.tag == "swappable" and swappable):
             return True
         return any((self.tag, field, day.month) in _ambiguous_months() for field in how.fields)
 
     def add_tag(self, text: str, case: Case = "as is") -> str:
-        """The text behind the locale in brackets."""
+        """Return the text with its locale in brackets before it."""
         return f"[{self.tag.lower() if case == 'lower' else self.tag}] {text}"
 
     def change_case(self, text: str, case: Case) -> str:
-        """The text in other letters, by the rules of its language."""
-        if case == "upper" and self.base != "ka":  # Georgian has capitals in Unicode, but not in use
+        """Change the case of a text by the rules of its language."""
+        if case == "upper" and self.base != "ka":  # Unicode has Georgian capitals, but they are not used
             return text.translate(BEFORE_UPPER.get(self.base, {})).upper()
         if case == "lower":
             return text.translate(BEFORE_LOWER.get(self.base, {})).lower()
         return string.capwords(text) if case == "capitals" else text
 
     def to_native_digits(self, text: str) -> str:
-        """The text with the digits of the locale's own script, if it has any."""
+        """Return the text with the native digits of the locale, if it has any."""
         zero = ord(NATIVE_ZERO.get(self.tag, "0"))
         return text.translate({ord("0") + i: zero + i for i in range(10)})
 
 
 @cache
 def load_locale(tag: str) -> DateLocale:
-    """The tables of one of `LOCALES`."""
+    """Load one of `LOCALES`."""
     if tag not in LOCALES:
         raise UnknownName("locale", tag, LOCALES)
     locale = Locale.parse(tag, sep="-")
     cldr = cldr_templates(locale)
-    counted = any(c.isdigit() for c in locale.months["format"]["abbreviated"][1])  # months are called 3月, tháng 3
+    counted = any(c.isdigit() for c in locale.months["format"]["abbreviated"][1])  # 3月, tháng 3
     shares = (
         (8, cldr),
         (4, () if counted else NAMED),
@@ -242,33 +244,33 @@ def load_locale(tag: str) -> DateLocale:
 
 
 def cldr_templates(locale: Locale) -> tuple[str, ...]:
-    """CLDR's own styles as format strings: full, long, medium and short, then those of `SKELETONS` that it has."""
+    """Return CLDR's styles as format strings: full, long, medium and short, then the available `SKELETONS`."""
     patterns = [locale.date_formats[width].pattern for width in ("full", "long", "medium", "short")]
     patterns += [locale.datetime_skeletons[s].pattern for s in SKELETONS if s in locale.datetime_skeletons]
     return tuple(from_cldr(pattern).replace("{G}", locale.eras["abbreviated"][1]) for pattern in patterns)
 
 
 def from_cldr(pattern: str) -> str:
-    """A CLDR pattern as a format string: "d 'de' MMMM" is "{d} de {MMMM}"."""
+    """Convert a CLDR pattern to a format string: "d 'de' MMMM" becomes "{d} de {MMMM}"."""
     return re.sub(r"'([^']*)'|(([A-Za-z])\3*)", lambda m: f"{{{m[2]}}}" if m[2] else m[1], pattern)
 
 
 def _read_names(locale: Locale, field: str) -> tuple[str, ...]:
-    """The months, or the weekdays from Monday, of a CLDR field."""
+    """Return the names of the months, or of the weekdays from Monday, of a CLDR field."""
     table = locale.months if field[0] == "M" else locale.days
     names = table["stand-alone" if field[0] == "c" else "format"]["wide" if len(field) == 4 else "abbreviated"]
     return tuple(names[i] for i in sorted(names))
 
 
 def _number_styles(order: str) -> tuple[str, ...]:
-    """The styles without names of a locale that writes day, month and year in this order."""
+    """Return the purely numeric styles of a locale that writes day, month and year in this order."""
     forms = itertools.product("/- " if order == "Mdy" else "/- .", (1, 2), ("y", "yy"))
     return tuple(mark.join(f"{{{y if part == 'y' else part * digits}}}" for part in order) for mark, digits, y in forms)
 
 
 @cache
 def _ambiguous_months() -> frozenset[tuple[str, str, int]]:
-    """The month names, as (locale, field, month), that are another month's name elsewhere."""
+    """Return the (locale, field, month) whose name means another month in some other locale."""
     uses = defaultdict(set)
     for tag, field in itertools.product(LOCALES, ("MMM", "MMMM")):
         for month, name in enumerate(load_locale(tag).names.get(field, ()), start=1):
@@ -277,13 +279,13 @@ def _ambiguous_months() -> frozenset[tuple[str, str, int]]:
 
 
 def is_held_out(day: date) -> bool:
-    """Is this one of the days kept for validation, about one in twenty?"""
+    """Whether a day is held out for validation, as about one in twenty is."""
     return zlib.crc32(day.isoformat().encode()) % 20 == 0
 
 
 @cache
 def split_days(split: str) -> tuple[date, ...]:
-    """All days of a split, in order."""
+    """Return all days of a split, in order."""
     if split not in SPLITS:
         raise UnknownName("split", split, SPLITS)
     every = (FIRST + timedelta(i) for i in range((LAST - FIRST).days + 1))
@@ -291,22 +293,24 @@ def split_days(split: str) -> tuple[date, ...]:
 
 
 def generate_pairs(seed: int, count: int, split: str = "train", start: int = 0) -> list[tuple[str, str]]:
-    """`count` examples from number `start` of the endless stream that a seed and a split name, as (text, ISO date)."""
+    """Return `count` examples (text, ISO date) of the endless stream of a seed and a split, from number `start` on."""
     pool = split_days(split)
     key = np.array([seed % 2**64, SPLITS.index(split)], dtype=np.uint64)
-    draws = np.random.Philox(counter=2 * start, key=key).random_raw((count, 8))  # an example takes two counts of four
+    draws = np.random.Philox(counter=2 * start, key=key).random_raw(
+        (count, 8)
+    )  # an example uses two blocks of four numbers
     return [_generate_pair(pool, *row.tolist()) for row in draws]
 
 
 def generate_example(seed: int, index: int, split: str = "train") -> tuple[str, str]:
-    """Example number `index` of that stream."""
+    """Return example number `index` of the stream of a seed and a split."""
     return generate_pairs(seed, 1, split, start=index)[0]
 
 
 def _generate_pair(
     pool: tuple[date, ...], when: int, where: int, group: int, nth: int, letters: int, digits: int, typed: int, tag: int
 ) -> tuple[str, str]:
-    """An example from eight random numbers, each of which decides one thing."""
+    """Build an example from eight random numbers, each of which decides one aspect."""
     day, lang = pool[when % len(pool)], load_locale(LOCALES[where % len(LOCALES)])
     styles = [s for s in lang.groups[group % len(lang.groups)] if day.year in SHORT_YEARS or not s.short]
     how, case = styles[nth % len(styles)], CASES[letters % len(CASES)]
@@ -321,7 +325,7 @@ def _generate_pair(
 
 
 def showcase() -> list[tuple[str, str, str]]:
-    """Held-out days as (language, text, ISO date): `SHOWCASE`, then two that differ in nothing but their locale."""
+    """Return held-out examples as (language, text, ISO date): `SHOWCASE`, then two that differ only in their locale."""
     unseen = split_days("valid")
     rows = [
         (name, load_locale(tag), template, unseen[i * len(unseen) // (len(SHOWCASE) + 1)])

@@ -1,8 +1,8 @@
-"""Texts as documents: what belongs together, and where one sentence ends.
+"""Text files as documents and sentences.
 
-file     every file is one document, as it is; its lines are its sentences
-blank    a blank line ends a document, every line is a sentence (the form BERT's own tools read)
-line     every line is a document; sentences end where a full stop, question or exclamation mark is followed by a space
+file     each file is one document, unchanged; its lines are its sentences
+blank    a blank line ends a document, each line is a sentence (the format of BERT's tools)
+line     each line is a document; a sentence ends where a period, question mark or exclamation mark is followed by a space
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STOP = re.compile(r"(?<=[.!?])\s+")
 
 
 def split_documents(text: str, divide: DocumentUnit) -> list[str]:
-    """The documents of a file's text, none of them blank."""
+    """Split the text of a file into documents, without blank ones."""
     if divide == "file":
         return [text]
     parts = text.split("\n") if divide == "line" else _BLANK.split(text)
@@ -31,18 +31,18 @@ def split_documents(text: str, divide: DocumentUnit) -> list[str]:
 
 
 def split_sentences(document: str, divide: DocumentUnit) -> list[str]:
-    """The sentences of a document, none of them blank."""
+    """Split a document into sentences, without blank ones."""
     parts = _STOP.split(document) if divide == "line" else document.split("\n")
     return [part.strip() for part in parts if part.strip()]
 
 
 def read_documents(path: str, divide: DocumentUnit) -> list[str]:
-    """The documents of a file."""
+    """Read the documents of a file."""
     return split_documents(read_text(path), divide)
 
 
 def hold_out_documents(found: Sequence[str], share: float) -> tuple[list[str], list[str]]:
-    """The last part of a file's documents kept for validation: so many of them, or the end of the only one."""
+    """Split off the last share of a file's documents for validation; of a single document, its end."""
     if len(found) == 1:
         cut = round(len(found[0]) * (1 - share))
         return [found[0][:cut]], [found[0][cut:]]
@@ -51,7 +51,7 @@ def hold_out_documents(found: Sequence[str], share: float) -> tuple[list[str], l
 
 
 def chunk_evenly(texts: Ragged, max_length: int) -> Ragged:
-    """Token lists cut into stretches of at most `max_length`, as even in length as can be; empty lists leave none."""
+    """Cut token lists into chunks of at most `max_length` tokens, as even as possible; empty lists yield no chunk."""
     lengths = texts.lengths[texts.lengths > 0]
     parts = -(-lengths // max_length)
     owner = np.repeat(np.arange(len(lengths)), parts)

@@ -1,4 +1,7 @@
-"""Pairs made on the spot: sources for recipes that need no file. Each is a pure function of its fields."""
+"""Generated pairs, for recipes that need no files.
+
+Every generator is a pure function of its settings.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,19 @@ DRAWS = 1024
 
 
 class GeneratorSpec(Spec):
-    """Where pairs come from when no file is given."""
+    """A generator of pairs."""
 
     registry = GENERATORS
 
     def pairs(self, part: str) -> Pairs:
-        """The pairs of part "train" or "valid", which share none."""
+        """Return the pairs of the part "train" or "valid"; the parts have no pair in common."""
         raise NotImplementedError
 
 
 @GENERATORS.add
 @spec
 class Dates(GeneratorSpec):
-    """Dates as people write them in many languages, and as ISO 8601; validation dates are never seen in training."""
+    """Dates in many languages and styles, to be written as ISO 8601; validation days never occur in training."""
 
     count: Count = 200_000
     valid: Count = 1000
@@ -47,7 +50,7 @@ class Dates(GeneratorSpec):
 @GENERATORS.add
 @spec
 class Copy(GeneratorSpec):
-    """Random strings to be copied, or with `reverse` written backwards; validation strings are never seen in training."""
+    """Random strings to be copied, or with `reverse` written backwards; validation strings never occur in training."""
 
     symbols: Annotated[int, Field(ge=1, le=len(LETTERS))] = 10
     max_length: Count = 12
@@ -64,7 +67,7 @@ class Copy(GeneratorSpec):
             drawn = (self._text(*row.tolist()) for row in bits.random_raw((DRAWS, self.max_length + 1)))
             source += [text for text in drawn if _is_held_out(text) == valid]
             if not source:
-                raise SpecError(f"there are too few strings to keep any for {part!r}; raise symbols or max_length")
+                raise SpecError(f"there are too few different strings for {part!r}; raise symbols or max_length")
         del source[wanted:]
         target = [s[::-1] for s in source] if self.reverse else list(source)
         return Pairs(source, target, name=f"{'reverse' if self.reverse else 'copy'} ({part})")
@@ -74,5 +77,5 @@ class Copy(GeneratorSpec):
 
 
 def _is_held_out(text: str) -> bool:
-    """Whether a string is for validation only: one in eight is, for good, whatever the seed."""
+    """Whether a string is used for validation only: one in eight, whatever the seed."""
     return zlib.crc32(text.encode()) % 8 == 0

@@ -1,7 +1,7 @@
-"""A glossary: terms of one language and what each must be called in the other, a pair a line with a tab between them.
+"""A glossary: terms and their required translations.
 
-A term is found where its words stand in a text one after another, whatever the spaces between them; in small or capital
-letters alike, unless the glossary writes it with a capital. Of terms that overlap, the longest is taken.
+The file has a term, a tab and its translation on each line. A term is found where its words occur in a row, whatever the
+spaces between them. Case matters only for terms with a capital letter. Of overlapping terms, the longest is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Words = tuple[str, ...]
 
 
 class Glossary:
-    """What terms are called; `find` says which of these names the translation of a text must have."""
+    """Terms and their translations; `find` returns those that the translation of a text must include."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._names: dict[Words, str] = {}
@@ -28,7 +28,7 @@ class Glossary:
 
     @classmethod
     def load(cls, path: str | Path) -> Glossary:
-        """From a file; blank lines are passed over."""
+        """Read a glossary from a file; blank lines are ignored."""
         seen: dict[Words, tuple[int, str]] = {}
         pairs = []
         for number, line in enumerate(read_lines(path), 1):
@@ -36,24 +36,26 @@ class Glossary:
                 continue
             cells = [cell.strip() for cell in line.split("\t")]
             if len(cells) != 2 or not all(cells):
-                raise DataError(f"{path}, line {number}: wanted a term, a tab and what it is called, got {line[:80]!r}")
+                raise DataError(
+                    f"{path}, line {number}: should be a term, a tab and its translation, got {line[:80]!r}"
+                )
             before, name = seen.setdefault(_key(cells[0]), (number, cells[1]))
             if name != cells[1]:
                 raise DataError(
-                    f"{path}, line {number}: {cells[0]!r} is called {cells[1]!r}, and in line {before} {name!r}; keep one"
+                    f"{path}, line {number}: {cells[0]!r} is {cells[1]!r} here, but {name!r} in line {before}; keep one"
                 )
             pairs.append((cells[0], cells[1]))
         if not pairs:
-            raise DataError(f"{path} has no terms; write a term, a tab and what it is called on each line")
+            raise DataError(f"{path} has no terms; write a term, a tab and its translation on each line")
         return cls(pairs)
 
     @property
     def translations(self) -> list[str]:
-        """All that terms are called."""
+        """All translations of terms."""
         return list(dict.fromkeys(self._names.values()))
 
     def find(self, text: str) -> list[str]:
-        """What the translation of a text must have, each once, in the order of the text."""
+        """Return the translations that the translation of a text must include, each once, in the order of the text."""
         exact = _words(text)
         folded = [word.casefold() for word in exact]
         found = []
@@ -71,13 +73,13 @@ class Glossary:
 
 
 def _key(term: str) -> Words:
-    """How a term is looked for: as it is if it has a capital, else without regard to them."""
+    """Return the words to look for: unchanged if the term has a capital, else in lower case."""
     words = _words(term)
     return tuple(words if any(c.isupper() for c in term) else (word.casefold() for word in words))
 
 
 def _words(text: str) -> list[str]:
-    """Letters, digits and their marks in a row are a word, any other character but a space is one by itself."""
+    """Split a text into words: runs of letters, digits and marks; any other character except spaces is a word by itself."""
     return list(_split(unicodedata.normalize("NFC", text)))
 
 

@@ -1,10 +1,12 @@
-"""Pictures with their classes, from what people have: IDX files (MNIST), and folders or tars with a folder a class.
+"""Labeled images: IDX files (MNIST), or one folder per class.
+
+Folders of classes may also be in a tar file:
 
     digits/train-images-idx3-ubyte.gz  train-labels-idx1-ubyte.gz  t10k-images-idx3-ubyte.gz  t10k-labels-idx1-ubyte.gz
     flowers/rose/001.jpg  rose/002.png  tulip/001.jpg                       one part
     flowers.tar.xz: train/rose/001.jpg …  test/rose/001.jpg …               two parts, also as a folder
 
-All pictures are kept as bytes (N, height, width, channels) of one size. What cannot be read is an error with its name.
+Images are kept as bytes (N, height, width, channels) of one size. A file that cannot be read is an error that names it.
 """
 
 from __future__ import annotations
@@ -34,13 +36,13 @@ Part = Literal["train", "test"]
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 IDX = {"train": "train", "test": "t10k"}
-"""How the files of a part begin."""
+"""The beginning of the file names of each part."""
 UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError)
 
 
 @dataclasses.dataclass(frozen=True)
 class LoadedImage:
-    """One picture and what to call it."""
+    """An image and its name in messages."""
 
     name: str
     pixels: Pixels
@@ -52,14 +54,14 @@ class LoadedImage:
 
 @dataclasses.dataclass(frozen=True)
 class ImageSet:
-    """Pictures (N, height, width, channels) of one size, the class of each by its place in `classes`, and their names."""
+    """Images (N, height, width, channels) of one size, with labels (indices of `classes`) and names."""
 
     pixels: Pixels
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     name: str
     names: Sequence[str] = ()
-    """Of each picture; those of an array go by their number."""
+    """Names of the images; images without names are numbered."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -68,12 +70,12 @@ class ImageSet:
         return LoadedImage(self.names[i] if self.names else f"{self.name} {i}", self.pixels[i])
 
     def take(self, indices: NDArray[np.int64], name: str | None = None) -> ImageSet:
-        """The pictures at `indices`."""
+        """Return the images at `indices`."""
         names = [self[int(i)].name for i in indices]
         return ImageSet(self.pixels[indices], self.labels[indices], self.classes, name or self.name, names)
 
     def fingerprint(self) -> str:
-        """SHA-256 of pixels and classes, in their order."""
+        """Return the SHA-256 of pixels and labels, in order."""
         digest = hashlib.sha256(f"{self.pixels.shape} {self.classes}\n".encode())
         digest.update(np.ascontiguousarray(self.pixels).data)
         digest.update(np.ascontiguousarray(self.labels).data)
@@ -81,7 +83,7 @@ class ImageSet:
 
 
 def read_image_set(path: str | Path, part: Part, *, side: int | None = None) -> ImageSet:
-    """A part of what lies at `path`; where there are no parts, all of it. With `side`, resized to a square of that size."""
+    """Read a part of the images at `path`, or all if there are no parts; with `side`, resized to a square of that size."""
     path = Path(path)
     if path.is_dir() and any(path.glob(f"{IDX['train']}-images*")):
         return _read_idx(path, part, side)
@@ -92,13 +94,13 @@ def read_image_set(path: str | Path, part: Part, *, side: int | None = None) -> 
     if path.name.lower().endswith(TARS):
         return _build_image_set(path, _select_part(list(_read_tar(path)), part), side)
     raise DataError(
-        f"{path} is no set of pictures; name a folder with IDX files (train-images-idx3-ubyte …), a folder with a folder "
-        f"of pictures for each class, or such a folder as {', '.join(TARS)}"
+        f"{path} is not a set of images; name a folder with IDX files (train-images-idx3-ubyte …), a folder with one folder "
+        f"of images per class, or such a folder as {', '.join(TARS)}"
     )
 
 
 def read_image(path: str | Path, *, channels: int, side: int | None = None) -> LoadedImage:
-    """A picture from its file, grey or in colour as asked, and resized to a square where a side is given."""
+    """Read an image file as grayscale or color; with `side`, resized to a square of that size."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -106,18 +108,18 @@ def read_image(path: str | Path, *, channels: int, side: int | None = None) -> L
     return LoadedImage(str(path), _decode(data, str(path), channels, side))
 
 
-def split_image_set(pictures: ImageSet, *, size: int, seed: int) -> tuple[ImageSet, ImageSet]:
-    """Set `size` pictures aside: the rest, and those. A picture's own bytes decide, so copies of one stay together."""
-    if not 1 <= size < len(pictures):
-        raise DataError(f"cannot set {size} of the {len(pictures)} pictures of {pictures.name} aside for validation")
+def split_image_set(images: ImageSet, *, size: int, seed: int) -> tuple[ImageSet, ImageSet]:
+    """Hold out `size` images and return the rest and those. The hash of an image decides, so copies stay together."""
+    if not 1 <= size < len(images):
+        raise DataError(f"cannot hold out {size} of the {len(images)} images of {images.name} for validation")
     key = hashlib.blake2b(str(seed).encode()).digest()
-    hashes = [hashlib.blake2b(p.tobytes(), digest_size=8, key=key).digest() for p in pictures.pixels]
+    hashes = [hashlib.blake2b(p.tobytes(), digest_size=8, key=key).digest() for p in images.pixels]
     chosen = set(sorted(set(hashes))[:size])
-    aside = np.asarray([digest in chosen for digest in hashes])
-    if aside.all():
-        raise DataError(f"all pictures of {pictures.name} are the same: none can be set aside for validation")
-    rest = pictures.take(np.flatnonzero(~aside))
-    return rest, pictures.take(np.flatnonzero(aside), f"{pictures.name}, set aside")
+    chosen_rows = np.asarray([digest in chosen for digest in hashes])
+    if chosen_rows.all():
+        raise DataError(f"all images of {images.name} are identical: none can be held out for validation")
+    rest = images.take(np.flatnonzero(~chosen_rows))
+    return rest, images.take(np.flatnonzero(chosen_rows), f"{images.name}, held out")
 
 
 # ------------------------------------------------------------------------------------------------------------ IDX files
@@ -127,7 +129,7 @@ def _read_idx(folder: Path, part: Part, side: int | None) -> ImageSet:
     pixels, labels = (_read_idx_array(folder, f"{IDX[part]}-{what}") for what in ("images", "labels"))
     if pixels.ndim != 3 or labels.ndim != 1 or len(pixels) != len(labels):
         raise DataError(
-            f"{folder} should hold pictures (N, height, width) and N labels, got {pixels.shape} and {labels.shape}"
+            f"{folder} should contain images (N, height, width) and N labels, got {pixels.shape} and {labels.shape}"
         )
     pixels = pixels[..., None]
     if side is not None and pixels.shape[1:3] != (side, side):
@@ -137,10 +139,10 @@ def _read_idx(folder: Path, part: Part, side: int | None) -> ImageSet:
 
 
 def _read_idx_array(folder: Path, start: str) -> Pixels:
-    """The array of an IDX file: two zeros, the type, how many dimensions, each of them, then the bytes."""
+    """Read an IDX file: two zeros, the type, the number of dimensions, the dimensions, then the bytes."""
     found = sorted(folder.glob(f"{start}*"))
     if not found:
-        raise DataError(f"{folder} holds no {start}-… file")
+        raise DataError(f"{folder} contains no {start}-… file")
     path = found[0]
     try:
         data = path.read_bytes()
@@ -148,7 +150,7 @@ def _read_idx_array(folder: Path, start: str) -> Pixels:
     except UNREADABLE as error:
         raise DataError(f"{path} cannot be read: {error}; copy it again") from None
     if len(data) < 4 or data[:3] != b"\0\0\x08":
-        raise DataError(f"{path} is no IDX file of bytes: it begins with {data[:4].hex(' ') or 'nothing'}")
+        raise DataError(f"{path} is not an IDX file of bytes: it begins with {data[:4].hex(' ') or 'nothing'}")
     begin = 4 + 4 * data[3]
     shape = tuple(int.from_bytes(data[i : i + 4], "big") for i in range(4, min(begin, len(data)), 4))
     wanted = begin + int(np.prod(shape, dtype=np.int64))
@@ -161,7 +163,7 @@ def _read_idx_array(folder: Path, start: str) -> Pixels:
 
 
 def _read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
-    """The pictures of a tar; nothing is written to disk."""
+    """Yield the images of a tar file; nothing is written to disk."""
     try:
         with tarfile.open(path) as tar:
             for member in tar:
@@ -170,12 +172,12 @@ def _read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
                 if file is not None:
                     yield name, file.read()
     except UNREADABLE as error:
-        first = str(error).partition("\n")[0].rstrip(":")  # what follows is about every way that was tried
+        first = str(error).partition("\n")[0].rstrip(":")  # the rest lists every format that was tried
         raise DataError(f"{path} cannot be read: {first}; copy it or pack it again") from None
 
 
 def _select_part(files: Sequence[tuple[str, bytes]], part: Part) -> list[tuple[str, str, bytes]]:
-    """(class, name, bytes) of the files of a part: the folder around a picture is its class, one further out the part."""
+    """Return (class, name, bytes) of the files of a part: the folder of an image is its class, the folder above it the part."""
     split = [(PurePosixPath(name).parts, data) for name, data in sorted(files)]
     parts = {folders[-3] for folders, _ in split if len(folders) > 2} & {"train", "test", "valid", "val"}
     wanted = {"train"} if part == "train" else parts - {"train"}
@@ -186,7 +188,7 @@ def _select_part(files: Sequence[tuple[str, bytes]], part: Part) -> list[tuple[s
 def _build_image_set(path: Path, files: list[tuple[str, str, bytes]], side: int | None) -> ImageSet:
     if not files:
         raise DataError(
-            f"{path} holds no pictures in folders of their classes (rose/001.jpg, or train/rose/001.jpg), each of them "
+            f"{path} contains no images in class folders (rose/001.jpg, or train/rose/001.jpg) with the endings "
             f"{', '.join(ENDINGS)}"
         )
     classes = tuple(sorted({label for label, _, _ in files}))
@@ -194,21 +196,21 @@ def _build_image_set(path: Path, files: list[tuple[str, str, bytes]], side: int 
     sizes = Counter(p.shape for p in pixels)
     if len(shapes := list(dict.fromkeys(shape[:2] for shape in sizes))) > 1:
         some = ", ".join(f"{h} × {w}" for h, w in shapes[:3])
-        raise DataError(f"pictures of {path} are of different sizes ({some} …); say to which to resize them: data.side")
-    channels = max(shape[2] for shape in sizes)  # some may be grey among coloured ones
+        raise DataError(f"images of {path} have different sizes ({some} …); set data.side to resize them")
+    channels = max(shape[2] for shape in sizes)  # grayscale images among color images
     whole = np.stack([p if p.shape[2] == channels else np.repeat(p, channels, 2) for p in pixels])
     labels = np.asarray([classes.index(label) for label, _, _ in files], np.int64)
     return ImageSet(whole, labels, classes, path.name, [name for _, name, _ in files])
 
 
 def _decode(data: bytes, name: str, channels: int | None, side: int | None) -> Pixels:
-    """The pixels (height, width, channels) of a picture's file; without `channels`, as the file has them: 1 or 3."""
+    """Decode an image file to (height, width, channels); without `channels`, 1 or 3 as in the file."""
     image = _open_image(data, name)
     grey = image.mode in ("1", "L", "I", "I;16") if channels is None else channels == 1
     try:
         image = image.convert("L" if grey else "RGB")
     except UNREADABLE as error:
-        raise DataError(f"{name} is a damaged picture: {error}") from None
+        raise DataError(f"{name} is a damaged image: {error}") from None
     pixels = np.asarray(image).reshape(image.height, image.width, 1 if grey else 3)
     return pixels if side is None or pixels.shape[:2] == (side, side) else _resize(pixels, side)
 
@@ -217,15 +219,15 @@ def _open_image(data: bytes, name: str) -> Image:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise DataError("pictures are read by pillow, which is not installed; pip install 'regard[vision]'") from None
+        raise DataError("reading images needs pillow; pip install 'regard[vision]'") from None
     try:
         return Image.open(io.BytesIO(data))
     except UnidentifiedImageError:
-        raise DataError(f"{name} is no picture that pillow knows") from None
+        raise DataError(f"{name} is not an image that pillow can read") from None
 
 
 def _resize(pixels: Pixels, side: int) -> Pixels:
-    """Stretched or shrunk to a square, bilinear with antialiasing."""
+    """Resize to a square, bilinear with antialiasing."""
     from PIL import Image
 
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)

@@ -1,10 +1,10 @@
-"""Texts with their labels: one label a text, or one for each word or letter of it.
+"""Labeled texts: one label per text, word or character.
 
-    .tsv .csv .jsonl     text and label; with `pair`, text, other and label. Columns go by these names, or in this order
-    the same             text and labels: as many labels as words, or as many letters as letters
-    any other file       CoNLL: a word and its label a line (the first and last column), a blank line after each sentence
+    .tsv .csv .jsonl     text and label; with `pair`: text, other and label. Columns have these names, or this order
+    the same             text and labels: one label per word, or one character per character
+    any other file       CoNLL: a word and its label on each line (first and last column), a blank line after each sentence
 
-Both sides are kept as strings, `Pairs` of what is read and what should be said; two texts are joined by a tab.
+Texts and labels are kept as strings in `Pairs`; two texts are joined by a tab.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from regard.errors import DataError
 
 Unit = Literal["words", "letters"]
 BETWEEN = "\t"
-"""What stands between the two texts of a pair."""
+"""Separates the two texts of a pair."""
 
 
 def read_labeled(path: str, *, pair: bool = False, columns: Columns | None = None) -> Pairs:
-    """Texts, or pairs of them, each with its label."""
+    """Read texts, or pairs of texts, with one label each."""
     names = ("text", "other", "label") if pair else ("text", "label")
     _check_columns(columns, names)
     texts, labels = [], []
@@ -38,7 +38,7 @@ def read_labeled(path: str, *, pair: bool = False, columns: Columns | None = Non
 
 
 def read_tagged(path: str, unit: Unit, *, columns: Columns | None = None) -> Pairs:
-    """Texts with a label for each word or letter of them."""
+    """Read texts with one label per word or character."""
     _check_columns(columns, ("text", "labels"))
     if is_table(path):
         rows: Iterator[tuple[int, tuple[str, ...]]] = read_columns(path, ("text", "labels"), columns, _raise_bad_line)
@@ -49,8 +49,8 @@ def read_tagged(path: str, unit: Unit, *, columns: Columns | None = None) -> Pai
         one, other = split_units(text, unit), split_units(tags, unit)
         if not one or len(one) != len(other):
             raise DataError(
-                f"{path}, line {line}: {len(one)} {unit} and {len(other)} labels; there should be as many (data.unit says "
-                "whether words or letters have them)"
+                f"{path}, line {line}: {len(one)} {unit} but {len(other)} labels; the numbers should be equal (data.unit "
+                "says whether words or letters are labeled)"
             )
         texts.append(join_units(one, unit))
         labels.append(join_units(other, unit))
@@ -58,22 +58,22 @@ def read_tagged(path: str, unit: Unit, *, columns: Columns | None = None) -> Pai
 
 
 def join_texts(text: str, other: str | None = None) -> str:
-    """One text or two as one string."""
+    """Join one or two texts to one string."""
     return text if other is None else BETWEEN.join(part.replace(BETWEEN, " ") for part in (text, other))
 
 
 def split_units(text: str, unit: Unit) -> list[str]:
-    """The words or letters of a text; or the labels of its words or letters."""
+    """Split a text, or its labels, into words or characters."""
     return text.split() if unit == "words" else list(text.strip())
 
 
 def join_units(labels: list[str], unit: Unit) -> str:
-    """The text that has these words or letters."""
+    """Join words or characters to a text."""
     return (" " if unit == "words" else "").join(labels)
 
 
 def _read_conll(path: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Sentences, each with the line it begins at."""
+    """Yield sentences with the number of their first line."""
     words, labels, start = list[str](), list[str](), 1
     for line, text in enumerate([*read_lines(path), ""], 1):
         cells = text.split()
@@ -90,7 +90,7 @@ def _read_conll(path: str) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 def _to_pairs(path: str, texts: list[str], labels: list[str]) -> Pairs:
     if not texts:
-        raise DataError(f"{path} holds no texts with labels")
+        raise DataError(f"{path} contains no labeled texts")
     return Pairs(texts, labels, name=Path(path).name)
 
 

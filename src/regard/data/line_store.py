@@ -1,10 +1,10 @@
-"""Texts by the million: a list while they are few, a scratch file mapped into memory when they are many.
+"""Millions of texts: in a list, or memory-mapped if large.
 
-    texts    ·a cattwo dogs…    UTF-8, one after the other; a byte comes first, for what is empty cannot be mapped
-    offsets  1 6       14 …     where each begins, and where the last ends
+    texts    ·a cattwo dogs…    UTF-8, concatenated; starts with one extra byte, because an empty file cannot be mapped
+    offsets  1 6       14 …     where each text begins, and where the last one ends
 
-Whoever asks for a text gets a `str` either way. The file has no name and is gone with the last who reads it; its pages
-belong to the system, which takes them back when it needs them.
+Either way, items are `str`. The temporary file has no name and disappears with its last reader; its pages belong to the
+operating system, which can reclaim them at any time.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from numpy.typing import NDArray
 from regard.files.storage import explain_errors
 
 ROOM = 1 << 26
-"""So many bytes of texts are kept as a list; more go to a file."""
+"""Maximum size in bytes of texts that are kept in a list."""
 OBJECT = 64
-"""What a text takes in memory beside its characters, about."""
+"""Approximate memory overhead of a Python string in bytes."""
 BLOCK = 4096
-"""So many texts are read or written at a time, where they are short."""
+"""Number of short texts that are read or written at a time."""
 
 
 class _Texts(Sequence[str]):
-    """Texts that are read when they are asked for."""
+    """A sequence of texts that are read on access."""
 
     @overload
     def __getitem__(self, i: int) -> str: ...
@@ -48,7 +48,7 @@ class _Texts(Sequence[str]):
 
 
 class MappedLines(_Texts):
-    """Texts that lie in a mapped file: all of them, or those of the given rows."""
+    """Texts in a memory-mapped file: all of them, or the given rows."""
 
     def __init__(self, texts: mmap.mmap, offsets: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> None:
         self._texts, self._offsets, self._rows = texts, offsets, rows
@@ -61,7 +61,7 @@ class MappedLines(_Texts):
         return chain.from_iterable(self[i : i + self._block] for i in range(0, len(self), self._block))
 
     def take(self, rows: NDArray[np.int64]) -> MappedLines:
-        """The texts of these rows, in this order; nothing is copied but the numbers."""
+        """Return the texts of these rows, in this order; only row numbers are copied."""
         return MappedLines(self._texts, self._offsets, rows if self._rows is None else self._rows[rows])
 
     def _read(self, places: range) -> list[str]:
@@ -72,7 +72,7 @@ class MappedLines(_Texts):
 
 
 class ConcatenatedLines(_Texts):
-    """The texts of several parts as if they were one."""
+    """The texts of several sequences as one sequence."""
 
     def __init__(self, parts: Sequence[Sequence[str]]) -> None:
         self._parts, self._ends = parts, list(accumulate(map(len, parts)))
@@ -85,11 +85,11 @@ class ConcatenatedLines(_Texts):
 
     def _read(self, places: range) -> list[str]:
         parts = ((place, bisect_right(self._ends, place)) for place in places)
-        return [self._parts[part][place - self._ends[part]] for place, part in parts]  # counted from the part's end
+        return [self._parts[part][place - self._ends[part]] for place, part in parts]  # negative: from the end
 
 
 class LineWriter:
-    """Texts as they come in, one by one; `lines` is all of them."""
+    """Collects texts one by one; `lines` returns all of them."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
@@ -104,7 +104,7 @@ class LineWriter:
             self._put_away()
 
     def lines(self) -> Sequence[str]:
-        """The texts, of which no more may come."""
+        """Return all texts; nothing may be added afterwards."""
         if self._files is None:
             return self._held
         self._put_away()
@@ -112,11 +112,11 @@ class LineWriter:
         return MappedLines(texts, np.frombuffer(offsets, np.int64))
 
     def _put_away(self) -> None:
-        """Write what is held to the files; from the first time on little is held."""
+        """Write the buffered texts to the files; after the first time, the buffer is small."""
         with explain_errors("keep the texts of a corpus", Path(tempfile.gettempdir()), needed=self._size):
             if self._files is None:
                 self._files, self._room = (_open_scratch(), _open_scratch()), BLOCK * OBJECT
-                weakref.finalize(self, _close, *self._files)  # also if nobody asks for the lines
+                weakref.finalize(self, _close, *self._files)  # even if `lines` is never called
                 self._files[0].write(b"\0")
                 self._files[1].write(np.array([self._end]).tobytes())
             texts, offsets = self._files
@@ -132,7 +132,7 @@ class LineWriter:
 
 
 def take_rows(texts: Sequence[str], rows: NDArray[np.int64]) -> Sequence[str]:
-    """The texts of these rows, in this order, kept as they were kept before."""
+    """Return the texts of these rows, in this order, in the same kind of storage."""
     return texts.take(rows) if isinstance(texts, MappedLines) else [texts[row] for row in rows.tolist()]
 
 
@@ -141,10 +141,10 @@ def _open_scratch() -> BinaryIO:
 
 
 def _map_file(file: BinaryIO) -> mmap.mmap:
-    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # has the file open for itself
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # holds its own reference to the file
 
 
 def _close(*files: BinaryIO) -> None:
     for file in files:
-        with suppress(OSError):  # what a full disk did not take was told before
+        with suppress(OSError):  # a full disk was reported before
             file.close()

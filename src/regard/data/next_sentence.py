@@ -1,7 +1,8 @@
-"""Pairs of segments for next-sentence prediction, made as BERT's authors made them (Devlin et al. 2018, appendix A.2).
+"""Segment pairs for next-sentence prediction, as in BERT.
 
-A document is cut into chunks of sentences that about fill a row. A chunk is split between two sentences; in half of the
-cases the second segment is replaced by sentences of another document, and those it had go to the next chunk.
+Devlin et al. 2018, appendix A.2: a document is cut into chunks of sentences that about fill a row. A chunk is split between
+two sentences; in half of the cases the second segment is replaced by sentences from another document, and the original ones
+go to the next chunk.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from regard.data.example_rng import Rng
 from regard.data.ragged import Ragged
 
 Document = Sequence[Sequence[int]]
-"""The sentences of a document, each as its tokens."""
+"""The sentences of a document, each as token ids."""
 MIN_TOKENS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class SegmentPairs:
-    """First and second segments, and whether the second is_next follows."""
+    """First and second segments, and whether the second one follows the first in its document."""
 
     first: Ragged
     second: Ragged
@@ -33,7 +34,7 @@ class SegmentPairs:
 
 
 def make_segment_pairs(documents: Sequence[Document], *, room: int, short_seq_prob: float, rng: Rng) -> SegmentPairs:
-    """Pairs that have at most `room` tokens together, from two documents or more; a part of them is made `short_seq_prob`."""
+    """Make pairs of at most `room` tokens together from at least two documents; the share `short_seq_prob` is shorter."""
     pairs = [pair for i in range(len(documents)) for pair in _cut_document(documents, i, room, short_seq_prob, rng)]
     first, second, is_next = zip(*pairs, strict=True)
     return SegmentPairs(Ragged.of(first), Ragged.of(second), np.array(is_next))
@@ -42,7 +43,7 @@ def make_segment_pairs(documents: Sequence[Document], *, room: int, short_seq_pr
 def _cut_document(
     documents: Sequence[Document], number: int, room: int, short_seq_prob: float, rng: Rng
 ) -> list[tuple[list[int], list[int], bool]]:
-    """The pairs of one document."""
+    """Return the pairs of one document."""
     document, out = documents[number], []
     chunk: list[Sequence[int]] = []
     size, i = 0, 0
@@ -60,7 +61,7 @@ def _cut_document(
             second = [token for sentence in chunk[cut:] for token in sentence]
         else:
             second = _draw_other_segment(documents, number, target - len(first), rng)
-            i -= len(chunk) - cut  # these are still to be used
+            i -= len(chunk) - cut  # these sentences are used again
         _trim(first, second, room, rng)
         out.append((first, second, is_next))
         chunk, size, target = [], 0, _draw_length(room, short_seq_prob, rng)
@@ -68,12 +69,12 @@ def _cut_document(
 
 
 def _draw_length(room: int, short_seq_prob: float, rng: Rng) -> int:
-    """How many tokens a chunk should have: as many as there is room for, now and then fewer."""
+    """Return the length of a chunk: `room` tokens, sometimes fewer."""
     return MIN_TOKENS + rng.integer(room - MIN_TOKENS + 1) if rng.bernoulli(short_seq_prob) else room
 
 
 def _draw_other_segment(documents: Sequence[Document], number: int, size: int, rng: Rng) -> list[int]:
-    """Sentences of another document, from any of them on, until there are enough tokens."""
+    """Return sentences of another document from a random one on, until there are enough tokens."""
     other = rng.integer(len(documents) - 1)
     document = documents[other + (other >= number)]
     out: list[int] = []
@@ -85,7 +86,7 @@ def _draw_other_segment(documents: Sequence[Document], number: int, size: int, r
 
 
 def _trim(first: list[int], second: list[int], room: int, rng: Rng) -> None:
-    """Take tokens from the longer segment, from its front or its back, until both fit."""
+    """Remove tokens from the longer segment, at a random end, until both fit."""
     while len(first) + len(second) > room:
         longer = first if len(first) > len(second) else second
         del longer[0 if rng.bernoulli(0.5) else -1]

@@ -1,7 +1,8 @@
-"""Packing: short pieces of text share a row, so that little of a batch is padding. Who packs must keep them apart: the
-batch says where each piece begins, and from that come positions that start anew and masks that end at its borders.
+"""Packing: short texts share a row, to reduce padding.
 
-    pieces  ███████  ████  ██████  ██  ███         rows of 8   ███████·   ██████▒▒   ████▒▒▒·
+The batch records the boundaries of the texts; positions start anew and masks end there, so that texts do not see each other.
+
+    texts   ███████  ████  ██████  ██  ███         rows of 8   ███████·   ██████▒▒   ████▒▒▒·
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from regard.data.windows import Windows
 
 @dataclass(frozen=True)
 class Packed:
-    """Rows of windows; `rows[i]` are the numbers of those in row i."""
+    """Windows packed into rows; `rows[i]` holds the indices of the windows in row i."""
 
     windows: Windows
     rows: Ragged
@@ -30,12 +31,12 @@ class Packed:
 
     @classmethod
     def of(cls, windows: Windows, *, room: int) -> Packed:
-        """Windows packed into rows of at most `room` tokens."""
+        """Pack windows into rows of at most `room` tokens."""
         return cls._made(windows, pack(windows.lengths, room))
 
     @classmethod
     def alone(cls, windows: Windows) -> Packed:
-        """Every window in a row of its own."""
+        """Put every window in a row of its own."""
         return cls._made(windows, [[i] for i in range(len(windows))])
 
     @classmethod
@@ -49,12 +50,12 @@ class Packed:
 
 
 def pack(lengths: NDArray[Any], room: int) -> list[list[int]]:
-    """Which pieces share a row: the longest first, each where it leaves the least room (best fit decreasing).
+    """Assign texts to rows of `room` tokens: longest first, each where it leaves the least space (best fit decreasing).
 
-    Rows come in the order of their first piece, so pieces that fill a row each stay as they are.
+    Rows are in the order of their first text, so texts that each fill a row keep their order.
     """
     rows: list[list[int]] = []
-    free: list[tuple[int, int]] = []  # (room left, row), sorted
+    free: list[tuple[int, int]] = []  # (space left, row), sorted
     for i in np.argsort(-lengths, kind="stable").tolist():
         size = int(lengths[i])
         place = bisect_left(free, (size, 0))

@@ -1,7 +1,7 @@
-"""Pairs of texts from what people have: two parallel files, TSV, CSV or JSON lines, each also gzipped.
+"""Reading pairs: parallel text files, TSV, CSV or JSON Lines.
 
-What cannot be used is an error with file and line before training starts, and a pair is only ever dropped whole, so that
-nothing shifts.
+All may be gzipped. Bad input is an error with file and line before training starts; pairs are only dropped as a whole, so
+that lines stay aligned.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ SIDES = ("source", "target")
 
 @spec
 class Corpus(Spec):
-    """Where pairs lie, and how they are used. The files of a command line are `Corpus(paths=tuple(files))`.
+    """Files with pairs, and how to use them. Files on the command line are `Corpus(paths=tuple(files))`.
 
-    paths        two text files, line n of one belonging to line n of the other; or one .tsv, .csv or .jsonl file
-    columns      source and target in a table: names in its header or keys of its objects, or positions counted from 1
-                 (TSV, CSV). Without: `source` and `target` where these are named, else a table of just two columns
-    target_lang  puts the tag `2de` before every source, so that one model can translate into several languages
-    prefix       text put before every source, so that one model can do several things (`summarize: `)
-    hold_out     whether a part is set aside to be judged by, where no other corpus is given for that: not of what a model
-                 wrote
-    weight       how often a pair comes compared with one of weight 1: 2 is as if the file were there twice
-    on_bad       what to do about a bad pair (an empty side, no text, too long a line, a malformed row): stop, or drop it
-                 whole and count it
+    paths        two text files whose lines belong together, or one .tsv, .csv or .jsonl file
+    columns      source and target in a table: names in the header or keys of the objects, or positions from 1 (TSV, CSV).
+                 Default: the columns `source` and `target`, or both columns of a table with two
+    target_lang  adds the tag `2de` to every source, so that one model can translate into several languages
+    prefix       text added before every source, so that one model can do several tasks (`summarize: `)
+    hold_out     whether a part is held out for validation if no validation corpus is given; false for text that a model wrote
+    weight       how often a pair is used compared with weight 1: with 2 as if the file were given twice
+    on_bad       what to do with a bad pair (an empty side, invalid text, a line that is too long, a malformed row): raise an
+                 `error`, or `drop` and count it
     """
 
     paths: tuple[str, ...]
@@ -58,13 +57,13 @@ class Corpus(Spec):
         tables = [path for path in self.paths if file_kind(path) in READERS]
         if len(self.paths) not in (1, 2) or (len(self.paths) == 2) is bool(tables):
             raise SpecError(
-                f"a corpus is two text files side by side or one {', '.join(READERS)} file (each may end in .gz), "
+                f"a corpus is two parallel text files or one {', '.join(READERS)} file (each may end in .gz), "
                 f"got {', '.join(self.paths) or 'none'}; list several corpora in a recipe"
             )
         if self.columns is None:
             return
         if not tables:
-            raise SpecError(f"columns {list(self.columns)} are for a table, got the text {self.paths[0]}")
+            raise SpecError(f"columns {list(self.columns)} need a table, got the text file {self.paths[0]}")
         numbers = [column for column in self.columns if isinstance(column, int)]
         if numbers and file_kind(self.paths[0]) == ".jsonl":
             raise SpecError(f"columns of {self.paths[0]} should be keys of its objects, got {list(self.columns)}")
@@ -73,27 +72,27 @@ class Corpus(Spec):
 
     @property
     def tag(self) -> str | None:
-        """The symbol that tells a many-to-many model which language to write."""
+        """The tag that tells a multilingual model which language to write."""
         return f"2{self.target_lang}" if self.target_lang else None
 
     @property
     def name(self) -> str:
-        """What reports call this corpus: its files, and its languages or prefix where they are given."""
+        """The name in reports: the files, and the languages or the prefix if given."""
         files = " + ".join(Path(path).name for path in self.paths)
         more = "-".join(filter(None, (self.source_lang, self.target_lang))) or self.prefix.strip(" :")
         return f"{files} ({more})" if more else files
 
 
 def corpus_like(corpus: Corpus, paths: tuple[str, ...]) -> Corpus:
-    """Other files in the form of a corpus: its prefix, and its columns where they are tables of the same kind."""
+    """Describe other files like a corpus: with its prefix, and with its columns if they are tables of the same kind."""
     alike = [file_kind(path) for path in paths] == [file_kind(path) for path in corpus.paths]
     return Corpus(paths, columns=corpus.columns if alike else None, prefix=corpus.prefix)
 
 
 def read_corpus(corpus: Corpus, filters: Sequence[FilterSpec] = (), *, on_bad: OnBad | None = None) -> Pairs:
-    """All pairs of a corpus that pass the filters, or an error that names file and line.
+    """Read all pairs of a corpus that pass the filters, or raise an error with file and line.
 
-    on_bad    what to do about a bad pair, if not what the corpus says
+    on_bad    overrides the setting of the corpus
     """
     bad = dict[str, Dropped]()
 
@@ -105,33 +104,33 @@ def read_corpus(corpus: Corpus, filters: Sequence[FilterSpec] = (), *, on_bad: O
         sources.add(corpus.prefix + left)
         targets.add(right)
     first = next((each.examples[0] for each in bad.values()), "")
-    if bad and (on_bad or corpus.on_bad) == "error":  # said now: lines out of step, had there been any, are worse
-        raise DataError(f"{first}; mend it, or say on_bad: drop (--on-bad drop) to leave out such pairs")
+    if bad and (on_bad or corpus.on_bad) == "error":  # only now: misaligned files would be a worse error
+        raise DataError(f"{first}; fix it, or set on_bad: drop (--on-bad drop) to drop such pairs")
     source, target, dropped = sources.lines(), targets.lines(), (*bad.values(), *sieve.dropped)
     if not source:
         why = "; ".join(str(each) for each in dropped if each.count)
-        raise DataError(f"{corpus.name} holds no pairs" + (f": {why}" if why else ""))
+        raise DataError(f"{corpus.name} contains no pairs" + (f": {why}" if why else ""))
     return Pairs(source, target, corpus.tag, corpus.weight, corpus.name, dropped)
 
 
 def read_splits(
     train: Sequence[Corpus], valid: Sequence[Corpus], filters: Sequence[FilterSpec], on_bad: OnBad | None, seed: int
 ) -> tuple[list[Pairs], list[Pairs]]:
-    """What to learn from, filtered, and what to be judged by: given, and then as it is; else a part set aside."""
+    """Read the filtered training data, and the validation data: unfiltered if given, else held out from the training data."""
     learn = [read_corpus(corpus, filters, on_bad=on_bad) for corpus in train]
     if valid:
         return learn, [read_corpus(corpus, on_bad=on_bad) for corpus in valid]
     if not any(corpus.hold_out for corpus in train):
-        raise DataError("there is nothing to be judged by; name a corpus with --valid, or set `hold_out: true` for one")
+        raise DataError("there is no validation data; give a corpus with --valid, or set `hold_out: true` for one")
     parts = [
         split_pairs(pairs, seed=seed) if corpus.hold_out else (pairs, None)
         for corpus, pairs in zip(train, learn, strict=True)
     ]
-    return [rest for rest, _ in parts], [aside for _, aside in parts if aside is not None]
+    return [rest for rest, _ in parts], [held_out for _, held_out in parts if held_out is not None]
 
 
 def locate_pairs(corpora: Sequence[Corpus], wanted: Iterable[Pair]) -> dict[Pair, str]:
-    """The file and line where each of these pairs first stands, as far as the files are still there."""
+    """Find the file and line where each of these pairs first occurs, as far as the files still exist."""
     left, found = set(wanted), dict[Pair, str]()
     for corpus in corpora:
         with suppress(DataError):
@@ -146,7 +145,7 @@ def locate_pairs(corpora: Sequence[Corpus], wanted: Iterable[Pair]) -> dict[Pair
 
 
 def _read_usable(corpus: Corpus, on_bad_line: OnBadLine) -> Iterator[tuple[int, Pair]]:
-    """The pairs that have two texts."""
+    """Yield the pairs that have two texts, with their line numbers."""
     first, last = corpus.paths[0], corpus.paths[-1]
     if len(corpus.paths) == 1:
         rows = read_columns(first, SIDES, corpus.columns, on_bad_line, MAX_LINE_BYTES)
@@ -161,15 +160,15 @@ def _read_usable(corpus: Corpus, on_bad_line: OnBadLine) -> Iterator[tuple[int, 
 
 
 def _read_parallel(one: str, other: str, on_bad_line: OnBadLine) -> Iterator[Row]:
-    with suppress(OSError, ValueError):  # what is not there is told when it is opened
+    with suppress(OSError, ValueError):  # a missing file is reported when it is opened
         if Path(one).samefile(other):
-            raise DataError(f"{one} and {other} are one and the same file; name the source and then the target")
+            raise DataError(f"{one} and {other} are the same file; give the source and then the target")
     left, right = iter_lines(one, MAX_LINE_BYTES), iter_lines(other, MAX_LINE_BYTES)
     for line, (text, match) in enumerate(zip_longest(left, right), 1):
         if text is None or match is None:
             counts = line - (text is None) + sum(1 for _ in left), line - (match is None) + sum(1 for _ in right)
             raise DataError(
-                f"{one} has {counts[0]} lines and {other} has {counts[1]}; line n of one belongs to line n of the other"
+                f"{one} has {counts[0]} lines and {other} has {counts[1]}; parallel files need the same number of lines"
             )
         if isinstance(text, BadLine):
             on_bad_line(text)

@@ -1,4 +1,4 @@
-"""Pairs of texts, wherever they came from: parts of them set aside or drawn by chance, and what tells them from others."""
+"""Pairs of texts: split, sample, fingerprint."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from regard.data.line_store import take_rows
 from regard.errors import DataError
 
 MAX_VOCABULARY_PAIRS = 500_000
-"""So many pairs are enough to learn a vocabulary from."""
+"""Maximum number of pairs from which a vocabulary is learned."""
 MAX_EXAMPLES = 3
-"""So many cases of a reason are kept as examples."""
+"""Maximum number of examples kept for a reason."""
 
 
 @dataclass
 class Dropped:
-    """Pairs left out for one reason."""
+    """Pairs dropped for one reason."""
 
     reason: str
     count: int = 0
     examples: list[str] = field(default_factory=list)
     remark: str = ""
-    """What the reason goes by in this corpus."""
+    """What the reason is based on in this corpus."""
 
     def add(self, example: str) -> None:
-        """One more pair; the first few are kept as examples."""
+        """Count a pair; the first few are kept as examples."""
         self.count += 1
         if len(self.examples) < MAX_EXAMPLES:
             self.examples.append(example)
@@ -43,7 +43,7 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Texts and what they should become, in step. The tag is kept apart: the tokeniser sees it as one symbol."""
+    """Parallel sources and targets. The tag is kept separately: it becomes one token."""
 
     source: Sequence[str]
     target: Sequence[str]
@@ -51,7 +51,7 @@ class Pairs:
     weight: float = 1.0
     name: str = "pairs"
     dropped: tuple[Dropped, ...] = ()
-    """What was left out when they were read, and why."""
+    """What was dropped when the pairs were read, and why."""
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
@@ -61,23 +61,23 @@ class Pairs:
         return len(self.source)
 
     def lost(self) -> list[dict[str, Any]]:
-        """What was left out, reason by reason, as plain data."""
+        """Return what was dropped for each reason, as plain data."""
         return [{"corpus": self.name, **asdict(each)} for each in self.dropped]
 
     def take(self, rows: NDArray[np.int64]) -> Pairs:
-        """The pairs of these rows, in this order."""
+        """Return the pairs of these rows, in this order."""
         return replace(self, source=take_rows(self.source, rows), target=take_rows(self.target, rows))
 
 
 def split_pairs(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tuple[Pairs, Pairs]:
-    """Set a validation part aside: the rest, and about `size` pairs (a twentieth, at most 1000).
+    """Hold out about `size` pairs (default: a twentieth, at most 1000) and return the rest and those.
 
-    A pair's own content decides where it goes, so copies of a pair stay together, and lines added elsewhere move almost
-    nothing: those whose hashes are smallest are taken.
+    The pairs with the smallest hashes are held out. So copies of a pair stay together, and adding lines to a corpus moves
+    almost no other pair.
     """
     size = max(1, min(1000, len(pairs) // 20)) if size is None else size
     if not 1 <= size < len(pairs):
-        raise DataError(f"cannot set {size} of the {len(pairs)} pairs of {pairs.name} aside for validation")
+        raise DataError(f"cannot hold out {size} of the {len(pairs)} pairs of {pairs.name} for validation")
     key = hashlib.blake2b(str(seed).encode()).digest()
     digests = (
         hashlib.blake2b(f"{len(s)}:{s}{t}".encode(), digest_size=8, key=key).digest()
@@ -86,7 +86,7 @@ def split_pairs(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tupl
     hashes = np.fromiter(map(int.from_bytes, digests), np.uint64, len(pairs))
     kinds, copies = np.unique(hashes, return_counts=True)
     if len(kinds) == 1:
-        raise DataError(f"all {len(pairs)} pairs of {pairs.name} are the same: none can be set aside for validation")
+        raise DataError(f"all {len(pairs)} pairs of {pairs.name} are identical: none can be held out for validation")
     taken, room = [], size
     for place in np.flatnonzero(copies <= size):
         if copies[place] <= room:
@@ -94,13 +94,13 @@ def split_pairs(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tupl
             room -= int(copies[place])
         if not room:
             break
-    aside = np.isin(hashes, kinds[taken or copies.argmin()])  # if every pair has more copies than fit, the rarest
-    valid = replace(pairs.take(np.flatnonzero(aside)), name=f"{pairs.name}, set aside", dropped=())
-    return pairs.take(np.flatnonzero(~aside)), valid
+    chosen = np.isin(hashes, kinds[taken or copies.argmin()])  # if all pairs have too many copies, the rarest one
+    valid = replace(pairs.take(np.flatnonzero(chosen)), name=f"{pairs.name}, held out", dropped=())
+    return pairs.take(np.flatnonzero(~chosen)), valid
 
 
 def sample_pairs(corpora: Sequence[Pairs], size: int = MAX_VOCABULARY_PAIRS) -> Sequence[Pairs]:
-    """About `size` pairs drawn by chance, of each corpus its share, in their order; all where there are no more."""
+    """Draw about `size` pairs at random, from each corpus its share, in order; all pairs if there are no more."""
     count = sum(map(len, corpora))
     if count <= size:
         return corpora
@@ -112,7 +112,7 @@ def sample_pairs(corpora: Sequence[Pairs], size: int = MAX_VOCABULARY_PAIRS) -> 
 
 
 def fingerprint(*corpora: Pairs) -> str:
-    """SHA-256 of all that training sees of the corpora: texts in their order, tags and weights, but no file names."""
+    """Return the SHA-256 of all that training sees: texts in order, tags and weights, but not file names."""
     digest = hashlib.sha256()
     for pairs in corpora:
         digest.update(f"{len(pairs)} {pairs.tag} {float(pairs.weight)!r}\n".encode())
@@ -123,6 +123,6 @@ def fingerprint(*corpora: Pairs) -> str:
 
 
 def shorten(text: str, most: int = 60) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text on one line."""
     text = " ".join(text[: 4 * most].split())
     return text if len(text) <= most else f"{text[: most - 1]}…"

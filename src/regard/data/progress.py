@@ -1,4 +1,7 @@
-"""How far long work on data has come, said now and then to whoever listens; what is soon done is done in silence."""
+"""Progress messages of long work on data.
+
+A listener gets a line every few seconds; work that is done sooner is silent.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 EVERY = 10.0
-"""Seconds from one line to the next."""
+"""Seconds between lines."""
 STRIDE = 1 << 10
-"""Items from one look at the clock to the next, where they are many."""
+"""Number of items between two looks at the clock, if the total is unknown."""
 
 T = TypeVar("T")
 _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listens", default=None)
@@ -19,7 +22,7 @@ _LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("listens", defa
 
 @contextmanager
 def progress_to(say: Callable[[str], None]) -> Iterator[None]:
-    """Within, `say` is told how far work has come."""
+    """Within this context, progress goes to `say`."""
     token = _LISTENER.set(say)
     try:
         yield
@@ -28,7 +31,7 @@ def progress_to(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def track(items: Iterable[T], what: str, *, done: int = 0, total: int | None = None) -> Iterator[T]:
-    """The same items; says how many there were, and of how many and how long it will take where the total is known."""
+    """Yield the items and report how many are done; with a total, also the remaining time."""
     say, start, began = _LISTENER.get(), done, time.monotonic()
     said = began
     for done, item in enumerate(items, start + 1):

@@ -1,8 +1,8 @@
-"""Many token lists in two flat arrays: every id in a row, and where each list ends.
+"""Many token lists in two flat arrays: ids and ends.
 
     [[5, 6, 7], [], [8]]   <->   ids = 5 6 7 8    ends = 3 3 4
 
-A million sentences are then two buffers instead of a million objects, and both can be memory-mapped as they are.
+A million sentences are two buffers instead of a million objects, and both can be memory-mapped.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Ragged:
                 raise DataError(f"{name} should be a flat array of {dtype}, got {array.dtype} {array.shape}")
         last = int(self.ends[-1]) if len(self.ends) else 0
         if last != len(self.ids) or (len(self.ends) and int(self.lengths.min()) < 0):
-            raise DataError(f"ends should climb from 0 to the {len(self.ids)} ids there are, the last is {last}")
+            raise DataError(f"ends should increase up to the number of ids, {len(self.ids)}; the last is {last}")
 
     @classmethod
     def of(cls, lists: Iterable[Sequence[int] | NDArray[Any]]) -> Self:
-        """Token lists gathered into flat arrays."""
+        """Build from token lists."""
         lists = lists if isinstance(lists, Sequence) else list(lists)
         ends = np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), dtype=np.int64)
         total = int(ends[-1]) if len(ends) else 0
@@ -43,7 +43,7 @@ class Ragged:
 
     @classmethod
     def concat(cls, parts: Sequence[Ragged]) -> Self:
-        """The lists of several parts, one part after the other."""
+        """Concatenate the lists of several parts."""
         bases = np.cumsum([0, *(len(part.ids) for part in parts)])
         ends = [part.ends + base for part, base in zip(parts, bases, strict=False)]
         ids = [part.ids for part in parts]
@@ -51,21 +51,21 @@ class Ragged:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How many ids each list holds."""
+        """The length of each list."""
         return np.diff(self.ends, prepend=0)
 
     def take(self, indices: ArrayLike) -> Ragged:
-        """The lists at `indices`, in that order, as a new object; only they are read."""
+        """Return the lists at `indices`, in that order, as a copy; only these are read."""
         indices = np.asarray(indices, np.int64)
-        last = self.ends[indices]  # an index out of range ends here
+        last = self.ends[indices]  # raises IndexError if out of range
         indices = np.where(indices < 0, indices + len(self), indices)
         lengths = last - np.where(indices > 0, self.ends[indices - 1], 0)
         ends = np.cumsum(lengths, dtype=np.int64)
-        shift = last - ends  # how far each list moves to its new place
+        shift = last - ends  # by how much each list moves
         return Ragged(self.ids[np.arange(lengths.sum()) + np.repeat(shift, lengths)], ends)
 
     def where(self, keep: NDArray[np.bool_], other: Ragged) -> Ragged:
-        """The lists of `other` wherever those of this object are not to be kept."""
+        """Return the lists of this object where `keep` is true, else those of `other`."""
         if keep.all():
             return self
         mine = np.arange(len(self))
@@ -75,7 +75,7 @@ class Ragged:
         return len(self.ends)
 
     def __getitem__(self, i: int) -> NDArray[np.int32]:
-        end = self.ends[i]  # an index out of range ends here, as for any sequence
+        end = self.ends[i]  # raises IndexError if out of range
         return self.ids[(self.ends[i - 1] if i % len(self.ends) else 0) : end]
 
     def __iter__(self) -> Iterator[NDArray[np.int32]]:

@@ -1,15 +1,15 @@
-"""Texts whose words are cut in other ways each epoch: BPE dropout (Provilkov et al. 2020), subword sampling (Kudo 2018).
+"""New segmentations of words in every epoch.
 
-A corpus becomes a row of word types, and every state a word can be in on its way to being cut is a node of a graph, whose
-edges are the steps of `text/subwords`. All words of a corpus walk through it side by side, a step at a time:
+BPE dropout (Provilkov et al. 2020) and subword sampling (Kudo 2018). Every intermediate segmentation of a word is a node of a
+graph whose edges are the steps of `text/lattice`. All words of a corpus walk through the graph in parallel, one step at a time:
 
-    t·h·e  ──▶  th·e  ──▶  the           an edge is taken by one number of an array, the next node read from another;
-           ╲          ╲                  Python sees a node only when a word gets there for the first time
+    t·h·e  ──▶  th·e  ──▶  the           a random number chooses an edge, arrays give the next node;
+           ╲          ╲                  Python code runs only when a node is reached for the first time
             t·he       stop
 
-So each word is drawn for itself and exactly, in every epoch anew, at the price of a few array operations a step. (A table of
-some ready cuts for each type would be as quick, and wrong: whatever was not drawn when it was made could never be seen.)
-The graph is memory, not chance: forgetting it, which happens when it is full, changes no cut.
+So each word is sampled independently and exactly in every epoch, at the cost of a few array operations per step. (A table of
+some ready segmentations for each word type would be as fast, but wrong: segmentations not in the table would never occur.)
+The graph is only a cache: clearing it, which happens when it is full, changes no segmentation.
 """
 
 from __future__ import annotations
@@ -31,35 +31,37 @@ from regard.text.lattice import Segmenter, State, build_segmenter
 Indices = NDArray[np.int64]
 
 MAX_GRAPH = 1 << 23
-"""Parts of words, in all states that are remembered."""
+"""Maximum number of token ids in all nodes of the graph."""
 BLOCK = 1 << 18
-"""Tokens whose words walk side by side."""
-_NEW, _STOP = -1, -2  # edges that nobody has taken yet, and those that lead nowhere
+"""Number of tokens whose words are processed in parallel."""
+_NEW, _STOP = -1, -2  # edges not taken yet, and edges that end the walk
 
 
 class SubwordSampler:
-    """The words of some texts, to be cut anew by `sample`; `share` 0 leaves them as they are."""
+    """The words of tokenized texts, to be segmented anew by `sample`; with `share` 0 nothing changes."""
 
     def __init__(self, rows: Ragged, tokenizer: Tokenizer, share: float) -> None:
         self._segmenter = build_segmenter(tokenizer, share)
         joined = _find_joins(rows, self._segmenter)
         starts = np.flatnonzero(~joined)
         self._kinds, self._which = _find_types(rows.ids, starts)
-        self._ends = np.searchsorted(starts, rows.ends)  # words up to the end of each text
-        self._blocks = np.searchsorted(rows.ends, np.arange(0, len(rows.ids) + 1, BLOCK))  # the first text of each
+        self._ends = np.searchsorted(starts, rows.ends)  # number of words up to the end of each text
+        self._blocks = np.searchsorted(
+            rows.ends, np.arange(0, len(rows.ids) + 1, BLOCK)
+        )  # the first text of each block
         self._begin = [self._segmenter.start(kind.tolist()) for kind in self._kinds]
         if rows.ids.size and not any(self._begin):
             raise SpecError(
-                "data.subword_sampling: this tokenizer cuts no word as its own vocabulary says; leave it out"
+                "data.subword_sampling: this tokenizer does not segment words by its own vocabulary; remove the setting"
             )
         self._forget()
 
     def __len__(self) -> int:
-        """How many words there are."""
+        """The number of words."""
         return len(self._which)
 
     def sample(self, rng: Rng) -> Ragged:
-        """All texts, every word cut by chance."""
+        """Return all texts with randomly segmented words."""
         out, ends = list[Ragged](), np.append(0, self._ends)
         for first, last in pairwise([*self._blocks.tolist(), len(self._ends)]):
             which = self._which[ends[first] : ends[last]]
@@ -70,7 +72,7 @@ class SubwordSampler:
         return Ragged.concat(out)
 
     def _nodes(self, which: Indices) -> Indices:
-        """Where each word begins its walk."""
+        """Return the node where each word starts."""
         for kind in np.unique(which[self._start[which] == _NEW]).tolist():
             begin = self._begin[kind]
             self._start[kind] = self._graph.leaf(self._kinds[kind]) if begin is None else self._graph.node(begin)
@@ -82,10 +84,10 @@ class SubwordSampler:
 
 
 class _Graph:
-    """States and the steps between them, in flat arrays that grow as words get there.
+    """States and the steps between them, in flat arrays that grow when new states are reached.
 
-    A node's edges follow one another; an edge is taken if the number drawn is below its `upto`, and not below that of the
-    edge before it. The last is to stop.
+    The edges of a node are adjacent; an edge is taken if the random number is below its `upto`, but not below that of the
+    previous edge. The last edge stops.
     """
 
     def __init__(self, segmenter: Segmenter) -> None:
@@ -98,11 +100,11 @@ class _Graph:
         return len(self._ids)
 
     def leaf(self, state: Iterable[int]) -> int:
-        """A new node from which no step leads."""
+        """Add a node without steps."""
         return self._add(state, [])
 
     def node(self, state: State) -> int:
-        """The node of a state, new or not."""
+        """Return the node of a state; add it if it is new."""
         if (known := self._known.get(state)) is not None:
             return known
         steps = self._segmenter.steps(state)
@@ -110,21 +112,21 @@ class _Graph:
         return made
 
     def walk(self, starts: Indices, rng: Rng) -> Indices:
-        """The nodes at which words that begin at these come to a stop."""
+        """Return the final nodes of words that start at these nodes."""
         node, moving = starts.copy(), np.arange(len(starts))
         while len(moving):
             edge, drawn = _as_numpy(self._first, np.int64)[node[moving]], rng.uniform(len(moving))
             beyond, upto = np.arange(len(moving)), _as_numpy(self._upto, np.float64)
             while len(beyond := beyond[drawn[beyond] >= upto[edge[beyond]]]):
                 edge[beyond] += 1
-            del upto  # what is being looked at cannot grow
+            del upto  # an array cannot grow while it is exported
             to = self._follow(edge)
             moving, to = moving[to != _STOP], to[to != _STOP]
             node[moving] = to
         return node
 
     def pieces(self, nodes: Indices) -> Ragged:
-        """The states of some nodes."""
+        """Return the states of nodes."""
         return Ragged(_as_numpy(self._ids, np.int32), _as_numpy(self._ends, np.int64)).take(nodes)
 
     def _add(self, state: Iterable[int], upto: list[float]) -> int:
@@ -136,7 +138,7 @@ class _Graph:
         return len(self._ends) - 1
 
     def _follow(self, edges: Indices) -> Indices:
-        """The nodes that edges lead to; those that nobody has been at are made."""
+        """Return the nodes that edges lead to; new nodes are added."""
         to = _as_numpy(self._to, np.int64)[edges]
         new = np.unique(edges[to == _NEW])
         owners = np.searchsorted(_as_numpy(self._first, np.int64), new, side="right") - 1
@@ -148,12 +150,12 @@ class _Graph:
 
 
 def _as_numpy(values: Any, dtype: Any) -> NDArray[Any]:
-    """An array of Python's as one of numpy's, without a copy."""
+    """View a Python array as a NumPy array."""
     return np.frombuffer(values, dtype) if len(values) else np.empty(0, dtype)
 
 
 def _find_joins(rows: Ragged, segmenter: Segmenter) -> NDArray[np.bool_]:
-    """For every token, whether some piece may span the place between it and the one before it."""
+    """Return for every token whether a piece may span the boundary before it."""
     ends = np.asarray(segmenter.ends, np.int64)
     base = int(ends.max()) + 2
     bonds = np.sort(np.array([(a + 1) * base + b + 1 for a, b in segmenter.bonds], np.int64))
@@ -165,7 +167,7 @@ def _find_joins(rows: Ragged, segmenter: Segmenter) -> NDArray[np.bool_]:
 
 
 def _find_types(ids: NDArray[np.int32], starts: Indices) -> tuple[Ragged, Indices]:
-    """The different words among those that begin at `starts`, and which of them each is."""
+    """Return the distinct words among those that begin at `starts`, and the index of each word among them."""
     raw, ends = ids.tobytes(), np.append(starts[1:], len(ids))[: len(starts)]
     numbers: dict[bytes, int] = {}
     spans = zip((4 * starts).tolist(), (4 * ends).tolist(), strict=True)

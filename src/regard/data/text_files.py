@@ -1,7 +1,8 @@
-"""A text file as lines, each of them checked: what cannot be text is a `Fault` with file, line and byte, in its place.
+"""Checked lines of text files.
 
-Only `\\n` and `\\r\\n` end a line; Unicode's other separators are characters like any, so line n here is line n in all
-other tools. No more than one line is ever held, and of a line without end no more than its beginning.
+A line that is not valid text becomes a `BadLine` with file, line and byte. Only `\\n` and `\\r\\n` end a line; Unicode's other
+separators are ordinary characters, so line numbers are the same in all tools. Only one line is in memory at a time, and of an
+endless line only its beginning.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import BinaryIO
 from regard.errors import DataError
 
 MAX_LINE_BYTES = 100_000
-"""Bytes in a line of a corpus of pairs: what is longer is no sentence, but a file that lost its line ends."""
+"""Maximum number of bytes in a line of a parallel corpus: a longer line is not a sentence, but a file without line breaks."""
 
 
 @dataclass(frozen=True)
 class BadLine:
-    """What is wrong with a line: the kind of fault, the whole message, and what can be saved of the text."""
+    """A line that is not valid text: the kind of fault, a message, and the text as far as it can be decoded."""
 
     kind: str
     message: str
@@ -32,30 +33,30 @@ class BadLine:
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a text file, one at a time, without their ends; the first fault is an error."""
+    """Yield the lines of a text file without line ends; a bad line raises an error."""
     return map(strip_line_end, raise_on_bad(iter_lines(path)))
 
 
 def read_text(path: str | Path) -> str:
-    """A whole text file as it is, line ends included."""
+    """Return the text of a file, with line ends; a bad line raises an error."""
     return "".join(raise_on_bad(iter_lines(path)))
 
 
 def strip_line_end(line: str) -> str:
-    """A line without its end."""
+    """Return a line without its line end."""
     return line[: -2 if line.endswith("\r\n") else -1] if line.endswith("\n") else line
 
 
 def raise_on_bad(found: Iterator[str | BadLine]) -> Iterator[str]:
-    """The lines, if none has a fault."""
+    """Yield the lines; a bad one raises an error."""
     for line in found:
         if isinstance(line, BadLine):
-            raise DataError(f"{line.message}; mend the line")
+            raise DataError(f"{line.message}; fix the line")
         yield line
 
 
 def iter_lines(path: str | Path, max_bytes: int | None = None) -> Iterator[str | BadLine]:
-    """The lines of a text file with their ends, decoded; in place of a line that is no text, or too long, its fault."""
+    """Yield the decoded lines of a text file with their line ends; a `BadLine` for those that are too long or not text."""
     path = Path(path)
     number = position = 0
     with _open(path) as file:
@@ -64,7 +65,7 @@ def iter_lines(path: str | Path, max_bytes: int | None = None) -> Iterator[str |
                 number += 1
                 where = f"{path}, line {number}"
                 if max_bytes is not None and len(raw) > max_bytes and not raw.endswith(b"\n"):
-                    yield BadLine("too long a line", f"{where}: more than {max_bytes:,} bytes in a line")
+                    yield BadLine("a line that is too long", f"{where}: more than {max_bytes:,} bytes in a line")
                     position += len(raw) + _skip_line(file)
                     continue
                 if number == 1 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -73,13 +74,13 @@ def iter_lines(path: str | Path, max_bytes: int | None = None) -> Iterator[str |
                 yield text.removeprefix("\ufeff") if number == 1 and isinstance(text, str) else text
                 position += len(raw)
         except (EOFError, OSError, zlib.error) as error:
-            raise DataError(f"{path} cannot be read past line {number}: {error}; copy it or pack it again") from None
+            raise DataError(f"{path} cannot be read past line {number}: {error}; copy or compress it again") from None
     if not number:
         raise DataError(f"{path} is empty")
 
 
 def _decode_line(raw: bytes, where: str, position: int) -> str | BadLine:
-    """A line decoded, or what is wrong with it; `position` is where it begins."""
+    """Decode a line that starts at byte `position`."""
     try:
         text = raw.decode()
     except UnicodeDecodeError as error:
@@ -92,7 +93,7 @@ def _decode_line(raw: bytes, where: str, position: int) -> str | BadLine:
 
 
 def _skip_line(file: BinaryIO) -> int:
-    """Pass over the rest of a line; how many bytes that was."""
+    """Skip the rest of a line and return its number of bytes."""
     passed = 0
     while part := file.readline(1 << 16):
         passed += len(part)
@@ -103,13 +104,13 @@ def _skip_line(file: BinaryIO) -> int:
 
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    """A regular file as bytes, unpacked when it starts like gzip, whatever it is called."""
+    """Open a regular file, decompressed if it starts like gzip, whatever its name."""
     try:
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise DataError(f"{path} is a directory; name a file in it")
         if not stat.S_ISREG(mode):
-            raise DataError(f"{path} is a pipe or device; save what it gives to a file, which can be read again")
+            raise DataError(f"{path} is a pipe or device; save its output to a file, which can be read again")
         file = path.open("rb")
     except (OSError, ValueError) as error:
         raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None

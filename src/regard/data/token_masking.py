@@ -1,10 +1,12 @@
-"""Masked language modelling (BERT, Devlin et al. 2018): which tokens a model must guess, and what it sees instead of them.
+"""Token masking for masked language modeling, as in BERT.
 
-    of the chosen    80 %    the mask
-                     10 %    any token
-                     10 %    the token itself, so that what is not masked cannot be trusted either
+Of the tokens to predict (Devlin et al. 2018), the model sees:
 
-With `whole_words`, whole words are chosen: a model that sees `phil ##am [MASK]` need only know how to spell.
+    80 %    the mask
+    10 %    a random token
+    10 %    the token itself, so that tokens without a mask cannot be trusted either
+
+With `whole_words`, all tokens of a word are chosen: after `phil ##am [MASK]` a model only needs to know how to spell.
 """
 
 from __future__ import annotations
@@ -24,22 +26,23 @@ Ids = NDArray[np.int64]
 
 @spec
 class Masking(Spec):
-    """How tokens are chosen, and what becomes of them."""
+    """How many tokens are chosen, and how they are replaced."""
 
     rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
-    """The part of the tokens a model must guess, at least one."""
+    """Share of the tokens to predict; at least one token."""
     mask: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """Share of the chosen tokens that are replaced by the mask."""
     random: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """What is neither masked nor replaced stays."""
+    """Share of the chosen tokens that are replaced by a random token; the others are unchanged."""
     whole_words: bool = False
-    """All tokens of a word, or none."""
+    """Choose all tokens of a word, or none."""
 
     def __post_init__(self) -> None:
         if self.mask + self.random > 1:
-            raise SpecError(f"mask and random are parts of the chosen tokens, got {self.mask} and {self.random}")
+            raise SpecError(f"mask and random should add up to at most 1, got {self.mask} and {self.random}")
 
     def choose(self, free: Ids, joined: NDArray[np.bool_] | None, rng: Rng) -> Ids:
-        """Some of the places `free` to be chosen, in order; `joined` says which of them go on with the word before."""
+        """Choose some of the positions `free`, in order; `joined` says which of them continue the previous word."""
         most = max(round(len(free) * self.rate), 1)
         if joined is None:
             return free[np.sort(rng.permutation(len(free))[:most])]
@@ -49,10 +52,10 @@ class Masking(Spec):
             if count + len(words[i]) <= most:
                 chosen.append(words[i])
                 count += len(words[i])
-        chosen = chosen or [min(words, key=len)]  # every word is longer than what may be chosen
+        chosen = chosen or [min(words, key=len)]  # every word is longer than the budget
         return free[np.sort(np.concatenate(chosen))]
 
     def apply(self, ids: Ids, mask: int, tokens: Ids, rng: Rng) -> Ids:
-        """What is seen instead of the chosen `ids`; a swap is any of `tokens`."""
+        """Return what the model sees instead of the chosen `ids`; random tokens are drawn from `tokens`."""
         draw, other = rng.uniform(len(ids)), rng.choice(tokens, len(ids))
         return np.where(draw < self.mask, mask, np.where(draw < self.mask + self.random, other, ids))

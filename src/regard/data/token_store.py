@@ -1,13 +1,13 @@
-"""Token lists on disk, made once: all cores encode, a chunk at a time, and whoever is interrupted goes on at the next chunk.
+"""Token lists on disk, encoded in chunks that can be resumed.
 
-    tokens/train/source.ids    every id in a row, int32     ┐ columns, mapped into memory as `Ragged`; what is read is
-                 source.ends   where each list ends, int64  ┘ the system's to keep or drop
+    tokens/train/source.ids    all ids, int32               ┐ columns, memory-mapped as `Ragged`
+                 source.ends   where each list ends, int64  ┘
                  target.ids, target.ends
-                 chunks.jsonl  what it is made of (first line), then a line for each chunk: its rows, sizes and digest
+                 chunks.jsonl  first line: what the store is made of; then one line per chunk: its rows, sizes and digest
 
-A chunk is there when its line is. All digests are checked when a store is opened, and from the first chunk that does not
-prove whole (a power cut, a bad disk) it is made again: so nothing needs to be synced. A store made of something else
-(another corpus, another tokenizer) is thrown away.
+A chunk exists once its line is written. All digests are checked when a store is opened, and everything from the first damaged
+chunk on (a power cut, a bad disk) is made again, so nothing needs to be synced. A store made of something else (another
+corpus, another tokenizer) is discarded.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from regard.spec import Spec, spec
 JOURNAL = "chunks.jsonl"
 DTYPES: tuple[tuple[str, Any], ...] = (("ids", np.dtype("<i4")), ("ends", np.dtype("<i8")))
 AHEAD = 2
-"""So many chunks are worked on at once: the tokenizer has threads of its own, and Python gathers what it made beside it."""
+"""Number of chunks in progress: the tokenizer has its own threads, and Python collects its output meanwhile."""
 
 Size = Annotated[int, Field(ge=0, lt=1 << 48)]
 J = TypeVar("J")
 Chunk = Sequence[Ragged]
-"""Some rows of every column."""
+"""The same rows of every column."""
 
 
 @spec
 class ChunkRecord(Spec):
-    """What the journal says of a chunk: how many rows it has, and how many bytes it added to each file."""
+    """The journal entry of a chunk: its number of rows, and the bytes it added to each file."""
 
     rows: Size
     sizes: tuple[Size, ...]
     digest: str = ""
 
     def of(self, place: int, parts: Iterable[bytes]) -> ChunkRecord:
-        """This, with the digest of a chunk's place, its counts and its bytes."""
+        """Return this entry with the digest of the chunk's position, counts and bytes."""
         digest = hashlib.blake2b(f"{place} {self.rows} {self.sizes}\n".encode(), digest_size=16)
         for part in parts:
             digest.update(part)
@@ -61,7 +61,7 @@ class ChunkRecord(Spec):
 
 
 class TokenStore:
-    """Columns of token lists in a folder. `rows` says how many rows each chunk has that is there and whole."""
+    """Columns of token lists in a folder; `rows` holds the number of rows of each complete chunk."""
 
     def __init__(self, folder: Path, columns: Sequence[str], made_of: Mapping[str, Any]) -> None:
         self.folder, self.rows = folder, list[int]()
@@ -73,7 +73,7 @@ class TokenStore:
             self._recover()
 
     def add(self, chunk: Chunk) -> None:
-        """Put a chunk behind those that are there."""
+        """Append a chunk."""
         parts = [part.tobytes() for part in self._parts(chunk)]
         written = ChunkRecord(len(chunk[0]), tuple(map(len, parts))).of(len(self.rows), parts)
         line = json.dumps(written.plain()).encode() + b"\n"
@@ -84,7 +84,7 @@ class TokenStore:
         self._count(written)
 
     def read(self) -> list[Ragged]:
-        """The columns, mapped into memory."""
+        """Return the columns, memory-mapped."""
         found = iter([_map_array(path, dtype) for path, dtype in self._files])
         return [Ragged(ids, ends) for ids, ends in zip(found, found, strict=True)]
 
@@ -93,14 +93,14 @@ class TokenStore:
         return [path for path, _ in self._files]
 
     def _parts(self, chunk: Chunk) -> Iterator[NDArray[Any]]:
-        """What a chunk adds to each file."""
+        """Yield what a chunk adds to each file."""
         (_, small), (_, large) = DTYPES
         for column, base in zip(chunk, self._sizes[::2], strict=True):
             yield column.ids.astype(small, copy=False)
             yield (column.ends + base // small.itemsize).astype(large, copy=False)
 
     def _recover(self) -> None:
-        """Keep the chunks that prove whole, and cut off everything after them."""
+        """Keep the undamaged chunks at the beginning, and cut off everything after them."""
         journal = self.folder / JOURNAL
         for path in (journal, *self._paths):
             path.open("ab").close()
@@ -120,7 +120,7 @@ class TokenStore:
                 os.truncate(path, size)
 
     def _proved(self, line: bytes) -> ChunkRecord | None:
-        """What the journal says of the next chunk, if that is what is there."""
+        """Return the journal entry of the next chunk if it matches the files."""
         try:
             written = ChunkRecord.parse(json.loads(line))
         except (ValueError, SpecError):
@@ -138,7 +138,7 @@ class TokenStore:
 
 
 class InMemoryTokens:
-    """Columns of token lists that are kept nowhere: a store for those who are soon done."""
+    """Columns of token lists in memory, with the interface of `TokenStore`."""
 
     def __init__(self, columns: int) -> None:
         self.rows: list[int] = []
@@ -156,7 +156,7 @@ class InMemoryTokens:
 def fill_store(
     store: TokenStore | InMemoryTokens, jobs: Sequence[J], work: Callable[[J], Chunk], what: str = "chunks"
 ) -> list[Ragged]:
-    """The columns of all jobs, one after the other; of those that are in the store already nothing is done again."""
+    """Run `work` on all jobs that are not in the store yet, and return the columns of all jobs."""
     done = len(store.rows)
     for chunk in track(_run_ahead(work, jobs[done:]), what, done=done, total=len(jobs)):
         store.add(chunk)
@@ -164,7 +164,7 @@ def fill_store(
 
 
 def _run_ahead(work: Callable[[J], Chunk], jobs: Iterable[J]) -> Iterator[Chunk]:
-    """What comes of each job, in order, while the next ones are worked on."""
+    """Yield the result of each job in order, while the next ones run."""
     waiting = deque[Future[Chunk]]()
     with ThreadPoolExecutor(AHEAD) as pool:
         for job in jobs:
@@ -176,7 +176,7 @@ def _run_ahead(work: Callable[[J], Chunk], jobs: Iterable[J]) -> Iterator[Chunk]
 
 
 def _map_array(path: Path, dtype: Any) -> NDArray[Any]:
-    """A file as an array; one without bytes cannot be mapped."""
+    """Map a file as an array; an empty file cannot be mapped."""
     return np.memmap(path, dtype, "r").view(np.ndarray) if path.stat().st_size else np.empty(0, dtype)
 
 

@@ -1,10 +1,10 @@
-"""Windows on long texts: every example is so many tokens in a row, and what follows each of them.
+"""Windows of consecutive tokens, for language modeling.
 
     text      t h e _ c a t _ s a t          context 4, stride 4        given   t h e _    wanted   h e _ c
     windows   └─────┘ └─────┘ └───┘                                             c a t _             a t _ s
                                                                                 s a                 a t
 
-With a stride below the context windows overlap: every token is then seen after beginnings of different lengths.
+With a stride below the context, windows overlap: tokens are seen after contexts of different lengths.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from regard.data.ragged import Ragged
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
-    """Windows of `context` tokens on texts given as token ids; none reaches over the end of its text."""
+    """Windows of `context` tokens on tokenized texts; no window crosses the end of its text."""
 
     ids: NDArray[np.int32]
     starts: NDArray[np.int64]
@@ -32,11 +32,11 @@ class Windows:
 
     @classmethod
     def of(cls, texts: Ragged, *, context: int, stride: int) -> Windows:
-        """A window every `stride` tokens, as long as something follows its first token."""
+        """Start a window every `stride` tokens, as long as its first token has a successor."""
         starts, lengths, begin = [], [], 0
         for end in texts.ends.tolist():
             first = np.arange(begin, max(end - 1, begin), stride, dtype=np.int64)
-            if stride < context and len(first) > 1:  # a tail shorter than the context is inside the window before it
+            if stride < context and len(first) > 1:  # a tail shorter than the context is part of the previous window
                 first = first[: max(1, int(np.searchsorted(first, end - context, side="left")) + 1)]
             starts.append(first)
             lengths.append(np.minimum(context, end - 1 - first))
@@ -48,7 +48,7 @@ class Windows:
 
 
 def fingerprint_texts(texts: Sequence[str]) -> str:
-    """SHA-256 of texts in their order."""
+    """Return the SHA-256 of texts in order."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(f"{len(text)}\n".encode() + text.encode())

@@ -1,6 +1,6 @@
-"""Word dropout (Sennrich & Zhang 2019): tokens that a model reads are now and then hidden, so that it relies on no single one.
+"""Word dropout: random tokens become the unknown token.
 
-A hidden token reads as the unknown symbol. Marks and tags are never hidden, and what a model should write never changes.
+Sennrich & Zhang 2019. Only what a model reads changes, not what it should write. Special tokens and tags are never dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from regard.text import Tokenizer
 
 
 def drop_words(rows: Ragged, tokenizer: Tokenizer, share: float, rngs: Sequence[Rng]) -> Ragged:
-    """The same texts, each ordinary token hidden with probability `share`, by the rng of its text."""
+    """Return the texts with each ordinary token replaced by `<unk>` with probability `share`."""
     drawn = np.concatenate([own.uniform(n) for own, n in zip(rngs, rows.lengths.tolist(), strict=True)])
     chosen = (drawn < share) & ~np.isin(rows.ids, [*tokenizer.marks])
     return dataclasses.replace(rows, ids=np.where(chosen, np.int32(tokenizer.unk), rows.ids))

@@ -1,4 +1,4 @@
-"""Text to tokens and back, on the `tokenizers` library."""
+"""Text to tokens and back, with the `tokenizers` library."""
 
 from regard.text.importers import SentencePiece, SubwordNmt, from_sentencepiece, from_subword_nmt
 from regard.text.normalize import Normalize

@@ -1,6 +1,6 @@
-"""Tokenizers that other tools made: subword-nmt codes and SentencePiece models, with the same cuts as the tool itself.
+"""Import subword-nmt codes and SentencePiece models.
 
-What is read becomes a tokenizer of the `tokenizers` library, so nothing of the other tool is needed afterwards.
+The result is a tokenizer of the `tokenizers` library that segments text like the original tool, which is not needed afterwards.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from regard.text.tokenizer_specs import (
     translate_errors,
 )
 
-_END = "</w>"  # subword-nmt marks the last piece of a word
-_JOINT = "@@"  # and what it writes after all the others
-_SPACE = "▁"  # SentencePiece marks the first
-_UNIGRAM, _BPE = 1, 2  # these numbers, and the next, are those in SentencePiece's files
+_END = "</w>"  # marks the last piece of a word in subword-nmt's merges
+_JOINT = "@@"  # subword-nmt writes this after all other pieces
+_SPACE = "▁"  # marks the first piece of a word in SentencePiece
+_UNIGRAM, _BPE = 1, 2  # these numbers and the next are those of SentencePiece's format
 NORMAL, _UNKNOWN, _CONTROL, _USER, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _SPECIAL = (_UNKNOWN, _CONTROL, _USER)
-_MARKS = r"[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed]"  # Hebrew and Arabic vowels and the like
+_MARKS = r"[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed]"  # Hebrew and Arabic vowels and similar marks
 _BETWEEN_MARKS = Regex(f"(?<={_MARKS})(?={_MARKS})")
-_JOINER = "\u034f"  # invisible; NFC leaves marks with a joiner between them in their order
+_JOINER = "\u034f"  # invisible; NFC does not reorder marks with a joiner between them
 
 
 MAX_PIECES, MAX_LETTERS, MAX_PIECE_LENGTH = 2_000_000, 10_000_000, 1000
-"""How many pieces a vocabulary may have, with how many letters in all and in one: each way to cut a piece is looked at."""
+"""Limits of a vocabulary: pieces, characters in all pieces, characters in a piece. Every split of a piece is examined."""
 
 
 @TOKENIZERS.add
 @spec
 class SentencePiece(TokenizerSpec):
-    """A SentencePiece model of your own: `tokenizer: {kind: sentencepiece, path: my.model}`."""
+    """An existing SentencePiece model: `tokenizer: {kind: sentencepiece, path: my.model}`."""
 
     path: str
     kind = "sentencepiece"
@@ -63,11 +63,11 @@ class SentencePiece(TokenizerSpec):
 @TOKENIZERS.add
 @spec
 class SubwordNmt(TokenizerSpec):
-    """subword-nmt codes of your own: `tokenizer: {kind: subword_nmt, codes: codes.txt}`."""
+    """Existing subword-nmt codes: `tokenizer: {kind: subword_nmt, codes: codes.txt}`."""
 
     codes: str
     undo: bool = False
-    """The text was cut already (`wor@@ ld`): it is joined first, and then cut by these codes."""
+    """Whether the text is already segmented (`wor@@ ld`): it is joined first, then segmented with these codes."""
     can_sample = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
@@ -84,9 +84,9 @@ def _drop_roles(reserved: Sequence[str]) -> list[str]:
 def from_subword_nmt(
     codes: str | Path, lines: Iterable[str], tags: Sequence[str] = (), *, undo: bool = False
 ) -> Tokenizer:
-    """The tokenizer of a subword-nmt merge file, which is silent about characters it never joins: `lines` show them.
+    """Build the tokenizer of a subword-nmt merge file; `lines` supply the characters that no merge contains.
 
-    Text should come as subword-nmt wants it, words and punctuation apart; runs of spaces count as one.
+    Text should be tokenized as for subword-nmt, with spaces between words and punctuation; runs of spaces count as one.
     """
     merges = _read_merges(Path(codes))
     letters = {c for pair in merges for part in pair for c in part.removesuffix(_END)}
@@ -96,7 +96,7 @@ def from_subword_nmt(
     pieces = [c + end for c in sorted(letters - {*" \r\n"}) for end in ("", _END)]
     pieces += ["".join(pair) for pair in merges]
     if twice := [piece for piece in pieces if piece in reserved]:
-        raise DataError(f"{codes} makes the piece {twice[0]!r}, which is a special token; remove its merge")
+        raise DataError(f"{codes} creates the piece {twice[0]!r}, which is a special token; remove its merge")
     ids = {piece: i for i, piece in enumerate(dict.fromkeys([*reserved, *pieces]))}
     with translate_errors(CheckpointError, f"{codes} is not a merge file"):
         core = Core(models.BPE(vocab=ids, merges=merges, unk_token=UNK, end_of_word_suffix=_END))
@@ -109,10 +109,10 @@ def from_subword_nmt(
 
 
 def from_sentencepiece(path: str | Path, tags: Sequence[str] = ()) -> Tokenizer:
-    """The tokenizer of a SentencePiece model (unigram or BPE): the same ids; roles and `tags` it lacks come at the end.
+    """Build the tokenizer of a SentencePiece model (unigram or BPE) with the same ids; missing roles and `tags` are appended.
 
-    Control symbols become tags, and so do user-defined symbols that are spelled like one (`<2de>`). Only letters that
-    carry several marks in an unusual order may be cut in another way than SentencePiece does.
+    Control symbols become tags, and so do user-defined symbols spelled like tags (`<2de>`). Segmentation may differ from
+    SentencePiece only for letters with several combining marks in an unusual order.
     """
     model = read_sentencepiece(Path(path))
     has = {name for name, piece in zip(_read_names(model, path), model.pieces, strict=True) if piece.type in _SPECIAL}
@@ -122,14 +122,12 @@ def from_sentencepiece(path: str | Path, tags: Sequence[str] = ()) -> Tokenizer:
 
 
 def build_sentencepiece(model: Any, path: str | Path, added: Sequence[str] = ()) -> Core:
-    """The library's tokenizer of a SentencePiece model, its ids kept; `added` special tokens come after them."""
+    """Build the library's tokenizer of a SentencePiece model with the same ids; `added` special tokens are appended."""
     names = _read_names(model, path)
     special = [name for name, piece in zip(names, model.pieces, strict=True) if piece.type in _SPECIAL]
     names, special = [*names, *added], [*special, *added]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise DataError(
-            f"{path} has a piece {twice[0]!r}, and there can be only one; choose other tags, if it is a tag"
-        )
+        raise DataError(f"{path} has the piece {twice[0]!r} twice; if it is a tag, choose other tags")
     with translate_errors(CheckpointError, f"{path} is a damaged SentencePiece model"):
         core = Core(
             _build_unigram(model, names) if model.trainer_spec.model_type == _UNIGRAM else _build_bpe(model, names)
@@ -146,7 +144,7 @@ def build_sentencepiece(model: Any, path: str | Path, added: Sequence[str] = ())
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
-    """The pairs of a merge file, the first to be joined first, each once."""
+    """Read the pairs of a merge file in order of priority, each once."""
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
@@ -159,24 +157,24 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
     for n, row in enumerate(rows, 2):
         parts = row.strip("\r\n ").split(" ")
         if len(parts) != 2:
-            raise CheckpointError(f"{path} should have two pieces in a line, got {row[:40]!r} in line {n}")
+            raise CheckpointError(f"{path} should have two pieces per line, got {row[:40]!r} in line {n}")
         merges[parts[0], parts[1]] = None
     return list(merges)
 
 
 def read_sentencepiece(path: Path) -> Any:
-    """The model, read with SentencePiece's own description of its files."""
+    """Read a model with SentencePiece's own protobuf definition."""
     try:
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from sentencepiece import sentencepiece_model_pb2
     except ImportError:
-        raise SpecError("reading SentencePiece models needs more: pip install 'regard[sentencepiece]'") from None
+        raise SpecError("reading SentencePiece models needs an extra: pip install 'regard[sentencepiece]'") from None
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
         if len(data) > MAX_FILE_BYTES:
-            raise CheckpointError(f"{path} is not a SentencePiece model: none has over {MAX_FILE_BYTES} bytes")
+            raise CheckpointError(f"{path} is not a SentencePiece model: it has more than {MAX_FILE_BYTES} bytes")
         model.ParseFromString(data)
     except (OSError, DecodeError) as error:
         raise CheckpointError(f"cannot read the SentencePiece model {path}: {error}") from None
@@ -184,33 +182,31 @@ def read_sentencepiece(path: Path) -> Any:
         raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
     check_vocabulary([piece.piece for piece in model.pieces], path)
     table = model.normalizer_spec.precompiled_charsmap
-    if int.from_bytes(table[:4], "little") > len(table):  # the library would make room for what is promised
-        raise CheckpointError(f"{path} is a damaged SentencePiece model: its table of characters is cut short")
+    if int.from_bytes(table[:4], "little") > len(table):  # the library would allocate the promised size
+        raise CheckpointError(f"{path} is a damaged SentencePiece model: its character map is truncated")
     return model
 
 
 def check_vocabulary(pieces: Collection[str], path: str | Path) -> None:
-    """Refuse a vocabulary that is none, before anything goes through its pieces letter by letter."""
+    """Reject a vocabulary of unreasonable size before its pieces are processed character by character."""
     if len(pieces) > MAX_PIECES:
-        raise CheckpointError(
-            f"{path} is refused: it has {len(pieces)} pieces, and no vocabulary has over {MAX_PIECES}"
-        )
+        raise CheckpointError(f"{path} is rejected: it has {len(pieces)} pieces; the limit is {MAX_PIECES}")
     lengths = [len(piece) for piece in pieces]
     if max(lengths, default=0) > MAX_PIECE_LENGTH or sum(lengths) > MAX_LETTERS:
         raise CheckpointError(
-            f"{path} is refused: its pieces have up to {max(lengths)} letters and {sum(lengths)} in all; no vocabulary has "
-            f"over {MAX_PIECE_LENGTH} and {MAX_LETTERS}"
+            f"{path} is rejected: its pieces have up to {max(lengths)} characters and {sum(lengths)} in total; the limits "
+            f"are {MAX_PIECE_LENGTH} and {MAX_LETTERS}"
         )
 
 
 def write_sentencepiece(
     scores: Mapping[str, float], *, table: bytes, composes: bool, single_spaces: bool, begins: bool
 ) -> bytes:
-    """A SentencePiece model (unigram) of these pieces, which `read_pieces` reads; `steps_of` says what the rest means."""
+    """Return the bytes of a SentencePiece unigram model of these pieces; see `normalizer_steps` for the other arguments."""
     try:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError:
-        raise SpecError("writing SentencePiece models needs more: pip install 'regard[sentencepiece]'") from None
+        raise SpecError("writing SentencePiece models needs an extra: pip install 'regard[sentencepiece]'") from None
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     for name, kind in (("<unk>", _UNKNOWN), ("<s>", _CONTROL), ("</s>", _CONTROL)):
         model.pieces.add(piece=name, score=0.0, type=kind)
@@ -224,7 +220,7 @@ def write_sentencepiece(
 
 
 def _read_names(model: Any, path: str | Path) -> list[str]:
-    """Every piece, with the roles spelled our way; refuses models that need more than the library can do."""
+    """Return all pieces, with our names for the roles; reject models with features that the library lacks."""
     asked, faults = model.trainer_spec, []
     if asked.model_type not in (_UNIGRAM, _BPE):
         faults.append("it is neither unigram nor BPE")
@@ -233,7 +229,7 @@ def _read_names(model: Any, path: str | Path) -> list[str]:
     if unused := [piece.piece for piece in model.pieces if piece.type == _UNUSED]:
         faults.append(f"it has unused pieces such as {unused[0]!r}")
     if own := [piece.piece for piece in model.pieces if piece.type == _USER and not TAG.fullmatch(piece.piece)]:
-        faults.append(f"it has user-defined symbols that are no tags, such as {own[0]!r}")
+        faults.append(f"it has user-defined symbols that are not tags, such as {own[0]!r}")
     if faults:
         raise DataError(f"cannot use the SentencePiece model {path}: {'; '.join(faults)}")
     roles = {asked.pad_piece: PAD, asked.bos_piece: BOS, asked.eos_piece: EOS, asked.unk_piece: UNK}
@@ -241,12 +237,12 @@ def _read_names(model: Any, path: str | Path) -> list[str]:
 
 
 def normalizer_steps(asked: Any) -> list[normalizers.Normalizer]:
-    """SentencePiece's normaliser: its table of characters, then spaces, then ▁ for each."""
+    """Return SentencePiece's normalization: its character map, then spaces, then ▁ for each space."""
     steps: list[normalizers.Normalizer] = []
     if asked.precompiled_charsmap:
         steps.append(normalizers.Precompiled(asked.precompiled_charsmap))
     if "nfkc" in asked.name:
-        # The library's lookup composes too little, and NFC would put marks in another order than SentencePiece does.
+        # The library's lookup composes too little, and NFC would order marks differently from SentencePiece.
         hold, free = normalizers.Replace(_BETWEEN_MARKS, _JOINER), normalizers.Replace(_JOINER, "")
         steps = [hold, normalizers.NFC(), *steps, normalizers.NFC(), free]
     if asked.remove_extra_whitespaces:
@@ -268,7 +264,7 @@ def _build_unigram(model: Any, names: list[str]) -> models.Model:
 
 
 def _build_bpe(model: Any, names: list[str]) -> models.Model:
-    """The merges are all the ways to join two pieces to a third, the best third first: so does SentencePiece."""
+    """Like SentencePiece, merge any two pieces whose concatenation is a piece, the best piece first."""
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
     halves = ((p[:i], p[i:]) for p in sorted(scores, key=lambda p: -scores[p]) for i in range(1, len(p)))
     return models.BPE(
@@ -281,6 +277,6 @@ def _build_bpe(model: Any, names: list[str]) -> models.Model:
 
 
 def _split_special(names: Sequence[str]) -> pre_tokenizers.PreTokenizer:
-    """Cut after the first letter of what spells a special token: a unigram model would take it for the token."""
+    """Split text that spells a special token after its first character, or a unigram model would produce the token."""
     spelled = (f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in names)
     return pre_tokenizers.Split(Regex("|".join(spelled)), "merged_with_previous")

@@ -1,12 +1,12 @@
-"""The ways a word can be cut into the pieces of a vocabulary, one step after another, and how likely each step is.
+"""Steps and probabilities of random word segmentation.
 
-    BPE       t h e d   ->   th e d   ->   the d      at each step every merge that is possible is left out with probability
-                                                     `share`, and the best of the others is made; none left: the end
-    unigram   . . . .   ->   th . .   ->   th e .     from left to right the next piece is drawn, such that a whole cut comes
-                                                     as often as its probability, flattened by a power, says
+    BPE       t h e d   ->   th e d   ->   the d      at each step, every possible merge is dropped with probability
+                                                     `share`, and the best remaining one is applied; if none remains, stop
+    unigram   . . . .   ->   th . .   ->   th e .     pieces are drawn from left to right, such that a segmentation has its
+                                                     probability under the model, raised to a power and renormalized
 
-BPE dropout: Provilkov et al. 2020; subword sampling: Kudo 2018. Nothing is drawn here: whoever draws (`data/resegment`) need
-only know that a step puts one piece in the place of some parts of the word, and what remains after all steps is to stop.
+BPE dropout: Provilkov et al. 2020; subword sampling: Kudo 2018. Nothing is drawn here: for `data/subword_sampling`, a step
+replaces some adjacent parts of a word by one piece, and the remaining probability is that of stopping.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from regard.errors import SpecError
 from regard.text.tokenizer import Tokenizer
 
 State = tuple[int, ...]
-"""A word on its way: ids of tokens, and ~letter for what no piece has taken yet."""
+"""A partially segmented word: token ids, and ~letter for letters that are not yet part of a piece."""
 CANNOT_SAMPLE = (
     "data.subword_sampling needs a tokenizer that can cut a word in several ways, and this one has one; use tokenizer bpe, "
     "byte_bpe or unigram; for text that is already segmented, {kind: subword_nmt, codes: the merges file, undo: true}"
 )
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _POWER_AT_TENTH = 0.2 * 0.1 / 0.9
-"""So that one share fits both: 0.1, the usual one of BPE dropout, is a power of 0.2, the usual one of subword sampling."""
-_CLOSE = 1e-6  # scores of two ways to cut a word, both of them the best
+"""Maps one setting to both methods: a share of 0.1, usual in BPE dropout, to a power of 0.2, usual in subword sampling."""
+_CLOSE = 1e-6  # tolerance between scores of equally good segmentations
 _MAX_REMEMBERED = 1 << 20
-"""Ends of words that are remembered."""
+"""Maximum number of cached word ends."""
 
 Step = tuple[float, int, int, int]
-"""(chance, at, parts, piece): so likely it is that a token takes the place of so many parts of a word, from place `at` on."""
+"""(probability, at, parts, piece): the token `piece` replaces `parts` parts of a word, from position `at` on."""
 
 
 class Segmenter(Protocol):
-    """How words are cut by chance."""
+    """Random segmentation of words."""
 
     bonds: frozenset[tuple[int, int]]
-    """Letters that stand beside each other in some piece. Where two others meet, nothing ever spans them: what happens on
-    one side does not matter on the other, so a text may be taken apart there."""
+    """Pairs of adjacent letters inside pieces. No piece spans any other pair, so a text can be split there: both sides are
+    independent."""
     ends: list[tuple[int, int]]
-    """Of every token its first and its last letter; (-1, -1) where it cannot be cut."""
+    """First and last letter of every token; (-1, -1) if it cannot be split."""
 
     def start(self, ids: Sequence[int]) -> State | None:
-        """The letters of a word that the tokenizer cuts like this; None where it is not for these steps to cut it so."""
+        """Return the letters of a word with these tokens; None if these steps cannot produce this segmentation."""
 
     def steps(self, state: State) -> list[Step]:
-        """What may happen next, the chances adding up to at most one."""
+        """Return the possible next steps; their probabilities add up to at most one."""
 
 
 def build_segmenter(tokenizer: Tokenizer, share: float) -> Segmenter:
-    """How this tokenizer's words are cut by chance: rarely if `share` is near 0, and the more the nearer it is to 1."""
+    """Return the random segmentation of a tokenizer: close to the usual one for a `share` near 0, further for larger ones."""
     model = json.loads(tokenizer.core.model.__getstate__())
     if model["type"] == "BPE" and model["merges"] and not model["continuing_subword_prefix"]:
         return BpeSegmenter(tokenizer, model, share)
@@ -65,13 +65,13 @@ def build_segmenter(tokenizer: Tokenizer, share: float) -> Segmenter:
 
 
 class BpeSegmenter:
-    """BPE: letters that are joined, pair by pair."""
+    """BPE with dropout of merges."""
 
     def __init__(self, tokenizer: Tokenizer, model: dict[str, Any], share: float) -> None:
         vocab, suffix = model["vocab"], model["end_of_word_suffix"] or ""
         fixed = _find_uncuttable(tokenizer, vocab if model["byte_fallback"] else ())
         self.share = share
-        self._chances = list[float]()  # that the best merge is made, the second best, ...
+        self._chances = list[float]()  # probabilities of the best merge, the second best, ...
         self._letters: list[State | None] = [None] * tokenizer.size
         for token, i in vocab.items():
             body = token.removesuffix(suffix) if suffix else token
@@ -102,13 +102,13 @@ class BpeSegmenter:
         return [(chance, at, 2, piece) for (_, at, piece), chance in zip(found, chances, strict=False)]
 
     def _found(self, state: State) -> list[tuple[int, int, int]]:
-        """Every merge that is possible: its rank, its place, and what it makes."""
+        """Return all possible merges: rank, position and result."""
         joins = self._joins
         return [(join[0], at, join[1]) for at, pair in enumerate(pairwise(state)) if (join := joins.get(pair))]
 
 
 class UnigramSegmenter:
-    """A unigram model: every piece that fits has its chance, in the light of all that may follow."""
+    """Unigram model: pieces are sampled by forward filtering and backward sums."""
 
     def __init__(self, tokenizer: Tokenizer, model: dict[str, Any], share: float) -> None:
         vocab = [token for token, _ in model["vocab"]]
@@ -142,15 +142,15 @@ class UnigramSegmenter:
         return [(chance, at, parts, piece) for chance, parts, piece in ahead]
 
     def _weigh(self, rest: State) -> tuple[float, list[tuple[float, int, int]]]:
-        """The logarithm of what all cuts of the rest of a word weigh, and the share of each first piece in it."""
+        """Return the log of the total weight of all segmentations of the rest, and the probability of each first piece."""
         if rest in self._ahead:
             return self._ahead[rest]
         if len(self._ahead) > _MAX_REMEMBERED:
             self._ahead = {(): (0.0, [])}
-        for at in range(len(rest) - 1, -1, -1):  # from the end, so that what follows is always there
+        for at in range(len(rest) - 1, -1, -1):  # from the end, so that shorter tails are known
             if (tail := rest[at:]) not in self._ahead:
                 fits = [(self._ahead[tail[n:]][0] + self.power * self._scores[i], n, i) for i, n in self._fits(tail)]
-                found = [fit for fit in fits if fit[0] > -math.inf]  # the others lead nowhere
+                found = [fit for fit in fits if fit[0] > -math.inf]  # the others cannot be completed
                 top = max((weight for weight, _, _ in found), default=0.0)
                 total = sum(math.exp(weight - top) for weight, _, _ in found)
                 chances = [(math.exp(weight - top) / total, n, i) for weight, n, i in found]
@@ -158,12 +158,12 @@ class UnigramSegmenter:
         return self._ahead[rest]
 
     def _fits(self, rest: State) -> list[tuple[int, int]]:
-        """The pieces that the rest of a word may begin with, and how many letters each has."""
+        """Return the pieces that the rest of a word may begin with, and their lengths."""
         most = min(self._longest, len(rest))
         return [(i, n) for n in range(1, most + 1) if (i := self._pieces.get(rest[:n])) is not None]
 
 
 def _find_uncuttable(tokenizer: Tokenizer, vocab: Iterable[str]) -> set[int]:
-    """Tokens that are never cut: marks, and those that stand for one byte of an unknown letter."""
+    """Return the tokens that are never split: special tokens, and bytes of unknown characters."""
     spelled = (tokenizer.core.token_to_id(token) for token in vocab if _BYTE.fullmatch(token))
     return {*tokenizer.marks, *(i for i in spelled if i is not None)}

@@ -1,8 +1,7 @@
-"""A tokenizer's file is tried in a child process before it is read in ours.
+"""Check tokenizer files in a child process before use.
 
-The library that reads it is quick and trusting: a crafted file makes it panic, abort the process, take all memory, or
-look for a pattern without end. A child with bounds on time and memory goes first; what it survives is read here in the
-same way. What was tried once is not tried again in this process.
+The library trusts its files: a crafted one can make it panic, abort the process, allocate all memory, or match a pattern
+forever. A child process with limits on time and memory reads the file first. Each file is checked once per process.
 """
 
 from __future__ import annotations
@@ -20,26 +19,24 @@ import tokenizers
 from regard.errors import CheckpointError
 
 MAX_FILE_BYTES = 64_000_000
-"""Bytes of a file; the largest vocabulary that anyone publishes takes half of that."""
+"""Maximum size of a file; the largest published vocabularies have half of it."""
 
-_ROOM, _TIMES = 512_000_000, 64  # bytes the child may take, and on top for each of the file's; unigram models need 40
-_SECONDS, _PACE = 1, 4_000_000  # of computing, and one more for so many bytes: thrice what such files need
-_WAIT = 60  # seconds in all, on a machine that has other things to do
+_ROOM, _TIMES = 512_000_000, 64  # memory limit in bytes, plus per byte of the file; unigram models need 40
+_SECONDS, _PACE = 1, 4_000_000  # CPU limit, plus a second per so many bytes: three times what real files need
+_WAIT = 60  # seconds in total, on a busy machine
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 _ENDS = {
-    -signal.SIGABRT: "it makes the library abort, or needs more memory than a file of its size should",
+    -signal.SIGABRT: "it makes the library abort, or needs too much memory for a file of its size",
     -signal.SIGSEGV: "it makes the library crash",
-    -signal.SIGKILL: "it takes more time than a file of its size should",
+    -signal.SIGKILL: "it takes too much time for a file of its size",
 }
-_checked: dict[bytes, str] = {}  # by SHA-256, what was wrong; empty if nothing was
+_checked: dict[bytes, str] = {}  # the fault by SHA-256; empty if there is none
 
 
 def check_tokenizer_file(data: bytes, path: str | Path) -> None:
-    """Return if the tokenizer in these bytes does no harm; `path` is what an error calls it."""
+    """Raise an error if the tokenizer in these bytes is harmful; `path` names it in the message."""
     if len(data) > MAX_FILE_BYTES:
-        raise CheckpointError(
-            f"{path} is not a tokenizer: it has {len(data)} bytes, and none has over {MAX_FILE_BYTES}"
-        )
+        raise CheckpointError(f"{path} is not a tokenizer: it has {len(data)} bytes; the limit is {MAX_FILE_BYTES}")
     digest = hashlib.sha256(data).digest()
     if digest not in _checked:
         _checked[digest] = _run_child(data)
@@ -48,18 +45,18 @@ def check_tokenizer_file(data: bytes, path: str | Path) -> None:
 
 
 def _run_child(data: bytes) -> str:
-    """What goes wrong when a child tries it."""
+    """Read the file in a child process and return the fault, if any."""
     packages = Path(tokenizers.__file__).parents[1]
     bounds = _ROOM + _TIMES * len(data), _SECONDS + len(data) // _PACE
-    # -I and -S: neither the folder we stand in nor the environment has a say in what the child imports
+    # -I and -S: neither the working directory nor the environment affects what the child imports
     order = [sys.executable, "-I", "-S", str(_CHILD), str(packages), *map(str, bounds)]
     quiet = {**os.environ, "RUST_BACKTRACE": "0", "TOKENIZERS_PARALLELISM": "false"}
     try:
         done = subprocess.run(order, input=data, capture_output=True, timeout=_WAIT, env=quiet, check=False)
     except subprocess.TimeoutExpired:
-        return f"it could not be tried within {_WAIT} seconds"
+        return f"it could not be checked within {_WAIT} seconds"
     if not done.returncode:
         return ""
     if done.returncode == 1:
         return str(json.loads(done.stderr.splitlines()[-1]))
-    return _ENDS.get(done.returncode, f"the process that tried it ended with {done.returncode}")
+    return _ENDS.get(done.returncode, f"the process that checked it ended with {done.returncode}")

@@ -1,7 +1,8 @@
-"""What runs in the child process of `sandbox.py`: read a tokenizer from stdin, and try it on texts that would hurt a bad one.
+"""The child process of `sandbox.py`.
 
-It imports the `tokenizers` library and nothing of ours, so that it begins within hundredths of a second. The last line on
-stderr is for the parent; what ends the process before it can write one, a bound or an abort, the parent sees for itself.
+It reads a tokenizer from stdin and tries it on texts that would expose a harmful one. It imports only the `tokenizers`
+library, so it starts within hundredths of a second. The last line on stderr is for the parent; if a limit or an abort ends the
+process before, the parent sees the exit code.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from collections.abc import Iterator
 from typing import Any
 
 _PROBE = "A probe: \u00e9 \u4e2d \U0010fffd"
-_RUN = 256  # letters alike: enough for a pattern whose time grows exponentially to be found out
-_LETTERS = 64  # of which there are runs, and words that are repeated
-_IDS = 1000  # tokens that are decoded
+_RUN = 256  # equal letters: enough to expose a pattern with exponential run time
+_LETTERS = 64  # number of letters and words that are repeated
+_IDS = 1000  # number of tokens that are decoded
 _WAYS = ("normalizer", "pre_tokenizer", "decoder")
-_GROWTH = 100  # times a text may become longer; the published ones have up to 40
-_TABLE = 10  # that a table of characters counts for: the longest in Unicode's writes 18 for one
+_GROWTH = 100  # maximum growth of a text; published tokenizers have up to 40
+_TABLE = 10  # growth assumed for a character map: Unicode's longest expansion is 18
 
 
 def probe_texts(data: bytes) -> Iterator[str]:
-    """A text of many scripts; then long runs of what the file's own rules speak of, for there they would go wrong."""
+    """Yield a text of many scripts, then long runs of what the file's rules mention: that is where they would fail."""
     yield _PROBE
     said = json.loads(data)
     words = dict.fromkeys(word for way in _WAYS for word in _collect_strings(said.get(way)))
@@ -46,7 +47,7 @@ def _collect_strings(part: Any) -> Iterator[str]:
 
 
 def max_growth(part: Any) -> float:
-    """How many times as long its steps, one after another, could make a text: no trial finds the text that they grow on."""
+    """Return by how much its steps can lengthen a text: no trial would find the text that grows most."""
     if isinstance(part, list):
         return math.prod(map(max_growth, part))
     if not isinstance(part, dict):
@@ -63,9 +64,9 @@ def max_growth(part: Any) -> float:
 
 
 def main(packages: str, room: str, seconds: str) -> int:
-    """Bind ourselves, then read and try; 0 if nothing went wrong."""
+    """Set limits, then read and try the tokenizer; return 0 if nothing failed."""
     for what, most in ((resource.RLIMIT_AS, room), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
-        hard = resource.getrlimit(what)[1]  # what binds us already may be tighter
+        hard = resource.getrlimit(what)[1]  # an existing limit may be lower
         resource.setrlimit(what, (int(most) if hard == resource.RLIM_INFINITY else min(int(most), hard),) * 2)
     sys.path.insert(0, packages)
     from tokenizers import Tokenizer
@@ -82,8 +83,8 @@ def main(packages: str, room: str, seconds: str) -> int:
         said = json.loads(data)
         for way in _WAYS:
             if (times := max_growth(said.get(way))) > _GROWTH:
-                raise ValueError(f"its {way} could make a text {times:.0g} times as long; {_GROWTH} is the most")
-    except BaseException as error:  # a panic of the library is no Exception; whatever it is, it is what we came for
+                raise ValueError(f"its {way} can make a text {times:.0g} times as long; the limit is {_GROWTH}")
+    except BaseException as error:  # a panic of the library is not an Exception
         first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         print(json.dumps(first[:300]), file=sys.stderr)
         return 1

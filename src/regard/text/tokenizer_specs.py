@@ -1,4 +1,4 @@
-"""The ways to cut text into tokens; each is a small spec that learns its vocabulary from lines of text.
+"""Kinds of tokenizers, which learn a vocabulary from text.
 
     kind      "Hello, world!" becomes           unknown
     chars     H e l l o , ▁ w o r l d !         <unk> for a character
@@ -8,10 +8,10 @@
     byte_bpe  ▁Hel lo , ▁wor ld !               nothing
     unigram   ▁Hel lo , ▁world !                <unk> for characters
     wordpiece ▁Hel ##lo , ▁wor ##ld !           <unk> for a word
-    pieces    text that is cut already: split at its spaces, joined again at "@@ "
+    pieces    text that is already segmented: split at spaces, joined at "@@ "
 
-A space (drawn ▁) belongs to the word after it, and text begins with one, so a word is the same token wherever it stands
-and joining the tokens gives the text back to the letter. BPE: Sennrich et al. 2016; unigram: Kudo 2018; bytes as letters:
+A space (shown as ▁) belongs to the word after it, and text begins with one, so a word has the same tokens everywhere, and
+joining the tokens restores the text exactly. BPE: Sennrich et al. 2016; unigram: Kudo 2018; bytes as letters:
 Radford et al. 2019; WordPiece: Wu et al. 2016. The algorithms are those of the `tokenizers` library.
 """
 
@@ -33,37 +33,37 @@ from regard.text.normalize import Normalize
 from regard.text.template import Template
 
 PAD, BOS, EOS, UNK = ROLES = ("<pad>", "<s>", "</s>", "<unk>")
-"""The tokens with a role, in the order of their ids."""
+"""Tokens with a role, in the order of their ids."""
 
-# Letters and marks of other kinds are never in one piece, so no text can spell `</s>` or `<2de>` within a piece.
+# A piece never mixes letters and punctuation, so none can spell `</s>` or `<2de>`.
 _RUNS = Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+")
 _WORDS = Regex(r" ?[\p{L}\p{M}\p{N}]+| ?[^\s\p{L}\p{M}\p{N}]|\s+(?!\S)|\s+")
-_MIN_PAIR_COUNT = 2  # BPE joins no pair that was seen less often
-_CONTINUATION = "##"  # marks a WordPiece that goes on a word
-_MAX_WORD = 100  # characters; BERT takes longer words as unknown
+_MIN_PAIR_COUNT = 2  # minimum frequency of a pair to be merged
+_CONTINUATION = "##"  # marks a WordPiece that continues a word
+_MAX_WORD = 100  # characters; longer words are unknown, as in BERT
 
 TOKENIZERS: Registry[type[TokenizerSpec]] = Registry("tokenizer")
 
 
 class TokenizerSpec(Spec):
-    """How text becomes tokens. `learn` makes the library's tokenizer, with the `reserved` tokens first."""
+    """How text becomes tokens. `learn` builds the library's tokenizer, with the `reserved` tokens first."""
 
     registry = TOKENIZERS
     can_sample: ClassVar[bool] = False
-    """Whether there are several ways to cut a word into tokens."""
+    """Whether words have several segmentations, so that `data.subword_sampling` works."""
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         raise NotImplementedError
 
     def desegment(self, text: str) -> str:
-        """A line of a corpus as it reads: what was cut beforehand is joined, as in what is decoded."""
+        """Return a line of a corpus as decoding would: text that is already segmented is joined."""
         return text
 
 
 @TOKENIZERS.add(also=("characters", "letters"))
 @spec
 class Chars(TokenizerSpec):
-    """Every character a token."""
+    """One token per character."""
 
     normalize: Normalize = Normalize()
 
@@ -72,14 +72,14 @@ class Chars(TokenizerSpec):
         core.decoder = decoders.Fuse()
         no_pairs = trainers.BpeTrainer(
             **_trainer_options(reserved, vocab=len(reserved))
-        )  # the alphabet enters in any case
+        )  # the alphabet is always included
         return _train(core, no_pairs, lines)
 
 
 @TOKENIZERS.add
 @spec
 class Words(TokenizerSpec):
-    """Every word and every punctuation mark a token, if it was seen at least `min_count` times."""
+    """One token per word or punctuation mark that occurs at least `min_count` times."""
 
     vocab: Count = 32_000
     min_count: Count = 2
@@ -94,7 +94,7 @@ class Words(TokenizerSpec):
 @TOKENIZERS.add
 @spec
 class Pieces(TokenizerSpec):
-    """Text that was cut before it came here: every run of non-spaces a token, and `wor@@ ld` one word when decoded."""
+    """Text that is already segmented: one token per run of non-spaces; `wor@@ ld` is one word when decoded."""
 
     min_count: Count = 1
     normalize: Normalize = Normalize(unicode="none")
@@ -118,7 +118,7 @@ class Pieces(TokenizerSpec):
 @TOKENIZERS.add
 @spec
 class Bytes(TokenizerSpec):
-    """Every byte of the UTF-8 text a token: the byte's value after the reserved tokens. Learns nothing."""
+    """One token per byte of the UTF-8 text, in the order of bytes after the reserved tokens. Learns nothing."""
 
     normalize: Normalize = Normalize()
 
@@ -134,7 +134,7 @@ class Bytes(TokenizerSpec):
 @TOKENIZERS.add
 @spec
 class Bpe(TokenizerSpec):
-    """Characters, and the pairs of neighbours that were joined most often, up to `vocab` tokens."""
+    """Characters, and the most frequent merges of adjacent tokens, up to `vocab` tokens."""
 
     vocab: Count = 8000
     normalize: Normalize = Normalize()
@@ -149,7 +149,7 @@ class Bpe(TokenizerSpec):
 @TOKENIZERS.add(also=("gpt2", "bbpe"))
 @spec
 class ByteBpe(TokenizerSpec):
-    """BPE over bytes instead of characters: no text is unknown."""
+    """BPE on bytes instead of characters: no text is unknown."""
 
     vocab: Count = 8000
     normalize: Normalize = Normalize()
@@ -168,7 +168,7 @@ class ByteBpe(TokenizerSpec):
 @TOKENIZERS.add
 @spec
 class Unigram(TokenizerSpec):
-    """The pieces that make the corpus most likely when each stands for itself, up to `vocab` tokens."""
+    """The pieces that maximize the likelihood of the corpus under a unigram model, up to `vocab` tokens."""
 
     vocab: Count = 8000
     normalize: Normalize = Normalize()
@@ -183,7 +183,7 @@ class Unigram(TokenizerSpec):
 @TOKENIZERS.add(also=("bert",))
 @spec
 class WordPiece(TokenizerSpec):
-    """BERT's: words and single punctuation marks, cut from the left into the longest pieces there are; `##` goes on a word."""
+    """BERT's tokenizer: words and punctuation marks, split greedily into the longest pieces; `##` continues a word."""
 
     vocab: Count = 8000
     normalize: Normalize = Normalize()
@@ -192,7 +192,7 @@ class WordPiece(TokenizerSpec):
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         lines, model = list(check_lines(lines)), models.WordPiece(unk_token=UNK, max_input_chars_per_word=_MAX_WORD)
         core = _new_spaced_core(model, self.normalize, _WORDS)
-        # The library numbers ## letters as it happens to meet them, and numbers decide between equals: we number them first.
+        # The library numbers ## letters in random order, and numbers break ties: we number them first.
         letters = {*_train(core, _wordpiece_trainer(reserved, len(reserved)), lines, self.vocab).get_vocab()} - {
             *reserved
         }
@@ -202,7 +202,7 @@ class WordPiece(TokenizerSpec):
             models.WordPiece(vocab, unk_token=UNK, max_input_chars_per_word=_MAX_WORD), self.normalize, _WORDS
         )
         core.add_special_tokens([*reserved])
-        # A mark stands alone, so no word begins with two: what begins with ## goes on a word.
+        # Punctuation marks are separate words, so only continuations begin with ##.
         parts = [decoders.Replace(Regex(rf"\A{_CONTINUATION}(?=.)"), ""), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
         core.decoder = decoders.Sequence(parts)
         core.post_processor = Template.bert(BOS, EOS, {name: vocab[name] for name in (BOS, EOS)}).to_post_processor({})
@@ -210,7 +210,7 @@ class WordPiece(TokenizerSpec):
 
 
 def byte_alphabet() -> list[str]:
-    """The letter that stands for each byte in byte-level tokens, in the order of the bytes (GPT-2's table)."""
+    """Return the letter for each byte in byte-level tokens, in the order of bytes (GPT-2's table)."""
     plain = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [b for b in range(0x100) if b not in plain]
     return [chr(b) if b in plain else chr(0x100 + others.index(b)) for b in range(0x100)]
@@ -218,7 +218,7 @@ def byte_alphabet() -> list[str]:
 
 @contextmanager
 def translate_errors(error: type[RegardError], message: str) -> Iterator[None]:
-    """Turn what the library raises (bare `Exception`s, and panics, which are not even that) into an error of ours."""
+    """Convert errors of the library (bare `Exception`s, and panics, which are not even `Exception`s) to ours."""
     try:
         yield
     except BaseException as fault:
@@ -228,7 +228,7 @@ def translate_errors(error: type[RegardError], message: str) -> Iterator[None]:
 
 
 def check_lines(lines: Iterable[str]) -> Iterator[str]:
-    """The same lines, each looked at: is it text that UTF-8 can write?"""
+    """Yield the lines; raise an error for one that is not text or cannot be encoded as UTF-8."""
     if isinstance(lines, str):
         raise DataError(f"lines should be several texts, got the string {lines[:40]!r}; put it in a list")
     for n, line in enumerate(lines, 1):
@@ -249,7 +249,7 @@ def _new_core(model: models.Model, steps: list[normalizers.Normalizer]) -> Core:
 
 
 def _new_spaced_core(model: models.Model, normalize: Normalize, pieces: Regex) -> Core:
-    """A tokenizer in which a space belongs to the word after it, also before the first word."""
+    """Return a tokenizer in which a space belongs to the word after it, also before the first word."""
     core = _new_core(model, [*normalize.steps(), normalizers.Prepend(" ")])
     core.pre_tokenizer = pre_tokenizers.Split(pieces, "isolated")
     core.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
@@ -267,7 +267,7 @@ def _wordpiece_trainer(reserved: Sequence[str], vocab: int) -> trainers.Trainer:
 
 
 def _train(core: Core, trainer: trainers.Trainer, lines: Iterable[str], vocab: int | None = None) -> Core:
-    """Train, and check that there was something to learn and room for it."""
+    """Train, and check that there was something to learn and that it fits into the vocabulary."""
     with translate_errors(SpecError, f"vocab={vocab} does not suit this corpus"):
         core.train_from_iterator(check_lines(lines), trainer)
     size, reserved = core.get_vocab_size(), len(core.get_added_tokens_decoder())
@@ -275,17 +275,15 @@ def _train(core: Core, trainer: trainers.Trainer, lines: Iterable[str], vocab: i
         raise SpecError(f"vocab={vocab} is too small: {reserved} reserved tokens and {size - reserved} single characters "
                         f"(or bytes) need {size}")  # fmt: skip
     if size == reserved:
-        raise DataError(
-            "found nothing in this corpus to make tokens of; is it empty, vocab too small, min_count too high?"
-        )
+        raise DataError("found no tokens in this corpus; is it empty, vocab too small, or min_count too high?")
     return core
 
 
 def _make_deterministic(core: Core, reserved: Sequence[str]) -> Core:
-    """The same unigram model whatever the order in which the library's randomly seeded hash maps gave it the words.
+    """Return the same unigram model whatever the seed of the library's hash maps.
 
-    That order leaves the pieces alone but shows in their last digits, and in how the scores of characters that
-    training would drop are dealt out: steps of 0.0001 up from the lowest.
+    The seed changes the order of words. That does not affect the pieces, but the last digits of their scores, and the scores
+    of characters that training would drop: steps of 0.0001 up from the lowest.
     """
     state = json.loads(core.to_str())
     pieces = state["model"]["vocab"][len(reserved) :]

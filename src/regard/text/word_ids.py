@@ -1,9 +1,10 @@
-"""Which token stands for which word or letter of a text: labels of the one are learned on the other, and links and
-probabilities of tokens become those of words.
+"""Alignment of tokens with words or characters.
 
-words     Mr   Unwin  came        a word's label goes to its first token; what follows in the word has none
-tokens    ▁Mr  ▁Un win  ▁came
-first     0    1        3
+Labels of words are learned on tokens; alignments and probabilities of tokens become those of words.
+
+    words     Mr   Unwin  came        the first token of a word has its label; the other tokens have none
+    tokens    ▁Mr  ▁Un win  ▁came
+    first     0    1        3
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from regard.errors import DataError
 from regard.text.tokenizer import Tokenizer
 
 CharSpan = tuple[int, int]
-"""Where a word or letter begins in its text, and where it ends."""
+"""Start and end of a word or character in its text."""
 
 
 def align_words(
     tokenizer: Tokenizer, texts: Sequence[str], places: Sequence[Sequence[CharSpan]]
 ) -> list[tuple[list[int], list[int]]]:
-    """For each text its tokens, and for each of its places the first token there.
+    """Return the tokens of each text, and the first token of each of its words (given as spans).
 
-    Where a tokenizer makes nothing of what stands in a place, that is one unknown token.
+    A word for which the tokenizer has no token becomes one unknown token.
     """
     cut = tokenizer.encode_all(texts)
     spans = [found.offsets for found in tokenizer.core.encode_batch(list(texts), add_special_tokens=False)]
@@ -47,7 +48,7 @@ def _align(
         while t < len(ids) and spans[t][0] < end:
             if spans[t][1] > following:
                 raise DataError(
-                    f"a token holds {text[slice(*spans[t])]!r}, which has several labels; cut text finer (tokenizer: chars)"
+                    f"a token contains {text[slice(*spans[t])]!r}, which has several labels; use tokenizer: chars"
                 )
             out.append(ids[t])
             t += 1
@@ -56,9 +57,9 @@ def _align(
 
 @dataclass(frozen=True)
 class TokenizedWords:
-    """A text as tokens, the words between its spaces, and which of them each token belongs to.
+    """A text as tokens, its words (between spaces), and the index of the word of each token.
 
-    A space that is a token of its own belongs to the word after it, as it does where it is part of one.
+    A token that is a space belongs to the word after it, as a space inside a token does.
     """
 
     ids: list[int]
@@ -67,21 +68,21 @@ class TokenizedWords:
 
 
 def tokenize_words(tokenizer: Tokenizer, texts: Sequence[str]) -> list[TokenizedWords]:
-    """Texts as a model reads them."""
+    """Tokenize texts as a model reads them."""
     ids = tokenizer.encode_all(texts)
     spans = [found.offsets for found in tokenizer.core.encode_batch(list(texts), add_special_tokens=False)]
     return [_assign_words(*each) for each in zip(texts, ids, spans, strict=True)]
 
 
 def group_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> TokenizedWords:
-    """Tokens as a model wrote them, which need not be those that the text they make would be cut into."""
+    """Group tokens that a model wrote into words; they may differ from the tokenization of their text."""
     text = tokenizer.decode(ids)
     ends = [_common_prefix(tokenizer.decode(ids[: i + 1]), text) for i in range(len(ids))]
     return _assign_words(text, list(ids), list(pairwise([0, *ends])))
 
 
 def encode_inside(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The tokens of a text as they are in the middle of another: those of its first word begin a word."""
+    """Return the tokens of a text as in the middle of another text: its first token starts a word."""
     ((ids, first),) = align_words(tokenizer, [f"a {text}"], [[(0, 1), (2, 2 + len(text))]])
     alone = tokenizer.encode(text)
     return alone if ids[-len(alone) :] == alone else ids[first[1] :]
@@ -95,6 +96,6 @@ def _assign_words(text: str, ids: list[int], spans: Sequence[CharSpan]) -> Token
 
 
 def _common_prefix(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
+    """Return the length of the common prefix of two texts."""
     n = min(len(one), len(other))
     return n if one[:n] == other[:n] else next(i for i in range(n) if one[i] != other[i])

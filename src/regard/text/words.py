@@ -1,8 +1,10 @@
-"""Which tokens make a word: for every vocabulary there is a way to see that a token goes on the word before it.
+"""Word boundaries between tokens.
 
-WordPiece                 ▁phil ##am ##mon      what begins with ##
-subword-nmt, cut text     phil@@ am@@ mon       what comes after @@
-all others                ▁phil am mon , ▁x     letters and digits right after letters and digits
+Every kind of vocabulary shows which tokens continue a word:
+
+    WordPiece                 ▁phil ##am ##mon      tokens that begin with ##
+    subword-nmt, pieces       phil@@ am@@ mon       tokens after @@
+    all others                ▁phil am mon , ▁x     letters and digits directly after letters and digits
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ Flags = NDArray[np.bool_]
 
 
 class WordBoundaries:
-    """Where the tokens of a vocabulary join into words."""
+    """Which tokens of a vocabulary can continue a word."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         labels, model = tokenizer.tokens(range(tokenizer.size)), tokenizer.core.model
@@ -33,12 +35,12 @@ class WordBoundaries:
             self._closes = np.array([_is_letter(label[-1:]) for label in labels])
 
     def continues_word(self, ids: NDArray[np.integer]) -> Flags:
-        """For each token, whether it goes on the word of the one before it."""
+        """Return for each token whether it continues the word of the previous one."""
         out = np.zeros(len(ids), bool)
         out[1:] = self._opens[ids[1:]] & self._closes[ids[:-1]]
         return out
 
 
 def _is_letter(text: str) -> bool:
-    """Letters, digits, and the marks that belong to them."""
+    """Whether a character is a letter, a digit or a combining mark."""
     return bool(text) and unicodedata.category(text)[0] in "LMN"

@@ -40,7 +40,7 @@ def test_names_numbers_and_short_texts_stay() -> None:
 def test_two_sides_of_one_language_are_left_alone() -> None:
     english = [one for one, _ in sentences(400)]
     pairs = list(zip(english[:200], english[200:], strict=True))
-    assert Language().build(pairs).remark == "the two sides are too alike to tell them apart"
+    assert Language().build(pairs).remark == "the two sides are too similar to distinguish"
     assert all(kept(Language(), *pairs))
     for few in ([], sentences(1)):
         assert Language().build(few).keeps("the house", "the house with the water")

@@ -100,8 +100,8 @@ def test_what_the_usual_filters_would_drop_is_told() -> None:
     source, target = [*source, source[0], source[1].upper()], [*target, target[0], target[1] + "!"]
     (fact,) = describe_corpus(Pairs(source, target), offer=True).facts
     assert fact == (
-        "the standard filters would drop 2 of the 102 pairs looked at (1 duplicates; 1 near_duplicates); "
-        "they are switched on by --set data.filters=standard"
+        "the standard filters would drop 2 of 102 sampled pairs (1 duplicates; 1 near_duplicates); "
+        "enable them with --set data.filters=standard"
     )
 
 

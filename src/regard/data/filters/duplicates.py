@@ -1,6 +1,7 @@
-"""Pairs that came before, exactly or but for case, digits, punctuation and spaces. Only a hash of each is remembered.
+"""Filters of duplicate and near-duplicate pairs.
 
-Two different pairs share one of the 2^64 hashes in ten million with odds of about 1 to 400,000.
+Only a 64-bit hash of each pair is kept: among ten million pairs, the probability that any two different ones collide is about
+1 in 400,000.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ NOT_LETTERS = re.compile(r"[\W\d_]+")
 
 
 class HashSet:
-    """A set of 64-bit numbers in one flat array, at most 22 bytes each: a fifth of what a set of Python's takes.
+    """A set of 64-bit numbers in a flat array: at most 22 bytes per number, a fifth of a Python set.
 
-    A number stands in the slot its last bits name, or in the next free one. Slots are doubled when three quarters are taken.
+    Open addressing with linear probing; the array is doubled when it is three quarters full.
     """
 
     def __init__(self) -> None:
@@ -31,12 +32,12 @@ class HashSet:
         return self._count
 
     def add(self, number: int) -> bool:
-        """Remember a number; whether it is new."""
+        """Add a number and return whether it is new."""
         if 4 * self._count >= 3 * len(self._slots):
             old, self._slots, self._count = self._slots, array("Q", bytes(16 * len(self._slots))), 0
             for kept in filter(None, old):
                 self.add(kept)
-        number = number or 1  # 0 is a free slot
+        number = number or 1  # 0 marks a free slot
         slots, last = self._slots, len(self._slots) - 1
         place = number & last
         while there := slots[place]:
@@ -51,7 +52,7 @@ class HashSet:
 @FILTERS.add
 @spec
 class Duplicates(FilterSpec):
-    """No pair comes twice: the first stays. By `source` or `target`, no such text comes twice, whatever its partner."""
+    """Keep the first of equal pairs; by `source` or `target`, the first pair with each such text."""
 
     by: By = "pair"
 
@@ -62,7 +63,7 @@ class Duplicates(FilterSpec):
 @FILTERS.add
 @spec
 class NearDuplicates(FilterSpec):
-    """As duplicates, of texts that count as the same if their letters are: `Page 12.` and `page 7`."""
+    """Like `duplicates`, but only letters count, without case: `Page 12.` equals `page 7`."""
 
     by: By = "pair"
 
@@ -71,17 +72,17 @@ class NearDuplicates(FilterSpec):
 
 
 def letters_only(text: str) -> str:
-    """The letters of a text and the marks on them, small, however they are encoded; a text without any as it is."""
+    """Return the letters of a text with their marks, normalized and in lower case; a text without letters unchanged."""
     return NOT_LETTERS.sub(_keep_marks, unicodedata.normalize("NFKC", text).casefold()) or text
 
 
 def _keep_marks(found: re.Match[str]) -> str:
-    """What must stay: many scripts write vowels and tones as marks, which to `re` are no letters."""
+    """Keep combining marks: many scripts write vowels and tones as marks, which `re` does not count as letters."""
     return "" if found[0].isascii() else "".join(sign for sign in found[0] if unicodedata.category(sign)[0] == "M")
 
 
 def _keep_first(by: By, form: Callable[[str], str]) -> PairFilter:
-    """Keeps a pair if none before it had the same form."""
+    """Return a filter that keeps a pair if no earlier pair had the same form."""
     seen = HashSet()
 
     def keeps(source: str, target: str) -> bool:

@@ -1,8 +1,8 @@
-"""Which side of the corpus a text is like, by its letters three at a time: finds lines that are swapped or not translated.
+"""Filter of texts in the language of the other side.
 
-A language identifier knows a fixed list of languages, and is a download. The corpus itself knows its own two, whatever they
-are: how much likelier every trigram is on one side than on the other is counted in the first pairs (naive Bayes; Cavnar
-and Trenkle 1994 on letters in a row), most of which are as they should be. What it cannot find is a third language.
+A language identifier knows a fixed list of languages and has to be downloaded. The corpus itself shows its two languages: the
+log odds of every character trigram between the sides are counted in the first pairs, most of which are correct (naive Bayes;
+character n-grams: Cavnar and Trenkle 1994). This finds swapped and untranslated lines, but not a third language.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from regard.data.filters.filter_spec import FILTERS, FilterSpec, Pair, PairFilte
 from regard.spec import spec
 
 CLEAR = 0.25
-"""Nats a trigram that the sides should typically differ by: different languages do, two styles of one do not."""
+"""Minimum typical evidence in nats per trigram: two languages reach it, two styles of one language do not."""
 
 
 class SideClassifier:
-    """How much likelier every trigram is among sources than among targets, in nats; a letter more or less is no news."""
+    """Log odds of every trigram being from a source rather than a target, in nats."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
         source, target = Counter[str](), Counter[str]()
@@ -35,7 +35,7 @@ class SideClassifier:
         self._odds = {gram: log((source[gram] + 1) / (target[gram] + 1)) + base for gram in known}
 
     def evidence(self, text: str) -> tuple[float, float]:
-        """That a text is a source (below 0: a target), in nats: a trigram, and in all."""
+        """Return the evidence that a text is a source (below 0: a target) in nats, per trigram and in total."""
         grams = _trigrams(text)
         total = sum(self._odds.get(gram, 0.0) for gram in grams)
         return total / max(len(grams), 1), total
@@ -44,9 +44,9 @@ class SideClassifier:
 @FILTERS.add
 @spec
 class Language(FilterSpec):
-    """No source is like a target, and no target like a source: half as much as they usually are, and surely.
+    """Drop pairs with a text that is more like the other side: by half the typical evidence per trigram, and by `threshold`.
 
-    threshold    evidence in nats that a text needs to be called the other side's, so that names and short texts stay
+    threshold    evidence in nats that a text needs in total, so that names and short texts are kept
     """
 
     threshold: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
@@ -56,7 +56,7 @@ class Language(FilterSpec):
         one, other = (_typical_evidence(SideClassifier(sample[i::2]), sample[1 - i :: 2]) for i in (0, 1))
         source, target = (one[0] + other[0]) / 2, (one[1] + other[1]) / 2
         if min(source, -target) < CLEAR:
-            return PairFilter(lambda source, target: True, "the two sides are too alike to tell them apart")
+            return PairFilter(lambda source, target: True, "the two sides are too similar to distinguish")
         sides = SideClassifier(sample)
 
         def keeps(one: str, other: str) -> bool:
@@ -64,11 +64,11 @@ class Language(FilterSpec):
             swapped = each < target / 2 and total < -self.threshold
             return not swapped and not (of_other > source / 2 and in_all > self.threshold)
 
-        return PairFilter(keeps, f"{source:.1f} and {-target:.1f} nats a trigram tell source from target")
+        return PairFilter(keeps, f"{source:.1f} and {-target:.1f} nats per trigram distinguish source and target")
 
 
 def _typical_evidence(sides: SideClassifier, pairs: Sequence[Pair]) -> tuple[float, float]:
-    """What sources and targets typically show that nothing was learned from; nothing where there are none."""
+    """Return the median evidence of held-out sources and of held-out targets; 0 if there are none."""
     if not pairs:
         return 0.0, 0.0
     source, target = ([sides.evidence(pair[i])[0] for pair in pairs] for i in (0, 1))

@@ -1,7 +1,7 @@
-"""Filters in a row over a stream of pairs: what passes all of them goes on, in its order; of the rest there is a count.
+"""A pipeline of filters over a stream of pairs.
 
-A pair is counted by the first filter that drops it. Filters that learn what is usual see the first pairs before any is
-judged; nothing else is held back.
+Pairs that pass all filters are kept in order; the others are counted by the first filter that drops them. If a filter needs a
+sample, the first pairs are buffered; nothing else is.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ STANDARD: tuple[FilterSpec, ...] = (
     Duplicates(),
     NearDuplicates(),
 )
-"""What translations are mostly filtered by; a recipe that says `filters: standard` has these, and keeps them written out."""
+"""The filters of `filters: standard`; a saved recipe lists them in full."""
 SAMPLE, SAMPLE_CHARACTERS = 4000, 1 << 22
-"""Pairs to learn from: so many, or those that have so many characters."""
+"""Size of the sample that filters learn from: at most so many pairs, and about so many characters."""
 
 FilterList = Annotated[
     tuple[FilterSpec, ...],
@@ -55,7 +55,7 @@ class FilterPipeline:
         self.dropped = tuple(Dropped(each.name) for each in filters)
 
     def __call__(self, rows: Iterable[tuple[int, Pair]]) -> Iterator[tuple[int, Pair]]:
-        """Those of the numbered pairs that stay."""
+        """Yield the numbered pairs that pass all filters."""
         rows, sample = iter(rows), list[tuple[int, Pair]]()
         if any(each.needs_sample for each in self._filters):
             sample = list(_take_sample(rows))
@@ -73,7 +73,7 @@ class FilterPipeline:
 
 
 def preview_filters(sources: Sequence[str], targets: Sequence[str]) -> tuple[int, tuple[Dropped, ...]]:
-    """What the standard filters would drop of these pairs, or of some from all over them; and how many were looked at."""
+    """Return what the standard filters would drop from an even sample of these pairs, and the size of the sample."""
     step = -(-len(sources) // SAMPLE)
     rows = list(enumerate(zip(sources[::step], targets[::step], strict=True)))
     sieve = FilterPipeline(STANDARD)
@@ -83,7 +83,7 @@ def preview_filters(sources: Sequence[str], targets: Sequence[str]) -> tuple[int
 
 
 def _take_sample(rows: Iterator[tuple[int, Pair]]) -> Iterator[tuple[int, Pair]]:
-    """Enough rows to learn from."""
+    """Yield enough rows for filters to learn from."""
     room = SAMPLE_CHARACTERS
     for count, row in enumerate(rows, 1):
         yield row

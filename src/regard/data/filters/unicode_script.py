@@ -1,6 +1,7 @@
-"""Which script a text is written in, by the names Unicode gives its letters: LATIN SMALL LETTER A, CYRILLIC CAPITAL LETTER BE.
+"""Filter of texts in an unexpected script.
 
-Han, kana and bopomofo are one script here, `cjk`, for Japanese mixes them in every sentence.
+The script of a letter is the first word of its Unicode name: LATIN SMALL LETTER A, CYRILLIC CAPITAL LETTER BE. Han, kana and
+bopomofo count as one script, `cjk`, because Japanese mixes them in every sentence.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MERGED = dict.fromkeys(("cjk", "hiragana", "katakana", "bopomofo", "ideographic"
 
 
 class _Scripts(dict[str, str]):
-    """The script of every character met so far."""
+    """A cache of the script of each character."""
 
     def __missing__(self, character: str) -> str:
         return self.setdefault(character, script_of(character))
@@ -32,7 +33,7 @@ _SCRIPT_OF = _Scripts()
 
 
 def script_of(character: str) -> str:
-    """The script of a letter; nothing for what is none."""
+    """Return the script of a letter, or an empty string for other characters."""
     if not character.isalpha():
         return ""
     plain = unicodedata.normalize("NFKC", character)[0]  # FULLWIDTH LATIN SMALL LETTER A is Latin
@@ -41,7 +42,7 @@ def script_of(character: str) -> str:
 
 
 def count_scripts(text: str) -> Counter[str]:
-    """How many letters of each script a text has."""
+    """Count the letters of each script in a text."""
     counts = Counter(map(_SCRIPT_OF.__getitem__, text))
     del counts[""]
     return counts
@@ -50,9 +51,10 @@ def count_scripts(text: str) -> Counter[str]:
 @FILTERS.add
 @spec
 class Script(FilterSpec):
-    """At least half of each text's letters are of the script its side is written in: stated, or that of most texts.
+    """Keep pairs whose texts have at least `min_share` of their letters in the script of their side.
 
-    A text without letters stays. A side may have several scripts if they are stated: Serbian is `[latin, cyrillic]`.
+    The script of a side is the given one, or that of most texts. A side can have several scripts if they are given: Serbian
+    is `[latin, cyrillic]`. Texts without letters are kept.
     """
 
     source: tuple[str, ...] = ()
@@ -81,12 +83,12 @@ class Script(FilterSpec):
 
 
 def _main_script(texts: Sequence[str]) -> list[str]:
-    """The script most texts have most letters of; none where no text has letters."""
+    """Return the script that is the main one of most texts; nothing if no text has letters."""
     votes = Counter(max(counts, key=lambda name: counts[name]) for text in texts if (counts := count_scripts(text)))
     return [name for name, _ in votes.most_common(1)]
 
 
 @cache
 def _known_scripts() -> frozenset[str]:
-    """The scripts Unicode has letters of; what lies above the second plane is cjk."""
+    """Return all scripts of Unicode that have letters; everything above the second plane is cjk."""
     return frozenset(filter(None, map(script_of, map(chr, range(0x20000)))))
