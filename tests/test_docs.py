@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import re
 import shutil
 from importlib import import_module
 from pathlib import Path
@@ -10,9 +12,12 @@ from pathlib import Path
 import pytest
 from docs.generators import reference, results, trace, tree
 from docs.generators.glossary import GLOSSARY
+from docs.generators.spec_docs import is_role
+from ruamel.yaml import YAML
 
-from regard import families
+from regard import families, tasks
 from regard.families import names
+from regard.training.recipe import Recipe
 from tests.code_blocks import OUTPUT, Runner, blocks, run_folder, shell_lines
 from tests.made_files import write_files
 from tests.test_layers import FREE, reach, row_of
@@ -91,7 +96,6 @@ def test_the_glossary_names_only_keys_that_there_are() -> None:
 
 
 def test_the_reference_names_every_task_family_and_mixer() -> None:
-    from regard import tasks
     from regard.nn.mixers import MIXERS
 
     data, models = reference.data(), reference.models()
@@ -147,3 +151,23 @@ def test_the_site_has_every_page() -> None:
     for page in PAGES[1:]:
         assert f": {page.name}" in nav
     assert import_module("docs.generators").__doc__
+
+
+def test_one_shipped_recipe_names_and_explains_every_key() -> None:
+    """`everything.yaml`: of the recipe, the data of its task, its family, and the parts it names."""
+    text = (tree.PACKAGE / "recipes" / "everything.yaml").read_text(encoding="utf-8")
+    whole = YAML(typ="safe", pure=True).load(text)
+    parsed = Recipe.parse({key: value for key, value in whole.items() if key != "auto"})
+    settings = tasks.find(parsed.task).Settings.parse(parsed.data)
+    train, data = parsed.train, (spec for _, spec in settings.walk())
+    kinds = {type(part) for part in (train.optimizer, train.schedule, *data)}
+    below = [cls for cls, _ in reference.reachable({Recipe: "", type(settings): "data"}) if not is_role(cls)]
+    for spec in (cls for cls in below if cls.registry is None or cls in kinds):
+        for field in dataclasses.fields(spec):
+            assert re.search(rf"\b{field.name}:", text), f"{spec.__name__}.{field.name}"
+    for argument in inspect.signature(families.find(whole["model"]["family"])).parameters:
+        assert re.search(rf"\b{argument}\b", text), argument
+    for line in text.splitlines():
+        if re.match(r" +\w+: [^\[]", line):
+            assert "#" in line, line
+    assert "auto:" in text
