@@ -13,7 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from mkdocs.structure.files import File, Files  # noqa: E402
 
-from docs.generators import reference, results, trace, tree  # noqa: E402
+from docs.generators import api, reference, results, trace, tree  # noqa: E402
 
 PAGES = {
     reference.RECIPE: reference.recipe,
@@ -21,7 +21,7 @@ PAGES = {
     reference.MODELS: reference.models,
     "results.md": results.page,
 }
-PARTS = {"tree": tree.page, "trace": trace.page}
+PARTS = {"api": api.page, "tree": tree.page, "trace": trace.page}
 """What `<!-- generate: NAME -->` in a page stands for."""
 
 

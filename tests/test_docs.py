@@ -10,11 +10,12 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from docs.generators import reference, results, trace, tree
+from docs.generators import api, reference, results, trace, tree
 from docs.generators.glossary import GLOSSARY
 from docs.generators.spec_docs import is_role
 from ruamel.yaml import YAML
 
+import regard
 from regard import families, tasks
 from regard.families import names
 from regard.training.recipe import Recipe
@@ -144,6 +145,12 @@ def test_the_tree_names_every_file() -> None:
     listed = [name for _, name, _ in tree.lines() if not name.endswith("/")]
     there = [path.name for path in tree.PACKAGE.rglob("*.py") if path.name != "__init__.py"]
     assert sorted(listed) == sorted(there)
+
+
+def test_the_api_page_names_what_can_be_imported() -> None:
+    named = {name.rpartition(".")[2] for name in api.names()}
+    assert {name for name in regard.__all__ if name not in ("__version__", "families")} <= named
+    assert "Attention" in named
 
 
 def test_the_site_has_every_page() -> None:
