@@ -38,7 +38,7 @@ def damage_often(flips: int, cuts: int, folder: Path, seed: int = 0) -> str:
         found = checkpoints.load_newest()
         assert found is not None and found.step < int(newest.name.split("-")[1]), f"damage to {path} went unseen"
         assert _bits(found) == before, f"{older} is not what it was"
-        assert found.said[0].endswith(f"set aside as {newest.name}.corrupt"), found.said
+        assert found.messages[0].endswith(f"renamed to {newest.name}.corrupt"), found.messages
         hit[path.name] += 1
         newest.with_name(f"{newest.name}.corrupt").rename(newest)
         path.write_bytes(whole)

@@ -100,8 +100,8 @@ def test_several_bad_steps_in_a_row_end_the_run(tmp_path: Path, monkeypatch: pyt
     assert caught.value.exit_code == 4
     said = str(caught.value)
     assert said.startswith("step 11 was not finite (loss nan, gradient norm nan): example ")
-    assert ", as were the 4 before it. The last good weights, of step 6, are saved. If these examples are " in said
-    assert "lower train.schedule.lr and start over with --fresh, or go on from this run's best model" in said
+    assert ", as were the 4 before it. The last finite weights, of step 6, are saved. If these examples are " in said
+    assert "lower train.schedule.lr and start over with --fresh, or start from this run's best model" in said
     assert [event["step"] for event in events(tmp_path, "skip")] == [7, 8, 9, 10, 11]
     assert BAD_STEPS == 5
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
@@ -119,7 +119,7 @@ def test_four_bad_steps_are_forgiven(
     told = [line for line in capsys.readouterr().err.splitlines() if "finite" in line]
     for number, line in zip((2, 3, 4), told[:-1], strict=True):
         assert line.startswith(f"skipped: step {number} was not finite (loss inf, gradient norm nan): example ")
-    assert told[-2].endswith("; of more such steps only log.jsonl tells")
+    assert told[-2].endswith("; further ones are only in log.jsonl")
     assert told[-1] == "8 of 12 steps were not finite and were skipped; log.jsonl lists their examples"
     assert [event["step"] for event in events(tmp_path, "skip")] == [2, 3, 4, 5, 7, 8, 9, 10]
     assert all(math.isfinite(event["loss"]) for event in events(tmp_path, "train"))
@@ -188,7 +188,7 @@ def test_the_last_good_weights_are_kept(
     order = tiny(tmp_path, **changes, train__save_every=12, train__validate_every=12)
     with monkeypatch.context() as patch:
         always(Translate, patch, 1 + 2 * changes.get("train__accumulate", changes.get("train__threads", 1)))
-        with pytest.raises(Diverged, match="The last good weights, of step 2, are saved"):
+        with pytest.raises(Diverged, match="The last finite weights, of step 2, are saved"):
             run_training(order)
     assert [event["step"] for event in events(tmp_path, "skip")] == [3, 4, 5, 6, 7]
     loaded = Checkpoints(tmp_path / "checkpoints").load_newest()
@@ -229,7 +229,7 @@ def test_a_stream_forgets_what_it_read_in_a_bad_step(tmp_path: Path, monkeypatch
     order = TrainRequest("transformer_xl", (str(text),), set=small | train, out=str(tmp_path / "run"), quiet=True)
     with monkeypatch.context() as patch:
         always(Lm, patch, 3)
-        with pytest.raises(Diverged, match=r"example \d+ \d+ \d+ '.*The last good weights, of step 2, are saved"):
+        with pytest.raises(Diverged, match=r"example \d+ \d+ \d+ '.*The last finite weights, of step 2, are saved"):
             run_training(order)
     loaded = Checkpoints(tmp_path / "run" / "checkpoints").load_newest()
     assert loaded is not None and "stream" not in loaded.groups and all_finite(tmp_path / "run")

@@ -35,7 +35,7 @@ def test_round_trip_on_disk(tmp_path: Path) -> None:
     assert loaded.step == 7
     assert loaded.facts == {"best": 0.1, "name": "né", "order": [1, 2], "none": None}
     assert torch.equal(loaded.groups["optimizer"]["m"], torch.tensor([7, -7]))
-    assert loaded.said == [f"going on from {path}"]
+    assert loaded.messages == [f"continuing from {path}"]
 
 
 # Which are kept.
@@ -124,10 +124,10 @@ def test_every_damage_is_seen_and_the_one_before_is_used() -> None:
         loaded = Checkpoints(HERE, storage=storage).load_newest()
         assert loaded is not None, what
         assert loaded.step == 1, what
-        assert len(loaded.said) == 2, what
-        assert loaded.said[0].startswith("/run/checkpoints/step-00000002"), what
-        assert loaded.said[0].endswith("; set aside as step-00000002.corrupt")
-        assert loaded.said[1] == "going on from /run/checkpoints/step-00000001"
+        assert len(loaded.messages) == 2, what
+        assert loaded.messages[0].startswith("/run/checkpoints/step-00000002"), what
+        assert loaded.messages[0].endswith("; renamed to step-00000002.corrupt")
+        assert loaded.messages[1] == "continuing from /run/checkpoints/step-00000001"
         assert "step-00000002.corrupt" in storage.list(HERE)
         assert loaded_step(storage) == 1
         count += 1
@@ -161,7 +161,7 @@ def test_a_run_with_only_damaged_checkpoints_never_starts_over_by_itself() -> No
         fault = (
             f"/run/checkpoints/step-0000000{step} is damaged: facts.json is not what was written (its SHA-256 differs)"
         )
-        assert f"{fault}; set aside as step-0000000{step}.corrupt" in str(caught.value)
+        assert f"{fault}; renamed to step-0000000{step}.corrupt" in str(caught.value)
     assert str(caught.value).endswith("Start over with --fresh")
     with pytest.raises(
         CheckpointError, match=r"only damaged ones are left \(step-00000001.corrupt, step-00000002.corrupt\)"
@@ -176,7 +176,7 @@ def test_a_checkpoint_under_another_step_is_damaged(facts: bytes | None) -> None
     loaded = Checkpoints(HERE, storage=storage).load_newest()
     assert loaded is not None
     assert loaded.step == 1
-    assert "its facts.json does not speak of step 4" in loaded.said[0]
+    assert "its facts.json is not that of step 4" in loaded.messages[0]
 
 
 def test_other_things_in_the_folder_are_left_alone() -> None:

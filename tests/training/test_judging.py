@@ -122,9 +122,9 @@ def test_while_training_goes_on_outputs_are_those_of_the_recipe_found_greedily(t
 
 def test_a_score_that_the_task_does_not_have_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("the cat sat on the mat. " * 40)
-    with pytest.raises(SpecError, match="writes nothing that bleu could be of"):
+    with pytest.raises(SpecError, match="bleu needs output texts, and this task writes none"):
         run_training(tiny(tmp_path / "a", "gpt", (str(tmp_path / "text"),), data__metrics=["bleu"]))
-    with pytest.raises(SpecError, match="this task has no pair_accuracy; there is loss, perplexity"):
+    with pytest.raises(SpecError, match="this task has no pair_accuracy; available: loss, perplexity"):
         run_training(tiny(tmp_path / "b", data__metrics=["pair_accuracy"]))
 
 

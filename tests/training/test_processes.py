@@ -121,8 +121,8 @@ def test_when_the_loss_is_not_finite_all_stop_with_the_same_exit_code(tmp_path: 
     (code, told), (other, also) = ended(running)
     assert (code, other) == (4, 4), told + also
     assert "regard: step 8 was not finite (loss " in told and "gradient norm nan): example " in told
-    assert "as were the 4 before it. The last good weights, of step 3, are saved" in told
-    assert "the leading process says more" in also
+    assert "as were the 4 before it. The last finite weights, of step 3, are saved" in told
+    assert "see the message of the first process" in also
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [8]
     assert [e["step"] for e in read_log(tmp_path / "run" / "log.jsonl") if e["event"] == "skip"] == [4, 5, 6, 7, 8]
 
@@ -138,7 +138,7 @@ def test_the_command_that_starts_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_on_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SpecError, match="several processes train on processors alone so far, not on 'cuda'"):
+    with pytest.raises(SpecError, match="several processes can only train on the CPU so far, not on 'cuda'"):
         ProcessGroup.join("cuda")
 
 

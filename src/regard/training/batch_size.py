@@ -1,6 +1,7 @@
-"""The batch that fits into memory: one short pass shows how many bytes a token keeps for the backward pass.
+"""Find the batch size that fits into memory.
 
-They are counted, not read from the process's size, which the allocator rounds and other programs disturb.
+A short forward pass shows how many bytes each token keeps for the backward pass. Bytes are counted, not read from the size of
+the process, which the allocator rounds and other programs disturb.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from regard.tasks.common.task import Examples, Task
 from regard.training.recipe import Train
 
 SHARE = 0.6
-"""How much of the free memory training may fill."""
+"""Share of the free memory that training may use."""
 MARGIN = 1.5
-"""What a pass needs beside what it keeps: gradients on their way, the buffers of operators."""
+"""Factor for what a pass needs temporarily: gradients in flight, buffers of operators."""
 STATES = 4
-"""A weight, its gradient and two numbers of the optimiser."""
+"""Numbers per weight: itself, its gradient, and two of the optimizer."""
 LEAST, MOST, PASSES = 256, 1 << 16, 50
-"""Tokens of a batch at least and at most; and updates a pass over the data should have."""
+"""Minimum and maximum tokens of a batch; minimum number of steps per epoch."""
 
 
 def measure_batch_tokens(net: Net, task: Task, examples: Examples, train: Train, free: int) -> int:
-    """The tokens of a batch that fits into `free` bytes, by passes over batches that hold the longest example."""
+    """The batch size in tokens that fits into `free` bytes, measured on batches with the longest example."""
     seen = augment(task, examples, train.seed, 0)
     longest = np.asarray(seen.lengths).reshape(len(seen), -1).max(axis=1)
 
@@ -41,9 +42,9 @@ def measure_batch_tokens(net: Net, task: Task, examples: Examples, train: Train,
 
 
 def fit_batch_tokens(net: nn.Module, probe: Callable[[int], Tensor], free: int, *, corpus: int) -> int:
-    """The largest power of two that a batch may hold in `free` bytes of memory; `probe` gives the loss of so many tokens.
+    """The largest power of two that fits into `free` bytes; `probe(n)` returns the loss of a batch of n tokens.
 
-    A batch larger than a fiftieth of the corpus would leave too few updates to learn by, so that is the most.
+    A batch has at most a fiftieth of the corpus: with larger ones, an epoch would have too few steps.
     """
     small, large = (_kept(net, probe, size) for size in (LEAST, 2 * LEAST))
     each = max(large - small, 1) / LEAST
@@ -54,14 +55,14 @@ def fit_batch_tokens(net: nn.Module, probe: Callable[[int], Tensor], free: int, 
 
 
 def _kept(net: nn.Module, probe: Callable[[int], Tensor], size: int) -> int:
-    """Bytes that a pass over so many tokens keeps for the backward pass, weights aside."""
+    """Bytes that a forward pass over this many tokens keeps for the backward pass, without weights."""
     weights = {p.untyped_storage().data_ptr() for p in net.parameters()}
     seen: dict[int, tuple[int, Tensor]] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
-            seen[storage.data_ptr()] = storage.nbytes(), tensor  # held, so that no other gets its place
+            seen[storage.data_ptr()] = storage.nbytes(), tensor  # kept alive, so that its address is not reused
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

@@ -1,11 +1,11 @@
-"""Checkpoints: what a run needs to go on as if it had never stopped.
+"""Checkpoints: what a run needs to continue exactly.
 
-    checkpoints/step-00000200/   weights.safetensors, optimizer.safetensors, ... one file a group of tensors
-                                 facts.json           the step, and whatever else is no tensor
-                                 manifest.json        size and SHA-256 of each, written last
+    checkpoints/step-00000200/   weights.safetensors, optimizer.safetensors, ... one file per group of tensors
+                                 facts.json           the step, and everything else that is not a tensor
+                                 manifest.json        size and SHA-256 of each file, written last
 
-`regard.files.folder` makes each of them whole or not there; here is which to keep, and which to believe. The caller holds the
-run's lock.
+`regard.files.folder` writes each of them atomically; this module decides which to keep and which to load. The caller holds the
+lock of the run.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ TENSORS = ".safetensors"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint, and in `said` what the user should know about how it was chosen."""
+    """A verified checkpoint, with messages about how it was chosen."""
 
     step: int
     groups: dict[str, dict[str, Tensor]]
     facts: dict[str, Any]
-    said: list[str]
+    messages: list[str]
 
 
 class Checkpoints:
-    """The checkpoints of one run, of which the newest `keep` stay."""
+    """The checkpoints of one run; the newest `keep` of them stay."""
 
     def __init__(self, folder: Path | str, *, keep: int = 2, storage: Storage = DISK) -> None:
         if keep < 1:
@@ -51,19 +51,19 @@ class Checkpoints:
         self.folder, self.keep, self.storage = Path(folder), keep, storage
 
     def save(self, step: int, groups: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> Path:
-        """Write a checkpoint. When it returns the checkpoint is there to stay; if it raises, the one before still is."""
+        """Write a checkpoint. Once this returns, it survives a power cut; if it raises, the previous one is intact."""
         path = self._path(step)
         write_folder(path, _files(step, groups, facts), storage=self.storage)
         with explain_errors("remove older checkpoints", self.folder, storage=self.storage):
             surplus = [s for s in self.steps() if s < step][self.keep - 1 :]
             if surplus:
-                verify(path, self.storage)  # nothing older goes before the new one has been read back and verified
+                verify(path, self.storage)  # remove nothing before the new one has been read back and verified
             for old in surplus:
                 discard(self._path(old), self.storage)
         return path
 
     def load_newest(self) -> Checkpoint | None:
-        """The newest checkpoint that proves whole, or None in a run that has none yet; damaged ones are set aside."""
+        """The newest intact checkpoint, or None if there is none yet; damaged ones are renamed."""
         said: list[str] = []
         with explain_errors("read checkpoints", self.folder, storage=self.storage):
             for base in {match[1] for match in map(UNFINISHED.fullmatch, self._names()) if match}:
@@ -72,9 +72,9 @@ class Checkpoints:
                 try:
                     groups, facts = self._read(step)
                 except CheckpointError as error:
-                    said.append(f"{error}; set aside as {self._set_aside(step).name}")
+                    said.append(f"{error}; renamed to {self._rename_damaged(step).name}")
                     continue
-                return Checkpoint(step, groups, facts, [*said, f"going on from {self._path(step)}"])
+                return Checkpoint(step, groups, facts, [*said, f"continuing from {self._path(step)}"])
             damaged = [name for name in self._names() if name.endswith(".corrupt")]
         if damaged:
             faults = "; ".join(said) or f"only damaged ones are left ({', '.join(damaged)})"
@@ -90,7 +90,7 @@ class Checkpoints:
         """The facts of every checkpoint, newest first."""
         with explain_errors("read checkpoints", self.folder, storage=self.storage):
             return [
-                self._checked_facts(step, self.storage.read(self._path(step) / FACTS, 1 << 24)) for step in self.steps()
+                self._parse_facts(step, self.storage.read(self._path(step) / FACTS, 1 << 24)) for step in self.steps()
             ]
 
     def _names(self) -> list[str]:
@@ -105,18 +105,18 @@ class Checkpoints:
     def _read(self, step: int) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
         path = self._path(step)
         files = read_files(path, self.storage)
-        facts = self._checked_facts(step, files.pop(FACTS, b"null"))
+        facts = self._parse_facts(step, files.pop(FACTS, b"null"))
         return {name.removesuffix(TENSORS): unpack(data, path / name) for name, data in files.items()}, facts
 
-    def _checked_facts(self, step: int, data: bytes) -> dict[str, Any]:
+    def _parse_facts(self, step: int, data: bytes) -> dict[str, Any]:
         path = self._path(step)
         said = parse_json(data, path / FACTS)
         if not isinstance(said, dict) or set(said) != {"step", "facts"} or said["step"] != step:
-            raise CheckpointError(f"{path} is damaged: its {FACTS} does not speak of step {step}")
+            raise CheckpointError(f"{path} is damaged: its {FACTS} is not that of step {step}")
         facts: dict[str, Any] = said["facts"]
         return facts
 
-    def _set_aside(self, step: int) -> Path:
+    def _rename_damaged(self, step: int) -> Path:
         path, taken = self._path(step), self._names()
         names = itertools.chain([f"{path.name}.corrupt"], (f"{path.name}.{n}.corrupt" for n in itertools.count(2)))
         aside = path.with_name(next(name for name in names if name not in taken))

@@ -28,12 +28,12 @@ from regard.errors import SpecError
 from regard.nn.core.rng import seeded
 
 MIN_TOKENS = 512
-"""Padded tokens a thread should have for itself: with fewer, the work between operators outweighs them."""
+"""Minimum number of padded tokens per thread: with fewer, overhead outweighs the work."""
 Grads = list[Tensor | None]
 
 
 class ThreadGroup:
-    """A few threads that divide the rows of a batch; one of them is the plain way."""
+    """Threads that divide the rows of a batch; a single one runs in the calling thread."""
 
     def __init__(self, count: int, threads: int) -> None:
         self.count = count
@@ -42,15 +42,15 @@ class ThreadGroup:
 
     @staticmethod
     def choose(threads: int, tokens: int, device: str) -> ThreadGroup:
-        """As many as there are threads, if batches of `tokens` give each enough to do."""
+        """Use all threads, as far as batches of `tokens` give each enough to do."""
         return ThreadGroup(max(min(threads, tokens // MIN_TOKENS), 1) if device == "cpu" else 1, threads)
 
     def run(
         self, net: nn.Module, work: Callable[[T], tuple[Tensor, float]], parts: Sequence[tuple[T, int | None]]
     ) -> float:
-        """Add the gradients of what `work` gives for each part (a loss, and a number) to the weights; the numbers' sum.
+        """Run `work` on each part, which returns a loss and a number; add up gradients in the weights, and the numbers.
 
-        With each part goes the seed of its chance; without one, it draws from the common stream.
+        Each part comes with the seed of its randomness; without one, it draws from the global generator.
         """
         wanted = [p for p in net.parameters() if p.requires_grad]
 
@@ -76,42 +76,42 @@ def split_rows(rows: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
 
 @torch.no_grad()
 def _add(parameters: Sequence[nn.Parameter], grads: Grads) -> None:
-    """Add gradients to what the parameters have."""
+    """Add gradients to those of the parameters."""
     for parameter, grad in zip(parameters, grads, strict=True):
         if grad is not None:
             parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)
 
 
 PATIENCE = datetime.timedelta(days=2)
-"""How long a process waits for another: the leader may be judging."""
+"""How long a process waits for another: the leader may be validating."""
 T = TypeVar("T")
 
 
 class ProcessGroup:
-    """The processes of a run; alone, there is nobody to talk to."""
+    """The processes of a run; by default a single one, which communicates with nobody."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
 
     @staticmethod
     def join(device: str) -> ProcessGroup:
-        """Those that torchrun started, if it did."""
+        """Join the processes that torchrun started, if it did."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return ProcessGroup()
         if device != "cpu":
-            raise SpecError(f"several processes train on processors alone so far, not on {device!r}; add --device cpu")
+            raise SpecError(f"several processes can only train on the CPU so far, not on {device!r}; add --device cpu")
         if not dist.is_initialized():
             dist.init_process_group("gloo", timeout=PATIENCE)
         return ProcessGroup(dist.get_rank(), size)
 
     @property
     def is_leader(self) -> bool:
-        """Whether this is the process that judges, logs and writes."""
+        """Whether this is the process that validates, logs and writes."""
         return self.rank == 0
 
     def command_line(self, command: str) -> str:
-        """The command line that starts as many processes of a command."""
+        """The command line that starts a command in this many processes."""
         if self.size == 1:
             return command
         here = int(os.environ.get("LOCAL_WORLD_SIZE", self.size))
@@ -119,16 +119,16 @@ class ProcessGroup:
         return f"torchrun {machines}--nproc-per-node {here} -m {command}"
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all processes are here."""
         if self.size > 1:
             dist.barrier()
 
     def share(self, parts: Sequence[T]) -> list[T]:
-        """What of these is this process's own."""
+        """The parts that this process works on."""
         return list(parts[self.rank :: self.size])
 
     def announce_step(self, number: int) -> int | None:
-        """The sum of every process's number, in a step that the leader calls; None if it calls no more."""
+        """Sum a number over all processes at the start of a step; None if the leader takes no more steps."""
         if self.size == 1:
             return number
         said = torch.tensor([number, 0])
@@ -136,15 +136,15 @@ class ProcessGroup:
         return None if said[1] else int(said[0])
 
     def __enter__(self) -> None:
-        """The leader calls steps from here to the end of the block."""
+        """The leader announces steps until the end of the block."""
 
     def __exit__(self, error: object, *_: object) -> None:
-        if self.size > 1 and error is None:  # after an error this process ends, and the others notice
+        if self.size > 1 and error is None:  # after an error this process exits, which the others notice
             dist.all_reduce(torch.tensor([0, 1]))
 
     @torch.no_grad()
     def sum_gradients(self, parameters: Sequence[nn.Parameter], number: float) -> float:
-        """Sum all gradients between the processes, and a number."""
+        """Sum all gradients, and a number, over the processes."""
         if self.size == 1:
             return number
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]

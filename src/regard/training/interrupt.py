@@ -1,29 +1,35 @@
-"""Stopping when asked: the first Ctrl-C or SIGTERM lets the step in hand finish, a second Ctrl-C stops at once."""
+"""Ctrl-C and SIGTERM: finish the step, then stop.
+
+The first signal lets the current step finish; a second Ctrl-C stops at once.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+
+Handler = Callable[[int, FrameType | None], object] | int | None
+"""What `signal.signal` takes and returns."""
 
 
 class InterruptHandler:
-    """`with Stop() as stop:` then look at `stop.asked` after each step; it holds the signal's number."""
+    """`with Stop() as stop:` then check `stop.asked` after each step; it holds the number of the signal."""
 
     def __init__(self) -> None:
         self.asked: int | None = None
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, Handler] = {}
 
     def __enter__(self) -> InterruptHandler:
-        if threading.current_thread() is threading.main_thread():  # in other threads signals are not ours
+        if threading.current_thread() is threading.main_thread():  # other threads get no signals
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._hear)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler or signal.SIG_DFL)  # None: a handler that was not set from Python
+            signal.signal(number, handler or signal.SIG_DFL)  # None: the handler was not set from Python
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.asked is not None and number == signal.SIGINT:

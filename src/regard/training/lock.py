@@ -1,4 +1,7 @@
-"""One writer a run: a lock the kernel holds for us and drops the moment the process ends, however it ends."""
+"""One writer per run, by a lock of the kernel.
+
+The kernel drops the lock when the process ends, however it ends.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,14 @@ from regard.files.storage import DISK, explain_errors, make_folder
 
 LOCK = "run.lock"
 PATIENCE = 1.0
-"""Seconds to wait for a lock. A process that was killed while it started another leaves its open files to that one for an
-instant, and the lock with them."""
+"""Seconds to wait for a lock. The child of a killed process may hold its files, and with them the lock, for an instant."""
 
 
 class RunLock:
-    """`with RunLock(folder):` nobody else writes this run. Refuses when somebody already does.
+    """`with RunLock(folder):` nobody else can write this run. Raises if another process already does.
 
-    What counts is the kernel's lock on the open file, not that the file exists: one left by a killed process locks nothing.
-    Who is refused before anything was written takes the folder away that was made for the lock.
+    What counts is the lock on the open file, not its existence: a file left by a killed process locks nothing. If the block
+    fails before anything is written, the folder made for the lock is removed.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -35,7 +37,7 @@ class RunLock:
         own = f"process {os.getpid()} on {socket.gethostname()}\n"
         with explain_errors("lock the run", self.folder, needed=len(own)), ExitStack() as opened:
             file = self._open(opened)
-            while not _there(self.folder / LOCK, file):  # who held it took the folder away: this one locks nothing
+            while not _is_current(self.folder / LOCK, file):  # its holder removed the folder: this file locks nothing
                 file = self._open(opened)
             file.truncate(0)
             file.write(own)
@@ -45,18 +47,18 @@ class RunLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is not None and self._made:
-            with suppress(OSError):  # a folder is no reason to hide the error
+            with suppress(OSError):  # do not hide the error
                 if [path.name for path in self.folder.iterdir()] == [LOCK]:
                     (self.folder / LOCK).unlink()
                     self.folder.rmdir()
         self._held.close()
 
     def _open(self, opened: ExitStack) -> IO[str]:
-        """The file that is there now, locked."""
+        """Open and lock the current lock file."""
         self._made = not self.folder.exists()
         make_folder(DISK, self.folder)
         file = opened.enter_context((self.folder / LOCK).open("a+", encoding="utf-8", errors="replace"))
-        if not _locked(file):
+        if not _acquire(file):
             file.seek(0)
             holder = file.read(1000).strip() or "another process"
             raise RegardError(
@@ -65,15 +67,15 @@ class RunLock:
         return file
 
 
-def _there(path: Path, file: IO[str]) -> bool:
-    """Whether this open file is the one at that path."""
+def _is_current(path: Path, file: IO[str]) -> bool:
+    """Whether this open file is still the one at the path."""
     with suppress(FileNotFoundError):
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     return False
 
 
-def _locked(file: IO[str]) -> bool:
-    """Whether we got the lock, within a moment."""
+def _acquire(file: IO[str]) -> bool:
+    """Try for a moment to get the lock."""
     end = time.monotonic() + PATIENCE
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The log of a run: one JSON object a line, for programs; and TensorBoard where it is installed and asked for."""
+"""The log of a run: JSON lines, and TensorBoard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.files.storage import DISK, explain_errors, write_file
 
 
 class Log:
-    """Appends events to `log.jsonl`. After a resume, events of steps that are done again are dropped first."""
+    """Appends events to `log.jsonl`. On resuming, events of steps that are repeated are dropped first."""
 
     def __init__(self, path: Path, *, tensorboard: Path | None = None) -> None:
         self.path, self._folder = path, tensorboard
@@ -22,7 +22,12 @@ class Log:
         self._purge: int | None = None
 
     def write(self, event: str, step: int, **values: Any) -> None:
-        line = json.dumps({"event": event, "step": step, **_finite(values)}, ensure_ascii=False, allow_nan=False)
+        """Append an event."""
+        line = json.dumps(
+            {"event": event, "step": step, **{key: _finite(value) for key, value in values.items()}},
+            ensure_ascii=False,
+            allow_nan=False,
+        )
         data = f"{line}\n".encode()
         with explain_errors("write the log", self.path.parent, needed=len(data)), self.path.open("ab") as out:
             out.write(data)
@@ -32,26 +37,27 @@ class Log:
                 self._board.add_scalar(f"{event}/{name}", value, step)
 
     def rewind(self, step: int) -> None:
-        """Forget everything after `step`, and a line that a crash left half written."""
+        """Drop everything after `step`, and a line that a crash left incomplete."""
         kept = [json.dumps(e, ensure_ascii=False) + "\n" for e in read_log(self.path) if e.get("step", 0) <= step]
         write_file(self.path, "".join(kept))
         self.close()
         self._purge = step + 1
 
     def sync(self) -> None:
-        """Return when all that was written would survive a power cut."""
+        """Return when everything written would survive a power cut."""
         if self.path.exists():
             with explain_errors("write the log", self.path.parent, needed=self.path.stat().st_size):
                 DISK.sync(self.path)
 
     def close(self) -> None:
+        """Close TensorBoard's file, if there is one."""
         if self._board is not None:
             self._board.close()
             self._board = None
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """All whole events of a log, oldest first."""
+    """All complete events of a log, oldest first."""
     if not path.exists():
         return []
     out = []
@@ -73,18 +79,18 @@ def _summary_writer() -> Any:
     return SummaryWriter
 
 
-def _finite(value: Any) -> Any:
-    """The same with null for numbers that JSON does not have."""
+def _finite(value: object) -> object:
+    """The same value with null for NaN and infinity, which JSON lacks."""
     if isinstance(value, Mapping):
         return {key: _finite(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _numbers(values: dict[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+def _numbers(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, float]]:
     out: list[tuple[str, float]] = []
     for key, value in values.items():
         if isinstance(value, (int, float)):
             out.append((prefix + key, float(value)))
-        elif isinstance(value, dict):
+        elif isinstance(value, Mapping):
             out += _numbers(value, f"{prefix}{key}/")
     return out

@@ -19,8 +19,8 @@ from torch import Tensor
 from regard.errors import Diverged, SpecError
 from regard.model.net import Net
 from regard.nn.core.rng import new_seed
-from regard.tasks.common.capabilities import Contrasts, is_streaming, supports
-from regard.tasks.common.task import Task
+from regard.tasks.common.capabilities import Contrasts, compute_loss, is_streaming, supports
+from regard.tasks.common.task import Loss, Task
 from regard.training.data_parallel import ProcessGroup, ThreadGroup, split_rows
 from regard.training.optimizer import (
     optimizer_state,
@@ -34,14 +34,14 @@ from regard.training.stream_state import StreamState
 from regard.training.weight_averaging import MovingAverage
 
 ADVICE = (
-    "what was saved before is good, but the same command would come to the same end: lower train.schedule.lr and start "
-    "over with --fresh, or go on from this run's best model with --from and another --out"
+    "earlier checkpoints are intact, but the same command would diverge again: lower train.schedule.lr and start over "
+    "with --fresh, or start from this run's best model with --from and another --out"
 )
 Groups = Mapping[str, Mapping[str, Tensor]]
 
 
 def find_nonfinite(groups: Groups) -> list[str]:
-    """The names of those tensors that hold anything but finite numbers, each after its group."""
+    """The names of tensors with NaN or infinite values, each as `group: name`."""
     return [
         f"{group}: {name}"
         for group, tensors in groups.items()
@@ -51,36 +51,36 @@ def find_nonfinite(groups: Groups) -> list[str]:
 
 
 def check_finite(step: int, groups: Groups) -> None:
-    """What a step left is judged, exported and saved only if all of it is finite."""
+    """Refuse to validate, export or save tensors that are not finite."""
     if bad := find_nonfinite(groups):
         more = " …" if len(bad) > 3 else ""
         raise Diverged(f"step {step} left numbers that are not finite ({', '.join(bad[:3])}{more}); {ADVICE}")
 
 
 Group = list[NDArray[np.int64]]
-"""The batches of one step, each the numbers of its examples."""
+"""The batches of one step, each as indices of examples."""
 
 
 class NoMoreSteps(Exception):
-    """The leader of several processes calls no more steps."""
+    """The leader of several processes announces no more steps."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StepResult:
-    """What is known of a step."""
+    """What happened in a step."""
 
     tokens: int
     loss: float
-    """Summed over the tokens, without smoothing."""
+    """Summed over tokens, without label smoothing."""
     norm: float
-    """Length of the gradient."""
+    """Norm of the gradient before clipping."""
     rate: float
     sound: bool
-    """Whether all was finite; if not, the weights are as before."""
+    """Whether everything was finite; if not, the weights are unchanged."""
 
 
 class OptimizerSteps:
-    """A model, what it learns by, and all that changes with every step."""
+    """A model with its optimizer, averages and random state: everything that a step changes."""
 
     def __init__(
         self, net: Net, task: Task, train: Train, *, bf16: bool = False, ranks: ProcessGroup | None = None
@@ -93,15 +93,17 @@ class OptimizerSteps:
         self.ranks = ranks or ProcessGroup()
         self.stream_state = StreamState(net, task, processes=self.ranks.size)
         if supports(task, Contrasts) and self.ranks.size > 1:
-            raise SpecError("rows of this task are judged by one another; several processes cannot divide them")
+            raise SpecError(
+                "this task compares the rows of a batch with one another; they cannot be divided among processes"
+            )
         threads = 1 if supports(task, Contrasts) else torch.get_num_threads()
         self.shards = ThreadGroup.choose(threads, int(train.batch_tokens) // self.ranks.size, net.device.type)
 
     def take(self, examples: Any, group: Group, *, number: int, rate: float, first: bool) -> StepResult:
-        """Step `number` of a run, the `first` of an epoch or not, over a group of batches."""
+        """Take step `number` of a run over a group of batches; `first` in its epoch or not."""
         self.net.train()
         self.stream_state.begin(number, first=first)
-        # rows that go on wait for those before
+        # with streaming, each batch continues the one before
         turns = [[indices] for indices in group] if is_streaming(self.task) else [group]
         batches = [self._batches(examples, turn) for turn in turns]
         tokens = self.ranks.announce_step(sum(batch.tokens for turn in batches for (_, batch), _ in turn))
@@ -110,7 +112,7 @@ class OptimizerSteps:
 
         def work(part: tuple[int, Any]) -> tuple[Tensor, float]:
             with self.compute():
-                loss = self.stream_state.loss(self.task, *part, self.train.label_smoothing)
+                loss = self._loss(*part)
             return loss.total / tokens, float(loss.plain)
 
         loss = sum(self.shards.run(self.net, work, turn) for turn in batches)
@@ -130,8 +132,15 @@ class OptimizerSteps:
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(tokens, loss, norm, rate, sound)
 
+    def _loss(self, part: int, batch: Any) -> Loss:
+        """The loss of one part of a batch; with streaming, continued from the same part of the batch before."""
+        state = self.stream_state.states.get(part)
+        loss = compute_loss(self.task, self.net, batch, self.train.label_smoothing, state=state)
+        self.stream_state.keep(part, loss.state)
+        return loss
+
     def _batches(self, examples: Any, group: Group) -> list[tuple[tuple[int, Any], int | None]]:
-        """This process's part of a step: a batch for each thread at a time, numbered, with the seed of its chance."""
+        """This process's share of a step: numbered parts of batches, each with the seed of its randomness."""
         count = self.shards.count * self.ranks.size
         parts = [part for indices in group for part in split_rows(indices, count)]
         seeds = [None if count == 1 else new_seed() for _ in parts]
@@ -140,11 +149,11 @@ class OptimizerSteps:
         return [((i, batch), seed) for i, (batch, seed) in enumerate(made)]
 
     def compute(self) -> torch.autocast:
-        """bfloat16 compute over float32 weights, if this run has it."""
+        """Compute in bfloat16 over float32 weights, if this run does so."""
         return torch.autocast(self.net.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
     def tensors(self) -> dict[str, Mapping[str, Tensor]]:
-        """Every tensor that moves, in groups."""
+        """Every tensor that a step changes, in groups."""
         groups: dict[str, Mapping[str, Tensor]] = {
             "weights": trained_tensors(self.net),
             "optimizer": optimizer_state(self.net, self.optimizer),
@@ -157,11 +166,11 @@ class OptimizerSteps:
         return groups
 
     def restore(self, groups: Mapping[str, Mapping[str, Tensor]], *, changed: bool) -> None:
-        """Put back what `tensors` gave; a run that `changed` begins its stream anew."""
+        """Restore what `tensors` returned. A run whose settings `changed` starts its stream again."""
         self.net.put(groups["weights"])
         restore_optimizer(self.net, self.optimizer, groups["optimizer"])
         if self.ema is not None:
-            average = groups.get("average", {})  # one that is new begins with the weights
+            average = groups.get("average", {})  # a new average starts with the weights
             self.ema.weights = {
                 name: average.get(name, p.detach().clone()).to(p.device)
                 for name, p in self.net.named_parameters()

@@ -1,13 +1,12 @@
-"""Memory carried from step to step: what a model remembers of a stream, cut from the graph, saved with every checkpoint.
+"""The state of a model that reads a stream across batches.
 
-A batch may be divided into parts that run side by side; each part's rows go on in the same part of the next batch, so each has
-a state of its own.
+The state is detached from the graph after each batch and saved with every checkpoint. A batch may be divided into parts that
+run side by side; the rows of a part continue in the same part of the next batch, so each part has its own state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
@@ -16,16 +15,16 @@ from regard.model.net import Net
 from regard.nn.core.mixer import Mixer
 from regard.nn.core.state import State
 from regard.registry import kind_of
-from regard.tasks.common.capabilities import compute_loss, is_streaming
-from regard.tasks.common.task import Loss, Task
+from regard.tasks.common.capabilities import is_streaming
+from regard.tasks.common.task import Task
 
 ENDLESS = 1 << 40
-"""Tokens of a stream that has no end."""
+"""A length in tokens that stands for a stream without end."""
 OTHERS = "use model.family=transformer_xl, or the mixer 'xl_memory', 'local' or 'performer'"
 
 
 class StreamState:
-    """What the model remembers of a stream, by the number of the part; of a task that carries nothing, nothing."""
+    """The states of a stream by part number; always empty for a task that does not stream."""
 
     def __init__(self, net: Net, task: Task, *, processes: int = 1) -> None:
         self.net, self.wanted = net, is_streaming(task)
@@ -34,27 +33,27 @@ class StreamState:
             raise SpecError(*faults)
 
     def begin(self, step: int, *, first: bool) -> None:
-        """Tell the net that a step begins. The first of an epoch remembers nothing; nor does one with other random features."""
+        """Start a step. The first one of an epoch starts without state, as does one with new random features."""
         before = self._drawn()
         self.net.tick(step)
         if first or self._drawn() != before:
             self.forget()
 
-    def loss(self, task: Task, part: int, batch: Any, smoothing: float) -> Loss:
-        """The loss of a part of a batch, which goes on where the same part of the batch before stopped."""
-        loss = compute_loss(task, self.net, batch, smoothing, state=self.states.get(part))
-        if loss.state is not None:
-            self.states[part] = loss.state.detach()
-        return loss
+    def keep(self, part: int, state: State | None) -> None:
+        """Keep the state after a part of a batch for the next one."""
+        if state is not None:
+            self.states[part] = state.detach()
 
     def forget(self) -> None:
+        """Drop all states."""
         self.states.clear()
 
     def tensors(self) -> dict[str, Tensor]:
+        """All states as named tensors."""
         return {name: t for part, state in self.states.items() for name, t in state.flat(str(part)).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put back what `tensors` gave."""
+        """Restore what `tensors` returned."""
         parts: dict[int, dict[str, Tensor]] = {}
         for full, tensor in tensors.items():
             part, _, name = full.partition(".")
@@ -68,24 +67,22 @@ class StreamState:
 
 
 def find_stream_faults(net: Net, processes: int = 1) -> list[str]:
-    """Why this model cannot read a stream without end."""
+    """Reasons why this model cannot read a stream without end."""
     if processes > 1:
         return [
-            "data.stream is learned by one process: what others remember would not be saved; train without torchrun"
+            "data.stream needs a single process: the state of the others would not be saved; train without torchrun"
         ]
     if net.spec.decoder is None:
-        return ["data.stream is for models that write from left to right, and this one has no decoder"]
+        return ["data.stream needs a model with a decoder, and this one has none"]
     if not net.spec.decoder.streams:
         kinds = {kind_of(type(mixer)) for _, mixer in net.spec.decoder.mixers() if not mixer.can.stream}
         return [
-            f"mixer {', '.join(map(repr, sorted(kinds)))} cannot go on where it stopped, as data.stream asks; {OTHERS}"
+            f"mixer {', '.join(map(repr, sorted(kinds)))} cannot continue from a state, which data.stream needs; {OTHERS}"
         ]
     out = []
     if net.spec.room is not None:
-        out.append(
-            f"the model has room for {net.spec.room} tokens, and data.stream has no end: its positions should be relative"
-        )
+        out.append(f"the model has room for {net.spec.room} tokens, and data.stream has no end: use relative positions")
     mixers = [part for part in net.modules() if isinstance(part, Mixer)]
     if full := [part.site.path for part in mixers if part.state_numbers(2 * ENDLESS) > part.state_numbers(ENDLESS)]:
-        out.append(f"{full[0]} remembers everything, and data.stream has no end; {OTHERS}")
+        out.append(f"{full[0]} keeps all past tokens, and data.stream has no end; {OTHERS}")
     return out

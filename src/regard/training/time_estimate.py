@@ -1,4 +1,7 @@
-"""How long a run will take: before it starts, two steps of a copy of the model are timed; the run itself is not touched."""
+"""Estimate how long a run will take.
+
+Two steps of a copy of the model are timed before the run starts; the run itself is not affected.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,25 @@ from regard.training.optimizer_step import OptimizerSteps
 from regard.training.trainer import Trainer
 
 FEW = 100
-"""A run of fewer steps is over before a forecast helps."""
+"""Shorter runs need no estimate."""
 LONG = 10.0
-"""A first step of so many seconds is not repeated."""
+"""Seconds of a first step beyond which it is not repeated."""
 
 
 def estimate_seconds(trainer: Trainer) -> float | None:
-    """Seconds that all steps of a run will take, validation aside; None if it is too short to ask."""
+    """Estimated seconds of all steps, without validation; None for a short run."""
     if trainer.total < FEW:
         return None
-    return trainer.total * _seconds_a_step(trainer)
+    return trainer.total * _seconds_per_step(trainer)
 
 
-def _seconds_a_step(trainer: Trainer) -> float:
+def _seconds_per_step(trainer: Trainer) -> float:
     updates = trainer.updates(0)
     middle = sorted(updates, key=lambda group: sum(map(len, group)))[len(updates) // 2]
     group = [rows[:: trainer.steps.ranks.size] for rows in middle]  # the share of one process
     with torch.random.fork_rng(devices=[]):
         steps = OptimizerSteps(copy.deepcopy(trainer.net), trainer.task, trainer.train, bf16=trainer.steps.bf16)
-        for _ in range(2):  # the first also asks for memory
+        for _ in range(2):  # the first one also allocates memory
             began = time.perf_counter()
             steps.take(trainer.fresh, group, number=1, rate=1e-5, first=True)
             seconds = time.perf_counter() - began

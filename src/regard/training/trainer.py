@@ -334,4 +334,4 @@ class Trainer:
             where = f"this run is already at step {step}, beyond the {total} asked for: there is nothing left to train"
         elif self.now.finished:
             where = f"this run is finished at step {step} of {total}"
-        return [*loaded.said, where]
+        return [*loaded.messages, where]

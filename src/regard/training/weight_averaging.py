@@ -1,4 +1,7 @@
-"""Weights set aside for averaging: one small folder each, kept as long as a checkpoint speaks of it."""
+"""Averages of weights: moving, and over snapshots.
+
+Each snapshot is a small folder, kept as long as a checkpoint refers to it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ FILE = "weights.safetensors"
 
 
 class MovingAverage:
-    """An exponential moving average of the weights that learn."""
+    """An exponential moving average (EMA) of the trained weights."""
 
     def __init__(self, net: nn.Module, share: float) -> None:
         self.share = share
@@ -33,7 +36,7 @@ class MovingAverage:
 
 
 def average_weights(weights: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The plain average of several sets of weights, summed in double precision."""
+    """The mean of several sets of weights, summed in double precision."""
     count, total = 0, dict[str, Tensor]()
     kinds = dict[str, torch.dtype]()
     for one in weights:
@@ -54,20 +57,20 @@ class Snapshots:
         write_folder(self._path(step), {FILE: pack(weights)}, storage=self.storage)
 
     def average(self, steps: Collection[int]) -> dict[str, Tensor]:
-        """The average of the snapshots of these steps."""
+        """The mean of the snapshots of these steps."""
         with explain_errors("read snapshots", self.folder, storage=self.storage):
             paths = [self._path(step) for step in sorted(steps)]
             return average_weights(unpack(read_files(path, self.storage)[FILE], path / FILE) for path in paths)
 
     def prune(self, checkpoints: Checkpoints) -> None:
-        """Delete those that no checkpoint speaks of; none, as long as one of these cannot be read."""
+        """Delete snapshots that no checkpoint refers to; none, if a checkpoint cannot be read."""
         try:
             names = {self._path(step).name for facts in checkpoints.facts() for step, _ in facts["snapshots"]}
         except CheckpointError:
             return
         with explain_errors("remove older snapshots", self.folder, storage=self.storage), suppress(FileNotFoundError):
             for name in self.storage.list(self.folder):
-                if name.startswith(".step-"):  # left half done by a crash
+                if name.startswith(".step-"):  # left incomplete by a crash
                     self.storage.remove(self.folder / name)
                 elif name.startswith("step-") and name not in names:
                     discard(self.folder / name, self.storage)
