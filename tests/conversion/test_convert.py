@@ -233,7 +233,7 @@ def test_a_text_is_read_with_what_belongs_around_it(name: str, tmp_path: Path) -
         assert task.encode([Pairs(["a cab"], ["bad"])]).source[0].tolist() == wanted[:-1]
         assert task.find_too_long(["a" * 40]) == [0]
     else:
-        assert task._begun(["a cab"]) == [wanted]
+        assert task._encode_prompts(["a cab"]) == [wanted]
 
 
 def test_pooling_is_as_sentence_transformers_was_told(tmp_path: Path) -> None:

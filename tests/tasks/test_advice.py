@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from regard.data.pairs import Pairs
 from regard.recipes.merge import merge
-from regard.tasks.common.advice import ROWS, advise
+from regard.tasks.common.advice import ROWS, advise_pairs
 from regard.tasks.translate import TranslateData
 from regard.text import Tokenizer
 from regard.training.recipe import Recipe
@@ -34,7 +34,7 @@ def corpus(count: int, text: str = "ein Haus am See") -> Pairs:
 
 @given(count=st.integers(1, 3000), asked=TRAIN)
 def test_advice_is_a_recipe_that_parses(count: int, asked: dict[str, Any]) -> None:
-    advice = advise([corpus(count, "a")], asked)
+    advice = advise_pairs([corpus(count, "a")], asked)
     recipe = Recipe.parse(merge({"task": "translate"}, advice.recipe, {"train": asked}))
     TranslateData.parse(recipe.data)
     recipe.model_spec({"vocab": 1000, "length": 32})
@@ -47,8 +47,8 @@ def test_advice_is_a_recipe_that_parses(count: int, asked: dict[str, Any]) -> No
     "asked", [{"steps": 5}, {"steps": 1}, {"epochs": 1}, {"accumulate": 64}, {"batch_tokens": 10**6}]
 )
 def test_the_warm_up_is_shorter_than_what_was_asked_for(asked: dict[str, int]) -> None:
-    plain = advise([corpus(5000)], {}).recipe["train"]["schedule"]["warmup"]
-    short = advise([corpus(5000)], asked).recipe["train"]["schedule"]["warmup"]
+    plain = advise_pairs([corpus(5000)], {}).recipe["train"]["schedule"]["warmup"]
+    short = advise_pairs([corpus(5000)], asked).recipe["train"]["schedule"]["warmup"]
     assert short < plain
     assert short <= asked.get("steps", plain) // 10 or asked.get("steps") is None
 
@@ -84,7 +84,7 @@ def test_a_corpus_too_large_for_the_machine_gets_a_smaller_model(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
     text = "zwei junge Männer stehen vor dem großen Haus am See und warten auf den Bus in die Stadt"
-    advice = advise([Pairs(Many(text, 3_000_000), Many(text, 3_000_000))], {"threads": threads})
+    advice = advise_pairs([Pairs(Many(text, 3_000_000), Many(text, 3_000_000))], {"threads": threads})
     assert advice.recipe["model"]["width"] == width
     assert advice.recipe["train"]["patience"] == 10
     assert ("width 512 would take about" in advice.reasons[2]) is (width < 512)
@@ -92,18 +92,18 @@ def test_a_corpus_too_large_for_the_machine_gets_a_smaller_model(
 
 
 def test_a_slow_machine_does_not_shrink_a_small_model() -> None:
-    assert advise([corpus(5000)], {"threads": 1, "epochs": 10**6}).recipe["model"]["width"] == 128
+    assert advise_pairs([corpus(5000)], {"threads": 1, "epochs": 10**6}).recipe["model"]["width"] == 128
 
 
 def test_the_vocabulary_has_room_for_every_character() -> None:
     """A few Chinese sentences have more characters than a small vocabulary has pieces."""
     texts = ["".join(chr(0x4E00 + 30 * line + i) for i in range(30)) for line in range(60)]
-    advice = advise([Pairs(texts, texts)], {})
+    advice = advise_pairs([Pairs(texts, texts)], {})
     settings = TranslateData.parse(advice.recipe["data"])
     assert Tokenizer.train(texts, settings.tokenizer).size > 1800
 
 
 def test_several_corpora_count_together() -> None:
-    both = advise([corpus(1500), corpus(1500)], {})
-    assert both.recipe["model"] == advise([corpus(3000)], {}).recipe["model"]
+    both = advise_pairs([corpus(1500), corpus(1500)], {})
+    assert both.recipe["model"] == advise_pairs([corpus(3000)], {}).recipe["model"]
     assert both.reasons[0] == "3,000 pairs, about 13,714 target tokens"

@@ -19,8 +19,8 @@ from regard.nn.blocks.head import Classes
 from regard.nn.core.coords import Coords
 from regard.nn.mixers import Performer
 from regard.tasks.classify import Classify, ClassifyData
-from regard.tasks.common.classifier import class_names, plainly_named, unpacked
-from regard.tasks.common.encoder_input import _cut, frame_all
+from regard.tasks.common.classifier import check_class_names, list_classes, unpack_classes
+from regard.tasks.common.encoder_input import _truncate_pair, frame_texts
 from regard.text import Chars, Tokenizer
 
 pytestmark = pytest.mark.numeric
@@ -40,7 +40,7 @@ def net_of(task: Classify, **more: Any) -> Any:
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 30))
 def test_two_texts_are_cut_from_the_longer_one(a: int, b: int, room: int) -> None:
-    first, second = _cut(list(range(a)), list(range(b)), room)
+    first, second = _truncate_pair(list(range(a)), list(range(b)), room)
     assert len(first) + len(second) == min(a + b, room)
     assert first == list(range(a))[: len(first)] and second == list(range(b))[: len(second)]
     if len(first) < a and len(second) < b:
@@ -51,19 +51,19 @@ def test_two_texts_are_cut_from_the_longer_one(a: int, b: int, room: int) -> Non
 
 def test_what_the_model_reads() -> None:
     t = TOKENIZER
-    ((ids, segments),) = frame_all(t, ["fine\tbad day"], 11, pair=True)
+    ((ids, segments),) = frame_texts(t, ["fine\tbad day"], 11, pair=True)
     assert ids == [t.bos, *t.encode("fine"), t.eos, *t.encode("bad day")[:4], t.eos]
     assert segments == [0] * 6 + [1] * 5
-    assert frame_all(t, ["a fine day"], 6) == [([t.bos, *t.encode("a fi"), t.eos], [0] * 6)]
+    assert frame_texts(t, ["a fine day"], 6) == [([t.bos, *t.encode("a fi"), t.eos], [0] * 6)]
     with pytest.raises(DataError, match="reads pairs of texts with a tab between them, got 'fine'"):
-        frame_all(t, ["fine"], 11, pair=True)
+        frame_texts(t, ["fine"], 11, pair=True)
 
 
 @torch.no_grad()
 def test_classes_are_the_softmax_of_the_head_and_segments_count() -> None:
     task = made(pair=True)
     net = net_of(task)
-    ((ids, segments),) = frame_all(TOKENIZER, ["fine\tbad"], 16, pair=True)
+    ((ids, segments),) = frame_texts(TOKENIZER, ["fine\tbad"], 16, pair=True)
     at = Coords(torch.arange(len(ids))[None], first=0, segment=torch.tensor([segments]))
     wanted = net.logits(net(torch.tensor([ids]), at), at)[0].softmax(-1)
     ((best, second, third),) = task.run([net], ["fine\tbad"], Search(beam=3, n_best=3))
@@ -114,15 +114,14 @@ def test_a_rare_class_is_learned_from_before_it_is_judged_by(tmp_path: Path) -> 
     task.encode(raw.valid)
     path.write_text("".join(rare))
     with pytest.raises(
-        DataError, match="every text that could be set aside has a class of its own; name a file by --valid"
+        DataError,
+        match="no text can be held out for validation, since each has a class of its own; name a file with --valid",
     ):
         Classify.read(data, 1)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"nothing to learn from; name a \.tsv, \.csv or \.jsonl file with texts and labels"
-    ):
+    with pytest.raises(DataError, match=r"no training data; name a \.tsv, \.csv or \.jsonl file with texts and labels"):
         Classify.read(ClassifyData(), 1)
     path = tmp_path / "x.tsv"
     path.write_text("".join(f"{t} {i}\tup\n" for i in range(5) for t in TEXTS))
@@ -130,9 +129,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"x\.tsv.* has 1 class \('up'\); at least two are needed"):
         Classify.prepare(data, Classify.read(data, 1))
     path.write_text("fine\tsideways\nbad\tup\n")
-    with pytest.raises(
-        DataError, match=r"x\.tsv has a class 'sideways' that the model does not know; it knows 'down', "
-    ):
+    with pytest.raises(DataError, match=r"x\.tsv has a class 'sideways' that the model does not have; it has 'down', "):
         made().encode(Classify.read_test(data, [str(path)]))
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 1 for 2"):
         made().score(net_of(made()), ["a", "b"], ["up"])
@@ -140,26 +137,26 @@ def test_what_is_refused(tmp_path: Path) -> None:
         Classify(ClassifyData(max_length=3), TOKENIZER, ("a", "b"))
     files = made().files()
     with pytest.raises(
-        CheckpointError, match=r"there is no classes\.json among tokenizer\.json; this is no classifier"
+        CheckpointError, match=r"there is no classes\.json among tokenizer\.json; this is not a classifier"
     ):
         Classify.load(data, {"tokenizer.json": files["tokenizer.json"]})
     with pytest.raises(CheckpointError, match=r"classes\.json is not JSON"):
         Classify.load(data, files | {"classes.json": b"{"})
-    with pytest.raises(CheckpointError, match=r"should be an object with the names of two classes or more, got \[1\]"):
+    with pytest.raises(CheckpointError, match=r"should be an object with the names of at least two classes, got \[1\]"):
         Classify.load(data, files | {"classes.json": b"[1]"})
     with pytest.raises(CheckpointError, match=r"there is no tokenizer\.json among classes\.json"):
         Classify.load(data, {"classes.json": files["classes.json"]})
 
 
 def test_what_a_class_is_called_moves_no_cursor() -> None:
-    assert plainly_named(["größer", "日本", "a b"], "x") == ("größer", "日本", "a b")
+    assert check_class_names(["größer", "日本", "a b"], "x") == ("größer", "日本", "a b")
     for name in ("a\x1b[2J", "a\nb", "\x7f", "\x9b0m"):
-        with pytest.raises(DataError, match=r"x has a class .*; what a class is called has no control characters"):
-            plainly_named(["a", name], "x")
+        with pytest.raises(DataError, match=r"x has a class .*; class names cannot have control characters"):
+            check_class_names(["a", name], "x")
         with pytest.raises(DataError, match="x has a class"):
-            class_names(["a", name], "x")
+            list_classes(["a", name], "x")
         with pytest.raises(DataError, match=r"classes\.json has a class"):
-            unpacked({"classes.json": json.dumps({"classes": ["a", name]}).encode()})
+            unpack_classes({"classes.json": json.dumps({"classes": ["a", name]}).encode()})
 
 
 def test_what_is_too_long() -> None:

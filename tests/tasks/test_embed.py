@@ -17,7 +17,7 @@ from regard.errors import DataError, SpecError
 from regard.families import bert, gpt
 from regard.nn.blocks.head import Vector
 from regard.nn.core.coords import Coords
-from regard.tasks.common.encoder_input import vectors
+from regard.tasks.common.encoder_input import embed_texts
 from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.embed import Embed, EmbedData
 from regard.text import Chars, Tokenizer
@@ -87,13 +87,13 @@ def test_judged_among_as_many_others_whatever_the_room() -> None:
 
 def test_what_is_refused() -> None:
     assert SPEC.head == Vector("mean")
-    with pytest.raises(SpecError, match="texts become vectors by an encoder alone"):
+    with pytest.raises(SpecError, match="texts become embed_texts by an encoder alone"):
         TASK.adapt_spec(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
     decoder = gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16).build(0)
     with pytest.raises(SpecError, match="this model is not an encoder of texts alone"):
-        vectors(decoder, TASK.target, ["a"], pool="mean", unit=True)
+        embed_texts(decoder, TASK.target, ["a"], pool="mean", unit=True)
     with pytest.raises(SpecError, match=r"embed takes a list of texts, got one text; write model\.embed\(\[text\]\)"):
         MODEL.embed("a fine day")
-    with pytest.raises(DataError, match="there is nothing to learn from; name two text files"):
+    with pytest.raises(DataError, match="no training data; name two text files"):
         Embed.read(EmbedData(), 1)
     assert TASK.find_too_long(["a" * 18, "a" * 19]) == [1]

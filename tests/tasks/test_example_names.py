@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.data.pair_reader import Corpus, locate_pairs
-from regard.tasks.common.example_names import EXCERPT, excerpt, numbered
+from regard.tasks.common.example_names import EXCERPT, number_examples, quote_excerpt
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.lm import Lm, LmData
 from regard.tasks.translate import Translate, TranslateData
@@ -15,13 +15,13 @@ from regard.text import Tokenizer
 
 
 def test_numbers_and_places_in_a_stream() -> None:
-    assert numbered(np.array([3, 0])) == ["example 3", "example 0"]
-    assert numbered(np.array([[16, 8, 0]])) == ["example 16 8 0"]
+    assert number_examples(np.array([3, 0])) == ["example 3", "example 0"]
+    assert number_examples(np.array([[16, 8, 0]])) == ["example 16 8 0"]
 
 
 def test_long_texts_are_cut() -> None:
-    assert excerpt("a\nb") == r"'a\nb'"
-    assert excerpt("x" * 99) == repr("x" * EXCERPT + "…")
+    assert quote_excerpt("a\nb") == r"'a\nb'"
+    assert quote_excerpt("x" * 99) == repr("x" * EXCERPT + "…")
 
 
 def test_a_pair_by_its_file_and_line(tmp_path: Path) -> None:

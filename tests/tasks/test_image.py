@@ -96,23 +96,21 @@ def test_files_of_any_size_and_colour(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     task = made()
-    with pytest.raises(
-        DataError, match=r"nothing to learn from; name a folder of IDX files \(MNIST\), or a folder or tar"
-    ):
+    with pytest.raises(DataError, match=r"no training data; name a folder of IDX files \(MNIST\), or a folder or tar"):
         Image.read(ImageData(), 1)
-    with pytest.raises(SpecError, match="pictures are one folder or tar, got 2: a, b"):
+    with pytest.raises(SpecError, match="images come in one folder or tar file, got 2: a, b"):
         Image.configure_data(["a", "b"])
-    with pytest.raises(SpecError, match=r"pictures need a model that reads patches; use model\.family: vit"):
+    with pytest.raises(SpecError, match=r"images need a model that reads patches; use model\.family: vit"):
         task.adapt_spec(bert.spec(width=16, depth=1, heads=2, vocab=9, length=16))
-    with pytest.raises(SpecError, match="the model reads 3 channels, and these pictures have 1"):
+    with pytest.raises(SpecError, match="the model reads 3 channels, but these images have 1"):
         task.adapt_spec(vit.spec(**SMALL, image=8, classes=2))
-    with pytest.raises(DataError, match="x is in colour, and the model learned from grey pictures"):
+    with pytest.raises(DataError, match="x is in color, but the model was trained on grayscale images"):
         task.encode(ImageSet(np.repeat(PIXELS, 3, 3), np.arange(6) % 2, ("cat", "dog"), "x"))
-    with pytest.raises(DataError, match="x has a class 'cow' that the model does not know; it knows 'cat', 'dog'"):
+    with pytest.raises(DataError, match="x has a class 'cow' that the model does not have; it has 'cat', 'dog'"):
         task.encode(ImageSet(PIXELS, np.arange(6) % 2, ("cat", "cow"), "x"))
     with pytest.raises(DataError, match=r"y should be \(8, 8, 1\), got \(6, 8, 1\); give its path instead"):
         task.run([net_of(task)], [LoadedImage("y", PIXELS[0, :6])], Search())
-    with pytest.raises(CheckpointError, match=r"classes\.json has no 'side'; it is not of a model that reads pictures"):
+    with pytest.raises(CheckpointError, match=r"classes\.json has no 'side'; it is not from a model that reads images"):
         Image.load(ImageData(), {"classes.json": b'{"classes": ["a", "b"]}'})
     for said, fault in (
         (b'"side": "x", "mean": [1], "deviation": [1]', "side: "),
@@ -128,7 +126,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     Pillow.fromarray(PIXELS[0, :6, :, 0]).save(tmp_path / "a" / "one" / "x.png")
     with pytest.raises(DataError, match=r"pictures of a are 6 × 8; say how large a square to make: data\.side"):
         Image.read(ImageData(train=str(tmp_path / "a")), 1)
-    with pytest.raises(DataError, match="a has one class, 'one'; at least two are needed to tell apart"):
+    with pytest.raises(DataError, match="a has one class, 'one'; at least two are needed"):
         Image.read(ImageData(train=str(tmp_path / "a"), side=8), 1)
     said = "x reads and writes no text, so it has no tokeniser"
     with pytest.raises(SpecError, match=said):

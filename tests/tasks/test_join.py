@@ -1,11 +1,11 @@
-"""Outputs for the pieces of a text as one: words are counted in the whole of it."""
+"""Outputs for the pieces of a text as one: words are counted in the join_outputs of it."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.tasks.common.join import whole
+from regard.tasks.common.join import join_outputs
 from regard.tasks.common.task import Output
 from regard.text import Chars, Tokenizer
 from regard.text.sentence_split import split_text
@@ -20,7 +20,7 @@ def test_links_lead_to_the_words_that_hold_what_was_read(text: str, room: int) -
     outputs = [[Output(part, -1.0, -1.0, {"alignment": [[i, i] for i in range(len(part.split()))]})] for part in parts]
     if len(parts) < 2:
         return
-    (joined,) = whole(text, parts, outputs)
+    (joined,) = join_outputs(text, parts, outputs)
     read, written = text.split(), joined.text.split()
     assert [j for _, j in joined.more["alignment"]] == list(range(len(written)))
     assert all(written[j] in read[i] for i, j in joined.more["alignment"])

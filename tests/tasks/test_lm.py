@@ -237,7 +237,7 @@ def test_documents_begin_and_end_with_their_marks(packed: tuple[Lm, Net]) -> Non
 
 
 def test_a_text_too_short_and_no_text_at_all(lm: Lm, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is nothing to learn from; name a text file"):
+    with pytest.raises(DataError, match="no training data; name a text file"):
         Lm.read(LmData(), 1)
     (tmp_path / "one.txt").write_text("a")
     with pytest.raises(DataError, match="at least two tokens"):
@@ -253,7 +253,7 @@ def test_a_model_that_reads_or_tells_apart_does_not_go_on(lm: Lm) -> None:
         dataclasses.replace(spec, head=Classes(2)),
     ):
         with pytest.raises(
-            SpecError, match=r"to go on with a text a model has a decoder alone, and writes tokens; use"
+            SpecError, match=r"language modeling needs a model with a decoder alone and a head over tokens; use"
         ):
             lm.adapt_spec(other)
 

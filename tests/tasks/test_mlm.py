@@ -19,7 +19,7 @@ from regard.families import bert, gpt
 from regard.model.net import Net
 from regard.nn.blocks.head import Classes, Masked
 from regard.nn.core.coords import Coords
-from regard.tasks.common.fill_mask import marked, views
+from regard.tasks.common.fill_mask import encode_masked, plan_views
 from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.common.task import Dataset
 from regard.tasks.common.text_corpus import Texts
@@ -39,7 +39,7 @@ SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, hidden=32, dropout=0.0)
 
 def made(**settings: Any) -> Mlm:
     settings = {"tokenizer": WordPiece(vocab=120), "context": 24, **settings}
-    return Mlm.prepare(MlmData(**settings), Dataset(Texts(tuple(PLAY), learn=True), Texts(tuple(PLAY)), "", {}))
+    return Mlm.prepare(MlmData(**settings), Dataset(Texts(tuple(PLAY), training=True), Texts(tuple(PLAY)), "", {}))
 
 
 def net_of(task: Mlm, size: str = "bert-base", **changes: Any) -> Net:
@@ -64,7 +64,7 @@ def test_a_mark_is_no_unknown_text(task: Mlm) -> None:
 
 
 def test_only_tokens_of_text_are_hidden_and_the_rest_is_as_it_was(task: Mlm) -> None:
-    rows = task.encode(Texts(tuple(PLAY * 3), learn=True))
+    rows = task.encode(Texts(tuple(PLAY * 3), training=True))
     special = {task.target.pad, task.target.bos, task.target.eos, task.target.unk, task.mask}
     for epoch in range(5):
         batch = task.batch(task.augment(rows, 7, epoch), np.arange(len(rows)))
@@ -79,7 +79,7 @@ def test_only_tokens_of_text_are_hidden_and_the_rest_is_as_it_was(task: Mlm) -> 
 
 
 def test_masks_are_new_in_every_epoch_and_a_function_of_seed_epoch_and_example(task: Mlm) -> None:
-    rows = task.encode(Texts(tuple(PLAY), learn=True))
+    rows = task.encode(Texts(tuple(PLAY), training=True))
 
     def hidden(seed: int, epoch: int, indices: list[int]) -> list[list[int]]:
         batch = task.batch(task.augment(rows, seed, epoch), np.array(indices))
@@ -104,7 +104,7 @@ def test_whole_words_are_hidden(kind: TokenizerSpec) -> None:
         batch = task.batch(task.augment(rows, 1, epoch), np.arange(len(rows)))
         for r, row in enumerate(rows.ids):
             joined, asked = task._boundaries.continues_word(row), (batch.wanted[r, : len(row)] != IGNORE).numpy()
-            free = task._free[row]
+            free = task._maskable[row]
             inside = joined[1:] & free[1:] & free[:-1]
             assert (asked[1:][inside] == asked[:-1][inside]).all()
             split += int(inside.sum())
@@ -112,7 +112,7 @@ def test_whole_words_are_hidden(kind: TokenizerSpec) -> None:
 
 
 def test_pairs_have_segments_and_are_framed(task: Mlm) -> None:
-    rows = task.encode(Texts(tuple(PLAY), learn=True))
+    rows = task.encode(Texts(tuple(PLAY), training=True))
     assert rows.is_next is not None
     for ids, segments in zip(rows.ids, rows.segments, strict=True):
         ends = np.flatnonzero(ids == task.target.eos)
@@ -121,7 +121,7 @@ def test_pairs_have_segments_and_are_framed(task: Mlm) -> None:
         assert ends[1] == len(ids) - 1
         assert segments.tolist() == [0] * (ends[0] + 1) + [1] * (len(ids) - ends[0] - 1)
         assert len(ids) <= task.settings.context
-    assert len(made(dupe_factor=3).encode(Texts(tuple(PLAY), learn=True))) > 2 * len(rows)
+    assert len(made(dupe_factor=3).encode(Texts(tuple(PLAY), training=True))) > 2 * len(rows)
     assert len(made(dupe_factor=3).encode(Texts(tuple(PLAY)))) == len(rows), "one cut is enough to judge by"
 
 
@@ -195,7 +195,7 @@ def test_a_mask_stands_for_one_token_and_changes_none_beside_it(kind: TokenizerS
         shown = text.replace(
             word, f" [MASK]{' ' if word.endswith(' ') else ''}" if " " in word else "<mask>", 1
         ).strip()
-        ids = marked(tokenizer, [shown], lambda _: mask)[0]
+        ids = encode_masked(tokenizer, [shown], lambda _: mask)[0]
         at = ids.index(mask)
         after = ids[at + 1 :]
         assert ids[:at] == whole[:at]
@@ -210,9 +210,9 @@ def test_filling_in_is_the_argmax_at_each_mask(task: Mlm, net: Net) -> None:
     assert [len(each) for each in best] == [1, 1, 1]
     assert [each[0].text for each in second] == [each[0].text for each in best]
     assert best[1][0].text == texts[1]
-    ids, _ = task.target.frame(marked(task.target, texts[:1], lambda _: task.mask)[0])
+    ids, _ = task.target.frame(encode_masked(task.target, texts[:1], lambda _: task.mask)[0])
     told = net.logits(net(torch.tensor([ids]), Coords.span(len(ids))))[0].log_softmax(-1)
-    told[:, ~torch.from_numpy(task._free)] = -torch.inf
+    told[:, ~torch.from_numpy(task._maskable)] = -torch.inf
     places = [i for i, t in enumerate(ids) if t == task.mask]
     fills = [int(told[p].argmax()) for p in places]
     wanted = [fills.pop(0) if t == task.mask else t for t in ids]
@@ -227,11 +227,11 @@ def test_filling_in_is_the_argmax_at_each_mask(task: Mlm, net: Net) -> None:
 
 def test_texts_longer_than_the_model_are_seen_around_each_mask(task: Mlm, net: Net) -> None:
     room = 22
-    assert views([0] * 10, 9, room) == []
-    assert views([9, 0, 0], 9, room) == [(0, [0])]
+    assert plan_views([0] * 10, 9, room) == []
+    assert plan_views([9, 0, 0], 9, room) == [(0, [0])]
     ids = [0] * 60
     ids[3] = ids[20] = ids[50] = 9
-    assert views(ids, 9, room) == [(0, [3, 20]), (38, [50])]
+    assert plan_views(ids, 9, room) == [(0, [3, 20]), (38, [50])]
     long = "the cat sat on the mat. " * 6 + "the [MASK] ran. " + "the dog saw the cat. " * 6
     (found,) = task.run([net], [long], Search(beam=1))[0]
     assert "[MASK]" not in found.text
@@ -264,9 +264,7 @@ def test_attention_is_of_the_framed_text(task: Mlm, net: Net) -> None:
 
 
 def test_refusals(task: Mlm, net: Net, tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match="nothing to learn from; name a text file with a sentence a line and blank lines"
-    ):
+    with pytest.raises(DataError, match="no training data; name a text file with a sentence a line and blank lines"):
         Mlm.read(MlmData(), 1)
     with pytest.raises(DataError, match="from another document, and there is 1; put blank lines between documents"):
         task.encode(Texts((PLAY[0],)))

@@ -37,7 +37,7 @@ def test_all_variants_of_a_word_are_on_one_side(path: str) -> None:
     assert all(" | " in ways for ways in [*valid.target, *test.target]), "and any is right"
     assert parts[2] == {word for word in WORDS if assign_split(word, valid=0.2, test=0.2) == "test"}
     assert raw.messages == [
-        f"{path}: {len(parts[0])} words with {len(train)} pronunciations to learn from, {len(valid)} words to be judged by, "
+        f"{path}: {len(parts[0])} words with {len(train)} pronunciations for training, {len(valid)} words for validation, "
         f"{len(test)} kept for a test"
     ]
 
@@ -80,15 +80,13 @@ def test_the_recipe_trains_and_is_judged_by_words_it_never_saw(path: str, tmp_pa
 
 
 def test_what_it_needs_is_said(tmp_path: Path, path: str) -> None:
-    with pytest.raises(
-        DataError, match=r"^there is nothing to learn from; name a pronouncing dictionary, such as cmudict"
-    ):
+    with pytest.raises(DataError, match=r"^no training data; name a pronouncing dictionary, such as cmudict"):
         run_training(TrainRequest("pronounce", out=str(tmp_path / "run"), quiet=True))
     with pytest.raises(SpecError, match=r"^words for validation are kept apart by themselves .* leave out --valid$"):
         run_training(TrainRequest("pronounce", (path,), (path,), out=str(tmp_path / "run"), quiet=True))
     with pytest.raises(SpecError, match=r"^`metrics` should name at least one score"):
         PronounceData(metrics=())
-    for word, why in (("aa", "none of which is to learn from"), ("d", "none of which is for valid")):
+    for word, why in (("aa", "none of them for training"), ("d", "none of them for valid")):
         (tmp_path / "one.dict").write_text(f"{word} A\n")
         with pytest.raises(DataError, match=f"holds 1 words, {why}; name a larger dictionary$"):
             Pronounce.read(PronounceData(train=(str(tmp_path / "one.dict"),)), 1)

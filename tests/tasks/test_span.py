@@ -33,7 +33,7 @@ SMALL: dict[str, Any] = dict(width=16, depth=1, heads=2, head_width=8, hidden=32
 
 def made(**settings: Any) -> Span:
     settings = {"tokenizer": Bpe(vocab=90), "max_length": 20, "sentinels": 8, **settings}
-    return Span.prepare(SpanData(**settings), Dataset(Texts(tuple(PLAY), learn=True), Texts(tuple(PLAY)), "", {}))
+    return Span.prepare(SpanData(**settings), Dataset(Texts(tuple(PLAY), training=True), Texts(tuple(PLAY)), "", {}))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_mark_is_no_unknown_text(task: Span) -> None:
 
 
 def test_a_batch_holds_every_token_on_one_of_its_sides(task: Span) -> None:
-    rows = task.encode(Texts(tuple(PLAY), learn=True))
+    rows = task.encode(Texts(tuple(PLAY), training=True))
     batch = task.batch(task.augment(rows, 1, 0), np.arange(len(rows)))
     assert batch.source is not None
     for i, text in enumerate(rows.ids):
@@ -86,7 +86,7 @@ def test_marks_are_filled_in_and_scored(task: Span, net: Net) -> None:
         assert "extra_id" not in each[0].text
     filled = "the cat sat on the old mat."
     whole, other = task.score(net, [texts[0]] * 2, [filled, "the dog sat on the mat."])
-    ids = task._target(texts[0], filled)
+    ids = task._encode_target(texts[0], filled)
     assert task.target.tokens(ids) == [
         "<extra_id_0>",
         "▁cat",
@@ -96,7 +96,7 @@ def test_marks_are_filled_in_and_scored(task: Span, net: Net) -> None:
     assert whole != other
     weights, read, written = task.attention(net, texts[0], filled)
     assert weights["decoder.blocks.0.cross"].shape == (2, len(written), len(read))
-    with pytest.raises(DataError, match="the output should be its input with something at each mark, got 'a cat'"):
+    with pytest.raises(DataError, match="the output should be its input with text at each mask, got 'a cat'"):
         task.score(net, texts[:1], ["a cat"])
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 0 for 1"):
         task.score(net, texts[:1], [])
@@ -111,7 +111,7 @@ def test_long_texts_are_cut_and_that_is_told(task: Span) -> None:
 
 
 def test_refusals(task: Span, net: Net) -> None:
-    with pytest.raises(DataError, match="nothing to learn from; name a text file with blank lines between documents"):
+    with pytest.raises(DataError, match="no training data; name a text file with blank lines between documents"):
         Span.read(SpanData(), 1)
     with pytest.raises(SpecError, match="max_length=2 leaves no room for a text with a span taken out"):
         SpanData(max_length=2)

@@ -114,7 +114,7 @@ def test_a_vocabulary_is_learned_from_a_sample_where_there_is_more_than_enough(t
         patch.setattr(pairs.sample_pairs, "__defaults__", (20,))
         raw = Translate.read(settings, 1)
         some = Translate.prepare(settings, raw)
-    assert raw.messages[-1] == "vocabulary: if one is learned, from 20 of the 38 pairs, drawn by chance"
+    assert raw.messages[-1] == "vocabulary: if one is trained, from 20 of the 38 pairs, chosen at random"
     assert some.target.size < whole.target.size
 
 

@@ -72,7 +72,7 @@ def test_long_texts_are_read_in_pieces() -> None:
 
 
 def test_labels_that_do_not_fit() -> None:
-    with pytest.raises(DataError, match="there are 2 words to be labelled, got 1 labels"):
+    with pytest.raises(DataError, match="there are 2 words to label, got 1 labels"):
         WORDS.score(NET, ["the cat"], ["N"])
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 0 for 1"):
         WORDS.score(NET, ["the cat"], [])

@@ -99,7 +99,7 @@ def test_settings_there_and_back() -> None:
 
 
 def test_nothing_to_learn_from() -> None:
-    with pytest.raises(DataError, match="there is nothing to learn from; name two text files"):
+    with pytest.raises(DataError, match="no training data; name two text files"):
         Translate.read(TranslateData(), 1)
 
 
@@ -122,7 +122,7 @@ def test_nobody_is_judged_by_what_a_model_wrote(tmp_path: Path) -> None:
     real, drawn = (Corpus((str(tmp_path / f"{name}.tsv"),), hold_out=name == "real") for name in ("real", "drawn"))
     raw = Translate.read(TranslateData(train=(real, drawn)), 1)
     assert [len(pairs) for pairs in (*raw.train, *raw.valid)] == [38, 40, 2]
-    assert "2 pairs are set aside to be judged by; --valid names others" in raw.messages
+    assert "2 pairs are held out for validation; --valid names others" in raw.messages
     with pytest.raises(DataError, match="there is no validation data; give a corpus with --valid, or set `hold_out"):
         Translate.read(TranslateData(train=(drawn,)), 1)
 

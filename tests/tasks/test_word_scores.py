@@ -1,4 +1,4 @@
-"""Outputs word by word: probabilities that multiply to the whole, and links to the words that were looked at."""
+"""Outputs word by word: probabilities that multiply to the whole, and align_words to the words that were looked at."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 import regard
 from regard.decode.score import TokenScores
 from regard.errors import DataError, NoRoom, SpecError
-from regard.tasks.common.word_scores import guide, links, sure
+from regard.tasks.common.word_scores import align_words, default_layer, word_confidence
 from regard.text.word_ids import TokenizedWords
 
 pytestmark = pytest.mark.numeric
@@ -128,7 +128,7 @@ def test_another_layer(model: regard.Model) -> None:
     first, last, usual = (model.align(SOURCES, TARGETS, layer=layer, tag="2de") for layer in (0, 1, None))
     assert usual == last == model.align(SOURCES, TARGETS, layer=-1, tag="2de")
     assert first != last
-    assert [guide(n) for n in (1, 2, 3, 6)] == [-1, -1, -2, -2]
+    assert [default_layer(n) for n in (1, 2, 3, 6)] == [-1, -1, -2, -2]
     with pytest.raises(SpecError, match="layer should be -2 to 1, got 2"):
         model.align(SOURCES, TARGETS, layer=2)
 
@@ -146,22 +146,22 @@ def test_links_by_hand() -> None:
     weights = torch.tensor(
         [[0.5, 0.0, 0.1, 0.1, 0.2, 0.1], [0.0, 0.6, 0.1, 0.1, 0.2, 0.0], [0.1, 0.0, 0.3, 0.3, 0.2, 0.1], [0.0] * 6]
     )
-    assert links(read, written, weights, 2) == [(0, 0), (0, 1)]
+    assert align_words(read, written, weights, 2) == [(0, 0), (0, 1)]
     weights[:3, 4] = 0.9
-    assert links(read, written, weights, 2) == [(1, 0), (1, 1)]
-    assert links(TokenizedWords([], [], []), written, weights[:, :3], 2) == []
-    assert links(read, TokenizedWords([], [], []), weights[:1], 2) == []
+    assert align_words(read, written, weights, 2) == [(1, 0), (1, 1)]
+    assert align_words(TokenizedWords([], [], []), written, weights[:, :3], 2) == []
+    assert align_words(read, TokenizedWords([], [], []), weights[:1], 2) == []
 
 
 def test_confidence_by_hand() -> None:
     told = TokenScores(torch.tensor([0.5, 0.5, 0.25, 0.8], dtype=torch.float64).log())
-    found = sure(TokenizedWords([1, 2, 3], ["x", "yz"], [0, 1, 1]), told)
+    found = word_confidence(TokenizedWords([1, 2, 3], ["x", "yz"], [0, 1, 1]), told)
     assert (found.words, found.probs, found.end) == (["x", "yz"], pytest.approx([0.5, 0.125]), pytest.approx(0.8))
     assert found.plain() == {
         "words": [{"text": "x", "confidence": found.probs[0]}, {"text": "yz", "confidence": found.probs[1]}],
         "end": found.end,
     }
-    blank = sure(TokenizedWords([1], [], [0]), TokenScores(told.log_probs[2:]))
+    blank = word_confidence(TokenizedWords([1], [], [0]), TokenScores(told.log_probs[2:]))
     assert (blank.words, blank.end) == ([], pytest.approx(0.2))
 
 

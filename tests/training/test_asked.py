@@ -14,7 +14,7 @@ from regard.data.pair_reader import Corpus, read_corpus
 from regard.errors import SpecError, UnknownName
 from regard.machine import resolve_device
 from regard.recipes.merge import parse_yaml
-from regard.tasks.common.advice import advise
+from regard.tasks.common.advice import advise_pairs
 from regard.training.recipe import Train
 from regard.training.request import TrainRequest
 from regard.training.train import run_training
@@ -34,7 +34,7 @@ def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path)
     run_training(TrainRequest(str(recipe), (str(corpus),), set=changes, out=str(out), quiet=True))
     kept = parse_yaml((out / "recipe.yaml").read_text(), "x")
     assert kept["train"]["keep_checkpoints"] == 2, "a default"
-    advice = advise([read_corpus(Corpus(paths=(str(corpus),)))], {"epochs": 1}).recipe
+    advice = advise_pairs([read_corpus(Corpus(paths=(str(corpus),)))], {"epochs": 1}).recipe
     assert kept["train"]["batch_tokens"] == advice["train"]["batch_tokens"] != Train(steps=1).batch_tokens, "advice"
     assert kept["model"]["dropout"] == advice["model"]["dropout"], "advice"
     assert kept["train"]["schedule"]["kind"] == advice["train"]["schedule"]["kind"], "advice, for the kind"

@@ -225,7 +225,7 @@ def test_the_recipe_goes_on_with_the_models_own_task_and_settings(start: str, te
 def test_the_recipe_says_what_it_needs(start: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"^task is missing: name one, or give a model to start from \(--from MODEL\)"):
         run_training(TrainRequest("finetune", out=str(tmp_path), quiet=True))
-    with pytest.raises(DataError, match="there is nothing to learn from; name a text file"):
+    with pytest.raises(DataError, match="no training data; name a text file"):
         run_training(TrainRequest("finetune", out=str(tmp_path), start=start, quiet=True))
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from regard.families import bert
 from regard.files.folder import read_folder, write_folder
 from regard.serialization.model_folder import FORMAT
-from regard.tasks.common.classifier import packed
+from regard.tasks.common.classifier import pack_classes
 from regard.training.finetune import Initialization, initialize_from
 
 pytestmark = pytest.mark.numeric
@@ -46,8 +46,8 @@ def test_of_a_head_is_taken_what_means_the_same(
     before = {name: tensor.clone() for name, tensor in ours.state_dict().items()}
     config = {"format": FORMAT, "task": "x", "settings": {}, "decode": {}, "model": theirs.spec.plain()}
     files = {"config.json": json.dumps(config).encode(), "model.safetensors": save(theirs.state_dict())}
-    write_folder(tmp_path / "m", files | packed(("a", "b", "c")))
-    taken = initialize_from(ours, read_folder(tmp_path / "m"), "m", packed(classes) if classes else {})
+    write_folder(tmp_path / "m", files | pack_classes(("a", "b", "c")))
+    taken = initialize_from(ours, read_folder(tmp_path / "m"), "m", pack_classes(classes) if classes else {})
     assert {name.partition(".")[0] for name in before} >= {name.partition(".")[0] for name in wanted}
     for name, tensor in ours.state_dict().items():
         front = next((front for front in wanted if f"{name}.".startswith(f"{front}.")), None)

@@ -126,7 +126,7 @@ def test_a_run_that_saved_nothing_begins_anew_with_another_recipe(tmp_path: Path
 
 
 @pytest.mark.parametrize("left", [b"", b'{"fingerprint": "0', None])
-def test_killed_while_the_folder_was_begun(tmp_path: Path, left: bytes | None) -> None:
+def test_killed_while_the_folder_was_encode_prompts(tmp_path: Path, left: bytes | None) -> None:
     """Facts come first, the recipe second; whatever is there of them, nothing else is."""
     if left is None:
         (tmp_path / ".run.json.partial").write_bytes(b"{")

@@ -68,7 +68,7 @@ def test_files_of_ones_own(tmp_path: Path, letters: tuple[Path, Path]) -> None:
         (["copy", "--set", "train.optimizer.kind=adan"], "no optimizer 'adan'; did you mean 'adam'?"),
         (["copy", "--device", "gpu"], "no device 'gpu'"),
         (["copy", "--from", "nowhere"], "there is no model folder nowhere"),
-        (["translate"], "there is nothing to learn from; name two text files"),
+        (["translate"], "no training data; name two text files"),
         (["translate", "one.txt"], "a corpus is two parallel text files or one .tsv, .csv, .jsonl file"),
         (["translate", "no.de", "no.en"], "cannot read no.de: No such file or directory"),
     ],

@@ -26,7 +26,7 @@ from regard.tasks.common.capabilities import (
     require,
     split_text,
 )
-from regard.tasks.common.join import whole
+from regard.tasks.common.join import join_outputs
 from regard.tasks.common.task import Output, RunOptions
 
 if TYPE_CHECKING:
@@ -266,7 +266,9 @@ def _is_blank(given: object) -> bool:
 
 
 def _join(given: object, parts: Sequence[_Part], outputs: Sequence[Sequence[Output]]) -> list[Output]:
-    return list(outputs[0]) if len(parts) == 1 else whole(str(given), [str(part.text) for part in parts], outputs)
+    return (
+        list(outputs[0]) if len(parts) == 1 else join_outputs(str(given), [str(part.text) for part in parts], outputs)
+    )
 
 
 def _batched(inputs: Iterable[T], count: int) -> Iterator[list[T]]:

@@ -14,7 +14,7 @@ from regard.files.folder import JSON_LIMIT, parse_json, read_file
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.head import Classes
 from regard.tasks.classify import Classify, ClassifyData
-from regard.tasks.common.classifier import plainly_named
+from regard.tasks.common.classifier import check_class_names
 from regard.tasks.embed import Embed, EmbedData
 from regard.tasks.image import Image, ImageData
 from regard.tasks.lm import Lm, LmData
@@ -149,7 +149,7 @@ def _classes(found: Found) -> tuple[str, ...]:
     said = found.config.get("id2label")
     named = {str(i): str(name) for i, name in said.items()} if isinstance(said, Mapping) else {}
     classes = [named.get(str(i), f"LABEL_{i}") for i in range(found.spec.head.count)]
-    return plainly_named(classes, "config.json")
+    return check_class_names(classes, "config.json")
 
 
 def _said(folder: Path, name: str) -> dict[str, Any]:

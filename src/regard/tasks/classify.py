@@ -1,4 +1,7 @@
-"""Sentence classification: a label for a text, or for two of them and how they stand to each other (Devlin et al. 2018)."""
+"""Text classification: one label per text or pair of texts.
+
+An encoder with a classification head (Devlin et al. 2018).
+"""
 
 from __future__ import annotations
 
@@ -18,36 +21,36 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.spec import Share, spec
-from regard.tasks.common.classifier import fitted, logits, mixed, places, ranked
+from regard.tasks.common.classifier import add_class_head, average_log_probs, class_logits, label_indices, rank_classes
 from regard.tasks.common.encoder_input import (
     Attention,
-    Reading,
-    Rows,
-    attended,
-    batches,
-    demand_room,
-    frame_all,
-    whole_lengths,
+    EncodedTexts,
+    EncoderBatch,
+    check_length,
+    count_tokens,
+    encoder_attention,
+    frame_texts,
+    iterate_batches,
 )
-from regard.tasks.common.labeled_texts import Labelled, LabelledData
+from regard.tasks.common.labeled_texts import LabeledData, LabeledTask
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 
 
 @spec
-class ClassifyData(LabelledData):
-    """The `data` part of a recipe: texts and their labels, and what the classes are read from."""
+class ClassifyData(LabeledData):
+    """The `data` part of a recipe: labeled texts, and how they are classified."""
 
     pair: bool = False
-    """Texts come in twos (columns text, other, label); in use, a tab stands between them."""
+    """Whether texts come in pairs (columns text, other, label). In use, a tab separates them."""
     pool: Literal["first", "mean"] = "first"
     dropout: Share = 0.1
-    """On what the classes are read from, where the model to start from has no such head."""
+    """Dropout before the classification head, if the model to start from has no such head."""
 
 
 @TASKS.add
-class Classify(Labelled):
-    """An encoder that says what a text is."""
+class Classify(LabeledTask):
+    """An encoder that assigns a class to a text."""
 
     Settings = ClassifyData
 
@@ -62,7 +65,7 @@ class Classify(Labelled):
         return read_labeled(path, pair=settings.pair, columns=settings.columns)
 
     @classmethod
-    def labels(cls, settings: ClassifyData, pairs: Pairs) -> list[str]:
+    def list_labels(cls, settings: ClassifyData, pairs: Pairs) -> list[str]:
         return list(pairs.target)
 
     def model_arguments(self) -> dict[str, Any]:
@@ -70,22 +73,22 @@ class Classify(Labelled):
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         pool, dropout = self.settings.pool, self.settings.dropout
-        spec = fitted(spec, len(self.classes), pool, hidden=True, dropout=dropout)
-        return demand_room(spec, self.settings.max_length)
+        spec = add_class_head(spec, len(self.classes), pool, hidden=True, dropout=dropout)
+        return check_length(spec, self.settings.max_length)
 
-    def encode(self, raw: Sequence[Pairs]) -> Rows:
+    def encode(self, raw: Sequence[Pairs]) -> EncodedTexts:
         texts = [text for pairs in raw for text in pairs.source]
-        labels = [i for pairs in raw for i in places(pairs.target, self.classes, pairs.name)]
-        return Rows.of(self._framed(texts), [[i] for i in labels])
+        labels = [i for pairs in raw for i in label_indices(pairs.target, self.classes, pairs.name)]
+        return EncodedTexts.of(self._frame(texts), [[i] for i in labels])
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def batch(self, examples: Rows, indices: NDArray[np.int64]) -> Reading:
+    def batch(self, examples: EncodedTexts, indices: NDArray[np.int64]) -> EncoderBatch:
         return examples.batch(indices, self.target.pad)
 
-    def loss(self, net: Net, batch: Reading, smoothing: float) -> Loss:
+    def loss(self, net: Net, batch: EncoderBatch, smoothing: float) -> Loss:
         tape = Tape()
-        scores = logits(net, batch.given.ids, batch.at(net), tape)
+        scores = class_logits(net, batch.given.ids, batch.at(net), tape)
         return class_loss(net, scores, batch.labels, smoothing, tape)
 
     # ------------------------------------------------------------------------------------------------ to the user
@@ -93,36 +96,38 @@ class Classify(Labelled):
     def run(
         self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
-        """The likeliest classes of each text, best first, as many as `n_best`."""
-        return [ranked(row, self.classes, search.n_best) for row in self._told(nets, inputs)]
+        """The `n_best` likeliest classes of each text, best first."""
+        return [rank_classes(row, self.classes, search.n_best) for row in self._log_probs(nets, inputs)]
 
     def score(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
-        """log P(class | text) of each pair."""
+        """log P(class | text) for each pair."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
-        wanted = places(outputs, self.classes, "what is asked about")
-        return [float(row[i]) for row, i in zip(self._told([net], inputs), wanted, strict=True)]
+        wanted = label_indices(outputs, self.classes, "what is asked about")
+        return [float(row[i]) for row, i in zip(self._log_probs([net], inputs), wanted, strict=True)]
 
     def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
-        """Attention weights (h, n, n) by place for the text."""
-        return attended(net, self.target, self._framed([text])[0])
+        """Attention weights (h, n, n) by module path for the text."""
+        return encoder_attention(net, self.target, self._frame([text])[0])
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return [EvalSet(pairs.source, pairs.target, RunOptions()) for pairs in raw]
 
     def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
-        lengths = whole_lengths(self.target, inputs, pair=self.settings.pair)
+        lengths = count_tokens(self.target, inputs, pair=self.settings.pair)
         return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
 
-    def _framed(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
-        return frame_all(self.target, texts, self.settings.max_length, pair=self.settings.pair)
+    def _frame(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+        return frame_texts(self.target, texts, self.settings.max_length, pair=self.settings.pair)
 
-    def _told(self, nets: Sequence[Net], inputs: Sequence[str]) -> Tensor:
-        """log-probabilities (b, classes) of each input."""
+    def _log_probs(self, nets: Sequence[Net], inputs: Sequence[str]) -> Tensor:
+        """Log-probabilities (b, classes) of the classes."""
         out = torch.zeros(len(inputs), len(self.classes), dtype=torch.double)
-        for indices, read in batches(self._framed(inputs), self.target.pad, nets[0].device):
+        for indices, read in iterate_batches(self._frame(inputs), self.target.pad, nets[0].device):
             with torch.no_grad():
-                out[indices] = mixed([logits(net, read.given.ids, read.at(net)) for net in nets]).cpu()
+                out[indices] = average_log_probs(
+                    [class_logits(net, read.given.ids, read.at(net)) for net in nets]
+                ).cpu()
         return out

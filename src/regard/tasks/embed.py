@@ -1,7 +1,8 @@
-"""Sentence embedding: texts as vectors that are close where texts mean the same (Reimers & Gurevych 2019).
+"""Sentence embedding: vectors that are close if texts are.
 
-Learned from pairs that belong together: each text should be closer to its own than to all others in the batch (van den Oord et
-al. 2018; Henderson et al. 2017). So the batch is part of the task: larger ones ask more.
+Learned from pairs of texts with the same meaning (Reimers & Gurevych 2019): each text should be closer to its partner
+than to all others in the batch (in-batch negatives; van den Oord et al. 2018, Henderson et al. 2017). Larger batches
+are harder.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from regard.nn.blocks.head import Vector
 from regard.spec import Count, Spec, spec
 from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.encoder_input import (
-    FILE,
+    TOKENIZER_FILE,
     Attention,
+    EncodedTexts,
+    EncoderBatch,
     EncoderTask,
     Pool,
-    Reading,
-    Rows,
-    attended,
-    demand_room,
-    frame_all,
-    own_tokenizer,
-    pooled_rows,
-    vectors,
-    whole_lengths,
+    check_length,
+    count_tokens,
+    embed_texts,
+    encoder_attention,
+    frame_texts,
+    load_tokenizer,
+    pool_rows,
 )
-from regard.tasks.common.example_names import by_text
+from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.losses import pair_counts
 from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions
 from regard.text import Bpe, Tokenizer, TokenizerSpec
@@ -51,22 +52,22 @@ from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 @spec
 class EmbedData(Spec):
-    """The `data` part of a recipe: pairs of texts that belong together, and how a text becomes a vector."""
+    """The `data` part of a recipe: pairs of texts with the same meaning, and how a text becomes a vector."""
 
     train: tuple[Corpus, ...] = ()
     valid: tuple[Corpus, ...] = ()
     on_bad: OnBad | None = None
-    """What to do about a bad pair, whatever the corpora say: `error` or `drop`."""
+    """How to treat bad pairs, overriding the corpora: `error` or `drop`."""
     filters: FilterList = ()
-    """What training pairs must pass, in this order; `standard` for those that translations mostly need."""
+    """Filters for training pairs, applied in this order; `standard` for those that translations usually need."""
     tokenizer: TokenizerSpec = Bpe(4000)
     max_length: Count = 128
-    """Tokens the model reads of a text, those around it included."""
+    """Maximum number of tokens the model reads of a text, special tokens included."""
     pool: Pool = "mean"
     unit: bool = True
-    """Vectors have length one, so that their product is the cosine."""
+    """Whether vectors have length one, so that their product is the cosine."""
     scale: Annotated[float, Field(gt=0, le=1000)] = 20.0
-    """What cosines are multiplied by before they compete."""
+    """Factor for cosines before the softmax (inverse temperature)."""
     metrics: tuple[str, ...] = ("pair_accuracy",)
 
     def __post_init__(self) -> None:
@@ -74,12 +75,12 @@ class EmbedData(Spec):
             METRICS[name]
 
 
-RIVALS = 100
-"""Pairs among which a text is to find its own when a model is judged, at most."""
+CANDIDATES = 100
+"""Maximum number of pairs among which a text must find its partner in evaluation."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Blocks:
+class FixedBatches:
     """The same batches in every epoch."""
 
     batches: list[NDArray[np.int64]]
@@ -89,11 +90,11 @@ class Blocks:
 
 
 @dataclasses.dataclass(frozen=True)
-class Twos:
-    """Rows of both texts, and a number for each text: equal texts have equal numbers."""
+class TextPairRows:
+    """Both texts of each pair, and an id for each text: equal texts have equal ids."""
 
-    first: Rows
-    second: Rows
+    first: EncodedTexts
+    second: EncodedTexts
     same: NDArray[np.int64]
     lengths: NDArray[np.int64]
     groups: None = None
@@ -105,23 +106,23 @@ class Twos:
 
 
 @dataclasses.dataclass(frozen=True)
-class TwoReadings:
-    first: Reading
-    second: Reading
+class ContrastiveBatch:
+    first: EncoderBatch
+    second: EncoderBatch
     same: Tensor
-    """Of the first and of the second texts (b, 2)."""
+    """The ids of the first and of the second texts (b, 2)."""
 
     @property
     def tokens(self) -> int:
         return len(self.same)
 
-    def to(self, device: torch.device | str) -> TwoReadings:
-        return TwoReadings(self.first.to(device), self.second.to(device), self.same.to(device))
+    def to(self, device: torch.device | str) -> ContrastiveBatch:
+        return ContrastiveBatch(self.first.to(device), self.second.to(device), self.same.to(device))
 
 
 @TASKS.add
 class Embed(EncoderTask):
-    """An encoder whose pooled stream is what a text means."""
+    """An encoder whose pooled output is the vector of a text."""
 
     Settings = EmbedData
     Options = RunOptions
@@ -152,11 +153,11 @@ class Embed(EncoderTask):
     @classmethod
     def read(cls, settings: EmbedData, seed: int) -> Dataset:
         if not settings.train:
-            raise DataError("there is nothing to learn from; name two text files or one .tsv, .csv or .jsonl file")
+            raise DataError("no training data; name two text files or one .tsv, .csv or .jsonl file")
         train, valid = read_splits(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
         facts = {name: {"pairs": sum(map(len, part))} for name, part in (("train", train), ("valid", valid))}
         names = ", ".join(pairs.name for pairs in train)
-        said = f"{names}: {facts['train']['pairs']:,} pairs to learn from, {facts['valid']['pairs']:,} to be judged by"
+        said = f"{names}: {facts['train']['pairs']:,} pairs for training, {facts['valid']['pairs']:,} for validation"
         dropped = [f"  {each}" for pairs in (*train, *valid) for each in pairs.dropped]
         lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
         return Dataset(train, valid, fingerprint(*train, *valid), facts, [said, *dropped], lost)
@@ -168,48 +169,48 @@ class Embed(EncoderTask):
 
     @classmethod
     def load(cls, settings: EmbedData, files: Mapping[str, bytes]) -> Self:
-        return cls(settings, own_tokenizer(files))
+        return cls(settings, load_tokenizer(files))
 
     def files(self) -> dict[str, bytes]:
-        return {FILE: self.target.to_bytes()}
+        return {TOKENIZER_FILE: self.target.to_bytes()}
 
     def model_arguments(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
-        """The encoder, and a head that gives a vector."""
+        """The encoder with a head that gives a vector."""
         if spec.encoder is None or spec.decoder is not None:
-            raise SpecError(
-                "texts become vectors by an encoder alone, and this model has a decoder; use model.family: bert"
-            )
+            raise SpecError("embedding needs a model with an encoder and no decoder; use model.family: bert")
         head = spec.head if isinstance(spec.head, Vector) else Vector(self.settings.pool)
-        return demand_room(dataclasses.replace(spec, head=head, beside=None), self.settings.max_length)
+        return check_length(dataclasses.replace(spec, head=head, beside=None), self.settings.max_length)
 
-    def encode(self, raw: Sequence[Pairs]) -> Twos:
+    def encode(self, raw: Sequence[Pairs]) -> TextPairRows:
         sides = [[text for pairs in raw for text in getattr(pairs, side)] for side in ("source", "target")]
         numbers = {text: i for i, text in enumerate(dict.fromkeys(sides[0] + sides[1]))}
         first, second = (self._rows(side) for side in sides)
         same = np.asarray([[numbers[text] for text in side] for side in sides]).T
-        return Twos(first, second, same, np.stack([first.lengths, second.lengths], 1))
+        return TextPairRows(first, second, same, np.stack([first.lengths, second.lengths], 1))
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def order_batches(self, examples: Twos, *, tokens: int | None, seed: int, evaluate: bool = False) -> BatchOrder:
-        """To be judged, a text competes with as many others whatever the model, its tokenizer and the room there is."""
+    def order_batches(
+        self, examples: TextPairRows, *, tokens: int | None, seed: int, evaluate: bool = False
+    ) -> BatchOrder:
+        """In evaluation, the number of candidates does not depend on the model, its tokenizer or the memory."""
         if not evaluate:
             return bucket(examples, tokens=tokens, seed=seed)
-        return Blocks(np.array_split(np.arange(len(examples)), max(-(-len(examples) // RIVALS), 1)))
+        return FixedBatches(np.array_split(np.arange(len(examples)), max(-(-len(examples) // CANDIDATES), 1)))
 
-    def batch(self, examples: Twos, indices: NDArray[np.int64]) -> TwoReadings:
+    def batch(self, examples: TextPairRows, indices: NDArray[np.int64]) -> ContrastiveBatch:
         first, second = (rows.batch(indices, self.target.pad) for rows in (examples.first, examples.second))
-        return TwoReadings(first, second, torch.from_numpy(examples.same[indices]))
+        return ContrastiveBatch(first, second, torch.from_numpy(examples.same[indices]))
 
-    def describe_examples(self, examples: Twos, indices: NDArray[np.int64]) -> list[str]:
-        return by_text(indices, examples.first.ids.take(indices), self.target)
+    def describe_examples(self, examples: TextPairRows, indices: NDArray[np.int64]) -> list[str]:
+        return quote_examples(indices, examples.first.ids.take(indices), self.target)
 
-    def loss(self, net: Net, batch: TwoReadings, smoothing: float) -> Loss:
-        """How surely each text finds its own among the others' (both ways); copies of a text do not compete with it."""
-        a, b = (pooled_rows(net, side, self.settings.pool, unit=True).float() for side in (batch.first, batch.second))
+    def loss(self, net: Net, batch: ContrastiveBatch, smoothing: float) -> Loss:
+        """Cross-entropy of finding each text's partner, in both directions; copies of a text are not negatives."""
+        a, b = (pool_rows(net, side, self.settings.pool, unit=True).float() for side in (batch.first, batch.second))
         scores, own = self.settings.scale * a @ b.T, torch.arange(len(a), device=a.device)
         copies = (batch.same[:, None] == batch.same[None]).any(-1) & ~torch.eye(
             len(a), dtype=torch.bool, device=a.device
@@ -226,12 +227,12 @@ class Embed(EncoderTask):
 
     def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         pool, unit = pool or self.settings.pool, self.settings.unit if unit is None else unit
-        return vectors(net, self.target, texts, pool=pool, unit=unit, max_length=self.settings.max_length)
+        return embed_texts(net, self.target, texts, pool=pool, unit=unit, max_length=self.settings.max_length)
 
     def run(
         self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
-        """The vector of each text: numbers with spaces between them; of an ensemble, the mean."""
+        """The vector of each text, as numbers separated by spaces; of an ensemble, the mean."""
         found = torch.stack([self.embed(net, inputs) for net in nets]).mean(0)
         rows = (F.normalize(found, dim=-1) if self.settings.unit else found).tolist()
         return [[Output(" ".join(f"{x:.6g}" for x in row), more={"vector": row})] for row in rows]
@@ -246,16 +247,16 @@ class Embed(EncoderTask):
         return [float(cosine) for cosine in (a * b).sum(1)]
 
     def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
-        """Attention weights (h, n, n) by place for the text."""
-        return attended(net, self.target, frame_all(self.target, [text], self.settings.max_length)[0])
+        """Attention weights (h, n, n) by module path for the text."""
+        return encoder_attention(net, self.target, frame_texts(self.target, [text], self.settings.max_length)[0])
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return []
 
     def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
-        lengths = whole_lengths(self.target, inputs)
+        lengths = count_tokens(self.target, inputs)
         return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
 
-    def _rows(self, texts: Sequence[str]) -> Rows:
-        framed = frame_all(self.target, texts, self.settings.max_length)
-        return Rows.of(framed, [[0]] * len(framed))
+    def _rows(self, texts: Sequence[str]) -> EncodedTexts:
+        framed = frame_texts(self.target, texts, self.settings.max_length)
+        return EncodedTexts.of(framed, [[0]] * len(framed))

@@ -1,4 +1,7 @@
-"""Image classification: what is on a picture, by a model that reads its patches (Dosovitskiy et al. 2020)."""
+"""Image classification with a Vision Transformer.
+
+The model reads patches of the image (Dosovitskiy et al. 2020).
+"""
 
 from __future__ import annotations
 
@@ -24,39 +27,39 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Spec, spec
 from regard.tasks.common.classifier import (
-    fitted,
-    logits,
-    mixed,
-    packed,
-    places,
-    plainly_named,
-    ranked,
-    unpacked,
+    add_class_head,
+    average_log_probs,
+    check_class_names,
+    class_logits,
+    label_indices,
+    pack_classes,
+    rank_classes,
+    unpack_classes,
 )
 from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions
 
 PATCH = 16
-"""Pixels that count as a token when batches are filled, whatever the patches of the model."""
-ROOM = 16_384
-"""Such tokens that are looked at together when there is nothing to learn."""
+"""Pixels that count as one token when batches are filled, whatever the patch size of the model."""
+BATCH_PATCHES = 16_384
+"""Such tokens per batch when nothing is trained."""
 
 Side = Annotated[int, Field(ge=1, le=16384)]
-"""Pixels that a picture may have in a row: one of the largest takes a gigabyte."""
+"""Pixels per side; the largest images take a gigabyte."""
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 @spec
 class ImageData(Spec):
-    """The `data` part of a recipe: pictures in folders of their classes, a tar of such, or a folder of IDX files."""
+    """The `data` part of a recipe: a folder or tar file with a folder of images per class, or a folder of IDX files."""
 
     train: str | None = None
     valid: str | None = None
     hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.05
-    """The part of the training pictures kept for validation where none are given for it; a test part is left for `eval`."""
+    """Fraction of the training images held out for validation if none are given; test images are for `eval`."""
     side: Side | None = None
-    """Resize pictures to so many pixels; without, they must be squares of one size already."""
+    """Resize images to squares of this side; without it, they must be squares of one size."""
     augment: Augment = Augment()
     metrics: tuple[str, ...] = ("accuracy", "macro_f1")
 
@@ -68,8 +71,8 @@ class ImageData(Spec):
 
 
 @spec
-class Pixelled(Spec):
-    """How pixels became numbers, as a model folder keeps it."""
+class PixelNormalization(Spec):
+    """How pixels are normalized, as stored in a model folder."""
 
     side: Side
     mean: Annotated[tuple[Number, ...], Field(min_length=1)]
@@ -78,13 +81,13 @@ class Pixelled(Spec):
     def __post_init__(self) -> None:
         if len(self.mean) != len(self.deviation):
             raise SpecError(
-                f"mean and deviation should be of as many channels, got {len(self.mean)}, {len(self.deviation)}"
+                f"mean and deviation should have the same number of channels, got {len(self.mean)}, {len(self.deviation)}"
             )
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
-    """Pictures as bytes with the places of their classes, and the draws that change them in training."""
+class EncodedImages:
+    """Images as bytes with their class indices, and the random augmentation of this epoch."""
 
     pixels: Pixels
     labels: NDArray[np.int64]
@@ -100,7 +103,7 @@ class Shown:
 
 @dataclasses.dataclass(frozen=True)
 class ImageBatch:
-    """Pictures (b, channels, height, width) in bytes, and their classes (b,)."""
+    """Images (b, channels, height, width) as bytes, and their classes (b,)."""
 
     pixels: Tensor
     labels: Tensor
@@ -115,7 +118,7 @@ class ImageBatch:
 
 @dataclasses.dataclass(frozen=True)
 class ImageOptions(RunOptions):
-    """How images are looked at."""
+    """How images are read."""
 
     side: int | None = None
     """The resolution, if not that of the model."""
@@ -123,7 +126,7 @@ class ImageOptions(RunOptions):
 
 @TASKS.add
 class Image:
-    """Classes, and how pixels become numbers: of a size, less the mean of their channel, over its deviation."""
+    """Classes, and the normalization of pixels: resized, minus the channel's mean, divided by its deviation."""
 
     Settings = ImageData
     Options = ImageOptions
@@ -154,28 +157,28 @@ class Image:
     def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
         for several in (files, valid):
             if len(several) > 1:
-                raise SpecError(f"pictures are one folder or tar, got {len(several)}: {', '.join(several)}")
+                raise SpecError(f"images come in one folder or tar file, got {len(several)}: {', '.join(several)}")
         named: dict[str, Any] = {"train": files[0], "valid": None} if files else {}
         return {**named, "valid": valid[0]} if valid else named
 
     @classmethod
     def read_test(cls, settings: ImageData, files: Sequence[str]) -> ImageSet:
         cls.configure_data(files)
-        return _square(read_image_set(files[0], "test", side=settings.side))
+        return _check_square(read_image_set(files[0], "test", side=settings.side))
 
     @classmethod
     def read(cls, settings: ImageData, seed: int) -> Dataset:
         if settings.train is None:
             raise DataError(
-                "there is nothing to learn from; name a folder of IDX files (MNIST), or a folder or tar with a folder of "
-                "pictures for each class"
+                "no training data; name a folder of IDX files (MNIST), or a folder or tar file with a folder of "
+                "images for each class"
             )
-        train = _square(read_image_set(settings.train, "train", side=settings.side))
+        train = _check_square(read_image_set(settings.train, "train", side=settings.side))
         if len(train.classes) < 2:
-            raise DataError(f"{train.name} has one class, {train.classes[0]!r}; at least two are needed to tell apart")
-        plainly_named(train.classes, train.name)
+            raise DataError(f"{train.name} has one class, {train.classes[0]!r}; at least two are needed")
+        check_class_names(train.classes, train.name)
         if settings.valid is not None:
-            valid = _square(read_image_set(settings.valid, "test", side=settings.side))
+            valid = _check_square(read_image_set(settings.valid, "test", side=settings.side))
         else:
             size = max(1, round(settings.hold_out * len(train)))
             train, valid = split_image_set(train, size=size, seed=seed)
@@ -184,8 +187,8 @@ class Image:
         }
         height, width, channels = train.pixels.shape[1:]
         said = (
-            f"{train.name}: {len(train):,} pictures of {height} × {width}, {'grey' if channels == 1 else 'in colour'}, "
-            f"in {len(train.classes)} classes; {len(valid):,} to be judged by"
+            f"{train.name}: {len(train):,} images of {height} × {width}, {'grayscale' if channels == 1 else 'in color'}, "
+            f"in {len(train.classes)} classes; {len(valid):,} for validation"
         )
         return Dataset(train, valid, f"{train.fingerprint()} {valid.fingerprint()}", facts, [said])
 
@@ -197,63 +200,65 @@ class Image:
         mean = [float(n @ values / n.sum()) for n in counts]
         deviation = [float(np.sqrt(n @ (values - m) ** 2 / n.sum())) for n, m in zip(counts, mean, strict=True)]
         if min(deviation) == 0:
-            raise DataError(f"all pixels of {dataset.train.name} are alike; there is nothing to see")
+            raise DataError(f"all pixels of {dataset.train.name} are equal; there is nothing to learn")
         return cls(settings, dataset.train.classes, pixels.shape[1], mean, deviation)
 
     @classmethod
     def load(cls, settings: ImageData, files: Mapping[str, bytes]) -> Self:
-        kept = unpacked(files)
+        kept = unpack_classes(files)
         if missing := [name for name in ("side", "mean", "deviation") if name not in kept]:
-            raise CheckpointError(f"classes.json has no {missing[0]!r}; it is not of a model that reads pictures")
+            raise CheckpointError(f"classes.json has no {missing[0]!r}; it is not from a model that reads images")
         try:
-            pixels = Pixelled.parse({name: kept[name] for name in ("side", "mean", "deviation")})
+            pixels = PixelNormalization.parse({name: kept[name] for name in ("side", "mean", "deviation")})
         except SpecError as error:
             raise CheckpointError(f"classes.json: {error}") from None
         return cls(settings, kept["classes"], settings.side or pixels.side, pixels.mean, pixels.deviation)
 
     def files(self) -> dict[str, bytes]:
-        return packed(self.classes, side=self.side, mean=self.mean, deviation=self.deviation)
+        return pack_classes(self.classes, side=self.side, mean=self.mean, deviation=self.deviation)
 
     def model_arguments(self) -> dict[str, Any]:
         return {"image": self.side, "channels": self.channels, "classes": len(self.classes)}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         if not isinstance(spec.embed, Patches):
-            raise SpecError("pictures need a model that reads patches; use model.family: vit")
+            raise SpecError("images need a model that reads patches; use model.family: vit")
         if spec.embed.channels != self.channels:
-            raise SpecError(f"the model reads {spec.embed.channels} channels, and these pictures have {self.channels}")
-        return fitted(spec, len(self.classes), "first" if spec.embed.first else "mean", hidden=False, dropout=0.0)
+            raise SpecError(f"the model reads {spec.embed.channels} channels, but these images have {self.channels}")
+        return add_class_head(
+            spec, len(self.classes), "first" if spec.embed.first else "mean", hidden=False, dropout=0.0
+        )
 
-    def encode(self, raw: ImageSet) -> Shown:
-        where = np.asarray(places(raw.classes, self.classes, raw.name))
+    def encode(self, raw: ImageSet) -> EncodedImages:
+        where = np.asarray(label_indices(raw.classes, self.classes, raw.name))
         pixels = raw.pixels
         if pixels.shape[3] < self.channels:
             pixels = np.repeat(pixels, self.channels, 3)
         if pixels.shape[3] > self.channels:
-            raise DataError(f"{raw.name} is in colour, and the model learned from grey pictures")
+            raise DataError(f"{raw.name} is in color, but the model was trained on grayscale images")
         size = max(1, pixels.shape[1] * pixels.shape[2] // PATCH)
-        return Shown(pixels, where[raw.labels], np.full(len(raw), size))
+        return EncodedImages(pixels, where[raw.labels], np.full(len(raw), size))
 
-    def augment(self, examples: Shown, seed: int, epoch: int) -> Shown:
+    def augment(self, examples: EncodedImages, seed: int, epoch: int) -> EncodedImages:
         if self.settings.augment == Augment():
             return examples
         return dataclasses.replace(examples, draws=draw(len(examples), seed=seed, epoch=epoch))
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def batch(self, examples: Shown, indices: NDArray[np.int64]) -> ImageBatch:
+    def batch(self, examples: EncodedImages, indices: NDArray[np.int64]) -> ImageBatch:
         pixels = examples.pixels[indices]
         if examples.draws is not None:
             pixels = self.settings.augment.change(pixels, examples.draws[indices])
-        return ImageBatch(_tensor(pixels), torch.from_numpy(examples.labels[indices]))
+        return ImageBatch(_to_tensor(pixels), torch.from_numpy(examples.labels[indices]))
 
     def loss(self, net: Net, batch: ImageBatch, smoothing: float) -> Loss:
         images, at = self._read(net, batch.pixels)
         tape = Tape()
-        return class_loss(net, logits(net, images, at, tape), batch.labels, smoothing, tape)
+        return class_loss(net, class_logits(net, images, at, tape), batch.labels, smoothing, tape)
 
     def _read(self, net: Net, pixels: Tensor) -> tuple[Tensor, Coords]:
-        """Bytes as the numbers the model reads, and where their patches stand."""
+        """Bytes as normalized numbers, and the positions of their patches."""
         assert isinstance(net.spec.embed, Patches)
         mean, deviation = (torch.tensor(v, device=pixels.device).view(1, -1, 1, 1) for v in (self.mean, self.deviation))
         kind = next(net.embed.parameters()).dtype
@@ -269,12 +274,12 @@ class Image:
         search: Search,
         options: ImageOptions = ImageOptions(),
     ) -> list[list[Output]]:
-        """The likeliest classes of each picture, given as a path; with `options.side`, looked at in another resolution."""
+        """The likeliest classes of each image, given as a path; `options.side` sets another resolution."""
         found = []
-        for pixels in self._groups(inputs, options.side):
+        for pixels in self._batch_images(inputs, options.side):
             with torch.no_grad():
-                told = [logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in nets]
-            found += [ranked(row, self.classes, search.n_best) for row in mixed(told)]
+                told = [class_logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in nets]
+            found += [rank_classes(row, self.classes, search.n_best) for row in average_log_probs(told)]
         return found
 
     def score(
@@ -284,20 +289,21 @@ class Image:
         outputs: Sequence[str],
         options: ImageOptions = ImageOptions(),
     ) -> list[float]:
-        """log P(class | picture) of each pair."""
+        """log P(class | image) for each pair."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
-        wanted = places(outputs, self.classes, "what is asked about")
+        wanted = label_indices(outputs, self.classes, "what is asked about")
         with torch.no_grad():
             rows = [
-                mixed([logits(net, *self._read(net, p.to(net.device)))]) for p in self._groups(inputs, options.side)
+                average_log_probs([class_logits(net, *self._read(net, p.to(net.device)))])
+                for p in self._batch_images(inputs, options.side)
             ]
         told = torch.cat(rows).cpu() if rows else torch.empty(0, len(self.classes))
         return [float(row[i]) for row, i in zip(told, wanted, strict=True)]
 
     def attention(self, net: Net, text: str, output: str, options: ImageOptions = ImageOptions()) -> Attention:
-        """Attention weights (h, n, n) by place; tokens are called by their row and column."""
-        (pixels,) = self._groups([text], options.side)
+        """Attention weights (h, n, n) by module path; tokens are named by their row and column."""
+        (pixels,) = self._batch_images([text], options.side)
         images, at = self._read(net, pixels.to(net.device))
         tape = Tape("*.weights")
         with torch.no_grad():
@@ -311,15 +317,15 @@ class Image:
         inputs = [raw[i] for i in range(len(raw))]
         return [EvalSet(inputs, [raw.classes[i] for i in raw.labels.tolist()], ImageOptions())]
 
-    def _groups(self, inputs: Sequence[str | LoadedImage], side: int | None) -> Iterator[Tensor]:
-        """Pictures in batches of one size; those from files are resized to the size the model knows, or to `side`."""
+    def _batch_images(self, inputs: Sequence[str | LoadedImage], side: int | None) -> Iterator[Tensor]:
+        """Images in batches of one size; those from files are resized to the model's size, or to `side`."""
         wanted = side or self.side
-        rows = max(1, ROOM * PATCH // wanted**2)
+        rows = max(1, BATCH_PATCHES * PATCH // wanted**2)
         for i in range(0, len(inputs), rows):
-            read = [self._picture(one, wanted) for one in inputs[i : i + rows]]
-            yield _tensor(np.stack(read))
+            read = [self._load_image(one, wanted) for one in inputs[i : i + rows]]
+            yield _to_tensor(np.stack(read))
 
-    def _picture(self, one: str | LoadedImage, side: int) -> Pixels:
+    def _load_image(self, one: str | LoadedImage, side: int) -> Pixels:
         picture = one if isinstance(one, LoadedImage) else read_image(one, channels=self.channels, side=side)
         pixels = picture.pixels
         if pixels.shape[2] < self.channels:
@@ -331,15 +337,13 @@ class Image:
         return pixels
 
 
-def _square(pictures: ImageSet) -> ImageSet:
+def _check_square(pictures: ImageSet) -> ImageSet:
     height, width = pictures.pixels.shape[1:3]
     if height != width:
-        raise DataError(
-            f"pictures of {pictures.name} are {height} × {width}; say how large a square to make: data.side"
-        )
+        raise DataError(f"images of {pictures.name} are {height} × {width}; set data.side to resize them to squares")
     return pictures
 
 
-def _tensor(pixels: Pixels) -> Tensor:
-    """(b, channels, height, width) from (b, height, width, channels)."""
+def _to_tensor(pixels: Pixels) -> Tensor:
+    """(b, height, width, channels) → (b, channels, height, width)."""
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))

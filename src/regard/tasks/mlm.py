@@ -1,5 +1,7 @@
-"""Masked language modelling (BERT, Devlin et al. 2018): guess hidden tokens from both sides, and whether a second segment
-follows the first. RoBERTa (Liu et al. 2019) and DistilBERT do without the second: `next_sentence: false`.
+"""Masked language modeling, with next-sentence prediction.
+
+As in BERT (Devlin et al. 2018): predict masked tokens from both sides, and whether a second segment follows the
+first. RoBERTa (Liu et al. 2019) and DistilBERT omit the latter: `next_sentence: false`.
 """
 
 from __future__ import annotations
@@ -30,47 +32,47 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, spec
 from regard.tasks.common.encoder_input import Attention, EncoderTask
-from regard.tasks.common.fill_mask import MASKS, chances, filled, marked, mostly_unknown
+from regard.tasks.common.fill_mask import MASKS, encode_masked, fill_masks, find_unknown_texts, mask_log_probs
 from regard.tasks.common.losses import add_auxiliary, pair_counts, row_losses
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
-from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
+from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
 from regard.text import Tokenizer, TokenizerSpec, WordPiece
 from regard.text.words import WordBoundaries
 
-SHORTEST = 8
-"""Tokens in a row of two segments that still says something."""
+MIN_CONTEXT = 8
+"""Minimum number of tokens in a row of two segments."""
 
 
 @spec
 class MlmData(TextData):
-    """The `data` part of a recipe: text files, how long rows are, and what is hidden."""
+    """The `data` part of a recipe: text files, the length of rows, and what is masked."""
 
     documents: DocumentUnit = "blank"
     tokenizer: TokenizerSpec = WordPiece()
     context: Count = 128
-    """Tokens the model sees, those around the text included."""
+    """Number of tokens the model reads, special tokens included."""
     next_sentence: bool = True
-    """Rows are two segments, and the model learns whether the second follows the first."""
+    """Whether rows have two segments, and the model predicts whether the second follows the first."""
     short_seq_prob: Share = 0.1
-    """The part of the pairs that are short_seq_prob than need be, as texts are in use."""
+    """Fraction of pairs that are shorter than possible, as texts are in use."""
     dupe_factor: Count = 1
-    """How often the texts are cut into pairs, each time elsewhere; masks are new in every epoch in any case."""
+    """How many times texts are cut into pairs, each time differently; masks are new in every epoch anyway."""
     masking: Masking = Masking()
     metrics: tuple[str, ...] = ()
-    """Without any: the loss, how many hidden tokens and how many second segments are told right."""
+    """Scores to report; by default the loss and the accuracy of masked tokens and of next sentences."""
 
     def __post_init__(self) -> None:
-        if self.context < SHORTEST:
+        if self.context < MIN_CONTEXT:
             raise SpecError(
-                f"context should be at least {SHORTEST}, two segments and what is around them, got {self.context}"
+                f"context should be at least {MIN_CONTEXT}, for two segments and their special tokens, got {self.context}"
             )
         for name in self.metrics:
             METRICS[name]
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
-    """Framed texts or pairs, and the chance that hides some of their tokens."""
+class MaskableRows:
+    """Framed texts or pairs, and the random numbers that mask some of their tokens."""
 
     ids: Ragged
     segments: Ragged
@@ -86,8 +88,8 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Hidden:
-    """What the model reads, and what it should say: the hidden tokens (IGNORE elsewhere), and 0 for a segment that follows."""
+class MaskedBatch:
+    """What the model reads and should predict: masked tokens (IGNORE elsewhere), and 0 for a segment that follows."""
 
     given: PaddedTokens
     wanted: Tensor
@@ -95,10 +97,10 @@ class Hidden:
     segment: Tensor | None
     next_sentence: Tensor | None
 
-    def to(self, device: torch.device | str) -> Hidden:
+    def to(self, device: torch.device | str) -> MaskedBatch:
         segment = None if self.segment is None else self.segment.to(device)
         next_sentence = None if self.next_sentence is None else self.next_sentence.to(device)
-        return Hidden(self.given.to(device), self.wanted.to(device), self.tokens, segment, next_sentence)
+        return MaskedBatch(self.given.to(device), self.wanted.to(device), self.tokens, segment, next_sentence)
 
     @property
     def at(self) -> Coords:
@@ -107,24 +109,26 @@ class Hidden:
 
 
 @TASKS.add
-class Mlm(EncoderTask, FromTexts):
-    """An encoder that fills in what is hidden."""
+class Mlm(EncoderTask, CorpusTask):
+    """An encoder that fills masks."""
 
     Settings = MlmData
     settings: MlmData
-    wants = "name a text file with a sentence a line and blank lines between documents, or say what data.documents are"
+    data_hint = (
+        "name a text file with a sentence a line and blank lines between documents, or say what data.documents are"
+    )
 
     def __init__(self, settings: MlmData, target: Tokenizer) -> None:
         self.settings, self.target = settings, target
         found = [name for name in MASKS if name in target.tags]
         if not found:
             raise SpecError(
-                f"this vocabulary has no mask ({' or '.join(MASKS)}); start from a model that fills in masks"
+                f"this vocabulary has no mask token ({' or '.join(MASKS)}); start from a masked language model"
             )
         self.mask = target.tag(found[0])
         around, _ = target.frame([], [] if settings.next_sentence else None)
         special = {target.pad, target.bos, target.eos, target.unk, *map(target.tag, target.tags), *around}
-        self._free = ~np.isin(np.arange(target.size), list(special))
+        self._maskable = ~np.isin(np.arange(target.size), list(special))
         self._room = settings.context - len(around)
         self._boundaries = WordBoundaries(target) if settings.masking.whole_words else None
 
@@ -136,7 +140,7 @@ class Mlm(EncoderTask, FromTexts):
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def marks(cls, settings: MlmData) -> Sequence[str]:
+    def special_tokens(cls, settings: MlmData) -> Sequence[str]:
         return [MASKS[0]]
 
     def model_arguments(self) -> dict[str, Any]:
@@ -147,17 +151,17 @@ class Mlm(EncoderTask, FromTexts):
         }
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
-        """The model with a head over the vocabulary, and one beside it if segments are to follow one another."""
+        """The model with a head over the vocabulary, and a second one for next-sentence prediction."""
         if spec.encoder is None or spec.decoder is not None:
             raise SpecError(
-                "to fill in what is hidden a model reads both ways: an encoder alone; use model.family: bert"
+                "masked language modeling needs a model with an encoder and no decoder; use model.family: bert"
             )
         head = spec.head if isinstance(spec.head, Masked | Vocab) else Masked()
         beside = (spec.beside or Classes(2, hidden=True)) if self.settings.next_sentence else None
         return dataclasses.replace(spec, head=head, beside=beside)
 
-    def encode(self, raw: Texts) -> Rows:
-        """Rows that have something to guess: pairs of segments, or stretches of documents."""
+    def encode(self, raw: Texts) -> MaskableRows:
+        """Rows that have something to mask: pairs of segments, or chunks of documents."""
         is_next = None
         if self.settings.next_sentence:
             first, second, is_next = self._pairs(raw)
@@ -167,40 +171,42 @@ class Mlm(EncoderTask, FromTexts):
         framed = [
             self.target.frame(a.tolist(), None if second is None else second[i].tolist()) for i, a in enumerate(first)
         ]
-        kept = np.array([i for i, (ids, _) in enumerate(framed) if self._free[ids].any()], np.int64)
+        kept = np.array([i for i, (ids, _) in enumerate(framed) if self._maskable[ids].any()], np.int64)
         if not len(kept):
-            raise DataError("there is nothing in this text that the vocabulary knows; is it the right text?")
+            raise DataError("the vocabulary knows nothing in this text; is it the right file?")
         ids, segments = (Ragged.of([framed[i][side] for i in kept]) for side in (0, 1))
-        return Rows(ids, segments, None if is_next is None else is_next[kept], ids.lengths, len(framed) - len(kept))
+        return MaskableRows(
+            ids, segments, None if is_next is None else is_next[kept], ids.lengths, len(framed) - len(kept)
+        )
 
     def _pairs(self, raw: Texts) -> tuple[Ragged, Ragged, NDArray[np.bool_]]:
-        """Pairs of segments, cut once for a judgement and several times over for training."""
+        """Pairs of segments, cut once for evaluation and `dupe_factor` times for training."""
         cut = [self.target.encode_all(split_sentences(text, self.settings.documents)) for text in raw.documents]
         documents = [full for document in cut if (full := [ids for ids in document if ids])]
         if len(documents) < 2:
             raise DataError(
-                f"a segment that does not follow comes from another document, and there is {len(documents)}; put blank "
+                f"next-sentence prediction needs at least two documents, got {len(documents)}; put blank "
                 "lines between documents, set data.documents: line, or data.next_sentence: false"
             )
         parts = [
             make_segment_pairs(documents, room=self._room, short_seq_prob=self.settings.short_seq_prob, rng=Rng(0, lap))
-            for lap in range(self.settings.dupe_factor if raw.learn else 1)
+            for lap in range(self.settings.dupe_factor if raw.training else 1)
         ]
         first, second = (Ragged.concat([getattr(p, side) for p in parts]) for side in ("first", "second"))
         return first, second, np.concatenate([p.is_next for p in parts])
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def augment(self, examples: Rows, seed: int, epoch: int) -> Rows:
+    def augment(self, examples: MaskableRows, seed: int, epoch: int) -> MaskableRows:
         return dataclasses.replace(examples, rng=ExampleRng(seed, epoch))
 
-    def batch(self, examples: Rows, indices: NDArray[np.int64]) -> Hidden:
+    def batch(self, examples: MaskableRows, indices: NDArray[np.int64]) -> MaskedBatch:
         side = pad_rows(examples.ids, indices, self.target.pad)
         given, wanted = side.ids.numpy(), np.full(side.ids.shape, IGNORE, np.int64)
-        ordinary, masking = np.flatnonzero(self._free), self.settings.masking
+        ordinary, masking = np.flatnonzero(self._maskable), self.settings.masking
         for row, (index, length) in enumerate(zip(indices.tolist(), side.lengths, strict=True)):
             ids, rng = given[row, :length], examples.rng.of(index)
-            free = np.flatnonzero(self._free[ids])
+            free = np.flatnonzero(self._maskable[ids])
             joined = None
             if self._boundaries is not None:
                 joined = self._boundaries.continues_word(ids)[free] & (np.diff(free, prepend=-2) == 1)
@@ -211,10 +217,10 @@ class Mlm(EncoderTask, FromTexts):
         next_sentence = (
             None if examples.is_next is None else torch.from_numpy((~examples.is_next[indices]).astype(np.int64))
         )
-        return Hidden(side, torch.from_numpy(wanted), int((wanted != IGNORE).sum()), segment, next_sentence)
+        return MaskedBatch(side, torch.from_numpy(wanted), int((wanted != IGNORE).sum()), segment, next_sentence)
 
-    def loss(self, net: Net, batch: Hidden, smoothing: float) -> Loss:
-        """Of the hidden tokens, and of whether segments follow: the sum of both means, over as many tokens as are hidden."""
+    def loss(self, net: Net, batch: MaskedBatch, smoothing: float) -> Loss:
+        """The sum of the mean losses of masked tokens and of next sentences, times the number of masked tokens."""
         tape, at, there = Tape(), batch.at, batch.wanted != IGNORE
         stream = net(batch.given.ids, at, tape=tape)
         rows = {}
@@ -240,24 +246,24 @@ class Mlm(EncoderTask, FromTexts):
     def run(
         self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
-        """Each text with its `[MASK]`s filled in, every one for itself; a text without any comes back as it is."""
+        """Each text with its masks filled, independently of one another; a text without masks is returned unchanged."""
         if search.sample:
-            raise SpecError("hidden tokens are filled in with the likeliest, not drawn; leave out --sample")
-        texts = self._masked(inputs)
-        found = self._chances(nets, texts)
+            raise SpecError("masks are filled with the likeliest tokens, not sampled; leave out --sample")
+        texts = self._encode(inputs)
+        found = self._log_probs(nets, texts)
         return [
-            filled(self.target, ids, each, self._free, search.n_best) if each else [Output(text, 1.0, 0.0)]
+            fill_masks(self.target, ids, each, self._maskable, search.n_best) if each else [Output(text, 1.0, 0.0)]
             for text, ids, each in zip(inputs, texts, found, strict=True)
         ]
 
     def score(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
-        """log P of what outputs have in the places of their inputs' masks, every one for itself."""
+        """log P of what outputs have at the masks of their inputs, independently of one another."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
-        texts, wanted, out = self._masked(inputs), self.target.encode_all(outputs), []
-        for i, (ids, whole, found) in enumerate(zip(texts, wanted, self._chances([net], texts), strict=True)):
+        texts, wanted, out = self._encode(inputs), self.target.encode_all(outputs), []
+        for i, (ids, whole, found) in enumerate(zip(texts, wanted, self._log_probs([net], texts), strict=True)):
             if len(ids) != len(whole) or any(a not in (b, self.mask) for a, b in zip(ids, whole, strict=True)):
                 raise DataError(
                     f"output {i + 1} should be its input with a token for each mask, got {outputs[i][:80]!r}"
@@ -266,8 +272,8 @@ class Mlm(EncoderTask, FromTexts):
         return out
 
     def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
-        """Attention weights (h, n, n) by place for the text as it was given, masks and all."""
-        ids, tape = self._masked([text])[0], Tape("*.weights")
+        """Attention weights (h, n, n) by module path for the text with its masks."""
+        ids, tape = self._encode([text])[0], Tape("*.weights")
         framed, _ = self.target.frame(ids[: self._reach([net])])
         with torch.no_grad():
             net(torch.tensor([framed], device=net.device), Coords.span(len(framed), device=net.device), tape=tape)
@@ -278,16 +284,16 @@ class Mlm(EncoderTask, FromTexts):
         return []
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
-        return mostly_unknown(self.target, inputs)
+        return find_unknown_texts(self.target, inputs)
 
-    def _masked(self, texts: Sequence[str]) -> list[list[int]]:
-        """Texts as tokens, with the mask where they spell it."""
-        return marked(self.target, texts, lambda _: self.mask)
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts as tokens, with the mask token where a mask is written."""
+        return encode_masked(self.target, texts, lambda _: self.mask)
 
-    def _chances(self, nets: Sequence[Net], texts: Sequence[Sequence[int]]) -> list[dict[int, Tensor]]:
-        return chances(nets, self.target, texts, self.mask, self._reach(nets))
+    def _log_probs(self, nets: Sequence[Net], texts: Sequence[Sequence[int]]) -> list[dict[int, Tensor]]:
+        return mask_log_probs(nets, self.target, texts, self.mask, self._reach(nets))
 
     def _reach(self, nets: Sequence[Net]) -> int:
-        """How many tokens of a single text the models see at once."""
+        """Number of tokens of a single text that the models read at once."""
         rooms = [net.spec.room or self.settings.context for net in nets]
         return min(rooms) - len(self.target.frame([])[0])

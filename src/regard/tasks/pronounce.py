@@ -1,7 +1,8 @@
-"""Pronunciation: letters to phones, learned from a dictionary; right is what equals any pronunciation listed for a word.
+"""Pronunciation: letters to phones, from a dictionary.
 
-It is translation with two vocabularies, characters and phones. Words kept for validation and test are the same in every run:
-a model is never judged by a word it has learned, be it in another of its pronunciations.
+It is translation with two vocabularies, characters and phones. An output is correct if it equals any pronunciation
+listed for the word. Words for validation and test are the same in every run, so a model is never tested on a word it
+was trained on, not even on another pronunciation of it.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ HoldOut = Annotated[float, Field(gt=0, lt=0.5)]
 
 @spec
 class PronounceData(Spec):
-    """The `data` part of a recipe: dictionaries, and which of their words are kept apart."""
+    """The `data` part of a recipe: dictionaries, and which of their words are held out."""
 
     train: tuple[str, ...] = ()
     stress: bool = False
-    """Whether vowels keep the digit that says how they are stressed."""
+    """Whether vowels keep the digit for their stress."""
     valid: HoldOut = 0.01
     test: HoldOut = 0.1
-    """The shares of all words that are kept for validation, and for `regard eval`."""
+    """The fractions of all words for validation and for `regard eval`."""
     max_length: Count = 48
     """Words with more letters or phones than this are left out of training."""
     word_dropout: Share = 0.0
-    """In every epoch so many of the letters and phones that are read are unknown to the model."""
+    """Fraction of the letters and phones that are replaced by the unknown token, anew in every epoch."""
     metrics: tuple[str, ...] = ("word_error", "phone_error")
 
     def __post_init__(self) -> None:
@@ -59,37 +60,35 @@ class Pronounce(TextPairs[PronounceData]):
     def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
         if valid:
             raise SpecError(
-                "words for validation are kept apart by themselves (data.valid says how many); leave out --valid"
+                "words for validation are chosen from the dictionary (data.valid is their share); leave out --valid"
             )
         return {"train": list(files)} if files else {}
 
     @classmethod
     def read_test(cls, settings: PronounceData, files: Sequence[str]) -> list[Pairs]:
-        """The words that are kept for a test; of any dictionary, so that none of them was learned."""
+        """The test words of any dictionaries: none of them was trained on."""
         words = merge_dictionaries([read_dictionary(path, stress=settings.stress) for path in files])
-        return [_whole(words, settings, "test", ", ".join(files))]
+        return [_select_words(words, settings, "test", ", ".join(files))]
 
     @classmethod
     def read(cls, settings: PronounceData, seed: int) -> Dataset:
         if not settings.train:
-            raise DataError("there is nothing to learn from; name a pronouncing dictionary, such as cmudict.dict")
+            raise DataError("no training data; name a pronouncing dictionary, such as cmudict.dict")
         words = merge_dictionaries([read_dictionary(path, stress=settings.stress) for path in settings.train])
         name = ", ".join(settings.train)
-        learned = [(word, way) for word, ways in words.items() if _part(word, settings) == "train" for way in ways]
+        learned = [(word, way) for word, ways in words.items() if _assign(word, settings) == "train" for way in ways]
         if not learned:
-            raise DataError(
-                f"{name} holds {len(words)} words, none of which is to learn from; name a larger dictionary"
-            )
+            raise DataError(f"{name} holds {len(words)} words, none of them for training; name a larger dictionary")
         train = Pairs([word for word, _ in learned], [way for _, way in learned], name=name)
-        valid = _whole(words, settings, "valid", name)
+        valid = _select_words(words, settings, "valid", name)
         facts = {
             "train": {"words": len(set(train.source)), "pronunciations": len(train)},
             "valid": {"words": len(valid)},
         }
         kept = len(words) - len(valid) - facts["train"]["words"]
         said = [
-            f"{name}: {facts['train']['words']:,} words with {len(train):,} pronunciations to learn from, {len(valid):,} words "
-            f"to be judged by, {kept:,} kept for a test"
+            f"{name}: {facts['train']['words']:,} words with {len(train):,} pronunciations for training, {len(valid):,} words "
+            f"for validation, {kept:,} for testing"
         ]
         return Dataset([train], [valid], fingerprint(train, valid), facts, said)
 
@@ -103,13 +102,13 @@ class Pronounce(TextPairs[PronounceData]):
         return super().tokenize_pairs(sources, [ways.partition(OR)[0] for ways in targets], tag)
 
 
-def _part(word: str, settings: PronounceData) -> Part:
+def _assign(word: str, settings: PronounceData) -> Part:
     return assign_split(word, valid=settings.valid, test=settings.test)
 
 
-def _whole(words: Mapping[str, Sequence[str]], settings: PronounceData, part: Part, name: str) -> Pairs:
-    """The words of a part, each with all its pronunciations."""
-    found = [(word, OR.join(ways)) for word, ways in words.items() if _part(word, settings) == part]
+def _select_words(words: Mapping[str, Sequence[str]], settings: PronounceData, part: Part, name: str) -> Pairs:
+    """The words of one part, each with all its pronunciations."""
+    found = [(word, OR.join(ways)) for word, ways in words.items() if _assign(word, settings) == part]
     if not found:
-        raise DataError(f"{name} holds {len(words)} words, none of which is for {part}; name a larger dictionary")
+        raise DataError(f"{name} holds {len(words)} words, none of them for {part}; name a larger dictionary")
     return Pairs([word for word, _ in found], [ways for _, ways in found], name=f"{name}, for {part}")

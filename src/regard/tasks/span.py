@@ -1,4 +1,7 @@
-"""Span corruption (T5, Raffel et al. 2019): an encoder-decoder reads a text from which spans were taken, and writes them."""
+"""Span corruption, the pre-training of T5.
+
+An encoder-decoder reads a text with masked spans and writes them (Raffel et al. 2019).
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.model.net import Net
 from regard.spec import Count, spec
-from regard.tasks.common.fill_mask import MARK, marked, mostly_unknown
+from regard.tasks.common.fill_mask import MARK, encode_masked, find_unknown_texts
 from regard.tasks.common.seq2seq import Seq2Seq
 from regard.tasks.common.task import TASKS, EvalSet, Output, RunOptions
-from regard.tasks.common.text_corpus import FromTexts, TextData, Texts
+from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 SENTINEL = "<extra_id_{}>"
@@ -32,12 +35,12 @@ SENTINEL = "<extra_id_{}>"
 
 @spec
 class SpanData(TextData):
-    """The `data` part of a recipe: text files, how long texts are, and what is taken out of them."""
+    """The `data` part of a recipe: text files, the length of texts, and the masked spans."""
 
     documents: DocumentUnit = "blank"
     tokenizer: TokenizerSpec = Bpe()
     max_length: Count = 512
-    """Tokens either side has at most, its end mark included; texts are as long as that leaves them."""
+    """Maximum number of tokens on either side, end mark included; texts are as long as that permits."""
     spans: Spans = Spans()
     sentinels: Annotated[int, Field(ge=1, le=100_000)] = 100
     metrics: tuple[str, ...] = ("loss",)
@@ -47,15 +50,15 @@ class SpanData(TextData):
             METRICS[name]
         raw = self.spans.longest_text(self.max_length)
         if raw < 2:
-            raise SpecError(f"max_length={self.max_length} leaves no room for a text with a span taken out; raise it")
+            raise SpecError(f"max_length={self.max_length} leaves no room for a text with a masked span; raise it")
         needed = self.spans.span_counts(raw)[1] + self.spans.final_sentinel
         if needed > self.sentinels:
             raise SpecError(f"texts of {raw} tokens need {needed} sentinels, got sentinels={self.sentinels}")
 
 
 @dataclasses.dataclass(frozen=True)
-class Stretches:
-    """Stretches of text, and the chance that says which spans of them are taken out."""
+class SpanExamples:
+    """Chunks of text, and the random numbers that choose the masked spans."""
 
     ids: Ragged
     lengths: NDArray[np.int64]
@@ -69,51 +72,51 @@ class Stretches:
 
 
 @TASKS.add
-class Span(Seq2Seq[SpanData, RunOptions], FromTexts):
-    """An encoder-decoder that writes what is missing."""
+class Span(Seq2Seq[SpanData, RunOptions], CorpusTask):
+    """An encoder-decoder that fills masked spans."""
 
     Settings = SpanData
     Options = RunOptions
     settings: SpanData
-    wants = "name a text file with blank lines between documents, or say what data.documents are"
+    data_hint = "name a text file with blank lines between documents, or say what data.documents are"
 
     def __init__(self, settings: SpanData, target: Tokenizer) -> None:
         self.settings, self.target = settings, target
         names = [SENTINEL.format(k) for k in range(settings.sentinels)]
         if missing := [name for name in names if name not in target.tags]:
             raise SpecError(
-                f"this vocabulary has {len(names) - len(missing)} of {len(names)} sentinels, {missing[0]} is not in it; "
-                "set data.sentinels, or start from a model that was trained to fill in spans"
+                f"this vocabulary has {len(names) - len(missing)} of {len(names)} sentinels, {missing[0]} is missing; "
+                "set data.sentinels, or start from a model trained on span corruption"
             )
         self.sentinels = [target.tag(name) for name in names]
 
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def marks(cls, settings: SpanData) -> Sequence[str]:
+    def special_tokens(cls, settings: SpanData) -> Sequence[str]:
         return [SENTINEL.format(k) for k in range(settings.sentinels)]
 
     def model_arguments(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.max_length + 2}
 
-    def encode(self, raw: Texts) -> Stretches:
+    def encode(self, raw: Texts) -> SpanExamples:
         spans = self.settings.spans
         whole = chunk_evenly(
             Ragged.of(self.target.encode_all(raw.documents)), spans.longest_text(self.settings.max_length)
         )
         kept = whole.take(np.flatnonzero(whole.lengths > 1))
         if not len(kept):
-            raise DataError("a text should have at least two tokens, so that one can be taken out and one stays")
+            raise DataError("a text should have at least two tokens: one to mask and one to keep")
         sizes, which = np.unique(kept.lengths, return_inverse=True)
         lengths = np.array([spans.lengths(n) for n in sizes.tolist()])[which]
-        return Stretches(kept, lengths, len(whole) - len(kept))
+        return SpanExamples(kept, lengths, len(whole) - len(kept))
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def augment(self, examples: Stretches, seed: int, epoch: int) -> Stretches:
+    def augment(self, examples: SpanExamples, seed: int, epoch: int) -> SpanExamples:
         return dataclasses.replace(examples, rng=ExampleRng(seed, epoch))
 
-    def batch(self, examples: Stretches, indices: NDArray[np.int64]) -> Batch:
+    def batch(self, examples: SpanExamples, indices: NDArray[np.int64]) -> Batch:
         spans, sentinels, pairs = self.settings.spans, np.asarray(self.sentinels, np.int32), []
         for index in indices.tolist():
             ids = examples.ids[index]
@@ -127,7 +130,7 @@ class Span(Seq2Seq[SpanData, RunOptions], FromTexts):
     def run(
         self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
-        """Each text with what is missing at its `[MASK]`s; a text without any comes back as it is."""
+        """Each text with its masks filled; a text without masks is returned unchanged."""
         sources, open_ = self.encode_inputs(inputs, options), [i for i, text in enumerate(inputs) if MARK.search(text)]
         draw, banned = Draw([options.first + i for i in open_]), Constraints([self.target.unk])
         found = self.generate(nets, [sources[i] for i in open_], search, self.settings.max_length, draw, banned)
@@ -143,31 +146,31 @@ class Span(Seq2Seq[SpanData, RunOptions], FromTexts):
         return []
 
     def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
-        return [i for i, ids in enumerate(self._marked(inputs)) if len(ids) >= self.settings.max_length]
+        return [i for i, ids in enumerate(self._encode_masked(inputs)) if len(ids) >= self.settings.max_length]
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
-        return mostly_unknown(self.target, inputs)
+        return find_unknown_texts(self.target, inputs)
 
     def encode_inputs(self, inputs: Sequence[str], options: RunOptions) -> list[list[int]]:
-        return [[*ids[: self.settings.max_length - 1], self.target.eos] for ids in self._marked(inputs)]
+        return [[*ids[: self.settings.max_length - 1], self.target.eos] for ids in self._encode_masked(inputs)]
 
     def encode_outputs(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[list[int]]:
-        return [self._target(text, output) for text, output in zip(inputs, outputs, strict=True)]
+        return [self._encode_target(text, output) for text, output in zip(inputs, outputs, strict=True)]
 
-    def _marked(self, inputs: Sequence[str]) -> list[list[int]]:
+    def _encode_masked(self, inputs: Sequence[str]) -> list[list[int]]:
         for text in inputs:
             if (count := len(MARK.findall(text))) > len(self.sentinels):
                 raise DataError(
-                    f"a text has {count} marks, and this model {len(self.sentinels)} sentinels; cut the text"
+                    f"a text has {count} masks, but this model only {len(self.sentinels)} sentinels; shorten the text"
                 )
-        return marked(self.target, inputs, self.sentinels.__getitem__)
+        return encode_masked(self.target, inputs, self.sentinels.__getitem__)
 
-    def _target(self, text: str, output: str) -> list[int]:
-        """What the decoder should write to turn a text with marks into the output."""
+    def _encode_target(self, text: str, output: str) -> list[int]:
+        """What the decoder should write to turn a text with masks into the output."""
         parts = [self.target.decode(self.target.encode(part)) for part in MARK.split(text)]
         whole = self.target.decode(self.target.encode(output))
         match = re.fullmatch(r"\s*(.*?)\s*".join(map(re.escape, parts)), whole, re.DOTALL)
         if match is None:
-            raise DataError(f"the output should be its input with something at each mark, got {output[:80]!r}")
+            raise DataError(f"the output should be its input with text at each mask, got {output[:80]!r}")
         fills = self.target.encode_all(match.groups())
         return [t for sentinel, ids in zip(self.sentinels, fills, strict=False) for t in (sentinel, *ids)]

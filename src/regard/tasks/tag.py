@@ -1,4 +1,4 @@
-"""Token classification: a label for every word of a text (names, parts of speech), or for every letter (residues)."""
+"""Token classification: one label per word or character."""
 
 from __future__ import annotations
 
@@ -20,9 +20,17 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.spec import Share, spec
-from regard.tasks.common.classifier import fitted, logits, mixed, places
-from regard.tasks.common.encoder_input import Attention, Framed, Reading, Rows, attended, batches, demand_room
-from regard.tasks.common.labeled_texts import Labelled, LabelledData
+from regard.tasks.common.classifier import add_class_head, average_log_probs, class_logits, label_indices
+from regard.tasks.common.encoder_input import (
+    Attention,
+    EncodedTexts,
+    EncoderBatch,
+    FramedText,
+    check_length,
+    encoder_attention,
+    iterate_batches,
+)
+from regard.tasks.common.labeled_texts import LabeledData, LabeledTask
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
 from regard.text import Tokenizer
@@ -32,17 +40,17 @@ UNITS = {"words": re.compile(r"\S+"), "letters": re.compile(r"(?s).")}
 
 
 @spec
-class TagData(LabelledData):
-    """The `data` part of a recipe: texts with a label for each word or letter; long texts are read in pieces."""
+class TagData(LabeledData):
+    """The `data` part of a recipe: texts with one label per word or character. Long texts are read in parts."""
 
     unit: Unit = "words"
     dropout: Share = 0.1
-    """On what the classes are read from, where the model to start from has no such head."""
+    """Dropout before the classification head, if the model to start from has no such head."""
 
 
 @TASKS.add
-class Tag(Labelled):
-    """An encoder that says what each word or letter is."""
+class Tag(LabeledTask):
+    """An encoder that labels each word or character."""
 
     Settings = TagData
 
@@ -63,34 +71,34 @@ class Tag(Labelled):
         return read_tagged(path, settings.unit, columns=settings.columns)
 
     @classmethod
-    def labels(cls, settings: TagData, pairs: Pairs) -> list[str]:
+    def list_labels(cls, settings: TagData, pairs: Pairs) -> list[str]:
         return [label for row in pairs.target for label in split_units(row, settings.unit)]
 
     def model_arguments(self) -> dict[str, Any]:
         return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
-        spec = fitted(spec, len(self.classes), None, hidden=False, dropout=self.settings.dropout)
-        return demand_room(spec, self.settings.max_length)
+        spec = add_class_head(spec, len(self.classes), None, hidden=False, dropout=self.settings.dropout)
+        return check_length(spec, self.settings.max_length)
 
-    def encode(self, raw: Sequence[Pairs]) -> Rows:
-        framed, wanted = list[Framed](), list[list[int]]()
+    def encode(self, raw: Sequence[Pairs]) -> EncodedTexts:
+        framed, wanted = list[FramedText](), list[list[int]]()
         for pairs in raw:
-            for (ids, first), row in zip(self._aligned(pairs.source), pairs.target, strict=True):
+            for (ids, first), row in zip(self._tokenize(pairs.source), pairs.target, strict=True):
                 labels = np.full(len(ids), IGNORE)
-                labels[first] = places(split_units(row, self.settings.unit), self.classes, pairs.name)
-                framed += [self.target.frame(piece) for piece in self._cut(ids)]
-                wanted += [self._beside(piece) for piece in self._cut(labels.tolist())]
-        return Rows.of(framed, wanted)
+                labels[first] = label_indices(split_units(row, self.settings.unit), self.classes, pairs.name)
+                framed += [self.target.frame(piece) for piece in self._split(ids)]
+                wanted += [self._align_labels(piece) for piece in self._split(labels.tolist())]
+        return EncodedTexts.of(framed, wanted)
 
     # ------------------------------------------------------------------------------------------------ to the model
 
-    def batch(self, examples: Rows, indices: NDArray[np.int64]) -> Reading:
+    def batch(self, examples: EncodedTexts, indices: NDArray[np.int64]) -> EncoderBatch:
         return examples.batch(indices, self.target.pad)
 
-    def loss(self, net: Net, batch: Reading, smoothing: float) -> Loss:
+    def loss(self, net: Net, batch: EncoderBatch, smoothing: float) -> Loss:
         tape = Tape()
-        scores = logits(net, batch.given.ids, batch.at(net), tape)
+        scores = class_logits(net, batch.given.ids, batch.at(net), tape)
         return class_loss(net, scores, batch.labels, smoothing, tape)
 
     # ------------------------------------------------------------------------------------------------ to the user
@@ -98,9 +106,9 @@ class Tag(Labelled):
     def run(
         self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
-        """The likeliest label of each word or letter, written as the labels in the data are."""
+        """The likeliest label of each word or character, in the format of the training data."""
         out = []
-        for told in self._told(nets, inputs):
+        for told in self._log_probs(nets, inputs):
             sure, best = told.max(-1) if len(told) else (torch.empty(0), torch.empty(0, dtype=torch.long))
             labels, total = [self.classes[i] for i in best.tolist()], float(sure.sum())
             more = {"labels": labels, "probabilities": sure.exp().tolist()}
@@ -110,48 +118,50 @@ class Tag(Labelled):
     def score(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
-        """log P(labels | text) of each pair."""
+        """log P(labels | text) for each pair."""
         if len(inputs) != len(outputs):
             raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
         out = []
-        for told, output in zip(self._told([net], inputs), outputs, strict=True):
-            wanted = places(split_units(output, self.settings.unit), self.classes, "what is asked about")
+        for told, output in zip(self._log_probs([net], inputs), outputs, strict=True):
+            wanted = label_indices(split_units(output, self.settings.unit), self.classes, "what is asked about")
             if len(wanted) != len(told):
-                raise DataError(f"there are {len(told)} {self.settings.unit} to be labelled, got {len(wanted)} labels")
+                raise DataError(f"there are {len(told)} {self.settings.unit} to label, got {len(wanted)} labels")
             out.append(float(told.gather(1, torch.tensor(wanted, dtype=torch.long).unsqueeze(1)).sum()))
         return out
 
     def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
-        """Attention weights (h, n, n) by place for the text, or the first piece of a long one."""
-        ids, _ = self._aligned([text])[0]
-        return attended(net, self.target, self.target.frame(self._cut(ids)[0]))
+        """Attention weights (h, n, n) by module path for the text, or the first part of a long one."""
+        ids, _ = self._tokenize([text])[0]
+        return encoder_attention(net, self.target, self.target.frame(self._split(ids)[0]))
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return [EvalSet(pairs.source, pairs.target, RunOptions()) for pairs in raw]
 
-    def _aligned(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
-        """The tokens of each text, and which of them stand for its words or letters."""
+    def _tokenize(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+        """The tokens of each text, and which of them represent its words or characters."""
         plain = [text.strip() for text in texts]
         where = [[found.span() for found in UNITS[self.settings.unit].finditer(text)] for text in plain]
         return align_words(self.target, plain, where)
 
-    def _cut(self, row: list[int]) -> list[list[int]]:
-        """Pieces that the model can read."""
+    def _split(self, row: list[int]) -> list[list[int]]:
+        """Parts that the model can read."""
         room = self.settings.max_length - self._front - self._back
         return [row[i : i + room] for i in range(0, max(len(row), 1), room)]
 
-    def _beside(self, labels: list[int]) -> list[int]:
-        """Labels of a piece in step with it once it is framed."""
+    def _align_labels(self, labels: list[int]) -> list[int]:
+        """The labels of a part, aligned with its tokens once it is framed."""
         return [IGNORE] * self._front + labels + [IGNORE] * self._back
 
-    def _told(self, nets: Sequence[Net], inputs: Sequence[str]) -> list[Tensor]:
-        """log-probabilities (labels, classes) of each input."""
-        texts = self._aligned(inputs)
-        pieces = [(i, piece) for i, (ids, _) in enumerate(texts) for piece in self._cut(ids)]
+    def _log_probs(self, nets: Sequence[Net], inputs: Sequence[str]) -> list[Tensor]:
+        """Log-probabilities (labels, classes) of the labels of each input."""
+        texts = self._tokenize(inputs)
+        pieces = [(i, piece) for i, (ids, _) in enumerate(texts) for piece in self._split(ids)]
         found = [torch.empty(0, len(self.classes), dtype=torch.double)] * len(pieces)
-        for indices, read in batches([self.target.frame(p) for _, p in pieces], self.target.pad, nets[0].device):
+        for indices, read in iterate_batches(
+            [self.target.frame(p) for _, p in pieces], self.target.pad, nets[0].device
+        ):
             with torch.no_grad():
-                told = mixed([logits(net, read.given.ids, read.at(net)) for net in nets]).cpu()
+                told = average_log_probs([class_logits(net, read.given.ids, read.at(net)) for net in nets]).cpu()
             for row, j in enumerate(indices):
                 found[j] = told[row, self._front : self._front + len(pieces[j][1])]
         whole: list[list[Tensor]] = [[] for _ in texts]

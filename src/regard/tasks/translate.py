@@ -1,4 +1,7 @@
-"""Translation in the wide sense: any text to any text, learned from pairs (English to German, dates to ISO 8601)."""
+"""Translation in the widest sense: any text to any text.
+
+Learned from pairs, such as English and German sentences, or dates and ISO 8601.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from regard.data.subword_sampling import SubwordSampler
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.spec import Count, Share, Spec, spec
-from regard.tasks.common.advice import advise
+from regard.tasks.common.advice import advise_pairs
 from regard.tasks.common.encoded_pairs import EncodedPairs
 from regard.tasks.common.seq2seq import TextPairs, tag_token
 from regard.tasks.common.task import TASKS, Advice, Dataset, EvalSet
@@ -32,27 +35,27 @@ from regard.text.lattice import CANNOT_SAMPLE
 
 @spec
 class TranslateData(Spec):
-    """The `data` part of a recipe. Pairs come from corpora, or are made by a generator."""
+    """The `data` part of a recipe. Pairs come from corpora, or from a generator."""
 
     train: tuple[Corpus, ...] = ()
     valid: tuple[Corpus, ...] = ()
     on_bad: OnBad | None = None
-    """What to do about a bad pair, whatever the corpora say: `error` or `drop`."""
+    """How to treat bad pairs, overriding the corpora: `error` or `drop`."""
     filters: FilterList = ()
-    """What training pairs must pass, in this order; `standard` for those that translations mostly need."""
+    """Filters for training pairs, applied in this order; `standard` for those that translations usually need."""
     generate: GeneratorSpec | None = None
     tokenizer: TokenizerSpec = Bpe()
     joint_vocab: bool = True
     max_length: Count = 256
-    """Pairs with more tokens than this on either side, tag and mark included, are left out of training."""
+    """Pairs with more tokens on either side, tag and end mark included, are left out of training."""
     limit: Count | None = None
-    """Where there are several corpora: none counts for more pairs than this when an epoch is shared out among them,"""
+    """With several corpora: the number of pairs above which a corpus gets no larger share of an epoch."""
     temperature: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
-    """and the higher this is, the more alike their shares are."""
+    """With several corpora: the higher the temperature, the more equal their shares of an epoch."""
     subword_sampling: Share = 0.0
-    """In every epoch words are cut in other ways; BPE leaves out so many of its merges (0.1 is usual), unigram draws."""
+    """Split words into other subwords in every epoch: BPE skips this fraction of merges (usually 0.1), unigram samples."""
     word_dropout: Share = 0.0
-    """In every epoch so many of the tokens that are read, on both sides, are unknown to the model (0.1 is usual)."""
+    """Replace this fraction of the tokens that are read by the unknown token, anew in every epoch (usually 0.1)."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
     def __post_init__(self) -> None:
@@ -89,9 +92,9 @@ class Translate(TextPairs[TranslateData]):
 
     @classmethod
     def read_test_pairs(cls, settings: TranslateData, files: Sequence[str], on_bad: OnBad | None) -> list[Pairs]:
-        """Pairs of these files: as the corpus they are, or like the corpora learned from, if these are all of one form.
+        """Read test files as the corpus of the recipe that they are, or like its training corpora if these have one form.
 
-        Otherwise they are read as they are; if the model goes by prefixes, sources should have theirs.
+        Otherwise files are read as they are; if the model expects prefixes, the sources should have them.
         """
         paths = tuple(files)
         own = [corpus for corpus in (*settings.valid, *settings.train) if corpus.paths == paths]
@@ -106,31 +109,31 @@ class Translate(TextPairs[TranslateData]):
         elif settings.train:
             train, valid = read_splits(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
         else:
-            raise DataError("there is nothing to learn from; name two text files or one .tsv, .csv or .jsonl file")
+            raise DataError("no training data; name two text files or one .tsv, .csv or .jsonl file")
         count = sum(map(len, train))
         reports = [describe_corpus(pairs, offer=not settings.filters and settings.generate is None) for pairs in train]
         judges = [describe_corpus(pairs, train=train) for pairs in valid]
         for report in judges:
             if report.swapped:
                 raise DataError(
-                    f"{report.name}: source and target are swapped, each side has the words of the other in the training "
+                    f"{report.name}: source and target are swapped: each side has the other's words in the training "
                     "data; name the files in the other order"
                 )
         said = [line for report in reports for line in report.lines()]
         said += [f"{report.name}: {fact}" for report in judges for fact in report.facts]
         if not settings.valid:
-            said.append(f"{sum(map(len, valid)):,} pairs are set aside to be judged by; --valid names others")
+            said.append(f"{sum(map(len, valid)):,} pairs are held out for validation; --valid names others")
         if count > MAX_VOCABULARY_PAIRS:
             said.append(
-                f"vocabulary: if one is learned, from {MAX_VOCABULARY_PAIRS:,} of the {count:,} pairs, drawn by chance"
+                f"vocabulary: if one is trained, from {MAX_VOCABULARY_PAIRS:,} of the {count:,} pairs, chosen at random"
             )
         facts = {"train": [r.plain() for r in reports], "valid": [r.plain() for r in judges]}
         lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
         return Dataset(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said, lost)
 
     @classmethod
-    def advise(cls, settings: TranslateData, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
-        return advise(dataset.train, train)
+    def advise_pairs(cls, settings: TranslateData, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
+        return advise_pairs(dataset.train, train)
 
     @classmethod
     def prepare(cls, settings: TranslateData, dataset: Dataset) -> Self:

@@ -30,7 +30,7 @@ from regard.nn.blocks.head import HeadSpec
 from regard.nn.layers.lora import Lora, adapt
 from regard.serialization.model_folder import read_config
 from regard.spec import Spec, spec
-from regard.tasks.common.classifier import FILE, unpacked
+from regard.tasks.common.classifier import CLASSES_FILE, unpack_classes
 
 BLOCK = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
 LOW = re.compile(r"(embed|source)\.|(encoder|decoder)\.(position|shared)\.")
@@ -172,7 +172,7 @@ def _ends(old: ModelSpec, new: ModelSpec, *, known: bool) -> dict[str, str]:
 
 def _classes(files: Mapping[str, bytes]) -> tuple[str, ...]:
     """What a task's classes are called, if it has any."""
-    return unpacked(files)["classes"] if FILE in files else ()
+    return unpack_classes(files)["classes"] if CLASSES_FILE in files else ()
 
 
 def _theirs(name: str, ends: Mapping[str, str]) -> str | None:

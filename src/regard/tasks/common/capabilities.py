@@ -1,7 +1,8 @@
 """What only some tasks can do, and the one place to ask.
 
-Each capability is a small protocol. `supports(task, Aligns)` asks for it; `require(task, Aligns)` returns the task as such
-or raises the error that users read. Below them are the training hooks, with what happens for a task that has none.
+Each capability is a small protocol. `supports(task, Aligns)` asks for it; `require(task, Aligns)` returns the task as
+such or raises the error that users read. Below them are the training hooks, with what happens for a task that has
+none.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from regard.model.net import Net
 from regard.nn.core.state import State
 from regard.registry import kind_of
 from regard.tasks.common.encoder_input import Attention, Pool
-from regard.tasks.common.example_names import numbered
+from regard.tasks.common.example_names import number_examples
 from regard.tasks.common.task import Advice, BatchOrder, Dataset, EvalSet, Examples, Loss, Output, RunOptions, Task
-from regard.tasks.common.word_scores import Confidence, Links
+from regard.tasks.common.word_scores import Alignment, Confidence
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class Aligns(Protocol):
 
     def align(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: Any = ..., *, layer: int | None = None
-    ) -> list[Links]:
+    ) -> list[Alignment]:
         """Pairs (input word, output word), by the attention of a decoder layer."""
 
 
@@ -302,7 +303,7 @@ def encode_to(task: Task, folder: Path, raw: object, fingerprint: str) -> Exampl
 
 def describe_examples(task: Task, examples: Examples, indices: NDArray[np.int64]) -> list[str]:
     """Names of examples for a message; their numbers, unless the task knows better ones."""
-    return task.describe_examples(examples, indices) if supports(task, DescribesExamples) else numbered(indices)
+    return task.describe_examples(examples, indices) if supports(task, DescribesExamples) else number_examples(indices)
 
 
 def advise(kind: type[Task], settings: object, dataset: Dataset, train: Mapping[str, Any]) -> Advice:

@@ -1,4 +1,7 @@
-"""Pairs of texts as token ids: cut into chunks, encoded by all cores, and kept in memory or in the folder of a run."""
+"""Pairs of texts as token ids, in memory or on disk.
+
+Pairs are encoded in chunks, by all cores, and kept in memory or in the folder of a run.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ from regard.data.token_store import InMemoryTokens, TokenStore, fill_store
 from regard.errors import DataError
 
 CHUNK = 1 << 14
-"""Pairs that are encoded at a time."""
+"""Number of pairs encoded at a time."""
 
-Cut = Callable[[Sequence[str], Sequence[str], str | None], tuple[Ragged, Ragged]]
-"""The tokens of some sources, which have this tag, and of their targets."""
+TokenizePairs = Callable[[Sequence[str], Sequence[str], str | None], tuple[Ragged, Ragged]]
+"""A function from sources with a tag, and their targets, to the tokens of both."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EncodedPairs:
-    """Pairs as token ids, without marks; sources carry their language tag."""
+    """Pairs as token ids, without start and end marks; sources begin with their language tag."""
 
     source: Ragged
     target: Ragged
@@ -35,7 +38,7 @@ class EncodedPairs:
     shares: tuple[float, ...] | None = None
     left_out: int = 0
     rng: ExampleRng | None = None
-    """What hides some of the tokens that are read."""
+    """Decides which tokens word dropout hides."""
 
     def __len__(self) -> int:
         return len(self.target)
@@ -51,19 +54,19 @@ def in_folder(folder: Path, **made_of: Any) -> TokenStore:
 
 def encode_pairs(
     raw: Sequence[Pairs],
-    cut: Cut,
+    tokenize: TokenizePairs,
     store: TokenStore | InMemoryTokens,
     *,
     max_length: int,
     limit: int | None,
     temperature: float,
 ) -> EncodedPairs:
-    """Token ids of all pairs but those that have, with a mark, more than `max_length` on either side."""
+    """Token ids of all pairs, except those longer than `max_length` on either side, with a mark."""
     jobs = [(pairs, first) for pairs in raw for first in range(0, len(pairs), CHUNK)]
 
     def work(job: tuple[Pairs, int]) -> tuple[Ragged, Ragged]:
         pairs, some = job[0], slice(job[1], job[1] + CHUNK)
-        source, target = cut(pairs.source[some], pairs.target[some], pairs.tag)
+        source, target = tokenize(pairs.source[some], pairs.target[some], pairs.tag)
         short = np.flatnonzero(np.maximum(source.lengths, target.lengths) < max_length)
         return source.take(short), target.take(short)
 

@@ -1,4 +1,7 @@
-"""Texts as an encoder reads them: with what belongs around them, cut to what fits, in batches of like lengths."""
+"""Texts as an encoder reads them.
+
+They are framed by the special tokens of their template, truncated to what fits, and batched by length.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +28,19 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.text import Tokenizer
 
-FILE = "tokenizer.json"
+TOKENIZER_FILE = "tokenizer.json"
 TOKENS = 8192
-"""How many tokens are read at once where nothing is learned."""
+"""Tokens per batch when nothing is trained."""
 Pool = Literal["first", "mean"]
-Framed = tuple[list[int], list[int]]
-"""The tokens of a row, and the segment of each."""
+FramedText = tuple[list[int], list[int]]
+"""The tokens of a text between its special tokens, and the segment of each."""
 Attention = tuple[dict[str, Tensor], list[str], list[str]]
 """Attention weights (h, n, m) by module path, with the tokens that are read and written."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows:
-    """Framed texts, with a label each or a label a token (IGNORE where there is none)."""
+class EncodedTexts:
+    """Framed texts, with one label per text or per token (IGNORE where there is none)."""
 
     ids: Ragged
     segments: Ragged
@@ -48,21 +51,21 @@ class Rows:
     shares: None = None
 
     @classmethod
-    def of(cls, framed: Sequence[Framed], labels: Sequence[Sequence[int]]) -> Self:
+    def of(cls, framed: Sequence[FramedText], labels: Sequence[Sequence[int]]) -> Self:
         ids, segments = (Ragged.of([row[side] for row in framed]) for side in (0, 1))
         return cls(ids, segments, Ragged.of(labels), ids.lengths)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def batch(self, indices: NDArray[np.int64], pad: int) -> Reading:
+    def batch(self, indices: NDArray[np.int64], pad: int) -> EncoderBatch:
         labels = pad_rows(self.labels, indices, IGNORE).ids
-        return Reading(pad_rows(self.ids, indices, pad), pad_rows(self.segments, indices, 0).ids, labels)
+        return EncoderBatch(pad_rows(self.ids, indices, pad), pad_rows(self.segments, indices, 0).ids, labels)
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
-    """What an encoder reads, and the labels (b, 1) of its rows or (b, n) of its tokens."""
+class EncoderBatch:
+    """What an encoder reads, and the labels of texts (b, 1) or tokens (b, n)."""
 
     given: PaddedTokens
     segments: Tensor
@@ -72,11 +75,11 @@ class Reading:
     def tokens(self) -> int:
         return int((self.labels != IGNORE).sum())
 
-    def to(self, device: torch.device | str) -> Reading:
-        return Reading(self.given.to(device), self.segments.to(device), self.labels.to(device))
+    def to(self, device: torch.device | str) -> EncoderBatch:
+        return EncoderBatch(self.given.to(device), self.segments.to(device), self.labels.to(device))
 
     def at(self, net: Net) -> Coords:
-        """Where the tokens stand; their segments too, for a model that knows several."""
+        """The positions of tokens, and their segments if the model knows several."""
         at = Coords.lengths(self.given.lengths, self.given.ids.device)
         embed = net.spec.embed
         return (
@@ -84,25 +87,27 @@ class Reading:
         )
 
 
-def frame_all(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, *, pair: bool = False) -> list[Framed]:
-    """Texts as rows of at most `max_length` tokens. Of two texts in a row, what is too much is taken from the longer one."""
+def frame_texts(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, *, pair: bool = False) -> list[FramedText]:
+    """Texts as rows of at most `max_length` tokens. If two texts share a row, the longer one is truncated first."""
     if not pair:
         room = max_length - len(tokenizer.frame([])[0])
         return [tokenizer.frame(ids[:room]) for ids in tokenizer.encode_all(texts)]
-    parts = [_two(text) for text in texts]
+    parts = [_split_pair(text) for text in texts]
     room = max_length - len(tokenizer.frame([], [])[0])
     first, second = (tokenizer.encode_all([two[side] for two in parts]) for side in (0, 1))
-    return [tokenizer.frame(*_cut(a, b, room)) for a, b in zip(first, second, strict=True)]
+    return [tokenizer.frame(*_truncate_pair(a, b, room)) for a, b in zip(first, second, strict=True)]
 
 
-def whole_lengths(tokenizer: Tokenizer, texts: Sequence[str], *, pair: bool = False) -> list[int]:
-    """How many tokens each text would have if none were cut."""
-    return [len(ids) for ids, _ in frame_all(tokenizer, texts, 1 << 40, pair=pair)]
+def count_tokens(tokenizer: Tokenizer, texts: Sequence[str], *, pair: bool = False) -> list[int]:
+    """The number of tokens of each text without truncation."""
+    return [len(ids) for ids, _ in frame_texts(tokenizer, texts, 1 << 40, pair=pair)]
 
 
-def batches(framed: Sequence[Framed], pad: int, device: torch.device) -> Iterator[tuple[list[int], Reading]]:
-    """Rows of like lengths together, with the places they had."""
-    rows = Rows.of(framed, [[IGNORE]] * len(framed))
+def iterate_batches(
+    framed: Sequence[FramedText], pad: int, device: torch.device
+) -> Iterator[tuple[list[int], EncoderBatch]]:
+    """Batches of texts of like lengths, with their indices."""
+    rows = EncodedTexts.of(framed, [[IGNORE]] * len(framed))
     for indices in batch_by_length([len(ids) for ids, _ in framed], TOKENS):
         yield list(indices), rows.batch(np.asarray(indices, np.int64), pad).to(device)
 
@@ -114,13 +119,13 @@ class EncoderTask:
 
     def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         """A vector for each text (b, d): the mean of its tokens, of length one, unless asked otherwise."""
-        return vectors(net, self.target, texts, pool=pool or "mean", unit=unit is None or unit)
+        return embed_texts(net, self.target, texts, pool=pool or "mean", unit=unit is None or unit)
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
         return self.target.mostly_unknown(inputs)
 
 
-def vectors(
+def embed_texts(
     net: Net,
     tokenizer: Tokenizer,
     texts: Sequence[str],
@@ -129,32 +134,32 @@ def vectors(
     unit: bool,
     max_length: int | None = None,
 ) -> Tensor:
-    """A vector a text (b, d): of its first token or the mean of all, of length one if `unit`.
+    """A vector for each text (b, d): of its first token or the mean of all, of length one if `unit`.
 
-    What is longer than the model reads, or than `max_length` tokens, is cut.
+    Texts longer than the model reads, or than `max_length` tokens, are truncated.
     """
     if net.spec.encoder is None or net.spec.decoder is not None:
-        raise SpecError("a vector of a text is what an encoder leaves, and this model is not an encoder of texts alone")
+        raise SpecError("only a model with an encoder and no decoder gives vectors of texts")
     if isinstance(texts, str):
         raise SpecError("embed takes a list of texts, got one text; write model.embed([text])")
     out = torch.zeros(len(texts), net.spec.out_width)
-    framed = frame_all(tokenizer, texts, max_length or net.spec.length)
-    for indices, read in batches(framed, tokenizer.pad, net.device):
+    framed = frame_texts(tokenizer, texts, max_length or net.spec.length)
+    for indices, read in iterate_batches(framed, tokenizer.pad, net.device):
         with torch.no_grad():
-            out[indices] = pooled_rows(net, read, pool, unit=unit).float().cpu()
+            out[indices] = pool_rows(net, read, pool, unit=unit).float().cpu()
     return out
 
 
-def pooled_rows(net: Net, read: Reading, pool: Pool, *, unit: bool) -> Tensor:
-    """The same of a batch, with gradients."""
+def pool_rows(net: Net, read: EncoderBatch, pool: Pool, *, unit: bool) -> Tensor:
+    """The same for a batch, with gradients."""
     at = read.at(net)
     out = pooled(net(read.given.ids, at), at, pool)
     return F.normalize(out, dim=-1) if unit else out
 
 
-def attended(net: Net, tokenizer: Tokenizer, row: Framed) -> Attention:
-    """Attention weights (h, n, n) by place for one row, with its tokens along both sides."""
-    ((_, read),) = batches([row], tokenizer.pad, net.device)
+def encoder_attention(net: Net, tokenizer: Tokenizer, row: FramedText) -> Attention:
+    """Attention weights (h, n, n) by module path for one text, with its tokens along both sides."""
+    ((_, read),) = iterate_batches([row], tokenizer.pad, net.device)
     tape = Tape("*.weights")
     with torch.no_grad():
         net(read.given.ids, read.at(net), tape=tape)
@@ -162,30 +167,30 @@ def attended(net: Net, tokenizer: Tokenizer, row: Framed) -> Attention:
     return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
 
 
-def own_tokenizer(files: Mapping[str, bytes]) -> Tokenizer:
-    """The tokenizer a model folder keeps."""
-    if FILE not in files:
-        raise CheckpointError(f"there is no {FILE} among {', '.join(files)}; a model is of no use without it")
-    return Tokenizer.from_bytes(files[FILE], FILE)
-
-
-def demand_room(spec: ModelSpec, max_length: int) -> ModelSpec:
-    """The model, if rows as long as asked for fit it."""
-    if spec.room is not None and max_length > spec.room:
-        raise SpecError(
-            f"the model has room for {spec.room} tokens, and data.max_length asks for {max_length}; set it lower"
+def load_tokenizer(files: Mapping[str, bytes]) -> Tokenizer:
+    """The tokenizer in a model folder."""
+    if TOKENIZER_FILE not in files:
+        raise CheckpointError(
+            f"there is no {TOKENIZER_FILE} among {', '.join(files)}; a model cannot be used without it"
         )
+    return Tokenizer.from_bytes(files[TOKENIZER_FILE], TOKENIZER_FILE)
+
+
+def check_length(spec: ModelSpec, max_length: int) -> ModelSpec:
+    """The model, if it can read rows of `max_length` tokens."""
+    if spec.room is not None and max_length > spec.room:
+        raise SpecError(f"the model reads at most {spec.room} tokens, but data.max_length is {max_length}; lower it")
     return spec
 
 
-def _two(text: str) -> tuple[str, str]:
+def _split_pair(text: str) -> tuple[str, str]:
     first, tab, second = text.partition(BETWEEN)
     if not tab:
         raise DataError(f"this model reads pairs of texts with a tab between them, got {text[:80]!r}")
     return first, second
 
 
-def _cut(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:
+def _truncate_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:
     over = len(a) + len(b) - room
     if over <= 0:
         return a, b

@@ -1,4 +1,7 @@
-"""What to call examples in a message, so that a user finds them in the data: a number, and how the text goes."""
+"""Names of examples in messages.
+
+A number and the beginning of the text, so that a user finds the example in the data.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,20 @@ from numpy.typing import NDArray
 from regard.text import Tokenizer
 
 EXCERPT = 60
-"""So many characters of a text are enough to look for it."""
+"""Number of characters that are enough to find a text."""
 
 
-def numbered(indices: NDArray[np.int64]) -> list[str]:
+def number_examples(indices: NDArray[np.int64]) -> list[str]:
     """Examples by their numbers, counted from 0."""
     return [f"example {' '.join(map(str, np.atleast_1d(index)))}" for index in indices]
 
 
-def by_text(indices: NDArray[np.int64], rows: Iterable[NDArray[np.int32]], tokenizer: Tokenizer) -> list[str]:
+def quote_examples(indices: NDArray[np.int64], rows: Iterable[NDArray[np.int32]], tokenizer: Tokenizer) -> list[str]:
     """Examples by their numbers and the beginnings of their texts."""
-    texts = (excerpt(tokenizer.decode(ids.tolist())) for ids in rows)
-    return [f"{number} {text}" for number, text in zip(numbered(indices), texts, strict=True)]
+    texts = (quote_excerpt(tokenizer.decode(ids.tolist())) for ids in rows)
+    return [f"{number} {text}" for number, text in zip(number_examples(indices), texts, strict=True)]
 
 
-def excerpt(text: str) -> str:
+def quote_excerpt(text: str) -> str:
     """The beginning of a text, in quotes."""
     return repr(text if len(text) <= EXCERPT else text[:EXCERPT] + "…")

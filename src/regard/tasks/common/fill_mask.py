@@ -1,4 +1,4 @@
-"""Filling in: texts in which people mark what is missing, and what a model that reads both ways puts there."""
+"""Fill the masks that people write into texts."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ from regard.tasks.common.task import Output
 from regard.text import Tokenizer
 
 MASKS = ("<mask>", "[MASK]")
-"""How a mask is spelled: by us and RoBERTa, and by BERT."""
+"""How a mask is written: by us and RoBERTa, and by BERT."""
 MARK = re.compile("|".join([*map(re.escape, MASKS), r"<extra_id_\d+>"]))
-"""What people write where something is missing; the last is T5's."""
+"""Everything that people write for a missing part; the last is T5's."""
 TOKENS = 8192
-"""How many tokens are read at once."""
+"""Tokens per batch."""
 
 
-def mostly_unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
-    """Which of these texts, marks aside, the tokenizer makes next to nothing of."""
+def find_unknown_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
+    """Indices of texts that, apart from masks, are mostly unknown tokens."""
     return tokenizer.mostly_unknown(MARK.sub(" ", text) for text in texts)
 
 
-def marked(tokenizer: Tokenizer, texts: Sequence[str], token: Callable[[int], int]) -> list[list[int]]:
-    """Texts as tokens; the k-th mark in a text, counted from 0, becomes `token(k)`."""
+def encode_masked(tokenizer: Tokenizer, texts: Sequence[str], token: Callable[[int], int]) -> list[list[int]]:
+    """Texts as tokens; the k-th mask of a text, counted from 0, becomes `token(k)`."""
     cut = [MARK.split(text) for text in texts]
-    parts = iter(_inside(tokenizer, [(part, j > 0, j + 1 < len(each)) for each in cut for j, part in enumerate(each)]))
+    parts = iter(
+        _encode_parts(tokenizer, [(part, j > 0, j + 1 < len(each)) for each in cut for j, part in enumerate(each)])
+    )
     out = []
     for each in cut:
         ids = list(next(parts))
@@ -44,11 +46,12 @@ def marked(tokenizer: Tokenizer, texts: Sequence[str], token: Callable[[int], in
     return out
 
 
-def _inside(tokenizer: Tokenizer, parts: Sequence[tuple[str, bool, bool]]) -> list[list[int]]:
-    """Parts of texts as tokens, each with whether something stands before it and after it.
+def _encode_parts(tokenizer: Tokenizer, parts: Sequence[tuple[str, bool, bool]]) -> list[list[int]]:
+    """Parts of texts as tokens; with each comes whether something precedes and follows it.
 
-    A tokenizer may begin every text with a space, and strip those it finds at the ends. So a stand-in is put where something
-    stands, a letter beside a mark and a full stop beside a letter, that they make two tokens; and is taken away again.
+    A tokenizer may prepend a space to every text and strip spaces at its ends. So a stand-in is put where something
+    precedes or follows (a letter next to a punctuation mark, a full stop next to a letter, so that they are two
+    tokens) and removed again.
     """
     letter, stop, both = tokenizer.encode_all(["a", ".", "a a"])
     alone = len(both) > 2 * len(letter)  # a space is a token of its own, and not a part of the word after it
@@ -64,14 +67,15 @@ def _inside(tokenizer: Tokenizer, parts: Sequence[tuple[str, bool, bool]]) -> li
     return out
 
 
-def chances(
+def mask_log_probs(
     nets: Sequence[Net], tokenizer: Tokenizer, texts: Sequence[Sequence[int]], mask: int, reach: int
 ) -> list[dict[int, Tensor]]:
-    """For each text and the place of each mask in it, the log-probability of every token; of an ensemble, the mean's.
+    """For each text and the position of each mask in it, the log-probability of every token (for an ensemble, of the
+    mean).
 
-    A model sees `reach` tokens at once: of a longer text it sees what is around the mask.
+    A model reads `reach` tokens at once; of a longer text it reads what surrounds the mask.
     """
-    seen = [(i, *view) for i, ids in enumerate(texts) for view in views(ids, mask, reach)]
+    seen = [(i, *view) for i, ids in enumerate(texts) for view in plan_views(ids, mask, reach)]
     front, device = tokenizer.frame([-1])[0].index(-1), nets[0].device
     rows = [tokenizer.frame(texts[i][start : start + reach])[0] for i, start, _ in seen]
     out: list[dict[int, Tensor]] = [{} for _ in texts]
@@ -88,8 +92,8 @@ def chances(
     return out
 
 
-def views(ids: Sequence[int], mask: int, reach: int) -> list[tuple[int, list[int]]]:
-    """Where a model that sees `reach` tokens begins to look, and the masks it fills in from there."""
+def plan_views(ids: Sequence[int], mask: int, reach: int) -> list[tuple[int, list[int]]]:
+    """For a model that reads `reach` tokens: where each view of the text begins, and the masks it fills."""
     left, out = [i for i, token in enumerate(ids) if token == mask], []
     while left:
         start = max(min(left[0] - reach // 4, len(ids) - reach), 0)
@@ -99,10 +103,10 @@ def views(ids: Sequence[int], mask: int, reach: int) -> list[tuple[int, list[int
     return out
 
 
-def filled(
+def fill_masks(
     tokenizer: Tokenizer, ids: Sequence[int], found: Mapping[int, Tensor], usable: NDArray[np.bool_], count: int
 ) -> list[Output]:
-    """The likeliest ways to put `usable` tokens in all places, each for itself, best first."""
+    """The likeliest ways to fill all masks with `usable` tokens, independently of one another, best first."""
     barred = torch.from_numpy(~usable)
     best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
     for log_p in found.values():

@@ -1,4 +1,7 @@
-"""The outputs for the pieces of a text as those for the whole of it: the best with the best, the second with the second."""
+"""Join the outputs for the parts of a long text.
+
+The best outputs of all parts make the best output of the whole text, the second best the second, and so on.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +14,30 @@ from typing import Any
 from regard.tasks.common.task import Output
 
 
-def whole(text: str, pieces: Sequence[str], outputs: Sequence[Sequence[Output]]) -> list[Output]:
-    """As many outputs as every piece has, with spaces between; log-probabilities add up: no piece knows of the others."""
+def join_outputs(text: str, pieces: Sequence[str], outputs: Sequence[Sequence[Output]]) -> list[Output]:
+    """As many outputs as every part has, joined by spaces. Log-probabilities add up, since parts are independent."""
     if len(outputs) == 1:
         return list(outputs[0])
-    read = _first_words(text, pieces)
-    return [_joined(read, rank) for rank in zip(*outputs, strict=False)]
+    firsts = _first_words(text, pieces)
+    return [_join(firsts, rank) for rank in zip(*outputs, strict=False)]
 
 
 def _first_words(text: str, pieces: Sequence[str]) -> list[int]:
-    """Which word of the text each piece begins with; it may begin within one. Of the text, only spaces are not in them."""
+    """The index of the word in the text that each part begins with (or within). Only spaces are between the parts."""
     starts = [0, *accumulate(map(len, text.split()))]
     letters = [0, *accumulate(sum(map(len, piece.split())) for piece in pieces)]
     return [bisect_right(starts, place) - 1 for place in letters[:-1]]
 
 
-def _joined(read: Sequence[int], outputs: Sequence[Output]) -> Output:
+def _join(firsts: Sequence[int], outputs: Sequence[Output]) -> Output:
     scores, log_probs = ([getattr(o, name) for o in outputs] for name in ("score", "log_prob"))
-    return Output(" ".join(o.text for o in outputs if o.text), _sum(scores), _sum(log_probs), _more(read, outputs))
+    return Output(
+        " ".join(o.text for o in outputs if o.text), _sum(scores), _sum(log_probs), _join_words(firsts, outputs)
+    )
 
 
-def _more(read: Sequence[int], outputs: Sequence[Output]) -> dict[str, Any]:
-    """What is said of words: those of later pieces are counted on."""
+def _join_words(firsts: Sequence[int], outputs: Sequence[Output]) -> dict[str, Any]:
+    """The word-level results; words of later parts are numbered consecutively."""
     more: dict[str, Any] = {}
     if all("words" in o.more for o in outputs):
         more |= {
@@ -42,7 +47,7 @@ def _more(read: Sequence[int], outputs: Sequence[Output]) -> dict[str, Any]:
     if all("alignment" in o.more for o in outputs):
         written = 0
         more["alignment"] = []
-        for first, output in zip(read, outputs, strict=True):
+        for first, output in zip(firsts, outputs, strict=True):
             more["alignment"] += [[i + first, j + written] for i, j in output.more["alignment"]]
             written += len(output.text.split())
     return more

@@ -107,7 +107,8 @@ def count_losses(
 ) -> LossCounts:
     """Evaluate a model on examples in batches of so many `tokens`; `progress` is called with batches done, and all.
 
-    Items are the rows of batches, in the order of the examples: two models that encode a corpus alike have the same items.
+    Items are the rows of batches, in the order of the examples: two models that encode a corpus alike have the same
+    items.
     """
     found: dict[str, list[NDArray[np.float64]]] = {}
     places: dict[str, list[NDArray[np.int64]]] = {}

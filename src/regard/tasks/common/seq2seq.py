@@ -1,7 +1,7 @@
 """Tasks in which an encoder reads one text and a decoder writes another.
 
-`Seq2Seq` is the base of all of them: the loss, the scores of outputs, attention. `TextPairs` adds what tasks share that learn
-from pairs of texts: two tokenizers, encoded pairs, word dropout, constraints, alignment.
+`Seq2Seq` is the base of all of them: the loss, the scores of outputs, attention. `TextPairs` adds what tasks share
+that learn from pairs of texts: two tokenizers, encoded pairs, word dropout, constraints, alignment.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.tasks.common.encoded_pairs import EncodedPairs, encode_pairs, in_folder, in_memory
 from regard.tasks.common.encoder_input import Attention
-from regard.tasks.common.example_names import by_text
+from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.losses import sequence_loss
 from regard.tasks.common.task import EvalSet, Loss, Output, RunOptions
-from regard.tasks.common.word_scores import Confidence, Links, Wordwise
+from regard.tasks.common.word_scores import Alignment, Confidence, WordPairs
 from regard.text import Tokenizer
 from regard.text.sentence_split import split_text
 from regard.text.word_ids import TokenizedWords, encode_inside, group_tokens, tokenize_words
@@ -180,7 +180,7 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
     @classmethod
     def load(cls, settings: P, files: Mapping[str, bytes]) -> Self:
         if TARGET not in files:
-            raise CheckpointError(f"there is no {TARGET} among {', '.join(files)}; a model is of no use without it")
+            raise CheckpointError(f"there is no {TARGET} among {', '.join(files)}; a model cannot be used without it")
         source = Tokenizer.from_bytes(files[SOURCE], SOURCE) if SOURCE in files else None
         return cls(settings, Tokenizer.from_bytes(files[TARGET], TARGET), source)
 
@@ -231,7 +231,7 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         return self.build_batch(read, target, given=given)
 
     def describe_examples(self, examples: EncodedPairs, indices: NDArray[np.int64]) -> list[str]:
-        return by_text(indices, examples.source.take(indices), self.source)
+        return quote_examples(indices, examples.source.take(indices), self.source)
 
     # ------------------------------------------------------------------------------------------------ to the user
 
@@ -285,7 +285,7 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         options: TextPairsOptions = TextPairsOptions(),
         *,
         layer: int | None = None,
-    ) -> list[Links]:
+    ) -> list[Alignment]:
         return self._pair_words(inputs, tokenize_words(self.target, outputs), options).align(net, layer)
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
@@ -348,10 +348,10 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
 
     def _pair_words(
         self, inputs: Sequence[str], written: Sequence[TokenizedWords], options: TextPairsOptions
-    ) -> Wordwise:
+    ) -> WordPairs:
         check_pairs(inputs, written)
         read, front = tokenize_words(self.source, inputs), len(self._opening(options.tag))
-        return Wordwise(self.encode_inputs(inputs, options), read, written, front=front, tokenizer=self.target)
+        return WordPairs(self.encode_inputs(inputs, options), read, written, front=front, tokenizer=self.target)
 
 
 def tag_token(tag: str) -> str:

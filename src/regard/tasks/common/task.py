@@ -1,7 +1,7 @@
 """The contract that every task fulfills.
 
-A task turns data into batches, batches into a loss, and outputs into scores. `Task` is what training and a model folder need
-from every task; what only some tasks can do (generate, embed, align, stream …) is in `capabilities`.
+A task turns data into batches, batches into a loss, and outputs into scores. `Task` is what training and a model
+folder need from every task; what only some tasks can do (generate, embed, align, stream …) is in `capabilities`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Loss:
     """Without label smoothing and auxiliary losses."""
     tokens: int
     rows: Mapping[str, Tensor] = dataclasses.field(default_factory=dict)
-    """While evaluating, for each metric that comes with the loss the counts of each row (b, 2): of `loss` nats and tokens, of
-    others how many were right and out of how many."""
+    """While evaluating, for each metric that comes with the loss the counts of each row (b, 2): of `loss` nats and
+    tokens, of others how many were right and out of how many."""
     state: State | None = None
     """The model's state after a batch of a stream."""
 

@@ -1,4 +1,4 @@
-"""What tasks have in common that learn from nothing but texts: files, documents, and a part kept to be judged by."""
+"""Base of the tasks that learn from plain text."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from regard.data.documents import DocumentUnit, hold_out_documents, read_documen
 from regard.data.windows import fingerprint_texts
 from regard.errors import DataError
 from regard.spec import Spec, spec
-from regard.tasks.common.encoder_input import FILE, own_tokenizer
-from regard.tasks.common.example_names import by_text
+from regard.tasks.common.encoder_input import TOKENIZER_FILE, load_tokenizer
+from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.task import Dataset, RunOptions
 from regard.text import Tokenizer
 
 
 @spec
 class TextData(Spec):
-    """Text files, and what in them is a document."""
+    """Text files, and what a document is in them."""
 
     train: tuple[str, ...] = ()
     valid: tuple[str, ...] = ()
     hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """The last part of each file, kept for validation where no validation files are given."""
+    """Fraction at the end of each file held out for validation if no validation files are given."""
     documents: DocumentUnit = "file"
-    """file: each file is one; blank: blank lines stand between them; line: each line is one."""
+    """What a document is: a `file`, the text between `blank` lines, or a `line`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-    """Documents, to be learned from or to be judged by."""
+    """Documents, for training or evaluation."""
 
     documents: tuple[str, ...]
-    learn: bool = False
+    training: bool = False
 
 
-class FromTexts:
+class CorpusTask:
     """A task that reads `TextData`."""
 
     Options = RunOptions
-    wants = "name a text file"
-    """What the task needs, in words, when there is nothing."""
+    data_hint = "name a text file"
+    """What to do if there is no data, for the error message."""
     settings: Any
     target: Tokenizer
 
@@ -65,7 +65,7 @@ class FromTexts:
     @classmethod
     def read(cls, settings: Any, seed: int) -> Dataset:
         if not settings.train:
-            raise DataError(f"there is nothing to learn from; {cls.wants}")
+            raise DataError(f"no training data; {cls.data_hint}")
         files = [read_documents(path, settings.documents) for path in settings.train]
         if settings.valid:
             held = [text for path in settings.valid for text in read_documents(path, settings.documents)]
@@ -74,35 +74,37 @@ class FromTexts:
             files, held = [rest for rest, _ in parts], [text for _, aside in parts for text in aside]
         texts = [text for found in files for text in found]
         if not texts or not held:
-            raise DataError(f"{', '.join(settings.train)} should hold something to learn from and to be judged by")
+            raise DataError(f"{', '.join(settings.train)} should have text for both training and validation")
         sizes = {"characters": sum(map(len, texts)), "distinct": len(set().union(*texts)), "documents": len(texts)}
         facts = {"train": sizes, "valid": {"characters": sum(map(len, held)), "documents": len(held)}}
         names = ", ".join(Path(path).name for path in settings.train)
         apart = "" if settings.documents == "file" else f" in {len(texts):,} documents"
         said = [
-            f"{names}: {sizes['characters']:,} characters{apart} to learn from, {sum(map(len, held)):,} to be judged by"
+            f"{names}: {sizes['characters']:,} characters{apart} for training, {sum(map(len, held)):,} for validation"
         ]
         fingerprint = fingerprint_texts([*texts, *held])
-        return Dataset(Texts(tuple(texts), learn=True), Texts(tuple(held)), fingerprint, facts, said)
+        return Dataset(Texts(tuple(texts), training=True), Texts(tuple(held)), fingerprint, facts, said)
 
     @classmethod
-    def marks(cls, settings: Any) -> Sequence[str]:
-        """Tokens that the task needs in its vocabulary, beside those of the texts."""
+    def special_tokens(cls, settings: Any) -> Sequence[str]:
+        """Special tokens that the task needs in its vocabulary."""
         return ()
 
     @classmethod
     def prepare(cls, settings: Any, dataset: Dataset) -> Self:
-        return cls(settings, Tokenizer.train(dataset.train.documents, settings.tokenizer, tags=cls.marks(settings)))
+        return cls(
+            settings, Tokenizer.train(dataset.train.documents, settings.tokenizer, tags=cls.special_tokens(settings))
+        )
 
     @classmethod
     def load(cls, settings: Any, files: Mapping[str, bytes]) -> Self:
-        return cls(settings, own_tokenizer(files))
+        return cls(settings, load_tokenizer(files))
 
     def files(self) -> dict[str, bytes]:
-        return {FILE: self.target.to_bytes()}
+        return {TOKENIZER_FILE: self.target.to_bytes()}
 
     def describe_examples(self, examples: Any, indices: NDArray[np.int64]) -> list[str]:
-        return by_text(indices, examples.ids.take(indices), self.target)
+        return quote_examples(indices, examples.ids.take(indices), self.target)
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
         return self.target.mostly_unknown(inputs)

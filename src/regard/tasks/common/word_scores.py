@@ -1,8 +1,9 @@
-"""Outputs word by word: how sure the model was of each, and which word of the source it was looking at.
+"""Confidence and alignment of the words of an output.
 
-A word is what stands between spaces. Its probability is the product of those of its tokens; it is linked to the source word
-that got most of its attention, summed over the tokens of the source word, averaged over its own and over the heads of a layer.
-The last layer but one is usually the best guide (Garg et al. 2019); where there are but one or two, the last is.
+A word is what stands between spaces. Its probability is the product of those of its tokens. It is aligned to the
+source word that gets most of its attention: summed over the tokens of the source word, averaged over its own tokens
+and over the heads of a layer. The penultimate layer is usually the best one (Garg et al. 2019); of one or two layers,
+the last.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from regard.model.net import Net
 from regard.text import Tokenizer
 from regard.text.word_ids import TokenizedWords
 
-Links = list[tuple[int, int]]
-"""Pairs of a source word and a target word, counted from 0."""
+Alignment = list[tuple[int, int]]
+"""Pairs (source word, target word), counted from 0."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Confidence:
-    """The words of an output, the probability of each, and that of the end after them: their product is the output's."""
+    """The words of an output, the probability of each, and that of the end; their product is the output's."""
 
     words: list[str]
     probs: list[float]
     end: float
 
     def plain(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+        """All fields, ready for JSON."""
         return {
             "words": [{"text": w, "confidence": p} for w, p in zip(self.words, self.probs, strict=True)],
             "end": self.end,
@@ -43,64 +44,66 @@ class Confidence:
 
 
 @dataclasses.dataclass(frozen=True)
-class Wordwise:
-    """Pairs of sources, as the encoder reads them, and what was written, by the tokenizer of the latter."""
+class WordPairs:
+    """Sources as the encoder reads them, with their words and those that were written."""
 
     sources: Sequence[Sequence[int]]
     read: Sequence[TokenizedWords]
     written: Sequence[TokenizedWords]
     front: int
-    """So many marks come before the first token of a source's text."""
+    """Number of special tokens before the text of a source."""
     tokenizer: Tokenizer
 
     def confidence(self, *nets: Net) -> list[Confidence]:
-        return [sure(*each) for each in zip(self.written, self._tell(nets), strict=True)]
+        return [word_confidence(*each) for each in zip(self.written, self._score_tokens(nets), strict=True)]
 
-    def align(self, net: Net, layer: int | None = None) -> list[Links]:
-        """By the cross-attention of this layer, counted from 0 or from the end; without, by the one that `guide` says."""
+    def align(self, net: Net, layer: int | None = None) -> list[Alignment]:
+        """Alignments by the cross-attention of a layer, counted from 0 or from the end; by default `default_layer`."""
         kept = find_cross_attention(net, SpecialTokens.of(self.tokenizer))
         if not kept:
-            raise SpecError("this model shows nothing of how it looks at the source, so its words cannot be aligned")
-        layer = guide(len(kept)) if layer is None else layer
+            raise SpecError("this model has no attention weights on the source, so its words cannot be aligned")
+        layer = default_layer(len(kept)) if layer is None else layer
         if not -len(kept) <= layer < len(kept):
             raise SpecError(f"layer should be {-len(kept)} to {len(kept) - 1}, got {layer}")
-        return self._links(self._tell([net], kept[layer]))
+        return self._align(self._score_tokens([net], kept[layer]))
 
     def plain(self, nets: Sequence[Net]) -> list[dict[str, Any]]:
-        """All there is to say of each pair, ready for JSON; links if the first net shows what it looks at."""
+        """Everything about each pair, ready for JSON; with alignments if the first net has attention weights."""
         kept = find_cross_attention(nets[0], SpecialTokens.of(self.tokenizer))
-        place = kept[guide(len(kept))] if kept else None
-        told = self._tell(nets, place)
-        out = [sure(*each).plain() for each in zip(self.written, told, strict=True)]
+        place = kept[default_layer(len(kept))] if kept else None
+        told = self._score_tokens(nets, place)
+        out = [word_confidence(*each).plain() for each in zip(self.written, told, strict=True)]
         if place is not None:
-            for each, found in zip(out, self._links(told), strict=True):
+            for each, found in zip(out, self._align(told), strict=True):
                 each["alignment"] = [list(link) for link in found]
         return out
 
-    def _tell(self, nets: Sequence[Net], place: str | None = None) -> list[TokenScores]:
+    def _score_tokens(self, nets: Sequence[Net], place: str | None = None) -> list[TokenScores]:
         ids = [[*text.ids, self.tokenizer.eos] for text in self.written]
         return score_tokens(nets, self.sources, ids, SpecialTokens.of(self.tokenizer), place=place)
 
-    def _links(self, told: Sequence[TokenScores]) -> list[Links]:
+    def _align(self, told: Sequence[TokenScores]) -> list[Alignment]:
         each = zip(self.read, self.written, (t.weights for t in told), strict=True)
-        return [links(read, written, weights, self.front) for read, written, weights in each if weights is not None]
+        return [
+            align_words(read, written, weights, self.front) for read, written, weights in each if weights is not None
+        ]
 
 
-def guide(layers: int) -> int:
-    """The layer whose attention is the best guide to which word comes from which."""
+def default_layer(layers: int) -> int:
+    """The layer whose attention gives the best alignments."""
     return -2 if layers > 2 else -1
 
 
-def sure(text: TokenizedWords, told: TokenScores) -> Confidence:
-    """What was told of the tokens of a text and its end mark, as of its words."""
+def word_confidence(text: TokenizedWords, told: TokenScores) -> Confidence:
+    """The probabilities of words from those of tokens; the last token is the end mark."""
     spoken = len(text.ids) if text.words else 0  # spaces alone are no word
     totals = torch.zeros(len(text.words), dtype=torch.float64)
     totals.index_add_(0, torch.tensor(text.owner[:spoken], dtype=torch.long), told.log_probs[:spoken])
     return Confidence(text.words, totals.exp().tolist(), math.exp(float(told.log_probs[spoken:].sum())))
 
 
-def links(read: TokenizedWords, written: TokenizedWords, weights: Tensor, front: int) -> Links:
-    """The source word that each word looked at most, by the weights (n, m) of its tokens on those of the source."""
+def align_words(read: TokenizedWords, written: TokenizedWords, weights: Tensor, front: int) -> Alignment:
+    """For each word the source word with most attention, from the weights (n, m) of tokens."""
     owner = read.owner[: weights.shape[1] - front - 1]  # what did not fit was not read, and the last is the end mark
     if not owner or not read.words or not written.words:
         return []
