@@ -91,11 +91,9 @@ def test_any_mixer_and_any_encoder() -> None:
     assert made(pool="mean").adapt_spec(spec).head == Classes(3, "mean", hidden=True, dropout=0.1)
     own = bert.spec(**SMALL, vocab=TOKENIZER.size, length=16, classes=3)
     assert task.adapt_spec(own) == own, "a head that fits stays as it is"
-    with pytest.raises(SpecError, match="a classifier reads with an encoder and writes nothing"):
+    with pytest.raises(SpecError, match="a classifier needs a model with an encoder and no decoder"):
         task.adapt_spec(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
-    with pytest.raises(
-        SpecError, match=r"the model has room for 8 tokens, and data\.max_length asks for 16; set it lower"
-    ):
+    with pytest.raises(SpecError, match=r"the model reads at most 8 tokens, but data\.max_length is 16; lower it"):
         task.adapt_spec(bert.spec(**SMALL, vocab=9, length=8))
 
 

@@ -87,10 +87,10 @@ def test_judged_among_as_many_others_whatever_the_room() -> None:
 
 def test_what_is_refused() -> None:
     assert SPEC.head == Vector("mean")
-    with pytest.raises(SpecError, match="texts become embed_texts by an encoder alone"):
+    with pytest.raises(SpecError, match="embedding needs a model with an encoder and no decoder"):
         TASK.adapt_spec(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
     decoder = gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16).build(0)
-    with pytest.raises(SpecError, match="this model is not an encoder of texts alone"):
+    with pytest.raises(SpecError, match="only a model with an encoder and no decoder gives vectors"):
         embed_texts(decoder, TASK.target, ["a"], pool="mean", unit=True)
     with pytest.raises(SpecError, match=r"embed takes a list of texts, got one text; write model\.embed\(\[text\]\)"):
         MODEL.embed("a fine day")

@@ -124,7 +124,7 @@ def test_swapped_validation_files_are_refused_unless_the_model_goes_both_ways(tm
     )
     if learned == "x":
         with pytest.raises(
-            DataError, match=r"y\.tsv.*: source and target are swapped, .*; name the files in the other order"
+            DataError, match=r"y\.tsv.*: source and target are swapped: .*; name the files in the other order"
         ):
             Translate.read(data, 1)
     else:

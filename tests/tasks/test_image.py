@@ -124,7 +124,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             Image.load(ImageData(), {"classes.json": b'{"classes": ["a", "b"], ' + said + b"}"})
     (tmp_path / "a" / "one").mkdir(parents=True)
     Pillow.fromarray(PIXELS[0, :6, :, 0]).save(tmp_path / "a" / "one" / "x.png")
-    with pytest.raises(DataError, match=r"pictures of a are 6 × 8; say how large a square to make: data\.side"):
+    with pytest.raises(DataError, match=r"images of a are 6 × 8; set data\.side to resize them to squares"):
         Image.read(ImageData(train=str(tmp_path / "a")), 1)
     with pytest.raises(DataError, match="a has one class, 'one'; at least two are needed"):
         Image.read(ImageData(train=str(tmp_path / "a"), side=8), 1)

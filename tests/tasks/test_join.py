@@ -1,4 +1,4 @@
-"""Outputs for the pieces of a text as one: words are counted in the join_outputs of it."""
+"""Outputs for the pieces of a text as one: words are counted in the whole."""
 
 from __future__ import annotations
 

@@ -169,7 +169,9 @@ def test_limits_and_what_cannot_be_asked_for(lm: Lm, net: Net) -> None:
 
     assert length(max_extra=0) == 0
     assert length(max_extra=40, max_length=5) == length(max_extra=5) == 5
-    with pytest.raises(SpecError, match="a text goes on in one way here, got n_best=2; for more, draw with sample"):
+    with pytest.raises(
+        SpecError, match="a language model gives one continuation, got n_best=2; for others, use sample"
+    ):
         lm.run([net], ["the"], Search(beam=2, n_best=2))
 
 

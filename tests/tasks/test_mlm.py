@@ -168,7 +168,7 @@ def test_the_model_gets_the_heads_it_needs(task: Mlm) -> None:
     fitted = task.adapt_spec(spec)
     assert (fitted.head, fitted.beside) == (Masked(), Classes(2, hidden=True))
     assert made(next_sentence=False).adapt_spec(bert.spec(**SMALL, vocab=50, length=24)).beside is None
-    with pytest.raises(SpecError, match=r"an encoder alone; use model\.family: bert"):
+    with pytest.raises(SpecError, match=r"an encoder and no decoder; use model\.family: bert"):
         task.adapt_spec(gpt.spec(**SMALL, vocab=50, length=24))
 
 
@@ -264,21 +264,23 @@ def test_attention_is_of_the_framed_text(task: Mlm, net: Net) -> None:
 
 
 def test_refusals(task: Mlm, net: Net, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no training data; name a text file with a sentence a line and blank lines"):
+    with pytest.raises(
+        DataError, match="no training data; name a text file with one sentence per line and blank lines"
+    ):
         Mlm.read(MlmData(), 1)
-    with pytest.raises(DataError, match="from another document, and there is 1; put blank lines between documents"):
+    with pytest.raises(DataError, match="at least two documents, got 1; put blank lines between documents"):
         task.encode(Texts((PLAY[0],)))
     with pytest.raises(SpecError, match="context should be at least 8"):
         MlmData(context=4)
     with pytest.raises(SpecError, match="no metric 'masked'"):
         MlmData(metrics=("masked",))
-    with pytest.raises(SpecError, match=r"this vocabulary has no mask \(<mask> or \[MASK\]\)"):
+    with pytest.raises(SpecError, match=r"this vocabulary has no mask token \(<mask> or \[MASK\]\)"):
         Mlm(MlmData(), Tokenizer.train(PLAY, Chars()))
     with pytest.raises(CheckpointError, match=r"there is no tokenizer.json among x.json"):
         Mlm.load(MlmData(), {"x.json": b""})
-    with pytest.raises(SpecError, match="filled in with the likeliest, not drawn"):
+    with pytest.raises(SpecError, match="filled with the likeliest tokens, not sampled"):
         task.run([net], ["the [MASK]"], Search(beam=1, sample=True))
-    with pytest.raises(DataError, match="nothing in this text that the vocabulary knows"):
+    with pytest.raises(DataError, match="the vocabulary knows nothing in this text"):
         made(next_sentence=False, tokenizer=Chars()).encode(Texts(("漢字",)))
 
 

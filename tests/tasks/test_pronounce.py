@@ -38,7 +38,7 @@ def test_all_variants_of_a_word_are_on_one_side(path: str) -> None:
     assert parts[2] == {word for word in WORDS if assign_split(word, valid=0.2, test=0.2) == "test"}
     assert raw.messages == [
         f"{path}: {len(parts[0])} words with {len(train)} pronunciations for training, {len(valid)} words for validation, "
-        f"{len(test)} kept for a test"
+        f"{len(test)} for testing"
     ]
 
 
@@ -82,7 +82,7 @@ def test_the_recipe_trains_and_is_judged_by_words_it_never_saw(path: str, tmp_pa
 def test_what_it_needs_is_said(tmp_path: Path, path: str) -> None:
     with pytest.raises(DataError, match=r"^no training data; name a pronouncing dictionary, such as cmudict"):
         run_training(TrainRequest("pronounce", out=str(tmp_path / "run"), quiet=True))
-    with pytest.raises(SpecError, match=r"^words for validation are kept apart by themselves .* leave out --valid$"):
+    with pytest.raises(SpecError, match=r"^words for validation are chosen from the dictionary .* leave out --valid$"):
         run_training(TrainRequest("pronounce", (path,), (path,), out=str(tmp_path / "run"), quiet=True))
     with pytest.raises(SpecError, match=r"^`metrics` should name at least one score"):
         PronounceData(metrics=())

@@ -113,7 +113,7 @@ def test_long_texts_are_cut_and_that_is_told(task: Span) -> None:
 def test_refusals(task: Span, net: Net) -> None:
     with pytest.raises(DataError, match="no training data; name a text file with blank lines between documents"):
         Span.read(SpanData(), 1)
-    with pytest.raises(SpecError, match="max_length=2 leaves no room for a text with a span taken out"):
+    with pytest.raises(SpecError, match="max_length=2 leaves no room for a text with a masked span"):
         SpanData(max_length=2)
     with pytest.raises(SpecError, match="texts of 568 tokens need 28 sentinels, got sentinels=20"):
         SpanData(sentinels=20)

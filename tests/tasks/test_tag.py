@@ -76,7 +76,7 @@ def test_labels_that_do_not_fit() -> None:
         WORDS.score(NET, ["the cat"], ["N"])
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 0 for 1"):
         WORDS.score(NET, ["the cat"], [])
-    with pytest.raises(DataError, match="has a class 'Q' that the model does not know"):
+    with pytest.raises(DataError, match="has a class 'Q' that the model does not have"):
         WORDS.encode([Pairs(["cat"], ["Q"])])
 
 

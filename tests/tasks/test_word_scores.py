@@ -1,4 +1,4 @@
-"""Outputs word by word: probabilities that multiply to the whole, and align_words to the words that were looked at."""
+"""Outputs word by word: probabilities that multiply to the whole, and links to the words that were looked at."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.data.pronunciation import OR
 from regard.metrics.items import CountedItems, count_items, percentage
@@ -41,7 +42,7 @@ def sacrebleu_items(kind: str) -> Callable[[Sequence[str], Sequence[str]], Count
         metric = build_sacrebleu(kind)
         rows = metric._extract_corpus_statistics(list(outputs), [list(references)])
 
-        def score(sums: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+        def score(sums: NDArray[np.float64]) -> float:
             return float(metric._compute_score_from_stats(sums.tolist()).score)
 
         return count_items(rows, score)

@@ -6,7 +6,7 @@ An encoder with a classification head (Devlin et al. 2018).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ class ClassifyData(LabeledData):
 
 
 @TASKS.add
-class Classify(LabeledTask):
+class Classify(LabeledTask[ClassifyData]):
     """An encoder that assigns a class to a text."""
 
     Settings = ClassifyData
@@ -68,7 +68,7 @@ class Classify(LabeledTask):
     def list_labels(cls, settings: ClassifyData, pairs: Pairs) -> list[str]:
         return list(pairs.target)
 
-    def model_arguments(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, int]:
         return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 import torch
@@ -138,8 +138,8 @@ class Embed(EncoderTask):
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
-        named = {"train": [Corpus(paths=tuple(files)).plain()], "valid": []} if files else {}
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
+        named: dict[str, object] = {"train": [Corpus(paths=tuple(files)).plain()], "valid": []} if files else {}
         return {**named, "valid": [Corpus(paths=tuple(valid)).plain()]} if valid else named
 
     @classmethod
@@ -174,7 +174,7 @@ class Embed(EncoderTask):
     def files(self) -> dict[str, bytes]:
         return {TOKENIZER_FILE: self.target.to_bytes()}
 
-    def model_arguments(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, int]:
         return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:

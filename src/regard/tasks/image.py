@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import numpy as np
 import torch
@@ -154,11 +154,11 @@ class Image:
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
         for several in (files, valid):
             if len(several) > 1:
                 raise SpecError(f"images come in one folder or tar file, got {len(several)}: {', '.join(several)}")
-        named: dict[str, Any] = {"train": files[0], "valid": None} if files else {}
+        named: dict[str, object] = {"train": files[0], "valid": None} if files else {}
         return {**named, "valid": valid[0]} if valid else named
 
     @classmethod
@@ -217,7 +217,7 @@ class Image:
     def files(self) -> dict[str, bytes]:
         return pack_classes(self.classes, side=self.side, mean=self.mean, deviation=self.deviation)
 
-    def model_arguments(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, int]:
         return {"image": self.side, "channels": self.channels, "classes": len(self.classes)}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -59,7 +58,7 @@ class LmData(TextData):
 
 
 @TASKS.add
-class Lm(CorpusTask):
+class Lm(CorpusTask[LmData]):
     """A decoder that continues a text.
 
     A file that is one long text has neither start nor end mark, unless its tokenizer has a mark that begins every
@@ -81,7 +80,7 @@ class Lm(CorpusTask):
 
     # ------------------------------------------------------------------------------------------------ from data
 
-    def model_arguments(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, int]:
         return {"vocab": self.target.size, "length": self.settings.context}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:

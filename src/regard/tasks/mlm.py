@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -109,14 +108,12 @@ class MaskedBatch:
 
 
 @TASKS.add
-class Mlm(EncoderTask, CorpusTask):
+class Mlm(EncoderTask, CorpusTask[MlmData]):
     """An encoder that fills masks."""
 
     Settings = MlmData
     settings: MlmData
-    data_hint = (
-        "name a text file with a sentence a line and blank lines between documents, or say what data.documents are"
-    )
+    data_hint = "name a text file with one sentence per line and blank lines between documents, or set data.documents"
 
     def __init__(self, settings: MlmData, target: Tokenizer) -> None:
         self.settings, self.target = settings, target
@@ -143,7 +140,7 @@ class Mlm(EncoderTask, CorpusTask):
     def special_tokens(cls, settings: MlmData) -> Sequence[str]:
         return [MASKS[0]]
 
-    def model_arguments(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, int]:
         return {
             "vocab": self.target.size,
             "length": self.settings.context,

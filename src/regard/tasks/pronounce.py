@@ -8,7 +8,7 @@ was trained on, not even on another pronunciation of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import Field
 
@@ -57,7 +57,7 @@ class Pronounce(TextPairs[PronounceData]):
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
-    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
         if valid:
             raise SpecError(
                 "words for validation are chosen from the dictionary (data.valid is their share); leave out --valid"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,13 +72,13 @@ class SpanExamples:
 
 
 @TASKS.add
-class Span(Seq2Seq[SpanData, RunOptions], CorpusTask):
+class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
     """An encoder-decoder that fills masked spans."""
 
     Settings = SpanData
     Options = RunOptions
     settings: SpanData
-    data_hint = "name a text file with blank lines between documents, or say what data.documents are"
+    data_hint = "name a text file with blank lines between documents, or set data.documents"
 
     def __init__(self, settings: SpanData, target: Tokenizer) -> None:
         self.settings, self.target = settings, target
@@ -96,7 +96,7 @@ class Span(Seq2Seq[SpanData, RunOptions], CorpusTask):
     def special_tokens(cls, settings: SpanData) -> Sequence[str]:
         return [SENTINEL.format(k) for k in range(settings.sentinels)]
 
-    def model_arguments(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, int]:
         return {"vocab": self.target.size, "length": self.settings.max_length + 2}
 
     def encode(self, raw: Texts) -> SpanExamples:

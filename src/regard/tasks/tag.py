@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -49,7 +48,7 @@ class TagData(LabeledData):
 
 
 @TASKS.add
-class Tag(LabeledTask):
+class Tag(LabeledTask[TagData]):
     """An encoder that labels each word or character."""
 
     Settings = TagData
@@ -74,7 +73,7 @@ class Tag(LabeledTask):
     def list_labels(cls, settings: TagData, pairs: Pairs) -> list[str]:
         return [label for row in pairs.target for label in split_units(row, settings.unit)]
 
-    def model_arguments(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, int]:
         return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:

@@ -82,8 +82,8 @@ class Translate(TextPairs[TranslateData]):
         self._samplers: tuple[EncodedPairs, list[SubwordSampler]] | None = None
 
     @classmethod
-    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
-        named = {"train": [Corpus(paths=tuple(files)).plain()], "valid": []} if files else {}
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
+        named: dict[str, object] = {"train": [Corpus(paths=tuple(files)).plain()], "valid": []} if files else {}
         return {**named, "valid": [Corpus(paths=tuple(valid)).plain()]} if valid else named
 
     @classmethod
@@ -132,7 +132,7 @@ class Translate(TextPairs[TranslateData]):
         return Dataset(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said, lost)
 
     @classmethod
-    def advise_pairs(cls, settings: TranslateData, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
+    def advise(cls, settings: TranslateData, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
         return advise_pairs(dataset.train, train)
 
     @classmethod

@@ -32,7 +32,7 @@ class SizeRow(NamedTuple):
     epochs: int
 
     @property
-    def model(self) -> dict[str, Any]:
+    def model(self) -> dict[str, object]:
         inner = {"attention_dropout": self.inner, "hidden_dropout": self.inner} if self.inner else {}
         shape = {"width": self.width, "depth": self.depth, "heads": max(self.width // 64, 4), "hidden": self.hidden}
         return {**shape, "dropout": self.dropout, **inner}

@@ -81,7 +81,7 @@ def check_class_names(classes: Sequence[str], name: str) -> tuple[str, ...]:
     return tuple(classes)
 
 
-def pack_classes(classes: Sequence[str], **more: Any) -> dict[str, bytes]:
+def pack_classes(classes: Sequence[str], **more: object) -> dict[str, bytes]:
     """The file of a model folder that names the classes, with other settings that belong to them."""
     return {CLASSES_FILE: json.dumps({"classes": list(classes), **more}, indent=2, ensure_ascii=False).encode()}
 

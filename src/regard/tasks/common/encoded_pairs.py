@@ -48,7 +48,7 @@ def in_memory() -> InMemoryTokens:
     return InMemoryTokens(2)
 
 
-def in_folder(folder: Path, **made_of: Any) -> TokenStore:
+def in_folder(folder: Path, **made_of: object) -> TokenStore:
     return TokenStore(folder, ("source", "target"), {**made_of, "chunk": CHUNK})
 
 

@@ -9,7 +9,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
 
 from regard.tasks.common.task import Output
 
@@ -36,20 +35,18 @@ def _join(firsts: Sequence[int], outputs: Sequence[Output]) -> Output:
     )
 
 
-def _join_words(firsts: Sequence[int], outputs: Sequence[Output]) -> dict[str, Any]:
+def _join_words(firsts: Sequence[int], outputs: Sequence[Output]) -> dict[str, object]:
     """The word-level results; words of later parts are numbered consecutively."""
-    more: dict[str, Any] = {}
+    more: dict[str, object] = {}
     if all("words" in o.more for o in outputs):
-        more |= {
-            "words": [w for o in outputs for w in o.more["words"]],
-            "end": math.prod(o.more["end"] for o in outputs),
-        }
+        more["words"] = [w for o in outputs for w in o.more["words"]]
+        more["end"] = math.prod(o.more["end"] for o in outputs)
     if all("alignment" in o.more for o in outputs):
-        written = 0
-        more["alignment"] = []
+        links, written = list[list[int]](), 0
         for first, output in zip(firsts, outputs, strict=True):
-            more["alignment"] += [[i + first, j + written] for i, j in output.more["alignment"]]
+            links += [[i + first, j + written] for i, j in output.more["alignment"]]
             written += len(output.text.split())
+        more["alignment"] = links
     return more
 
 

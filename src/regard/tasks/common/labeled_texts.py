@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,12 +49,15 @@ class LabeledData(Spec):
             METRICS[name]
 
 
-class LabeledTask(EncoderTask):
+L = TypeVar("L", bound=LabeledData)
+
+
+class LabeledTask(EncoderTask, Generic[L]):
     """A task with classes, and a tokenizer of what it reads."""
 
     Options = RunOptions
 
-    def __init__(self, settings: Any, target: Tokenizer, classes: Sequence[str]) -> None:
+    def __init__(self, settings: L, target: Tokenizer, classes: Sequence[str]) -> None:
         self.settings, self.target, self.classes = settings, target, tuple(classes)
         if settings.max_length <= len(target.frame([], [])[0]):
             raise SpecError(
@@ -62,26 +65,26 @@ class LabeledTask(EncoderTask):
             )
 
     @classmethod
-    def read_file(cls, settings: Any, path: str) -> Pairs:
+    def read_file(cls, settings: L, path: str) -> Pairs:
         """The texts and labels of a file."""
         raise NotImplementedError
 
     @classmethod
-    def list_labels(cls, settings: Any, pairs: Pairs) -> list[str]:
+    def list_labels(cls, settings: L, pairs: Pairs) -> list[str]:
         """Every single label."""
         raise NotImplementedError
 
     @classmethod
-    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
-        named = {"train": list(files), "valid": []} if files else {}
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
+        named: dict[str, object] = {"train": list(files), "valid": []} if files else {}
         return {**named, "valid": list(valid)} if valid else named
 
     @classmethod
-    def read_test(cls, settings: Any, files: Sequence[str]) -> list[Pairs]:
+    def read_test(cls, settings: L, files: Sequence[str]) -> list[Pairs]:
         return [cls.read_file(settings, path) for path in files]
 
     @classmethod
-    def read(cls, settings: Any, seed: int) -> Dataset:
+    def read(cls, settings: L, seed: int) -> Dataset:
         if not settings.train:
             raise DataError("no training data; name a .tsv, .csv or .jsonl file with texts and labels")
         train = [cls.read_file(settings, path) for path in settings.train]
@@ -103,7 +106,7 @@ class LabeledTask(EncoderTask):
         return Dataset(train, valid, fingerprint(*train, *valid), facts, said)
 
     @classmethod
-    def _hold_out(cls, settings: Any, whole: Sequence[Pairs], seed: int) -> tuple[list[Pairs], list[Pairs]]:
+    def _hold_out(cls, settings: L, whole: Sequence[Pairs], seed: int) -> tuple[list[Pairs], list[Pairs]]:
         """Training and held-out texts. A text stays in training if its class would otherwise be missing there."""
         parts = [split_pairs(pairs, size=max(1, round(settings.hold_out * len(pairs))), seed=seed) for pairs in whole]
         known = {label for rest, _ in parts for label in cls.list_labels(settings, rest)}
@@ -122,7 +125,7 @@ class LabeledTask(EncoderTask):
         return train, [pairs for pairs in valid if len(pairs)]
 
     @classmethod
-    def advise(cls, settings: Any, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
+    def advise(cls, settings: L, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
         """Batches small enough for several steps per epoch, and a warm-up of a tenth of all steps."""
         count = sum(map(len, dataset.train))
         tokens = sum(min(len(text) // 4 + 2, settings.max_length) for pairs in dataset.train for text in pairs.source)
@@ -137,16 +140,16 @@ class LabeledTask(EncoderTask):
         return Advice({"train": chosen}, reasons)
 
     @classmethod
-    def prepare(cls, settings: Any, dataset: Dataset) -> Self:
+    def prepare(cls, settings: L, dataset: Dataset) -> Self:
         lines = [text for pairs in dataset.train for text in pairs.source]
         return cls(settings, Tokenizer.train(lines, settings.tokenizer), cls._list_classes(settings, dataset))
 
     @classmethod
-    def prepare_from(cls, settings: Any, dataset: Dataset, files: Mapping[str, bytes]) -> Self:
+    def prepare_from(cls, settings: L, dataset: Dataset, files: Mapping[str, bytes]) -> Self:
         return cls(settings, load_tokenizer(files), cls._list_classes(settings, dataset))
 
     @classmethod
-    def load(cls, settings: Any, files: Mapping[str, bytes]) -> Self:
+    def load(cls, settings: L, files: Mapping[str, bytes]) -> Self:
         return cls(settings, load_tokenizer(files), unpack_classes(files)["classes"])
 
     def files(self) -> dict[str, bytes]:
@@ -156,6 +159,6 @@ class LabeledTask(EncoderTask):
         return quote_examples(indices, examples.ids.take(indices), self.target)
 
     @classmethod
-    def _list_classes(cls, settings: Any, dataset: Dataset) -> tuple[str, ...]:
+    def _list_classes(cls, settings: L, dataset: Dataset) -> tuple[str, ...]:
         labels = [label for pairs in dataset.train for label in cls.list_labels(settings, pairs)]
         return list_classes(labels, ", ".join(pairs.name for pairs in dataset.train))

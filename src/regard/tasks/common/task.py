@@ -45,9 +45,9 @@ class Dataset:
     train: Any
     valid: Any
     fingerprint: str
-    statistics: Mapping[str, Any]
+    statistics: Mapping[str, object]
     messages: Sequence[str] = ()
-    dropped: Sequence[Mapping[str, Any]] = ()
+    dropped: Sequence[Mapping[str, object]] = ()
     """Rejected examples as plain data: for each corpus and reason the `count` and a few `examples`."""
 
 
@@ -69,7 +69,7 @@ class Output:
     more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Other results of the task as plain data, such as class probabilities or a vector."""
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """All fields, ready for JSON."""
         return {"text": self.text, "score": self.score, "log_prob": self.log_prob, **self.more}
 
@@ -147,7 +147,7 @@ class Task(Protocol):
         """The names of the scores. The first decides which checkpoint is best."""
 
     @classmethod
-    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
         """The `data` settings that name these files of a command line."""
 
     @classmethod
@@ -169,7 +169,7 @@ class Task(Protocol):
     def files(self) -> dict[str, bytes]:
         """The files that a model folder must keep besides weights and settings."""
 
-    def model_arguments(self) -> dict[str, Any]:
+    def model_arguments(self) -> dict[str, int]:
         """The arguments of the model family that the data decides."""
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:

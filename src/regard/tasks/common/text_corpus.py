@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from regard.spec import Spec, spec
 from regard.tasks.common.encoder_input import TOKENIZER_FILE, load_tokenizer
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.task import Dataset, RunOptions
-from regard.text import Tokenizer
+from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 
 @spec
@@ -29,6 +29,7 @@ class TextData(Spec):
     valid: tuple[str, ...] = ()
     hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Fraction at the end of each file held out for validation if no validation files are given."""
+    tokenizer: TokenizerSpec = Bpe()
     documents: DocumentUnit = "file"
     """What a document is: a `file`, the text between `blank` lines, or a `line`."""
 
@@ -41,29 +42,32 @@ class Texts:
     training: bool = False
 
 
-class CorpusTask:
+D = TypeVar("D", bound=TextData)
+
+
+class CorpusTask(Generic[D]):
     """A task that reads `TextData`."""
 
     Options = RunOptions
     data_hint = "name a text file"
     """What to do if there is no data, for the error message."""
-    settings: Any
+    settings: D
     target: Tokenizer
 
-    def __init__(self, settings: Any, target: Tokenizer) -> None:
+    def __init__(self, settings: D, target: Tokenizer) -> None:
         self.settings, self.target = settings, target
 
     @classmethod
-    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, Any]:
-        named = {"train": list(files), "valid": []} if files else {}
+    def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
+        named: dict[str, object] = {"train": list(files), "valid": []} if files else {}
         return {**named, "valid": list(valid)} if valid else named
 
     @classmethod
-    def read_test(cls, settings: Any, files: Sequence[str]) -> Texts:
+    def read_test(cls, settings: D, files: Sequence[str]) -> Texts:
         return Texts(tuple(text for path in files for text in read_documents(path, settings.documents)))
 
     @classmethod
-    def read(cls, settings: Any, seed: int) -> Dataset:
+    def read(cls, settings: D, seed: int) -> Dataset:
         if not settings.train:
             raise DataError(f"no training data; {cls.data_hint}")
         files = [read_documents(path, settings.documents) for path in settings.train]
@@ -86,18 +90,18 @@ class CorpusTask:
         return Dataset(Texts(tuple(texts), training=True), Texts(tuple(held)), fingerprint, facts, said)
 
     @classmethod
-    def special_tokens(cls, settings: Any) -> Sequence[str]:
+    def special_tokens(cls, settings: D) -> Sequence[str]:
         """Special tokens that the task needs in its vocabulary."""
         return ()
 
     @classmethod
-    def prepare(cls, settings: Any, dataset: Dataset) -> Self:
+    def prepare(cls, settings: D, dataset: Dataset) -> Self:
         return cls(
             settings, Tokenizer.train(dataset.train.documents, settings.tokenizer, tags=cls.special_tokens(settings))
         )
 
     @classmethod
-    def load(cls, settings: Any, files: Mapping[str, bytes]) -> Self:
+    def load(cls, settings: D, files: Mapping[str, bytes]) -> Self:
         return cls(settings, load_tokenizer(files))
 
     def files(self) -> dict[str, bytes]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,7 +34,7 @@ class Confidence:
     probs: list[float]
     end: float
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """All fields, ready for JSON."""
         return {
             "words": [{"text": w, "confidence": p} for w, p in zip(self.words, self.probs, strict=True)],
@@ -67,7 +66,7 @@ class WordPairs:
             raise SpecError(f"layer should be {-len(kept)} to {len(kept) - 1}, got {layer}")
         return self._align(self._score_tokens([net], kept[layer]))
 
-    def plain(self, nets: Sequence[Net]) -> list[dict[str, Any]]:
+    def plain(self, nets: Sequence[Net]) -> list[dict[str, object]]:
         """Everything about each pair, ready for JSON; with alignments if the first net has attention weights."""
         kept = find_cross_attention(nets[0], SpecialTokens.of(self.tokenizer))
         place = kept[default_layer(len(kept))] if kept else None
