@@ -117,7 +117,7 @@ def test_refusals(task: Span, net: Net) -> None:
         SpanData(max_length=2)
     with pytest.raises(SpecError, match="texts of 568 tokens need 28 sentinels, got sentinels=20"):
         SpanData(sentinels=20)
-    with pytest.raises(SpecError, match="this vocabulary has 0 of 100 sentinels, <extra_id_0> is not in it"):
+    with pytest.raises(SpecError, match="this vocabulary has 0 of 100 sentinels, <extra_id_0> is missing"):
         Span(SpanData(), Tokenizer.train(PLAY, Chars()))
     with pytest.raises(CheckpointError, match=r"there is no tokenizer.json among x.json"):
         Span.load(SpanData(), {"x.json": b""})
