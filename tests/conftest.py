@@ -8,7 +8,6 @@ Options that `python -m tests.machines` uses to stand for other machines:
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import random
 import signal
@@ -38,10 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: programs the tests start would
         signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit it, and wait for ever to be interrupted
     if forced := config.getoption("--precision"):
-        import regard.machine
+        import regard.machine  # before anything imports the function from it
 
-        here = dataclasses.replace(regard.machine.machine(), bf16=forced == "bfloat16")
-        regard.machine.machine = lambda: here  # type: ignore[assignment]
+        regard.machine.precision = lambda asked, device: forced if asked == "auto" else asked
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
