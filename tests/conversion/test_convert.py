@@ -74,16 +74,16 @@ TASKS = {
 def test_there_and_back(name: str, task: str, tmp_path: Path) -> None:
     """Theirs to ours, which runs; ours to theirs, which says the same as at first."""
     done = convert(str(folder(name, tmp_path / "theirs")), str(tmp_path / "ours"))
-    assert done["as"] == task
-    assert 0 <= done["difference"] <= 1e-5
+    assert done.kind == task
+    assert 0 <= (done.difference or 0.0) <= 1e-5
     model = regard.load(tmp_path / "ours")
     if task != "image":
         texts = ["a cab", "bad dad"] if task != "mlm" else ["a <mask> cab", "bad"]
         assert len(model.run(texts)) == 2
     done = convert(str(tmp_path / "ours"), str(tmp_path / "back"))
     config = json.loads((tmp_path / "back/config.json").read_text())
-    assert done["as"] == f"{config['model_type']} ({config['architectures'][0]})"
-    assert 0 <= done["difference"] <= 1e-5
+    assert done.kind == f"{config['model_type']} ({config['architectures'][0]})"
+    assert 0 <= (done.difference or 0.0) <= 1e-5
     before, after = (load_file(tmp_path / side / "model.safetensors") for side in ("theirs", "back"))
     for key in before.keys() & after.keys():
         assert torch.equal(before[key], after[key])
@@ -94,7 +94,7 @@ def ours(place: Path) -> Path:
     """A tiny model folder of ours that others have, too."""
     tokenizer = Tokenizer.train(LINES, Chars())
     spec = gpt.spec(width=16, depth=2, heads=2, vocab=tokenizer.size, length=16)
-    name, task, search = task_config.lm(spec, tokenizer)
+    name, task, search = task_config.make_lm(spec, tokenizer)
     net = spec.build(0)
     write_model(place, task=task, name=name, net=net, search=search, weights=net.state_dict(), card="# tiny\n")
     return place
@@ -120,16 +120,16 @@ def test_ours_is_loaded_by_theirs_and_writes_the_same(tmp_path: Path) -> None:
     first, second = (regard.load(tmp_path / side) for side in ("ours", "again"))
     assert first.spec == second.spec
     assert first.run(["a cab", "bad"]) == second.run(["a cab", "bad"])
-    assert back["as"] == "lm"
+    assert back.kind == "lm"
 
 
 def test_for_programs(tmp_path: Path) -> None:
     said = call("convert", ours(tmp_path / "ours"), tmp_path / "hf", "--json")
-    assert set(json.loads(said.out)) == {"model", "from", "as", "parameters", "difference", "why"}
+    assert set(json.loads(said.out)) == {"model", "from", "as", "parameters", "difference", "reason"}
 
 
 def test_without_the_other_library_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "installed", lambda: False)
+    monkeypatch.setattr(verify, "is_available", lambda: False)
     said = call("convert", ours(tmp_path / "ours"), tmp_path / "hf")
     assert said.lines[-1] == "not compared: transformers is not installed (pip install transformers)"
 
@@ -139,7 +139,7 @@ def test_a_gross_difference_would_be_seen(tmp_path: Path) -> None:
     net = regard.load(tmp_path / "ours").net
     with torch.no_grad():
         net.embed.weight[5, 0] += 1.0  # type: ignore[index]
-    assert verify.difference(tmp_path / "hf", net) > 1e-2
+    assert verify.compare_folder(tmp_path / "hf", net) > 1e-2
 
 
 @pytest.mark.parametrize(
@@ -150,19 +150,19 @@ def test_a_gross_difference_would_be_seen(tmp_path: Path) -> None:
             ("{file}", "out"),
             "{file} is one file; convert takes a folder with a config.json beside the weights, or a .gguf file",
         ),
-        (("{ours}", "out", "--to", "hug"), "--to should be hf or regard, got 'hug'"),
+        (("{ours}", "out", "--to", "hug"), "to should be hf or regard, got 'hug'"),
         (
             ("{ours}", "out", "--to", "regard"),
-            "{ours} is a model folder of ours already; --to hf makes one for Hugging Face of it",
+            "{ours} is a model folder already; convert it to hf instead",
         ),
-        (("{hf}", "out", "--to", "hf"), "{hf} is a Hugging Face folder already; leave out --to"),
+        (("{hf}", "out", "--to", "hf"), "{hf} is a Hugging Face folder already; convert it to regard instead"),
         (
             ("{hf}", "out"),
             "{hf} has no tokenizer; put its tokenizer.json (or vocab.txt, or spiece.model) beside the weights",
         ),
         (
             ("{body}", "out"),
-            "{body} is a body without classes, for which there is no task; take one that tells some apart",
+            "{body} has no classes, so there is no task for it; use a model with a classification head",
         ),
     ],
 )
@@ -226,7 +226,7 @@ def test_a_text_is_read_with_what_belongs_around_it(name: str, tmp_path: Path) -
         )
         core.save(str(place / "tokenizer.json"))
     wanted = transformers.AutoTokenizer.from_pretrained(place)("a cab")["input_ids"]
-    _, task, _ = task_config.carried(hf.read(place), place)
+    _, task, _ = task_config.make_task(hf.read(place), place)
     assert wanted[0] == 0
     if name == "bart":
         assert task.encode_inputs(["a cab"], TextPairsOptions()) == [wanted]
@@ -242,7 +242,7 @@ def test_pooling_is_as_sentence_transformers_was_told(tmp_path: Path) -> None:
     (place / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
     (place / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Pooling"}]))
     (place / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 9}))
-    _, task, _ = task_config.carried(hf.read(place), place)
+    _, task, _ = task_config.make_task(hf.read(place), place)
     assert (task.settings.pool, task.settings.unit, task.settings.max_length) == ("first", False, 9)
 
 
@@ -288,13 +288,15 @@ def test_t5_begins_to_write_with_padding(tmp_path: Path) -> None:
 
 
 def test_how_to_search_goes_along_and_what_we_do_not_do_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     path = t5(tmp_path / "theirs") / "generation_config.json"
     told = {"num_beams": 3, "length_penalty": 0.5, "no_repeat_ngram_size": 2, "min_length": 0}
     path.write_text(json.dumps(json.loads(path.read_text()) | told))
-    convert(str(tmp_path / "theirs"), str(tmp_path / "b"))
-    assert "writes with no_repeat_ngram_size 2, and `regard run` will not" in capsys.readouterr().err
+    notes: list[str] = []
+    convert(tmp_path / "theirs", tmp_path / "b", notify=notes.append)
+    (note,) = notes
+    assert note.endswith("generates with no_repeat_ngram_size 2, which Regard does not support: outputs may differ")
     search = regard.load(tmp_path / "b").search
     assert (search.beam, search.length_penalty, search.alpha) == (3, "power", 0.5)
     convert(str(tmp_path / "b"), str(tmp_path / "back"))
@@ -307,16 +309,16 @@ def test_parts_behind_the_model_that_we_do_not_have(tmp_path: Path) -> None:
     parts = [{"type": f"sentence_transformers.models.{name}"} for name in ("Transformer", "Pooling", "Dense")]
     (place / "modules.json").write_text(json.dumps(parts))
     with pytest.raises(
-        SpecError, match=r"puts Dense behind the model, and ours has Transformer, Pooling, Normalize only$"
+        SpecError, match=r"has Dense after the model; only Transformer, Pooling, Normalize are supported$"
     ):
-        task_config.carried(hf.read(place), place)
+        task_config.make_task(hf.read(place), place)
 
 
 def test_a_damaged_file_beside_the_weights(tmp_path: Path) -> None:
     place = folder("bert, body", tmp_path / "theirs")
     (place / "modules.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"modules.json is damaged: it is not JSON"):
-        task_config.carried(hf.read(place), place)
+        task_config.make_task(hf.read(place), place)
 
 
 def test_how_pixels_become_numbers_comes_along_and_goes_back(tmp_path: Path) -> None:

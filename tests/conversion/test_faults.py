@@ -114,7 +114,7 @@ def test_a_window_in_some_layers(tmp_path: Path) -> None:
 
 def test_no_config(tmp_path: Path) -> None:
     assert said(tmp_path, SpecError) == (
-        f"{tmp_path} has no config.json: it is neither a model folder of ours nor of Hugging Face"
+        f"{tmp_path} has no config.json: it is neither a Regard model folder nor a Hugging Face folder"
     )
 
 
@@ -133,7 +133,10 @@ def test_a_config_that_is_none(folder: Path, text: str, why: str) -> None:
 
 def test_quantised_weights(folder: Path) -> None:
     configure(folder, quantization_config={"bits": 4})
-    assert said(folder) == f"{folder} holds quantised weights, which only its own library can read; take the whole ones"
+    assert (
+        said(folder)
+        == f"{folder} holds quantized weights, which only its own library can read; use the unquantized model"
+    )
 
 
 # ------------------------------------------------------------------------------------------------- weights
@@ -275,19 +278,19 @@ def test_pickles_are_refused_and_opened_by_those_who_trust_them(folder: Path) ->
 def test_a_model_that_others_do_not_have() -> None:
     small: dict[str, Any] = dict(width=16, depth=1, heads=2, vocab=9)
     with pytest.raises(SpecError) as caught:
-        hf.form_for(transformer.spec(**small))
+        hf.match_form(transformer.spec(**small))
     assert str(caught.value) == (
-        "Hugging Face has no such model; the nearest is marian (MarianMTModel), but "
+        "Hugging Face has no equivalent model; the nearest is marian (MarianMTModel), but "
         "embed.position.layout should be 'halves', is 'pairs'; head.bias should be True, is False"
     )
     with pytest.raises(
         SpecError, match=r"the nearest is vit \(ViTForImageClassification\), but .*embed.first should be True"
     ):
-        hf.form_for(vit.spec(width=16, depth=1, heads=2, patch=4, image=8, classes=3, pool="mean"))
+        hf.match_form(vit.spec(width=16, depth=1, heads=2, patch=4, image=8, classes=3, pool="mean"))
 
 
 def test_training_alone_makes_no_other_model() -> None:
     """Dropout, where weights began and what is computed twice are left behind."""
     spec = bert.spec(width=16, depth=1, heads=2, vocab=9, dropout=0.3)
     changed = spec.replace("embed.dropout", 0.0).replace("init", "xavier").replace("encoder.recompute", True)
-    assert hf.form_for(changed)[2] == hf.form_for(spec)[2]
+    assert hf.match_form(changed)[2] == hf.match_form(spec)[2]

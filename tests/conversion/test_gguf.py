@@ -22,7 +22,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from regard.conversion import gguf
 from regard.conversion.gguf_file import GgufFile
 from regard.conversion.gguf_tokenizer import _CUTS
-from regard.conversion.task_config import lm
+from regard.conversion.task_config import make_lm
 from regard.errors import CheckpointError, DataError, RegardError
 from regard.nn.core.coords import Coords
 from regard.nn.positions.position import Rotary
@@ -175,7 +175,7 @@ def tiny(
 def test_every_weight_that_does_not_fit_is_listed(bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:
     changes = {"blk.1.attn_k.weight": (WIDTH, WIDTH), "blk.0.attn_q.bias": (WIDTH,)}
     path = tiny(tmp_path / "x.gguf", bpe, changes, drop="blk.0.ffn_up.weight")
-    with pytest.raises(CheckpointError, match=r"do not fit the model it speaks of: ") as caught:
+    with pytest.raises(CheckpointError, match=r"do not fit its model: ") as caught:
         gguf.read(path)
     for fault in (
         "blk.0.ffn_up.weight is missing",
@@ -265,8 +265,11 @@ def test_what_cannot_be_is_refused(
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"tokenizer.ggml.model": "bert"}, r"has a tokenizer of kind 'bert'; gpt2 and llama are read"),
-        ({"tokenizer.ggml.pre": "tekken"}, r"cuts words as 'tekken' does; gpt-2, smollm, llama-bpe, qwen2 are known"),
+        ({"tokenizer.ggml.model": "bert"}, r"has a tokenizer of kind 'bert'; only gpt2 and llama are supported"),
+        (
+            {"tokenizer.ggml.pre": "tekken"},
+            r"splits words as 'tekken' does; only gpt-2, smollm, llama-bpe, qwen2 are",
+        ),
         (
             {"tokenizer.ggml.eos_token_id": None, "tokenizer.ggml.bos_token_id": None},
             r"does not say which token ends a text \(tokenizer.ggml.eos_token_id\)",
@@ -282,7 +285,7 @@ def test_what_we_do_not_know_is_refused(
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.gguf", {"w": (np.zeros(4, np.float32), "F32")}, {}, "mamba")
-    with pytest.raises(DataError, match="holds a model of kind 'mamba'; llama and qwen3 are read"):
+    with pytest.raises(DataError, match="holds a model of kind 'mamba'; only llama and qwen3 are supported"):
         gguf.read(path)
 
 
@@ -308,7 +311,7 @@ def test_byte_level_ids(whole: Path, bpe: tokenizers.Tokenizer) -> None:
 def test_the_beginning_is_added_where_the_file_says_so(bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:
     spec, weights, ours = gguf.read(tiny(tmp_path / "x.gguf", bpe, facts_={"tokenizer.ggml.add_bos_token": True}))
     assert ours.frame([7])[0] == [1, 7]
-    _, task, _ = lm(spec, ours)
+    _, task, _ = make_lm(spec, ours)
     net = spec.build()
     net.put(weights)
     _, source, _ = task.attention(net.eval(), "Two", " men")

@@ -47,8 +47,8 @@ def test_with_trust_the_tensors_come_out(old: bool, tmp_path: Path) -> None:
 def test_weights_are_found_where_trainers_put_them(nest: str) -> None:
     weights = {"a": torch.arange(2.0)}
     for found in (
-        pickle_weights.weights_of(weights | {"epoch": 1}),
-        pickle_weights.weights_of({nest: weights, "b": torch.ones(1)}),
+        pickle_weights.extract_weights(weights | {"epoch": 1}),
+        pickle_weights.extract_weights({nest: weights, "b": torch.ones(1)}),
     ):
         assert found.keys() == weights.keys() and torch.equal(found["a"], weights["a"])
 
@@ -79,7 +79,7 @@ def test_a_plain_pickle_does_not_go_off_even_with_trust(tmp_path: Path, monkeypa
 )
 def test_what_holds_no_weights_says_what_it_holds(saved: Any, why: str) -> None:
     with pytest.raises(TypeError, match=why):
-        pickle_weights.weights_of(saved)
+        pickle_weights.extract_weights(saved)
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from regard import families
-from regard.conversion.hf import form_for
+from regard.conversion.hf import match_form
 from regard.model.net import Net
 
 PUBLISHED = {
@@ -65,7 +65,7 @@ def test_as_many_parameters_as_theirs(size: str) -> None:
 
 def learned(net: Net) -> int:
     """How many parameters a model of theirs has with the same configuration, as far as they are learned."""
-    form, _, config = form_for(net.spec)
+    form, _, config = match_form(net.spec)
     other = theirs(config)
     if form.kind == "marian":  # theirs counts its waves, which are not learned, and does not count the bias, which is
         waves = sum(p.numel() for name, p in other.named_parameters() if "embed_positions" in name)

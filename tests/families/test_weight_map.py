@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard import families
-from regard.conversion.hf import form_for
+from regard.conversion.hf import match_form
 from regard.errors import SpecError
 from regard.families.published import Key
 from regard.families.weight_map import Again, Drop, Join, Name, expected, exported, faults, imported
@@ -71,7 +71,7 @@ def test_every_word_has_a_way_back(name: str) -> None:
     """A config of ours says the same when it is read."""
     form = families.forms()[name]
     spec = form.build({"architectures": [next(iter(form.uses))]})
-    made, _, config = form_for(spec)
+    made, _, config = match_form(spec)
     assert (made.kind, made.build(config)) == (name, spec)
 
 
@@ -80,7 +80,7 @@ def test_every_family_that_others_have_can_go_out() -> None:
     for shape in FAMILY.values():
         for name, spec in shape.items():
             if name not in OURS:
-                form, use, _ = form_for(spec)
+                form, use, _ = match_form(spec)
                 assert expected(form.rows(use), spec.build().shapes())
 
 

@@ -64,7 +64,7 @@ class Watch:
 
 def convert(path: Path) -> None:
     """All that `regard convert` reads of a folder of others."""
-    regard.conversion.task_config.carried(regard.conversion.hf.read(path), path)
+    regard.conversion.task_config.make_task(regard.conversion.hf.read(path), path)
 
 
 WAYS: dict[str, Callable[[Path], Any]] = {"ours": regard.load, "hf": convert, "gguf": regard.conversion.gguf.read}

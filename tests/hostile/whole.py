@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.conversion.convert import _hf_files
-from regard.conversion.task_config import lm
+from regard.conversion.task_config import make_lm
 from regard.families import gpt
 from regard.serialization.model_folder import write_model
 from regard.text import Tokenizer
@@ -22,7 +22,7 @@ def make(ours: Path, theirs: Path) -> None:
     tokenizer = Tokenizer.train(LINES, Words(min_count=1))
     spec = gpt.spec(width=8, depth=1, heads=2, vocab=tokenizer.size, length=16)
     net = spec.build(seed=1)
-    name, task, search = lm(spec, tokenizer)
+    name, task, search = make_lm(spec, tokenizer)
     write_model(ours, task=task, name=name, net=net, search=search, weights=net.state_dict(), card="# tiny\n")
     theirs.mkdir()
     for file, data in _hf_files(spec, net.state_dict(), task, search).items():

@@ -15,7 +15,7 @@ from regard.errors import SpecError
 from regard.studies import complexity, figures
 from regard.studies.complexity import Found, Point, Settings, Study, parse_lengths, parse_names, study
 from regard.studies.contenders import CONTENDERS, Shape
-from regard.studies.time_shares import Size, shares
+from regard.studies.time_shares import Size, measure_shares
 from regard.studies.worker import Stopped
 
 pytestmark = pytest.mark.numeric
@@ -58,7 +58,7 @@ class Answers:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(complexity, "SMALL", complexity.SMALL[:2])
     monkeypatch.setattr(complexity, "Child", Answers)
-    monkeypatch.setattr(complexity, "shares", lambda: shares(Size(16, 1, 2, 11, 2, 4), rounds=1))
+    monkeypatch.setattr(complexity, "measure_shares", lambda: measure_shares(Size(16, 1, 2, 11, 2, 4), rounds=1))
     monkeypatch.setattr(complexity, "free_memory", lambda: 2 << 30)
     monkeypatch.setattr(Answers, "asked", [])
 
@@ -152,7 +152,7 @@ def test_options_as_they_are_typed() -> None:
 
 
 def test_shares_add_up() -> None:
-    found = shares(Size(16, 1, 2, 11, 2, 4), rounds=1)
+    found = measure_shares(Size(16, 1, 2, 11, 2, 4), rounds=1)
     for parts in found.values():
         assert parts["encoder"] + parts["decoder"] + parts["head"] == pytest.approx(1)
         assert min(parts.values()) > 0

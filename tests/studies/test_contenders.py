@@ -9,8 +9,17 @@ import torch
 from torch import nn
 
 from regard.errors import UnknownName
-from regard.studies.contenders import CONTENDERS, FULL, MixerLayer, Recurrent, Segments, Shape, Unrolled, named
-from regard.studies.growth import fitted
+from regard.studies.contenders import (
+    CONTENDERS,
+    FULL,
+    MixerLayer,
+    Recurrent,
+    Segments,
+    Shape,
+    Unrolled,
+    select_contenders,
+)
+from regard.studies.growth import fit_exponent
 from regard.studies.measure import EVENTS, Measuring, Passes, account
 
 pytestmark = pytest.mark.numeric
@@ -73,10 +82,10 @@ def test_all_mixers_of_the_papers_take_part() -> None:
 
 
 def test_some_of_them() -> None:
-    assert [c.name for c in named(())] == list(CONTENDERS)
-    assert [c.name for c in named(("local", "gru"))] == [FULL, "local", "gru"]
+    assert [c.name for c in select_contenders(())] == list(CONTENDERS)
+    assert [c.name for c in select_contenders(("local", "gru"))] == [FULL, "local", "gru"]
     with pytest.raises(UnknownName, match="no contender 'lokal'; did you mean 'local'"):
-        named(("lokal",))
+        select_contenders(("lokal",))
 
 
 class TestMemory:
@@ -104,7 +113,7 @@ class TestMemory:
     def test_fitted_exponents(self, name: str, least: float, most: float) -> None:
         """The promise of every linear mixer, over three doublings; bytes are counted, so no noise is in it."""
         shapes = [Shape(256 << i, width=32, heads=2, window=64) for i in range(4)]
-        fit = fitted([(s.n, account(Passes(CONTENDERS[name].layer(s, 0), s).run)[0]) for s in shapes])
+        fit = fit_exponent([(s.n, account(Passes(CONTENDERS[name].layer(s, 0), s).run)[0]) for s in shapes])
         assert fit is not None
         assert least <= fit.exponent <= most
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.studies.worker import Child, Stopped, grown
+from regard.studies.worker import Child, Stopped, peak_memory
 
 MODULE = "tests.studies.answering"
 
@@ -68,4 +68,4 @@ def test_an_interrupt_ends_it_too() -> None:
 
 
 def test_what_the_system_says() -> None:
-    assert grown() > 1 << 20
+    assert peak_memory() > 1 << 20

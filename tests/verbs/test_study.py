@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from regard.studies import complexity
-from regard.studies.time_shares import Size, shares
+from regard.studies.time_shares import Size, measure_shares
 from tests.verbs.calling import call, start
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(complexity, "SMALL", complexity.SMALL[:2])
-    monkeypatch.setattr(complexity, "shares", lambda: shares(Size(16, 1, 2, 11, 2, 4), rounds=1))
+    monkeypatch.setattr(complexity, "measure_shares", lambda: measure_shares(Size(16, 1, 2, 11, 2, 4), rounds=1))
 
 
 @pytest.mark.usefixtures("small")

@@ -1,1 +1,1 @@
-"""Weights and tokenizers from and to the formats that others use."""
+"""Models from and to other formats."""

@@ -104,8 +104,8 @@ def _from_hf(source: Path, place: Path, wanted: str, trust: bool, notify: Tell) 
     found = hf.read(source, trust=trust)
     if wanted == "hf":
         raise SpecError(f"{source} is a Hugging Face folder already; convert it to regard instead")
-    name, task, search = task_config.carried(found, source)
-    if left := task_config.unfollowed(found, source):
+    name, task, search = task_config.make_task(found, source)
+    if left := task_config.find_unsupported(found, source):
         notify(f"{source} generates with {', '.join(left)}, which Regard does not support: outputs may differ")
     net = _build(found.spec, found.weights)
     what = f"{found.form.kind} ({found.use})"
@@ -117,7 +117,7 @@ def _from_gguf(source: Path, place: Path, wanted: str) -> Conversion:
     from regard.conversion.gguf import read
 
     spec, weights, tokenizer = read(source)
-    name, task, search = task_config.lm(spec, tokenizer)
+    name, task, search = task_config.make_lm(spec, tokenizer)
     net = _build(spec, weights)
     if wanted == "hf":
         write_folder(place, _hf_files(spec, weights, task, search))
@@ -147,7 +147,11 @@ def _export(
 
 def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Any, search: Search) -> dict[str, bytes]:
     """All files of a Hugging Face folder."""
-    facts: dict[str, Any] = {} if task.target is None else {**hf.roles(spec, task.target), **hf.searched(spec, search)}
+    facts: dict[str, Any] = (
+        {}
+        if task.target is None
+        else {**hf.convert_special_tokens(spec, task.target), **hf.convert_search(spec, search)}
+    )
     if supports(task, Classifies):
         classes = task.classes
         facts |= {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
@@ -194,11 +198,11 @@ def _compare_via_hf(net: Net, task: Task) -> tuple[float | None, str]:
         return _compare(hf.read(Path(made)), net)
 
 
-def _compare(found: hf.Found, net: Net) -> tuple[float | None, str]:
+def _compare(found: hf.HfModel, net: Net) -> tuple[float | None, str]:
     """The largest difference of the outputs, or why they were not compared."""
-    if not verify.installed():
+    if not verify.is_available():
         return None, "not compared: transformers is not installed (pip install transformers)"
-    return verify.compared(found, net), ""
+    return verify.compare(found, net), ""
 
 
 def _report(place: Path, source: str, kind: str, net: Net, difference: float | None, reason: str) -> Conversion:

@@ -1,7 +1,7 @@
-"""Llama-shaped models from GGUF files: metadata to a spec, weights by their names there, and the tokenizer within.
+"""Llama-like models from GGUF files.
 
-llama.cpp turns neighbouring numbers of a query or key into one another, we turn halves: the rows of Q and K come in another
-order, which is undone here.
+The metadata gives the spec, and the tokenizer is in the file, too. The rotary positions of llama.cpp pair neighboring numbers
+of a query or key, ours pair halves, so the rows of Q and K are reordered here.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ NAMES = (
     ("head", "output"),
 )
 _PAIRED = {"llama": True, "qwen3": False}
-"""The architectures that are read, and whether their queries and keys turn neighbours instead of halves."""
+"""Supported architectures, and whether their rotary positions pair neighbors instead of halves."""
 
 
 def read(path: Path) -> tuple[ModelSpec, dict[str, Tensor], Tokenizer]:
-    """The model of a file: its spec, every weight by our name for it, and its tokenizer."""
+    """Read the spec, the weights (by our names) and the tokenizer of a file."""
     file = GgufFile(path)
     spec, heads = _spec(file)
-    named = _checked(file, spec)
+    named = _check_weights(file, spec)
     weights = {}
     for ours, theirs in named.items():
         weight = torch.from_numpy(file.read(theirs))
@@ -57,10 +57,10 @@ def read(path: Path) -> tuple[ModelSpec, dict[str, Tensor], Tokenizer]:
 
 
 def _spec(file: GgufFile) -> tuple[ModelSpec, dict[str, int]]:
-    """The spec, and how many heads the weights have whose rows must be put in order."""
+    """The spec, and the number of heads of weights whose rows must be reordered."""
     said, kind = file.said, file.said.get("general.architecture")
     if not isinstance(kind, str) or kind not in _PAIRED:
-        raise DataError(f"{file.path} holds a model of kind {kind!r}; {' and '.join(_PAIRED)} are read")
+        raise DataError(f"{file.path} holds a model of kind {kind!r}; only {' and '.join(_PAIRED)} are supported")
     faults: list[str] = []
 
     def number(key: str, default: float | None = None, whole: bool = True) -> Any:
@@ -107,8 +107,8 @@ def _spec(file: GgufFile) -> tuple[ModelSpec, dict[str, int]]:
         raise CheckpointError(f"cannot make a model of {file.path}: {error}") from None
 
 
-def _checked(file: GgufFile, spec: ModelSpec) -> dict[str, str]:
-    """Their name for each of our weights, if every weight is there, none is left over, and all have their shapes."""
+def _check_weights(file: GgufFile, spec: ModelSpec) -> dict[str, str]:
+    """The name in the file of each of our weights; all must be there with their shapes, and no others."""
     try:
         wanted = build_outline(spec, layers=len(file.tensors)).shapes()
     except SpecError as error:
@@ -120,7 +120,7 @@ def _checked(file: GgufFile, spec: ModelSpec) -> dict[str, str]:
         if theirs in file.tensors and (shape := file.tensors[theirs].shape) != wanted[ours]:
             faults.append(f"{theirs} should be {wanted[ours]}, got {shape}")
     if faults:
-        raise CheckpointError(f"the weights of {file.path} do not fit the model it speaks of: {'; '.join(faults)}")
+        raise CheckpointError(f"the weights of {file.path} do not fit its model: {'; '.join(faults)}")
     return named
 
 
@@ -135,5 +135,5 @@ _TABLE = dict(NAMES)
 
 
 def _halves(weight: Tensor, heads: int) -> Tensor:
-    """Rows in the order of halves: a head's even ones first."""
+    """Reorder rows from neighbors to halves: the even rows of each head first."""
     return weight.view(heads, -1, 2, weight.shape[1]).transpose(1, 2).reshape(weight.shape)

@@ -1,9 +1,9 @@
-"""The GGUF container: what a file says of itself, and its tensors, quantised or not.
+"""The GGUF container: metadata and tensors.
 
     magic, version, counts │ key: value … │ tensor: name, shape, kind, place … │ the bytes of the tensors
 
-The header is read here, not by the `gguf` package, because it may lie: every length is held against what is left of the
-file, and against what a header may have, before anything is made room for. Undoing the quantisation is the package's work.
+The header is parsed here, not by the `gguf` package, because it cannot be trusted: every length is checked against the rest of
+the file, and against fixed limits, before anything is allocated. Dequantization is left to the package.
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ from regard.errors import CheckpointError, SpecError
 from regard.files.storage import explain_errors
 
 KINDS = ("F32", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K")
-"""The ways to store numbers that are read, by the names of the format."""
+"""Supported number formats, by their names in GGUF."""
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
 _DIMS = 4
-_BLOCKS = 1 << 16  # to be undone at a time
+_BLOCKS = 1 << 16  # dequantized at a time
 HEADER, TEXT, ENTRIES = 64_000_000, 1_000_000, 4_000_000
-"""Bytes of a header, and of a text in it; and how many of anything follow one another. A file's own size bounds nothing:
-it can be large and take no room on a disk."""
+"""Limits: bytes of a header, bytes of a text in it, entries of a list. The file size is no limit: a sparse file can be huge."""
 
 
 @dataclass(frozen=True)
-class Stored:
-    """Where a tensor lies and how it is written; its shape has the slowest dimension first, as torch has it."""
+class GgufTensor:
+    """Place and format of a tensor; its shape has the slowest dimension first, as in torch."""
 
     kind: str
     shape: tuple[int, ...]
@@ -45,7 +44,7 @@ class Stored:
 
 
 class GgufFile:
-    """A file whose header held true: `said` is its metadata, `tensors` what it stores."""
+    """A file with a valid header: `said` is its metadata, `tensors` what it stores."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,7 +70,7 @@ class GgufFile:
         self.tensors = self._table(cursor, tensors)
 
     def read(self, name: str) -> NDArray[np.float32]:
-        """The numbers of a tensor, whatever way they are stored."""
+        """The numbers of a tensor, dequantized."""
         stored = self.tensors[name]
         quants, constants = _library()
         kind = constants.GGMLQuantizationType[stored.kind]
@@ -83,7 +82,7 @@ class GgufFile:
             out[i : i + _BLOCKS] = quants.dequantize(some.reshape(1, -1), kind).reshape(len(some), block)
         return out.reshape(stored.shape)
 
-    def _table(self, cursor: _Cursor, count: int) -> dict[str, Stored]:
+    def _table(self, cursor: _Cursor, count: int) -> dict[str, GgufTensor]:
         found: dict[str, tuple[int, tuple[int, ...], int]] = {}
         for _ in range(count):
             name, dims = cursor.text(), cursor.number("I")
@@ -98,11 +97,13 @@ class GgufFile:
         return _stored(found, start, len(self._data), self.path)
 
 
-def _stored(found: dict[str, tuple[int, tuple[int, ...], int]], start: int, end: int, path: Path) -> dict[str, Stored]:
-    """Where each tensor lies, if all of them fit; every fault is in one error."""
+def _stored(
+    found: dict[str, tuple[int, tuple[int, ...], int]], start: int, end: int, path: Path
+) -> dict[str, GgufTensor]:
+    """The place of each tensor; all faults are in one error."""
     _, constants = _library()
     kinds = {kind.value: kind for kind in constants.GGMLQuantizationType}
-    out, faults, total = dict[str, Stored](), [], 0
+    out, faults, total = dict[str, GgufTensor](), [], 0
     for name, (number, shape, offset) in found.items():
         kind = kinds.get(number)
         if kind is None or kind.name not in KINDS:
@@ -114,7 +115,7 @@ def _stored(found: dict[str, tuple[int, tuple[int, ...], int]], start: int, end:
             faults.append(f"{name} has the shape {shape}, which {kind.name} cannot store")
         elif start + offset + size > end or offset % 4:
             faults.append(f"{name} should lie at {start + offset} with {size} bytes; the file ends at {end}")
-        out[name] = Stored(kind.name, shape, start + offset, size)
+        out[name] = GgufTensor(kind.name, shape, start + offset, size)
         total += size
     if total > end:  # tensors that share bytes would take far more room than the file has
         faults.append(f"its tensors need {total} bytes, the file has {end}")
@@ -124,7 +125,7 @@ def _stored(found: dict[str, tuple[int, tuple[int, ...], int]], start: int, end:
 
 
 class _Cursor:
-    """Reads a header from front to back and never beyond its end."""
+    """Reads a header from front to back, never beyond its end."""
 
     def __init__(self, data: mmap.mmap, path: Path) -> None:
         self.data, self.path, self.at = data, path, 0
@@ -140,7 +141,7 @@ class _Cursor:
         return struct.unpack(f"<{form}", self.take(struct.calcsize(f"<{form}")))[0]
 
     def count(self, least: int) -> int:
-        """How many things follow, each of at least so many bytes."""
+        """The number of entries that follow, each of at least `least` bytes."""
         n = int(self.number("Q"))
         if n * least > self.end - self.at:
             raise self.damaged(f"{n} entries cannot follow at {self.at}, {self._ends()}")
@@ -183,9 +184,9 @@ class _Cursor:
 
 
 def _library() -> tuple[Any, Any]:
-    """The `gguf` package: the inverses of the quantisations, and the sizes of their blocks."""
+    """The `gguf` package: dequantization, and block sizes."""
     try:
         from gguf import constants, quants
     except ImportError:
-        raise SpecError("reading GGUF files needs more: pip install 'regard[convert]'") from None
+        raise SpecError("reading GGUF files needs an extra: pip install 'regard[convert]'") from None
     return quants, constants

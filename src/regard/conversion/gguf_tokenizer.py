@@ -1,4 +1,7 @@
-"""The tokenizer within a GGUF file: byte-level BPE with the file's way to cut words, or Llama's SentencePiece model."""
+"""Tokenizers of GGUF files.
+
+Byte-level BPE with the file's pre-tokenizer, or Llama's SentencePiece model.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ _RUNS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _CUTS = {"gpt-2": [_GPT2], "smollm": [r"\p{N}", _GPT2], "llama-bpe": [_RUNS % "{1,3}"], "qwen2": [_RUNS % ""]}
-"""How text falls into words before BPE, by the name the file gives it; each pattern cuts what the one before left."""
+"""Pre-tokenizers by their names in files; each pattern splits what the one before left."""
 
 _IDS = {PAD: "padding_token_id", BOS: "bos_token_id", EOS: "eos_token_id", UNK: "unknown_token_id"}
 _NORMAL, _UNKNOWN, _CONTROL, _USER = 1, 2, 3, 4  # kinds of tokens, the same numbers as SentencePiece's
 
 
 def tokenizer(file: GgufFile) -> Tokenizer:
-    """What the file says of its tokens, as a tokenizer of ours with the same ids."""
+    """Build the tokenizer of a file, with the same ids."""
     said = {k.removeprefix("tokenizer.ggml."): v for k, v in file.said.items() if k.startswith("tokenizer.ggml.")}
     kind, tokens = said.get("model"), _texts(said.get("tokens"))
     types, rows = (
@@ -45,7 +48,7 @@ def tokenizer(file: GgufFile) -> Tokenizer:
     check_vocabulary(tokens, file.path)
     makers = {"gpt2": _byte_bpe, "llama": _pieces}
     if not isinstance(kind, str) or kind not in makers:
-        raise DataError(f"{file.path} has a tokenizer of kind {kind!r}; {' and '.join(makers)} are read")
+        raise DataError(f"{file.path} has a tokenizer of kind {kind!r}; only {' and '.join(makers)} are supported")
     with translate_errors(CheckpointError, f"{file.path} has a damaged tokenizer"):
         core = makers[kind](said, tokens, types, file.path)
     ids = {role: _id(said, key, len(tokens), file.path) for role, key in _IDS.items()}
@@ -75,12 +78,12 @@ def _numbers(value: Any) -> list[Any]:
 
 
 def _byte_bpe(said: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], path: Path) -> Core:
-    """GPT-2's kind: BPE over bytes, in words that the file's pre-tokeniser cuts."""
+    """GPT-2's kind: byte-level BPE with the file's pre-tokenizer."""
     merges, cut = _texts(said.get("merges")), said.get("pre", "gpt-2")
     if not merges:
         raise CheckpointError(f"{path} is damaged: a tokenizer of kind 'gpt2' should have merges")
     if not isinstance(cut, str) or cut not in _CUTS:
-        raise DataError(f"{path} cuts words as {cut!r} does; {', '.join(_CUTS)} are known")
+        raise DataError(f"{path} splits words as {cut!r} does; only {', '.join(_CUTS)} are supported")
     pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
     vocab = {token: i for i, token in enumerate(tokens)}
     core = Core(models.BPE(vocab=vocab, merges=pairs, ignore_merges=cut == "llama-bpe"))
@@ -98,7 +101,7 @@ def _byte_bpe(said: Mapping[str, Any], tokens: Sequence[str], types: Sequence[in
 
 
 def _pieces(said: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], path: Path) -> Core:
-    """Llama's kind: a SentencePiece BPE model, whose merges follow from the scores of its pieces."""
+    """Llama's kind: a SentencePiece BPE model; merges follow from the scores of pieces."""
     scores = _numbers(said.get("scores"))
     if len(scores) != len(tokens):
         raise CheckpointError(f"{path} is damaged: a tokenizer of kind 'llama' should have a score for each token")

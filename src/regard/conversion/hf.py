@@ -1,4 +1,4 @@
-"""Hugging Face folders: `config.json` and safetensors to a spec and weights of ours, and back.
+"""Models from and to Hugging Face folders.
 
 `model_type` and `architectures` choose from the families' own tables; nothing in a folder is imported or run. What the file
 holds is compared with what the model needs before any of it is read into memory.
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard import families
-from regard.conversion.weight_files import stored
+from regard.conversion.weight_files import list_weights
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError, UnknownName
 from regard.families.published import Form
@@ -28,27 +28,27 @@ from regard.serialization.load import build_outline
 from regard.text import Tokenizer
 
 CONFIG = "config.json"
-OLD = {"gamma": "weight", "beta": "bias"}
-"""What the norms of older files call their weights."""
+OLD_NAMES = {"gamma": "weight", "beta": "bias"}
+"""Names of norm weights in older files."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
-    """A model of others, in our terms."""
+class HfModel:
+    """A model of a Hugging Face folder, as a spec and weights."""
 
     form: Form
     use: str
     config: Mapping[str, Any]
     spec: ModelSpec
     weights: dict[str, Tensor]
-    heeded: Mapping[str, Any]
-    """What we made the spec of, of what their config.json says: nothing else in it was looked at."""
-    theirs: Mapping[str, Tensor]
-    """The same weights under their names, as they were read."""
+    used_config: Mapping[str, object]
+    """The settings of config.json that the spec was built from; no others were read."""
+    originals: Mapping[str, Tensor]
+    """The same weights under their original names."""
 
 
-class _Heard(Mapping[str, Any]):
-    """A config that remembers which of its settings somebody asked for."""
+class _RecordingConfig(Mapping[str, Any]):
+    """A config that records which of its settings were read."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config, self.names = config, set[str]()
@@ -64,22 +64,22 @@ class _Heard(Mapping[str, Any]):
         return len(self._config)
 
 
-def read(folder: Path, *, trust: bool = False) -> Found:
-    """The model of a folder; every missing, surplus or mis-shaped weight is in one error. `trust` opens pickles."""
+def read(folder: Path, *, trust: bool = False) -> HfModel:
+    """Read the model of a folder; all missing, surplus and misshapen weights are in one error. `trust` opens pickles."""
     said: Mapping[str, Any] = read_config(folder)
-    form, there = form_of(said, folder), stored(folder, trust=trust)
+    form, there = find_form(said, folder), list_weights(folder, trust=trust)
     try:
-        names = {_modern(name): name for name in there}
+        names = {_modernize(name): name for name in there}
         config = form.whole(said, names)
-        use, heard = form.use(config), _Heard(config)
-        spec = form.build(heard)
+        use, recorder = form.use(config), _RecordingConfig(config)
+        spec = form.build(recorder)
         ours, rows = build_outline(spec, layers=len(there)).shapes(), form.rows(use)
         wanted = set(expected(rows, ours))
     except UnknownName:
         raise
     except SpecError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from None
-    names = _prefixed(names, form, wanted)
+    names = _add_prefix(names, form, wanted)
     wrong = faults(rows, ours, {name: there[own].shape for name, own in names.items()})
     wrong += [
         f"{own} should hold real numbers, got {there[own].dtype}"
@@ -93,58 +93,60 @@ def read(folder: Path, *, trust: bool = False) -> Found:
         weights, wrong = imported(rows, ours, theirs)
     if wrong:
         raise CheckpointError(f"the weights of {folder} do not fit a {form.kind} model: {'; '.join(wrong)}")
-    heeded = {name: said[name] for name in heard.names if name in said}
-    return Found(form, use, config, spec, weights, heeded, theirs)
+    used = {name: said[name] for name in recorder.names if name in said}
+    return HfModel(form, use, config, spec, weights, used, theirs)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """What a folder's config.json says."""
+    """Read the config.json of a folder."""
     path = folder / CONFIG
     if not path.exists():
-        raise SpecError(f"{folder} has no {CONFIG}: it is neither a model folder of ours nor of Hugging Face")
+        raise SpecError(f"{folder} has no {CONFIG}: it is neither a Regard model folder nor a Hugging Face folder")
     config = parse_json(read_file(folder, CONFIG, JSON_LIMIT), path)
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} should hold an object, got {type(config).__name__}")
     return config
 
 
-def form_of(config: Mapping[str, Any], folder: Path) -> Form:
-    """How a config's family is published, from our own table."""
+def find_form(config: Mapping[str, Any], folder: Path) -> Form:
+    """The published form of a config's family, from our own table."""
     forms, kind = families.forms(), config.get("model_type")
     if not isinstance(kind, str) or kind not in forms:
         raise UnknownName(f"model_type in {folder / CONFIG}", str(kind), forms)
     if config.get("quantization_config"):
         raise CheckpointError(
-            f"{folder} holds quantised weights, which only its own library can read; take the whole ones"
+            f"{folder} holds quantized weights, which only its own library can read; use the unquantized model"
         )
     return forms[kind]
 
 
-def form_for(spec: ModelSpec) -> tuple[Form, str, dict[str, Any]]:
-    """The published family that a model of ours is of, which of its classes, and its config.json."""
+def match_form(spec: ModelSpec) -> tuple[Form, str, dict[str, Any]]:
+    """The published form that equals a model, the class it has there, and its config.json."""
     near: dict[str, list[str]] = {}
     for form in families.forms().values():
         for use in form.uses:
-            with suppress(SpecError):  # it is too far off to say how
+            with suppress(SpecError):  # too different to say how
                 config, wrong = form.config(spec, use)
                 if not wrong:
                     return form, use, config
                 near[f"{form.kind} ({use})"] = wrong
     if not near:
-        raise SpecError("Hugging Face has no such model")
+        raise SpecError("Hugging Face has no equivalent model")
     name = min(near, key=lambda name: len(near[name]))
     more = f"; and {len(near[name]) - 5} more" if len(near[name]) > 5 else ""
-    raise SpecError(f"Hugging Face has no such model; the nearest is {name}, but {'; '.join(near[name][:5])}{more}")
+    raise SpecError(
+        f"Hugging Face has no equivalent model; the nearest is {name}, but {'; '.join(near[name][:5])}{more}"
+    )
 
 
 def write(spec: ModelSpec, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> dict[str, bytes]:
-    """The files of a folder that `transformers` loads, the tokenizer's aside.
+    """The files of a folder that `transformers` loads, except for the tokenizer's.
 
-    `facts` go into its config.json: which tokens have a role, what classes are called.
+    `facts` are added to config.json: special tokens, names of classes.
     """
     from safetensors.torch import save
 
-    form, use, config = form_for(spec)
+    form, use, config = match_form(spec)
     tensors = exported(form.rows(use), dict(weights))
     if form.uses[use].bare:
         tensors = {name.removeprefix(form.prefix): tensor for name, tensor in tensors.items()}
@@ -163,36 +165,36 @@ def write(spec: ModelSpec, weights: Mapping[str, Tensor], facts: Mapping[str, An
 
 
 GENERATION = ("num_beams", "length_penalty")
-"""What of our search has a name of theirs."""
+"""Search settings that generation_config.json has, too."""
 
 
-def searched(spec: ModelSpec, search: Search) -> dict[str, float]:
-    """How a model that translates was searched, in their words; they divide by the length to a power, or not at all."""
+def convert_search(spec: ModelSpec, search: Search) -> dict[str, float]:
+    """The search settings of an encoder-decoder model for generation_config.json; there is no GNMT penalty there."""
     if spec.encoder is None or spec.decoder is None:
         return {}
     return {"num_beams": search.beam, "length_penalty": 0.0 if search.length_penalty == "none" else search.alpha}
 
 
-def roles(spec: ModelSpec, tokenizer: Tokenizer) -> dict[str, int]:
-    """Which tokens have a role, as their generation wants to know."""
+def convert_special_tokens(spec: ModelSpec, tokenizer: Tokenizer) -> dict[str, int]:
+    """The ids of special tokens for generation_config.json."""
     ids = {"pad_token_id": tokenizer.pad, "bos_token_id": tokenizer.bos, "eos_token_id": tokenizer.eos}
     both = spec.encoder is not None and spec.decoder is not None
     return {**ids, "decoder_start_token_id": tokenizer.bos} if both else ids
 
 
-def _modern(name: str) -> str:
+def _modernize(name: str) -> str:
     front, dot, last = name.rpartition(".")
-    return f"{front}{dot}{OLD.get(last, last)}"
+    return f"{front}{dot}{OLD_NAMES.get(last, last)}"
 
 
-def _prefixed(names: Mapping[str, str], form: Form, wanted: set[str]) -> dict[str, str]:
-    """Names of a body that was saved alone, as they are in a whole model."""
+def _add_prefix(names: Mapping[str, str], form: Form, wanted: set[str]) -> dict[str, str]:
+    """Names of a body that was saved without a head, as they are in a whole model."""
     if any(name.startswith(form.prefix) for name in names):
         return dict(names)
-    spoken = {*wanted, *(row.theirs for row in form.names)}
-    return {form.prefix + name if _spoken(form.prefix + name, spoken) else name: own for name, own in names.items()}
+    known = {*wanted, *(row.theirs for row in form.names)}
+    return {form.prefix + name if _is_known(form.prefix + name, known) else name: own for name, own in names.items()}
 
 
-def _spoken(name: str, spoken: set[str]) -> bool:
+def _is_known(name: str, known: set[str]) -> bool:
     layered = ".".join("{}" if part.isdigit() else part for part in name.split("."))
-    return name in spoken or layered in spoken
+    return name in known or layered in known

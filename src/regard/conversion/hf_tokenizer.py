@@ -1,8 +1,9 @@
-"""Tokenizers of Hugging Face folders, in and out: the same ids, the same special tokens, the same frame around a text.
+"""Tokenizers from and to Hugging Face folders.
 
-In, whichever a folder has: `tokenizer.json`; `vocab.txt` (WordPiece); `vocab.json` with `merges.txt` (byte-level BPE);
-a SentencePiece model; Marian's two SentencePiece models with their common `vocab.json`. Out: `tokenizer.json`, which
-`AutoTokenizer` reads. Only what *text* becomes differs where text spells a special token: here it is text.
+Ids, special tokens and the tokens around a text stay the same. Input, whichever a folder has:
+`tokenizer.json`; `vocab.txt` (WordPiece); `vocab.json` with `merges.txt` (byte-level BPE);
+a SentencePiece model; Marian's two SentencePiece models with their common `vocab.json`. Output:
+`tokenizer.json`, which `AutoTokenizer` reads. One difference: text that spells a special token stays text here.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK, translate_errors
 
 MASK = "<mask>"
-"""Our name for the token that stands in for a hidden one."""
+"""Our name for the mask token."""
 
 _FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
 _PIECES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
@@ -37,14 +38,14 @@ _ROBERTA = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<u
 _GPT2 = dict.fromkeys(("bos", "eos", "unk"), "<|endoftext|>")
 _NAMES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")  # in the order in which `transformers` adds what is missing
 _EXTRA = 10_000  # tokens for spans; T5 has a hundred
-_RUNS = 1000  # of added tokens that are alike: with each the library looks through all again
+_RUNS = 1000  # of special and ordinary added tokens: the library searches all of them again for each run
 Side = Literal["source", "target"]
 
 
 def from_hf(folder: Path, side: Side = "target") -> Tokenizer | None:
-    """The tokenizer of a folder; None where it holds none. Marian's cut texts of either `side` in their own way."""
-    with _named(folder):
-        said = _Said(folder)
+    """Read the tokenizer of a folder; None if it has none. Marian has one per `side`."""
+    with _name_folder(folder):
+        said = _Config(folder)
         core = _core(folder, said, side)
         if core is None:
             return None
@@ -53,7 +54,7 @@ def from_hf(folder: Path, side: Side = "target") -> Tokenizer | None:
 
 
 def with_names(core: Core, template: Template, names: Mapping[str, str], path: Path) -> Tokenizer:
-    """Our tokenizer of the library's: `names` says what our names for special tokens are called there."""
+    """Wrap a tokenizer of the library; `names` maps our names for special tokens to its own."""
     core.add_special_tokens([AddedToken(token, special=True) for token in names.values()])
     special = {token.content: i for i, token in core.get_added_tokens_decoder().items() if token.special}
     others = {ours: (token, special[token]) for ours, token in names.items() if special.get(ours) != special[token]}
@@ -72,9 +73,7 @@ def to_hf(tokenizer: Tokenizer, folder: Path) -> None:
         "eos_token": spelled(tokenizer.eos),
         "unk_token": spelled(tokenizer.unk),
     }
-    if (
-        opening or tokenizer.bos != tokenizer.pad
-    ):  # T5 begins to write with its padding, and has no token to begin a text
+    if opening or tokenizer.bos != tokenizer.pad:  # T5 starts decoding with its padding token, and has no start token
         names["bos_token"] = spelled(opening[0] if opening else tokenizer.bos)
     if opening and closing:
         names |= {"cls_token": spelled(opening[0]), "sep_token": spelled(closing[-1])}
@@ -89,8 +88,8 @@ def to_hf(tokenizer: Tokenizer, folder: Path) -> None:
         (folder / _CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
-class _Said:
-    """What the configuration files of a folder say of its tokenizer."""
+class _Config:
+    """The configuration files of a folder's tokenizer."""
 
     def __init__(self, folder: Path) -> None:
         self.whole = (folder / _FILE).exists()
@@ -107,13 +106,13 @@ class _Said:
         self.added = {i: name for name, i in _json(folder / "added_tokens.json").items()} | listed
 
 
-def _core(folder: Path, said: _Said, side: Side) -> Core | None:
-    """The library's tokenizer from whichever files there are; what the configuration leaves out becomes the usual."""
+def _core(folder: Path, said: _Config, side: Side) -> Core | None:
+    """Build the tokenizer from whichever files there are, with defaults for what the configuration leaves out."""
     if said.whole:
         with translate_errors(CheckpointError, f"{_FILE} is not a tokenizer"):
             text = _text(folder / _FILE)
             check_tokenizer_file(text.encode(), folder / _FILE)
-            return _lowered(Core.from_str(text), said)
+            return _set_lowercase(Core.from_str(text), said)
     if (folder / "source.spm").exists():
         said.names = {"eos": EOS, "unk": UNK, "pad": PAD} | said.names
         ids = _json(folder / "vocab.json")
@@ -123,14 +122,14 @@ def _core(folder: Path, said: _Said, side: Side) -> Core | None:
     if (folder / "vocab.txt").exists():
         return _wordpiece(folder, said)
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
-        return _merged(folder, said)
+        return _build_bpe(folder, said)
     for name in _PIECES:
         if (folder / name).exists():
             return _pieces(folder / name, said)
     return None
 
 
-def _wordpiece(folder: Path, said: _Said) -> Core:
+def _wordpiece(folder: Path, said: _Config) -> Core:
     said.names = _BERT | said.names
     vocab = {row: i for i, row in enumerate(_text(folder / "vocab.txt").removesuffix("\n").split("\n"))}
     check_vocabulary(vocab, folder / "vocab.txt")
@@ -145,8 +144,8 @@ def _wordpiece(folder: Path, said: _Said) -> Core:
     return core
 
 
-def _merged(folder: Path, said: _Said) -> Core:
-    """BPE from a vocabulary and its merges, over bytes; GPT-1's is over letters."""
+def _build_bpe(folder: Path, said: _Config) -> Core:
+    """BPE from a vocabulary and merges, over bytes; GPT-1's is over characters."""
     vocab = {name: int(i) for name, i in _json(folder / "vocab.json").items()}
     check_vocabulary(vocab, folder / "vocab.json")
     rows = [row for row in _text(folder / "merges.txt").split("\n") if row and not row.startswith("#version")]
@@ -169,8 +168,8 @@ def _merged(folder: Path, said: _Said) -> Core:
     return core
 
 
-def _pieces(path: Path, said: _Said) -> Core:
-    """A SentencePiece model; T5's has so many tokens for spans after it, the first of them last."""
+def _pieces(path: Path, said: _Config) -> Core:
+    """A SentencePiece model; T5's is followed by tokens for spans, in reverse order."""
     model = read_sentencepiece(file_in(path.parent, path.name))
     asked = model.trainer_spec
     pieces = {"pad": asked.pad_piece, "bos": asked.bos_piece, "eos": asked.eos_piece, "unk": asked.unk_piece}
@@ -189,8 +188,8 @@ def _pieces(path: Path, said: _Said) -> Core:
     return build_sentencepiece(model, path, [f"<extra_id_{i}>" for i in reversed(range(count))])
 
 
-def _lowered(core: Core, said: _Said) -> Core:
-    """BERT's normaliser as the configuration has it, which may say otherwise than the file."""
+def _set_lowercase(core: Core, said: _Config) -> Core:
+    """BERT's normalizer as configured, which may differ from tokenizer.json."""
     normal = core.normalizer
     if isinstance(normal, normalizers.BertNormalizer):
         for key, field in _NORMAL.items():
@@ -206,8 +205,8 @@ _NORMAL = {
 }
 
 
-def _add(core: Core, said: _Said) -> None:
-    """The tokens that stand beside the vocabulary, at the ids the folder gives them."""
+def _add(core: Core, said: _Config) -> None:
+    """Add the tokens outside the vocabulary, with the ids that the folder gives them."""
     runs = [
         (special, [token for _, token in run]) for special, run in groupby(_added(core, said), lambda pair: pair[0])
     ]
@@ -219,8 +218,8 @@ def _add(core: Core, said: _Said) -> None:
     core.add_special_tokens([AddedToken(n, special=True) for n in dict.fromkeys(said.names.values()) if n not in known])
 
 
-def _added(core: Core, said: _Said) -> Iterator[tuple[bool, AddedToken]]:
-    """The added tokens in the order of their ids, and whether they are special; those not in the vocabulary come after it."""
+def _added(core: Core, said: _Config) -> Iterator[tuple[bool, AddedToken]]:
+    """The added tokens in the order of their ids, and whether they are special; new ones come after the vocabulary."""
     size, new = core.get_vocab_size(), dict[str, int]()
     for i, token in sorted(said.added.items()):
         content, entry = _content(token), token if isinstance(token, dict) else {}
@@ -234,8 +233,8 @@ def _added(core: Core, said: _Said) -> Iterator[tuple[bool, AddedToken]]:
         yield special, AddedToken(content, special=special, **flags)
 
 
-def _template(core: Core, said: _Said) -> Template:
-    """What stands around a text: as `tokenizer.json` has it; without that file, as models of this kind are used to."""
+def _template(core: Core, said: _Config) -> Template:
+    """The tokens around a text: from tokenizer.json, or the usual ones of this kind of model."""
     if said.whole:
         post = core.post_processor
         found = None if post is None else Template.read(json.loads(post.__getstate__()))
@@ -255,8 +254,8 @@ def _template(core: Core, said: _Said) -> Template:
     return Template.of((), (), {})
 
 
-def _roles(core: Core, said: _Said) -> dict[str, str]:
-    """What our names for the tokens with a role are called there. A model that lacks one has another token do its work."""
+def _roles(core: Core, said: _Config) -> dict[str, str]:
+    """Our names of special tokens mapped to theirs. Another token stands in for one that the model lacks."""
     name = said.names
     end = name.get("eos") or name.get("sep") or name.get("bos") or name.get("unk")
     if end is None:
@@ -294,10 +293,10 @@ def _text(path: Path) -> str:
 
 
 @contextmanager
-def _named(folder: Path) -> Iterator[None]:
-    """Say of which folder an error speaks."""
+def _name_folder(folder: Path) -> Iterator[None]:
+    """Name the folder in errors."""
     try:
-        with translate_errors(CheckpointError, "its files make no tokenizer"):
+        with translate_errors(CheckpointError, "its files are not a valid tokenizer"):
             yield
     except DataError as error:
         raise DataError(f"cannot use the tokenizer in {folder}: {error}") from None
@@ -308,5 +307,5 @@ def _named(folder: Path) -> Iterator[None]:
         ValueError,
         AttributeError,
         OverflowError,
-    ) as error:  # a value is of another kind than it should be
+    ) as error:  # a value has the wrong type
         raise CheckpointError(f"the tokenizer in {folder} is damaged: {error}") from None

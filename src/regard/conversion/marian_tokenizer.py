@@ -1,8 +1,9 @@
-"""Marian's tokenizers: a SentencePiece model for each side, and one vocabulary for both with numbers of its own.
+"""Marian's pairs of SentencePiece tokenizers.
 
-Each side cuts text with its own pieces, and a letter unknown to it is looked up among the other side's. The longer pieces
-of the other side keep their numbers under a mark that no text can have, which decoding takes off: what a model writes can be
-read whichever side it is from. (A row of unknown letters is one unknown token to Marian; here each is looked up by itself.)
+A SentencePiece model for each side, and one vocabulary for both with ids of its own. Each side splits text into its own pieces,
+and looks up unknown characters among those of the other side. Longer pieces of the other side keep their ids under a mark that
+no text contains and that decoding removes, so that any output can be decoded. (Marian makes one unknown token of a sequence
+of unknown characters; here each is looked up.)
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from regard.text.importers import NORMAL, normalizer_steps, write_sentencepiece
 from regard.text.tokenizer import Tokenizer
 from regard.text.tokenizer_specs import EOS, PAD, UNK
 
-_OTHER = "\x00"  # never in a text: the normaliser takes it out
+_OTHER = "\x00"  # never in a text: the normalizer removes it
 _SPACE = "▁"
 UNKNOWN = 10
-"""So much worse than any piece is a letter that only the other side has: SentencePiece holds the unknown to be so."""
+"""Score of a character that only the other side has, below the worst piece; SentencePiece scores unknowns like this."""
 
 
 def marian_core(model: Any, ids: Mapping[str, int], path: Path) -> Core:
-    """The library's tokenizer of one side; `ids` is the vocabulary of both."""
+    """Build the tokenizer of one side; `ids` is the vocabulary of both."""
     if model.trainer_spec.model_type != 1 or sorted(ids.values()) != list(range(len(ids))):
         raise DataError("Marian's SentencePiece models should be unigram, and vocab.json should number tokens from 0")
     scores = {piece.piece: piece.score for piece in model.pieces if piece.type == NORMAL}
@@ -51,7 +52,7 @@ def marian_core(model: Any, ids: Mapping[str, int], path: Path) -> Core:
 
 
 def marian_files(source: Tokenizer, target: Tokenizer) -> dict[str, bytes]:
-    """What `marian_core` reads, and `transformers`: the common `vocab.json`, a SentencePiece model for each side."""
+    """The files that `marian_core` and `transformers` read: a common vocab.json, and a SentencePiece model per side."""
     sides = {"source": json.loads(source.core.to_str()), "target": json.loads(target.core.to_str())}
     names = [[name.removeprefix(_OTHER) for name, _ in _pieces(state)] for state in sides.values()]
     if not names[0] or names[0] != names[1]:
@@ -73,10 +74,10 @@ def _pieces(state: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 
 def _model(state: Mapping[str, Any]) -> bytes:
-    """A side's own pieces as a SentencePiece model, with the normaliser that its steps are."""
+    """The pieces of one side as a SentencePiece model, with its normalizer."""
     special = {token["content"] for token in state["added_tokens"]}
     own = {name: score for name, score in _pieces(state) if name not in special and not name.startswith(_OTHER)}
-    lent = min(own.values())  # letters of the other side, if there are any
+    lent = min(own.values())  # characters of the other side, if any
     if min((score for score in own.values() if score != lent), default=lent) == lent + UNKNOWN:
         own = {name: score for name, score in own.items() if score != lent}
     steps = state["normalizer"]["normalizers"]

@@ -1,7 +1,7 @@
-"""Weights in pickles (`.bin`, `.pt`): refused, because opening a pickle can run any code that it names.
+"""Pickled weights: refused, unless trusted.
 
-Who trusts the file says so, and even then no code of it runs: torch reads it with `weights_only`, in a child process with
-bounds on time and memory, and what comes back is a safetensors file.
+Opening a pickle can run any code that it names. Even a trusted file (`.bin`, `.pt`) runs none: torch reads it with
+`weights_only`, in a child process with limits of time and memory, and what comes back is a safetensors file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SECONDS = 600
-"""How long the child may take."""
+"""Time limit of the child process."""
 
 _ROOM = 4 << 30  # bytes, for torch itself
 _TIMES = 4  # the bytes it may have on top, for each of the file's
@@ -29,7 +29,7 @@ _NESTS = ("state_dict", "model", "model_state_dict", "module")  # where trainers
 
 
 def read(path: Path, trust: bool, *, seconds: float = SECONDS) -> dict[str, Tensor]:
-    """The tensors of a pickle whose maker you `trust`."""
+    """Read the tensors of a pickle, if you `trust` its author."""
     if not trust:
         raise CheckpointError(
             f"{path} is refused: it is a pickle, and opening one can run any code it names; get the weights as safetensors, "
@@ -40,7 +40,7 @@ def read(path: Path, trust: bool, *, seconds: float = SECONDS) -> dict[str, Tens
     room = _ROOM + _TIMES * path.stat().st_size
     with tempfile.TemporaryDirectory(prefix="regard-") as place:
         out = Path(place, "weights.safetensors")
-        # -P: not even the folder we stand in, which may be the very one the file came with, can put code in its way
+        # -P: code in the current folder, perhaps the one the file came with, is not imported
         order = [
             sys.executable,
             "-P",
@@ -59,8 +59,8 @@ def read(path: Path, trust: bool, *, seconds: float = SECONDS) -> dict[str, Tens
         return read_tensors(out)
 
 
-def weights_of(saved: Any) -> dict[str, Tensor]:
-    """The tensors by name in what torch loaded, which may lie within another dictionary."""
+def extract_weights(saved: Any) -> dict[str, Tensor]:
+    """The tensors by name in what torch loaded, perhaps nested in another dictionary."""
     import torch
 
     for name in _NESTS:
@@ -75,7 +75,7 @@ def weights_of(saved: Any) -> dict[str, Tensor]:
 
 
 def _child(path: str, out: str, room: str, seconds: str) -> int:
-    """Bind ourselves, read the pickle, write the tensors; the last line of what goes wrong is for the parent."""
+    """Set limits, read the pickle, write the tensors; the last line of an error is for the parent."""
     import pickle
 
     import torch
@@ -85,7 +85,7 @@ def _child(path: str, out: str, room: str, seconds: str) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     torch.set_num_threads(1)
     try:
-        weights = weights_of(torch.load(path, map_location="cpu", weights_only=True))
+        weights = extract_weights(torch.load(path, map_location="cpu", weights_only=True))
         Path(out).write_bytes(pack(weights))
     except (
         pickle.UnpicklingError,

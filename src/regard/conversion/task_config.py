@@ -1,4 +1,7 @@
-"""What a converted model is for: its task, tokenizer and all, so that `regard run` and fine-tuning work at once."""
+"""The task of a converted model, with its tokenizer.
+
+So that `regard run` and fine-tuning work at once.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.conversion.hf import Found
+from regard.conversion.hf import HfModel
 from regard.conversion.hf_tokenizer import from_hf
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
@@ -23,35 +26,35 @@ from regard.tasks.tag import Tag, TagData
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Tokenizer
 
-Carried = tuple[str, Any, Search]
-"""A task by name, made; and how it is asked for output."""
+TaskConfig = tuple[str, Any, Search]
+"""The name of a task, the task, and its search settings."""
 
 
-def lm(spec: ModelSpec, tokenizer: Tokenizer) -> Carried:
-    """A decoder goes on with a text."""
+def make_lm(spec: ModelSpec, tokenizer: Tokenizer) -> TaskConfig:
+    """The task of a decoder: it continues texts."""
     return "lm", Lm(LmData(context=spec.length), tokenizer), Search(beam=1)
 
 
-def carried(found: Found, folder: Path) -> Carried:
-    """The task of a model of others, with what their folder says beside."""
+def make_task(found: HfModel, folder: Path) -> TaskConfig:
+    """The task of a converted model, from what else its folder says."""
     made = _TASKS[found.form.uses[found.use].task](found, folder)
     target, tables = made[1].target, (found.spec.source or found.spec.embed, found.spec.embed)
     for tokenizer, table in zip((getattr(made[1], "source", target), target), tables, strict=True):
         if tokenizer is not None and tokenizer.size > table.vocab:
             first = tokenizer.tokens([table.vocab])[0]
             raise DataError(
-                f"the tokenizer in {folder} has {tokenizer.size} tokens, and the model knows {table.vocab}; the first it does "
-                f"not know is {first!r}"
+                f"the tokenizer in {folder} has {tokenizer.size} tokens, but the model has {table.vocab}; the first "
+                f"one that it lacks is {first!r}"
             )
     return made
 
 
-def _lm(found: Found, folder: Path) -> Carried:
-    return lm(found.spec, _tokenizer(folder))
+def _lm(found: HfModel, folder: Path) -> TaskConfig:
+    return make_lm(found.spec, _tokenizer(folder))
 
 
-def _translate(found: Found, folder: Path) -> Carried:
-    search = {**found.config, **_said(folder, "generation_config.json")}
+def _translate(found: HfModel, folder: Path) -> TaskConfig:
+    search = {**found.config, **_read_json(folder, "generation_config.json")}
     target, source = _tokenizer(folder), from_hf(folder, "source")
     same = source is None or source.to_bytes() == target.to_bytes()
     settings = TranslateData(max_length=found.spec.length, joint_vocab=same)
@@ -60,7 +63,7 @@ def _translate(found: Found, folder: Path) -> Carried:
     return "translate", Translate(settings, target, None if same else source), chosen
 
 
-UNFOLLOWED = {
+UNSUPPORTED = {
     "forced_bos_token_id": None,
     "min_length": 0,
     "min_new_tokens": None,
@@ -68,38 +71,38 @@ UNFOLLOWED = {
     "repetition_penalty": 1.0,
     "suppress_tokens": None,
 }
-"""What their generation may be told and ours is not, with what says nothing."""
+"""Generation settings that are not supported, with the values that turn them off."""
 
 
-def unfollowed(found: Found, folder: Path) -> list[str]:
-    """What a folder says about writing that we do not do."""
+def find_unsupported(found: HfModel, folder: Path) -> list[str]:
+    """The generation settings of a folder that are not supported."""
     if found.form.uses[found.use].task != "translate":
         return []
-    said = {**found.config, **_said(folder, "generation_config.json")}
-    return [f"{name} {said[name]}" for name, none in UNFOLLOWED.items() if said.get(name, none) not in (none, None)]
+    said = {**found.config, **_read_json(folder, "generation_config.json")}
+    return [f"{name} {said[name]}" for name, none in UNSUPPORTED.items() if said.get(name, none) not in (none, None)]
 
 
-def _mlm(found: Found, folder: Path) -> Carried:
+def _mlm(found: HfModel, folder: Path) -> TaskConfig:
     settings = MlmData(context=found.spec.length, next_sentence=found.spec.beside is not None)
     return "mlm", Mlm(settings, _tokenizer(folder)), Search()
 
 
-def _classify(found: Found, folder: Path) -> Carried:
+def _classify(found: HfModel, folder: Path) -> TaskConfig:
     settings = ClassifyData(max_length=found.spec.length, **found.form.uses[found.use].settings)
     return "classify", Classify(settings, _tokenizer(folder), _classes(found)), Search()
 
 
-def _tag(found: Found, folder: Path) -> Carried:
+def _tag(found: HfModel, folder: Path) -> TaskConfig:
     return "tag", Tag(TagData(max_length=found.spec.length), _tokenizer(folder), _classes(found)), Search()
 
 
-def _embed(found: Found, folder: Path) -> Carried:
-    """As `sentence-transformers` was told to pool, where it was; otherwise the mean of all tokens, of length one."""
-    modules, pooling = _said(folder, "modules.json"), _said(folder, "1_Pooling/config.json")
+def _embed(found: HfModel, folder: Path) -> TaskConfig:
+    """Pooling as `sentence-transformers` is configured, if it is; otherwise the mean of all tokens, of length one."""
+    modules, pooling = _read_json(folder, "modules.json"), _read_json(folder, "1_Pooling/config.json")
     kinds = [str(part.get("type")).rpartition(".")[2] for part in modules.values()]
     if strange := [kind for kind in kinds if kind not in _PARTS]:
-        raise SpecError(f"{folder} puts {', '.join(strange)} behind the model, and ours has {', '.join(_PARTS)} only")
-    longest = _said(folder, "sentence_bert_config.json").get("max_seq_length") or found.spec.length
+        raise SpecError(f"{folder} has {', '.join(strange)} after the model; only {', '.join(_PARTS)} are supported")
+    longest = _read_json(folder, "sentence_bert_config.json").get("max_seq_length") or found.spec.length
     settings = EmbedData(
         max_length=min(longest, found.spec.length),
         pool="first" if pooling.get("pooling_mode_cls_token") else "mean",
@@ -109,21 +112,19 @@ def _embed(found: Found, folder: Path) -> Carried:
 
 
 _PARTS = ("Transformer", "Pooling", "Normalize")
-"""Of `sentence-transformers`, those that we know."""
+"""The supported modules of `sentence-transformers`."""
 
 
-def _image(found: Found, folder: Path) -> Carried:
-    said = _said(folder, "preprocessor_config.json")
+def _image(found: HfModel, folder: Path) -> TaskConfig:
+    said = _read_json(folder, "preprocessor_config.json")
     if not isinstance(found.spec.head, Classes):
-        raise SpecError(
-            f"{folder} is a body without classes, for which there is no task; take one that tells some apart"
-        )
+        raise SpecError(f"{folder} has no classes, so there is no task for it; use a model with a classification head")
     side, channels = found.spec.embed.side, found.spec.embed.channels  # type: ignore[attr-defined]
     mean, deviation = (said.get(name) or [0.5] * channels for name in ("image_mean", "image_std"))
     return "image", Image(ImageData(side=side), _classes(found), side, mean, deviation), Search()
 
 
-_TASKS: dict[str, Callable[[Found, Path], Carried]] = {
+_TASKS: dict[str, Callable[[HfModel, Path], TaskConfig]] = {
     "lm": _lm,
     "translate": _translate,
     "mlm": _mlm,
@@ -143,8 +144,8 @@ def _tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def _classes(found: Found) -> tuple[str, ...]:
-    """What the classes are called, in order; numbered where nobody said."""
+def _classes(found: HfModel) -> tuple[str, ...]:
+    """The names of the classes, in order; numbered by default."""
     assert isinstance(found.spec.head, Classes)
     said = found.config.get("id2label")
     named = {str(i): str(name) for i, name in said.items()} if isinstance(said, Mapping) else {}
@@ -152,8 +153,8 @@ def _classes(found: Found) -> tuple[str, ...]:
     return check_class_names(classes, "config.json")
 
 
-def _said(folder: Path, name: str) -> dict[str, Any]:
-    """What a file of the folder says, if there is one; a list by its numbers."""
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
+    """The contents of a JSON file of the folder; empty if there is none. A list becomes a mapping from its indices."""
     path = folder / name
     if not path.exists():
         return {}

@@ -1,4 +1,7 @@
-"""The same input to both sides, theirs run by `transformers` where it is installed: how far apart are the numbers?"""
+"""Compare a converted model with the original.
+
+Both read the same input, the original run by `transformers` if it is installed.
+"""
 
 from __future__ import annotations
 
@@ -12,62 +15,64 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.conversion.hf import CONFIG, Found, read
+from regard.conversion.hf import CONFIG, HfModel, read
 from regard.errors import CheckpointError
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 
 LENGTHS = (9, 6)
-"""Of two rows of tokens, one of them padded."""
+"""The lengths of two rows of tokens, so that one is padded."""
 
 
-def installed() -> bool:
-    """Whether there is another side to ask."""
+def is_available() -> bool:
+    """Whether `transformers` is installed."""
     return importlib.util.find_spec("transformers") is not None
 
 
-def difference(folder: Path, net: Net) -> float:
-    """The largest difference between what `transformers` makes of a folder and what our model says, in float32."""
-    return compared(read(folder), net)
+def compare_folder(folder: Path, net: Net) -> float:
+    """The largest difference between the outputs of `transformers` for a folder and those of a model, in float32."""
+    return compare(read(folder), net)
 
 
-def compared(found: Found, net: Net) -> float:
-    """The same of a model of others that was read."""
+def compare(found: HfModel, net: Net) -> float:
+    """As `compare_folder`, for a folder that was read."""
     library = importlib.import_module("transformers")
     pad = _pad(found)
     with _quiet(library), torch.no_grad():
         given, ours = _probe(net, pad or 0)
-        said = _asked(library, found, {} if pad is None else {"pad_token_id": pad}, given)
+        said = _run_transformers(library, found, {} if pad is None else {"pad_token_id": pad}, given)
     ours = {name: value for name, value in ours.items() if getattr(said, name, None) is not None}
     return max(float((_kept(getattr(said, name), value) - value).abs().max()) for name, value in ours.items())
 
 
-def _asked(library: Any, found: Found, roles: Mapping[str, int], given: Mapping[str, Any]) -> Any:
-    """What they say. They never see the folder: only what we read of it, and of its settings those that we heeded.
+def _run_transformers(library: Any, found: HfModel, roles: Mapping[str, int], given: Mapping[str, Any]) -> Any:
+    """The outputs of `transformers`, built from the weights and settings that were read.
 
-    In a folder they would follow whatever its files name: other weights, links out of it, pickles.
+    It never sees the folder itself, where it would follow whatever the files name: other weights, links, pickles.
     """
-    name, _, more = found.use.partition(" ")  # a name of our own table, and perhaps a word on it
+    name, _, more = found.use.partition(" ")  # a name from our own table, perhaps with a remark
     made = {"add_pooling_layer": False} if more else {}
     try:
         kind = getattr(library, name)
-        config = kind.config_class(**{**found.heeded, **roles})
-        other = kind.from_pretrained(None, config=config, state_dict=dict(found.theirs), dtype=torch.float32, **made)
+        config = kind.config_class(**{**found.used_config, **roles})
+        other = kind.from_pretrained(None, config=config, state_dict=dict(found.originals), dtype=torch.float32, **made)
         return other.eval()(**given)
-    except Exception as error:  # whatever it says of settings that it understands otherwise
+    except Exception as error:  # whatever it raises for settings that it interprets differently
         said = str(error).strip().partition("\n")[0]
-        raise CheckpointError(f"transformers makes no model of this {CONFIG} and these weights: {said}") from None
+        raise CheckpointError(
+            f"transformers cannot build a model from this {CONFIG} and these weights: {said}"
+        ) from None
 
 
-def _pad(found: Found) -> int | None:
-    """Which token is padding, where they say it and it is one."""
+def _pad(found: HfModel) -> int | None:
+    """The padding token, if the config has a valid one."""
     tables = (found.spec.embed.vocab, (found.spec.source or found.spec.embed).vocab)
     pad = found.config.get("pad_token_id")
     return pad if type(pad) is int and 0 <= pad < min(tables) else None
 
 
 def _probe(net: Net, pad: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What they are given, and what ours says of it by their names; of rows of tokens, the whole one."""
+    """Inputs for `transformers`, and our outputs for them by its names; of two rows of tokens only the unpadded one."""
     draw = torch.Generator().manual_seed(0)
     if not net.spec.embed.vocab:
         ids, at = net.embed.sample(0)
@@ -95,7 +100,7 @@ def _probe(net: Net, pad: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _tokens(vocab: int, at: Coords, pad: int, draw: torch.Generator) -> Tensor:
     ids = torch.randint(vocab, (len(LENGTHS), at.n), generator=draw)
-    ids[ids == pad] = (pad + 1) % vocab  # within a text it would count as padding
+    ids[ids == pad] = (pad + 1) % vocab  # inside a text it would count as padding
     return ids.masked_fill(~at.kept, pad)
 
 
@@ -105,7 +110,7 @@ def _kept(theirs: Tensor, ours: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def _quiet(library: Any) -> Iterator[None]:
-    """Its reports and bars are not for those who only compare."""
+    """Turn off its messages and progress bars."""
     log = library.utils.logging
     level, bars = log.get_verbosity(), log.is_progress_bar_enabled()
     log.set_verbosity_error()

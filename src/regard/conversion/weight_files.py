@@ -1,7 +1,7 @@
-"""The weights of a folder before they are read: their names, shapes and files, from the headers alone.
+"""Weight files of a folder, read by their headers.
 
-`model.safetensors`, or several files that `model.safetensors.index.json` lists; or pickles, which only those open who trust
-them. An index names files beside it and nothing else.
+`model.safetensors`, or several files that `model.safetensors.index.json` lists; or pickles, which are opened
+only if trusted. An index may name only files in its own folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REAL = {"F64", "F32", "F16", "BF16"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class WeightEntry:
     """A weight in a file."""
 
     file: Path
@@ -33,17 +33,17 @@ class Entry:
 
     @property
     def real(self) -> bool:
-        """Whether it holds real numbers, or none that are learned."""
+        """Whether it holds floating-point numbers."""
         return self.dtype in REAL
 
 
-class Stored(Mapping[str, Entry]):
-    """Weights by name, still on disk, or in memory already where they had to be read to be known."""
+class StoredWeights(Mapping[str, WeightEntry]):
+    """Weights by name: on disk, or in memory if they had to be read to be listed."""
 
-    def __init__(self, entries: Mapping[str, Entry], memory: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(self, entries: Mapping[str, WeightEntry], memory: Mapping[str, Tensor] | None = None) -> None:
         self._entries, self._memory = dict(entries), memory
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> WeightEntry:
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -53,43 +53,43 @@ class Stored(Mapping[str, Entry]):
         return len(self._entries)
 
     def read(self, names: Mapping[str, str]) -> dict[str, Tensor]:
-        """These weights, by the names on the left."""
+        """Read these weights; keys are new names, values the stored ones."""
         if self._memory is not None:
             return {name: self._memory[own] for name, own in names.items()}
         out = {}
         for file in dict.fromkeys(self[own].file for own in names.values()):
-            with _opened(file) as weights:
+            with _open(file) as weights:
                 out.update({name: weights.get_tensor(own) for name, own in names.items() if self[own].file == file})
         return out
 
 
-def stored(folder: Path, *, trust: bool = False) -> Stored:
-    """What a folder's files hold."""
+def list_weights(folder: Path, *, trust: bool = False) -> StoredWeights:
+    """The weights that the files of a folder hold."""
     if (folder / WEIGHTS).exists():
-        return Stored(_headers(folder / WEIGHTS))
+        return StoredWeights(_read_headers(folder / WEIGHTS))
     if (folder / INDEX).exists():
-        return _listed(folder)
+        return _read_index(folder)
     if (folder / PICKLE).exists():
-        return _unpickled([folder / PICKLE], trust)
+        return _read_pickles([folder / PICKLE], trust)
     if (folder / PICKLES).exists():
-        return _unpickled(_files(folder / PICKLES), trust)
+        return _read_pickles(_index_files(folder / PICKLES), trust)
     raise CheckpointError(f"{folder} has no {WEIGHTS}; without weights there is nothing to convert")
 
 
-def _listed(folder: Path) -> Stored:
-    """Several files as one; each weight is where the index says that it is."""
+def _read_index(folder: Path) -> StoredWeights:
+    """The weights of several files, as the index lists them."""
     path = folder / INDEX
-    entries: dict[str, Entry] = {}
+    entries: dict[str, WeightEntry] = {}
     said = _weight_map(path)
-    for file in _files(path):
-        entries |= {name: entry for name, entry in _headers(file).items() if said.get(name) == file.name}
+    for file in _index_files(path):
+        entries |= {name: entry for name, entry in _read_headers(file).items() if said.get(name) == file.name}
     if lost := [name for name in said if name not in entries]:
         raise CheckpointError(f"{folder} is damaged: {INDEX} lists {', '.join(lost)}, which its files do not hold")
-    return Stored(entries)
+    return StoredWeights(entries)
 
 
-def _files(index: Path) -> list[Path]:
-    """The files an index lists, all of them beside it."""
+def _index_files(index: Path) -> list[Path]:
+    """The files that an index lists, all in its folder."""
     names = sorted(set(_weight_map(index).values()))
     outside = [name for name in names if name in ("", ".", "..") or set(name) & set("/\\\0")]
     if outside:
@@ -111,13 +111,13 @@ def _weight_map(index: Path) -> dict[str, str]:
     return found
 
 
-def _headers(file: Path) -> dict[str, Entry]:
-    with _opened(file) as weights:
+def _read_headers(file: Path) -> dict[str, WeightEntry]:
+    with _open(file) as weights:
         slices = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118  it is no mapping
-        return {name: Entry(file, tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
+        return {name: WeightEntry(file, tuple(s.get_shape()), s.get_dtype()) for name, s in slices.items()}
 
 
-def _opened(file: Path) -> Any:
+def _open(file: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
     place = file_in(file.parent, file.name)
@@ -129,7 +129,7 @@ def _opened(file: Path) -> Any:
         raise CheckpointError(f"{file} is damaged: it is not a safetensors file we can read ({said})") from None
 
 
-def _unpickled(files: list[Path], trust: bool) -> Stored:
+def _read_pickles(files: list[Path], trust: bool) -> StoredWeights:
     from regard.conversion.pickle_weights import read
 
     places = [file_in(file.parent, file.name) for file in files]
@@ -137,7 +137,7 @@ def _unpickled(files: list[Path], trust: bool) -> Stored:
     words = {"torch.float64": "F64", "torch.float32": "F32", "torch.float16": "F16", "torch.bfloat16": "BF16"}
     file = files[0]
     entries = {
-        name: Entry(file, tuple(tensor.shape), words.get(str(tensor.dtype), str(tensor.dtype)))
+        name: WeightEntry(file, tuple(tensor.shape), words.get(str(tensor.dtype), str(tensor.dtype)))
         for name, tensor in memory.items()
     }
-    return Stored(entries, memory)
+    return StoredWeights(entries, memory)

@@ -1,1 +1,1 @@
-"""Studies: plain functions from settings to tables and figures, measured on the machine at hand."""
+"""Studies: settings in, tables and figures out."""

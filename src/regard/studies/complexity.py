@@ -1,8 +1,8 @@
-"""`regard study complexity`: the table every textbook quotes, measured here.
+"""How time and memory of mixers grow with the length.
 
-Of every mixer, and of recurrent and convolutional layers: time and memory of a layer forward and backward against the length,
-with the exponent that fits the last doublings beside the one the papers give; how many operations wait for one another; how
-many layers lie between two tokens; and from which length on it is quicker than full attention.
+The table that textbooks quote, measured on this machine for every mixer and for recurrent and convolutional layers: time and
+memory of a layer forward and backward by length, the fitted exponent beside that of the papers, sequential operations, maximum
+path length, and the length from which it is faster than full attention.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import torch
 
 from regard.errors import SpecError
 from regard.machine import free_memory, machine, versions
-from regard.studies.contenders import FULL, Contender, Power, Shape, named
-from regard.studies.growth import Fit, crossing, fitted, predicted
+from regard.studies.contenders import FULL, Contender, Power, Shape, select_contenders
+from regard.studies.growth import Fit, extrapolate, find_crossing, fit_exponent
 from regard.studies.path_length import path_length
 from regard.studies.sequential_depth import depth
-from regard.studies.time_shares import shares
+from regard.studies.time_shares import measure_shares
 from regard.studies.worker import Child, Stopped
 
 LENGTHS = tuple(512 << i for i in range(7))
 SMALL = tuple(Shape(n, width=16, heads=2, window=8) for n in (16, 32, 64, 128))
-"""Shapes for which graphs are traced and gradients followed: windows are small against the length."""
+"""Shapes for tracing and gradients; windows are small relative to the length."""
 START = 60.0
-"""Seconds a child may take to say that it is ready."""
+"""Seconds until a child must be ready."""
 SPARE = 0.5
-"""What part of the memory that is free a contender may have."""
+"""The share of free memory that a contender may use."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is asked; no `mixers` are all there are, and 0 `threads` as many as the machine has cores."""
+    """Settings of the study; no `mixers` means all, and 0 `threads` one per core."""
 
     minutes: float
     mixers: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Settings:
     shape: Shape = Shape(0)
 
     def __post_init__(self) -> None:
-        named(self.mixers)
+        select_contenders(self.mixers)
         if len(set(self.lengths)) < 2 or min(self.lengths) < 2:
             raise SpecError(f"lengths should be two or more, each above one, such as 1024,2048,4096; got {_list(self)}")
         if self.minutes <= 0 or self.threads < 0:
@@ -52,9 +52,9 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A layer at one length: seconds of its quickest pass, the most bytes held, how far the process grew.
+    """A layer at one length: seconds of the fastest pass, peak bytes, growth of the process.
 
-    `bytes` is None where they were not counted; `least` is what it took to find all this out from a single pass.
+    `bytes` is None if they were not counted; `least` is the time that a single measurement took.
     """
 
     n: int
@@ -72,7 +72,7 @@ class Point:
 
 @dataclasses.dataclass
 class Found:
-    """What was found of one contender."""
+    """The results of one contender."""
 
     contender: Contender
     points: list[Point]
@@ -90,16 +90,16 @@ class Found:
 
     @property
     def time(self) -> Fit | None:
-        return fitted(self.seconds)
+        return fit_exponent(self.seconds)
 
     @property
     def memory(self) -> Fit | None:
-        return fitted(self.bytes)
+        return fit_exponent(self.bytes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """All that was found, and on what."""
+    """All results, and the settings they were measured with."""
 
     settings: Settings
     threads: int
@@ -117,11 +117,11 @@ class Study:
         return next(f for f in self.found if f.contender.name == FULL)
 
     def beats(self, found: Found) -> float | None:
-        """The length from which on it is quicker than full attention here; None where it is not, or is full attention."""
-        return None if found is self.full() else crossing(found.seconds, self.full().seconds)
+        """The length from which it is faster than full attention; None if it never is."""
+        return None if found is self.full() else find_crossing(found.seconds, self.full().seconds)
 
     def against(self, found: Found) -> dict[int, tuple[float, float | None]]:
-        """Its time and its memory as shares of those of full attention, at every length both were measured at."""
+        """Its time and memory relative to full attention, at every length that both were measured at."""
         full, sizes = {p.n: p for p in self.full().points}, dict(self.full().bytes)
         return {
             p.n: (p.seconds / full[p.n].seconds, p.bytes / sizes[p.n] if p.bytes and p.n in sizes else None)
@@ -130,7 +130,7 @@ class Study:
         }
 
     def plain(self) -> dict[str, Any]:
-        """Everything as JSON has it."""
+        """All results, ready for JSON."""
         here = machine()
         return {
             "study": "complexity",
@@ -159,16 +159,16 @@ class Study:
 
 
 def study(settings: Settings, say: Callable[[str], None] = lambda _: None) -> Study:
-    """Measure everything; `say` hears how far it has come."""
-    began, asked = time.monotonic(), named(settings.mixers)
+    """Measure everything; `say` is called with progress messages."""
+    began, asked = time.monotonic(), select_contenders(settings.mixers)
     threads = settings.threads or machine().cores
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         say("operations that wait for one another, and layers between two tokens")
-        found = [Found(c, [], *_structure(c)) for c in asked]
+        found = [Found(c, [], *_trace(c)) for c in asked]
         say("encoder and decoder of a small Transformer")
-        parts = shares()
+        parts = measure_shares()
     finally:
         torch.set_num_threads(before)
     end = began + 60 * settings.minutes
@@ -179,8 +179,8 @@ def study(settings: Settings, say: Callable[[str], None] = lambda _: None) -> St
     return Study(settings, threads, found, parts, time.monotonic() - began)
 
 
-def _structure(contender: Contender) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Depths of its plain graph and lengths of its longest paths, by n."""
+def _trace(contender: Contender) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Sequential operations and maximum path lengths, by n."""
     depths, paths = [], []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -194,7 +194,7 @@ def _structure(contender: Contender) -> tuple[list[tuple[int, int]], list[tuple[
 
 
 def _measure(found: Found, settings: Settings, threads: int, seconds: float, say: Callable[[str], None]) -> None:
-    """Time and memory at every length, shortest first, until `seconds` are over or a limit is met."""
+    """Measure time and memory at every length, shortest first, until time or a limit runs out."""
     name, limit = found.contender.name, int(SPARE * free_memory())
     with Child("regard.studies.measure", limit) as child:
         try:
@@ -202,7 +202,7 @@ def _measure(found: Found, settings: Settings, threads: int, seconds: float, say
             end = time.monotonic() + seconds
             for n in sorted(set(settings.lengths)):
                 left = end - time.monotonic()
-                if reason := _too_much(found, n, left, limit):
+                if reason := _exceeds_limits(found, n, left, limit):
                     raise Stopped(reason)
                 answer = child.ask({"n": n, "seconds": seconds / 12}, max(left, 1.0) if found.points else seconds)
                 forward, backward = min(answer["passes"], key=sum)
@@ -216,11 +216,11 @@ def _measure(found: Found, settings: Settings, threads: int, seconds: float, say
             say(f"  {name} stopped {found.stopped}")
 
 
-def _too_much(found: Found, n: int, left: float, limit: int) -> str | None:
-    """Why `n` tokens would be too many, from how time and memory grew so far."""
+def _exceeds_limits(found: Found, n: int, left: float, limit: int) -> str | None:
+    """Why `n` tokens would be too many, extrapolated from the lengths measured so far; None if they are not."""
     theory = found.contender.theory
-    seconds = predicted([(p.n, p.least) for p in found.points], n, _power(theory.time))
-    size = predicted(found.bytes, n, _power(theory.memory))
+    seconds = extrapolate([(p.n, p.least) for p in found.points], n, _power(theory.time))
+    size = extrapolate(found.bytes, n, _power(theory.memory))
     if limit and size is not None and size > limit:
         return f"{n:,} tokens would take about {size / 2**30:.1f} GB of memory, and {limit / 2**30:.1f} GB is the limit"
     if seconds is not None and seconds > left:
@@ -241,7 +241,7 @@ def _list(settings: Settings) -> str:
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
-    """`1024,2048` as numbers."""
+    """Parse `1024,2048`."""
     try:
         return tuple(int(word) for word in text.replace("_", "").split(","))
     except ValueError:
@@ -249,5 +249,5 @@ def parse_lengths(text: str) -> tuple[int, ...]:
 
 
 def parse_names(words: Sequence[str]) -> tuple[str, ...]:
-    """`local,performer` and repeated options as names."""
+    """Parse `local,performer` and repeated options."""
     return tuple(name for word in words for name in word.split(",") if name)

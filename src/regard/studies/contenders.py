@@ -1,7 +1,7 @@
-"""Who takes part in the study of complexity: a layer of every mixer, and what attention replaced, each for a length.
+"""The layers that the complexity study compares.
 
-Beside the layer that is timed stands the `plain` one, whose graph is traced: the dense twin of a mixer that works by tiles
-has no loop that is a matter of speed alone. `hop` is what carries information once: a layer, or one step of a recurrent cell.
+A layer of every mixer, and the layers that attention replaced. `layer` is timed. `plain` is traced: the dense twin of a tiled
+mixer has no loops that exist only for speed. `hop` carries information once: a layer, or one step of a recurrent cell.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from regard.nn.mixers import BigBird, Flash, Full, Linformer, Local, Lsh, Perfor
 from regard.nn.positions.relative import Distance
 
 KERNEL = 3
-"""Tokens that a convolution joins."""
+"""Width of the convolution kernel."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What a layer is built for: `n` tokens of `width` numbers; `window` is the neighbourhood of those that have one."""
+    """The size of a layer: `n` tokens of width `width`; `window` for layers that have one."""
 
     n: int
     width: int = 256
@@ -36,12 +36,12 @@ class Shape:
 
 
 Power = float | Literal["log"] | None
-"""How something grows with n: as this power of it, as its logarithm, or nobody says."""
+"""Growth with n: this power of it, its logarithm, or unknown."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Theory:
-    """What the papers promise."""
+    """The complexity according to the papers."""
 
     time: Power
     memory: Power
@@ -60,12 +60,12 @@ class Contender:
     layer: Callable[[Shape, int], nn.Module]
     plain: Callable[[Shape], nn.Module]
     hop: Callable[[Shape, int], nn.Module] | None
-    """None where gradients cannot show what reaches what."""
+    """None if gradients cannot show which inputs an output depends on."""
     causal: bool = False
 
 
 class MixerLayer(nn.Module):
-    """A mixer alone with its stream; `looked_at`, it runs the plain way, for its weights."""
+    """A mixer on its own; with `looked_at` it computes attention weights, on the plain path."""
 
     def __init__(
         self, spec: MixerSpec, shape: Shape, *, layer: int = 0, causal: bool = False, looked_at: bool = False
@@ -82,7 +82,7 @@ class MixerLayer(nn.Module):
 
 
 class Segments(MixerLayer):
-    """A mixer that reads a long stream segment by segment and remembers what was before."""
+    """A mixer that reads a long stream segment by segment, with memory."""
 
     def __init__(self, spec: MixerSpec, shape: Shape) -> None:
         super().__init__(spec, shape, causal=True)
@@ -110,7 +110,7 @@ class Recurrent(nn.Module):
 
 
 class Unrolled(nn.Module):
-    """A recurrent cell as a loop over tokens; with `steps`, so many steps for all tokens at once, each from its left."""
+    """A recurrent cell as a loop over tokens; with `steps`, that many steps for all tokens at once."""
 
     def __init__(self, kind: type[nn.LSTMCell] | type[nn.GRUCell], shape: Shape, steps: int | None = None) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ def _convolved(name: str, about: str, path: Power, dilation: Callable[[int], int
 
 
 def _root(n: int) -> int:
-    """A power of two near √n: it divides lengths that are powers of two, so that no block is left unfinished."""
+    """A power of two near √n, so that it divides lengths that are powers of two."""
     return 1 << (n.bit_length() // 2)
 
 
@@ -192,7 +192,7 @@ def _xl_memory(shape: Shape) -> nn.Module:
 
 
 FULL = "fused"
-"""Full attention as it runs unless told otherwise: what every other is compared with."""
+"""Full attention on its default path, which all others are compared with."""
 TILED = Theory(2, 1, 0, 0)
 CONTENDERS: dict[str, Contender] = {
     c.name: c
@@ -238,8 +238,8 @@ CONTENDERS: dict[str, Contender] = {
 }  # fmt: skip
 
 
-def named(names: tuple[str, ...]) -> list[Contender]:
-    """The contenders of these names, all without any; the one all are compared with is always among them."""
+def select_contenders(names: tuple[str, ...]) -> list[Contender]:
+    """The contenders with these names, or all; full attention is always among them."""
     for name in names:
         if name not in CONTENDERS:
             raise UnknownName("contender", name, CONTENDERS)

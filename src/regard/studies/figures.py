@@ -1,4 +1,4 @@
-"""What the study of complexity found, for people: tables in words and numbers, a page of its own, and figures as files."""
+"""Tables, report and figures of the complexity study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.report.page import Section, grid, page
 from regard.report.table import Cell, Table
 from regard.studies.complexity import Found, Study
 from regard.studies.contenders import FULL, Power
-from regard.studies.growth import Fit, fitted
+from regard.studies.growth import Fit, fit_exponent
 
 PLOTS = (
     "no figures as files: matplotlib is not installed; pip install 'regard[plots]' brings it (report.html has them all)"
@@ -20,7 +20,7 @@ PLOTS = (
 
 
 def costs(study: Study) -> Table:
-    """Time and memory: exponents measured and promised, and what the longest length took."""
+    """Time and memory: measured and theoretical exponents, and the cost of the longest length."""
     return Table.of(_cost(found) for found in study.found)
 
 
@@ -39,7 +39,7 @@ def _cost(found: Found) -> dict[str, Cell]:
 
 
 def races(study: Study) -> Table:
-    """Each beside full attention: from when it is quicker, and what it takes at the longest length of both."""
+    """Each relative to full attention: from which length it is faster, and its cost at the longest common length."""
     return Table.of(_race(study, found) for found in study.found if found is not study.full())
 
 
@@ -57,7 +57,7 @@ def _race(study: Study, found: Found) -> dict[str, Cell]:
 
 
 def structure(study: Study) -> Table:
-    """Operations that wait for one another, and layers between two tokens, at the longest length traced."""
+    """Sequential operations and path lengths, at the longest traced length."""
     return Table.of(
         {
             "layer": found.contender.name,
@@ -73,7 +73,7 @@ def structure(study: Study) -> Table:
 
 
 def parts(study: Study) -> Table:
-    """The shares of encoder, decoder and head."""
+    """Time shares of encoder, decoder and head."""
     return Table.of(
         {"time of a Transformer in": name}
         | {part: f"{100 * share:.0f} %" for part, share in shares.items() if part != "seconds"}
@@ -82,7 +82,7 @@ def parts(study: Study) -> Table:
 
 
 def render_tables(study: Study) -> str:
-    """The tables for a terminal, and who was stopped."""
+    """All tables for a terminal, and the contenders that were stopped."""
     traced = study.found[0].sequential[-1][0]
     lines = [
         costs(study).markdown(),
@@ -96,7 +96,7 @@ def render_tables(study: Study) -> str:
 
 
 def report(study: Study) -> str:
-    """A page that stands alone."""
+    """The report as a self-contained page."""
     shape, longest = study.settings.shape, max((p.n for f in study.found for p in f.points), default=0)
     lead = tag(
         "p",
@@ -123,7 +123,7 @@ def report(study: Study) -> str:
 
 
 def draw(study: Study, folder: Path) -> list[Path]:
-    """The same as files, if matplotlib is there; none if not."""
+    """Write figures as files, if matplotlib is installed; returns their paths."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -175,7 +175,7 @@ def _fit(fit: Fit | None) -> str | None:
 
 
 def _growth(points: list[tuple[int, int]]) -> str | None:
-    fit = fitted([(n, float(y)) for n, y in points])
+    fit = fit_exponent([(n, float(y)) for n, y in points])
     return None if fit is None else f"{fit.exponent:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""How something grows with the length: the slope of a straight line through the last doublings, on logarithmic axes."""
+"""Growth exponents: slopes on logarithmic axes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Point = tuple[int, float]
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """y ∝ n^exponent between `first` and `last`, with its 95 % interval where there are points enough for one."""
+    """y ∝ n^exponent between `first` and `last`, with a 95 % interval if there are enough points."""
 
     exponent: float
     low: float | None
@@ -24,8 +24,8 @@ class Fit:
     last: int
 
 
-def fitted(points: Sequence[Point]) -> Fit | None:
-    """The exponent over the last three doublings; None for fewer than two points, or where something takes nothing."""
+def fit_exponent(points: Sequence[Point]) -> Fit | None:
+    """The exponent over the last three doublings; None for fewer than two points, or values of zero."""
     if len(points) < 2:
         return None
     kept = sorted(points)
@@ -43,8 +43,8 @@ def fitted(points: Sequence[Point]) -> Fit | None:
     return Fit(slope, low, high, kept[0][0], kept[-1][0])
 
 
-def predicted(points: Sequence[Point], n: int, usual: float) -> float | None:
-    """What is to be expected at `n`: the last two points carried on, or with `usual` for an exponent if there is one."""
+def extrapolate(points: Sequence[Point], n: int, usual: float) -> float | None:
+    """The expected value at `n`, from the last two points, or from one and the exponent `usual`."""
     if not points:
         return None
     (last, y), power = points[-1], usual
@@ -53,8 +53,8 @@ def predicted(points: Sequence[Point], n: int, usual: float) -> float | None:
     return float(y * (n / last) ** power)
 
 
-def crossing(ours: Sequence[Point], theirs: Sequence[Point]) -> float | None:
-    """The length from which on ours is below theirs, up to the longest both were measured at; None where it is not."""
+def find_crossing(ours: Sequence[Point], theirs: Sequence[Point]) -> float | None:
+    """The length from which ours is below theirs, up to the longest common one; None if it never is."""
     other = dict(theirs)
     both = sorted((n, math.log(y / other[n])) for n, y in ours if n in other)
     if not both or both[-1][1] >= 0:

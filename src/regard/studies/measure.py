@@ -1,7 +1,7 @@
-"""Time and memory of one layer, forward and backward, in a process of its own: what a parent asks, line by line.
+"""Time and memory of one layer, in a child process.
 
-Memory is the allocator's own account, the most bytes torch held at once beyond those it held before: the same on every run,
-whatever the operating system makes of pages. Beside it stands how far the process grew. Time is wall-clock time.
+Memory is the peak of what torch's allocator held beyond what it held before, which is the same on every run; the growth of the
+process is reported, too. Time is wall-clock time. The parent asks line by line:
 
     parent: {"name": "local", "shape": {…}, "threads": 2}    ▶  child: {"ready": true}
     parent: {"n": 4096, "seconds": 2.0}                      ▶  child: {"n": 4096, "bytes": …, "passes": […], …}
@@ -23,19 +23,19 @@ from torch.profiler import ProfilerActivity, profile
 
 from regard.machine import keep_large_blocks
 from regard.studies.contenders import CONTENDERS, Shape
-from regard.studies.growth import predicted
-from regard.studies.worker import grown
+from regard.studies.growth import extrapolate
+from regard.studies.worker import peak_memory
 
 TIMED = 3
-"""The layer that is timed, where layers differ by number."""
+"""The index of the timed layer, for layers that differ by index."""
 PASSES = 15
-"""As many are timed at most."""
+"""Maximum number of timed passes."""
 EVENTS = 350_000
-"""A longer account would itself take gigabytes: layers of very many small operations are counted at shorter lengths only."""
+"""Maximum number of allocation events: a longer record would take gigabytes itself."""
 
 
 def account(run: Callable[[], object]) -> tuple[int, int]:
-    """The most bytes that torch held at once while it ran, beyond what it held before, and the events it took to know."""
+    """Peak bytes that torch allocated during the call, and the number of allocation events."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as made:
         run()
     events = made.profiler.kineto_results.events()
@@ -47,7 +47,7 @@ def account(run: Callable[[], object]) -> tuple[int, int]:
 
 
 class Passes:
-    """A layer with a batch of one row, to run forward and backward."""
+    """Forward and backward passes of a layer over one row."""
 
     def __init__(self, layer: nn.Module, shape: Shape) -> None:
         self.layer = layer.train()
@@ -66,20 +66,20 @@ class Passes:
 
 
 class Measuring:
-    """One contender at one length after the other."""
+    """Measures one contender at one length after the other."""
 
     def __init__(self, name: str, shape: Shape) -> None:
         self.name, self.shape = name, shape
         self.events: list[tuple[int, float]] = []
 
     def at(self, n: int, seconds: float) -> dict[str, Any]:
-        """Bytes of a first pass, which also warms up, then the times of as many as fit into these seconds.
+        """Bytes of a first pass, which also warms up, then the times of as many passes as fit into these seconds.
 
         `bytes` is None where the account would be longer than `EVENTS`; `least` is what all this takes with one timed pass.
         """
         shape, began = dataclasses.replace(self.shape, n=n), time.perf_counter()
         passes, size = Passes(CONTENDERS[self.name].layer(shape, TIMED), shape), None
-        if (predicted(self.events, n, usual=1) or 0) > EVENTS:
+        if (extrapolate(self.events, n, usual=1) or 0) > EVENTS:
             passes.run()
         else:
             size, count = account(passes.run)
@@ -92,18 +92,18 @@ class Measuring:
 
 
 def serve() -> None:
-    """The child's side."""
+    """Answer the parent's questions."""
     asked = json.loads(sys.stdin.readline())
     torch.set_num_threads(asked["threads"])
     torch.manual_seed(0)
     keep_large_blocks()
     measuring = Measuring(asked["name"], Shape(**asked["shape"]))
-    account(lambda: torch.zeros(1))  # the first takes a second
-    started = grown()
+    account(lambda: torch.zeros(1))  # the first call takes a second
+    started = peak_memory()
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         answer = measuring.at(**json.loads(line))
-        print(json.dumps(answer | {"grown": grown() - started}), flush=True)
+        print(json.dumps(answer | {"grown": peak_memory() - started}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Sequential operations: how many calls of torch must wait for one another, read off a graph that is traced as it runs.
+"""Sequential operations of a layer, by tracing.
 
-Every tensor knows how many calls lie between it and the input; a view costs nothing, and what is written in place counts for
-all who share the storage. One call counts as one, a sort or a running sum too.
+The number of torch operations that must wait for one another. Every tensor has the number of operations between it and the
+input; a view counts as none, and an in-place write counts for all tensors that share the storage. Any other operation counts
+as one, even a sort or a cumulative sum.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from torch.utils._pytree import tree_leaves
 
 
 class Tracing(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts, while it is on, how deep below the input every tensor lies."""
+    """Tracks the depth of every tensor below the input while it is active."""
 
     def __init__(self, x: Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._depth: dict[int, int] = {id(x): 0}
         self._written: dict[int, int] = {}
-        self._alive: list[Tensor] = [x]  # nobody else may get their ids meanwhile
+        self._alive: list[Tensor] = [x]  # keeps their ids from being reused
 
     def of(self, t: Tensor) -> int | None:
-        """None for what does not depend on the input."""
+        """The depth of a tensor; None if it does not depend on the input."""
         found = [d[key] for d, key in ((self._depth, id(t)), (self._written, _storage(t))) if key in d]
         return max(found, default=None)
 
@@ -48,7 +49,7 @@ class Tracing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def depth(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
-    """The longest chain of calls from x to the layer's output."""
+    """The longest chain of operations from x to the layer's output."""
     with torch.no_grad(), Tracing(x) as tracing:
         y = layer(x)
     return tracing.of(y) or 0

@@ -1,6 +1,7 @@
-"""Who takes the time in a small Transformer: encoder, decoder and head, in training and in decoding token by token.
+"""Time shares of encoder, decoder and head.
 
-Parts meet in tensors cut from the graph, so that each goes forward and backward on a clock of its own.
+In training, and in decoding token by token. Parts are separated by detached tensors, so that each can be timed forward and
+backward on its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Size:
-    """The model and the batch: `rows` pairs of `n` tokens on both sides."""
+    """Model and batch: `rows` pairs of `n` tokens on each side."""
 
     width: int = 256
     depth: int = 3
@@ -61,14 +62,14 @@ class Clock:
         return {part: spent / total for part, spent in self.seconds.items()} | {"seconds": total}
 
 
-def shares(size: Size = SIZE, rounds: int = 3) -> dict[str, dict[str, float]]:
-    """What share of the time each part takes, of a training step and of greedy decoding; the quickest of some rounds."""
+def measure_shares(size: Size = SIZE, rounds: int = 3) -> dict[str, dict[str, float]]:
+    """The time share of each part in a training step and in greedy decoding; the fastest of several rounds."""
     torch.manual_seed(0)
     net, ids = size.net(), torch.randint(size.vocab, (size.rows, size.n))
     kinds = {"training": _train, "decoding": _decode}
     found = {}
     for name, run in kinds.items():
-        run(net, ids)  # warm
+        run(net, ids)  # warm up
         found[name] = min((run(net, ids).shares() for _ in range(rounds)), key=lambda s: s["seconds"])
     return found
 

@@ -1,4 +1,7 @@
-"""A child process that answers questions in JSON, watched while it works: at its limit of time or memory it is ended."""
+"""Child processes with limits of time and memory.
+
+A child answers questions in JSON; at its limit it is ended.
+"""
 
 from __future__ import annotations
 
@@ -15,31 +18,31 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-LOOK = 0.05
-"""Seconds between two looks at a child."""
+POLL_SECONDS = 0.05
+"""Seconds between two checks of a child."""
 
 
 class Stopped(Exception):
-    """A child was ended, or ended; says why."""
+    """A child was ended or ended by itself; the message says why."""
 
 
-def grown() -> int:
-    """The most bytes of memory this process ever had."""
+def peak_memory() -> int:
+    """Peak memory of this process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
 class Child:
-    """A module run as a process of its own; leaving the `with` ends it, whatever happened."""
+    """A module that runs as a process of its own; leaving the `with` block ends it."""
 
     def __init__(self, module: str, memory: int) -> None:
-        """`memory` is what it may have, in bytes; 0 for as much as there is."""
+        """`memory` is its limit in bytes; 0: no limit."""
         self.memory = memory
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  what it complains about; closed with the child
         quiet = os.environ | {"KINETO_LOG_LEVEL": "9", "GLOG_minloglevel": "3"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True,
-            env=quiet, start_new_session=True,  # Ctrl-C comes to us, and we end it
+            env=quiet, start_new_session=True,  # Ctrl-C is for us, and we end the child
         )  # fmt: skip
         self._answers: queue.Queue[str] = queue.Queue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -54,7 +57,7 @@ class Child:
         self._listener.join()
         for stream in (self._process.stdin, self._process.stdout, self._said):
             assert stream is not None
-            with contextlib.suppress(BrokenPipeError):  # a question it will never hear
+            with contextlib.suppress(BrokenPipeError):  # a question that it will never read
                 stream.close()
 
     @property
@@ -62,7 +65,7 @@ class Child:
         return self._process.pid
 
     def ask(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Its answer; `Stopped` where that takes longer, or more memory than it may have, or never comes."""
+        """Its answer; raises `Stopped` if that takes too long or too much memory, or never comes."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(question) + "\n")
@@ -72,7 +75,7 @@ class Child:
         end = time.monotonic() + seconds
         while True:
             try:
-                line = self._answers.get(timeout=LOOK)
+                line = self._answers.get(timeout=POLL_SECONDS)
             except queue.Empty:
                 self._check(end, seconds)
                 continue
@@ -94,7 +97,7 @@ class Child:
             raise Stopped(f"it took {size / 2**30:.1f} GB of memory, and {self.memory / 2**30:.1f} GB is the limit")
 
     def _complaint(self) -> str:
-        """Why it ended by itself, in its own last words."""
+        """Why it ended by itself, from the end of its stderr."""
         code = self._process.wait()
         self._said.seek(0)
         lines = self._said.read().decode(errors="replace").strip().splitlines()
@@ -102,7 +105,7 @@ class Child:
 
 
 def _resident(pid: int) -> int:
-    """Bytes of memory a process has now; 0 where the system does not say."""
+    """Resident memory of a process in bytes; 0 if unknown."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
     except (FileNotFoundError, ProcessLookupError, IndexError):

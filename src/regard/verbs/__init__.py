@@ -1,1 +1,1 @@
-"""What the verbs of the command line do, as plain functions; `cli.py` only reads arguments."""
+"""What the command line needs beyond the API."""

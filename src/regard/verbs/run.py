@@ -1,4 +1,4 @@
-"""`regard run`: lines in, lines out, as soon as they are ready.
+"""`regard run`: lines in, lines out.
 
 Any bytes in, exactly as many lines out, in order. Line breaks in an output are written as `\\n` where lines are counted, and
 as they are for a single text or at a prompt; `--json` always has the true text.

@@ -18,7 +18,7 @@ from regard.nn.core.mixer import MixerSpec
 from regard.nn.layers.feedforward import FeedForward
 from regard.nn.mixers import Local, Performer
 from regard.nn.positions.position import Rotary
-from regard.studies.worker import grown
+from regard.studies.worker import peak_memory
 
 pytestmark = pytest.mark.numeric
 
@@ -56,7 +56,7 @@ def run(mixer: MixerSpec) -> dict[str, float]:
             token = net.logits(stream[:, -1:]).argmax(-1)
             stream, state = net.decode(token, Coords.span(1, N + i), state=state)
     finite = bool(encoded.isfinite().all() and stream.isfinite().all())
-    return {"finite": finite, "before": losses[0], "after": losses[1], "bytes": grown()}
+    return {"finite": finite, "before": losses[0], "after": losses[1], "bytes": peak_memory()}
 
 
 @pytest.mark.slow
