@@ -38,13 +38,13 @@ class Spec:
     registry: ClassVar[Registry[Any] | None] = None
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         if "registry" in cls.__dict__:
             return core_schema.no_info_plain_validator_function(cls._member)
         return handler(source)
 
     @classmethod
-    def _member(cls, value: Any, place: str = "") -> Spec:
+    def _member(cls, value: object, place: str = "") -> Spec:
         """Build a part of this role from plain data: a kind, or a mapping with a kind."""
         if isinstance(value, cls):
             return value
@@ -59,7 +59,7 @@ class Spec:
         return part.parse({k: v for k, v in value.items() if k != "kind"}, place)  # type: ignore[no-any-return]
 
     @classmethod
-    def parse(cls, value: Any, place: str = "") -> Self:
+    def parse(cls, value: object, place: str = "") -> Self:
         """Build this spec from plain data. One error lists all faults with their paths, below `place`."""
         if "registry" in cls.__dict__:
             return cls._member(value, place)  # type: ignore[return-value]
@@ -88,13 +88,15 @@ class Spec:
                     if isinstance(item, Spec):
                         yield from item.walk(f"{below}.{i}")
 
-    def replace(self, path: str, value: Any) -> Self:
+    def replace(self, path: str, value: object) -> Self:
         """Return a copy with one field changed: `spec.replace("decoder.block.mix.heads", 4)`."""
-        for key in reversed(path.split(".")):
-            value = {key: value}
-        return self.overlay(value)
+        *above, last = path.split(".")
+        changes = {last: value}
+        for key in reversed(above):
+            changes = {key: changes}
+        return self.overlay(changes)
 
-    def overlay(self, changes: Mapping[str, Any]) -> Self:
+    def overlay(self, changes: Mapping[str, object]) -> Self:
         """Return a copy with nested changes. If a `kind` changes, fields that both kinds have are kept."""
         role = next(cls for cls in type(self).__mro__ if "registry" in cls.__dict__)
         owner = type(self) if role is Spec else role  # a part may become another kind of its role
@@ -107,7 +109,7 @@ def spec(cls: C) -> C:
     made = pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls)
     init: Callable[..., None] = made.__init__
 
-    def __init__(self: Any, *args: Any, **values: Any) -> None:
+    def __init__(self: object, *args: object, **values: object) -> None:
         try:
             init(self, *args, **values)
         except pydantic.ValidationError as error:
@@ -118,7 +120,7 @@ def spec(cls: C) -> C:
     return made  # type: ignore[return-value]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Spec):
         return value.plain()
     if isinstance(value, (tuple, list)):
@@ -128,7 +130,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _overlay(old: Any, new: Any) -> Any:
+def _overlay(old: object, new: object) -> object:
     """Return plain data of `old`, overlaid by `new` level by level."""
     if isinstance(new, str) and isinstance(old, Spec) and old.registry is not None:
         new = {"kind": new}  # `mix=performer` is short for `mix.kind=performer`
@@ -150,7 +152,7 @@ def _overlay(old: Any, new: Any) -> Any:
     return {"kind": kind or kind_of(type(old)), **merged} if old.registry is not None else merged
 
 
-def _shared_fields(old: Spec, part: type) -> dict[str, Any]:
+def _shared_fields(old: Spec, part: type) -> dict[str, object]:
     """Return what a part of another kind takes over: the fields both have that were set."""
     known = {f.name for f in dataclasses.fields(part)}
     values = {f.name: getattr(old, f.name) for f in dataclasses.fields(old) if f.name in known}  # type: ignore[arg-type]

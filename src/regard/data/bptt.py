@@ -1,4 +1,4 @@
-"""Truncated BPTT: each row continues the row of the last batch.
+"""Truncated BPTT: rows continue those of the last batch.
 
 For models with a memory, such as Transformer-XL (Dai et al. 2019, §3.2).
 

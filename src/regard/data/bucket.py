@@ -18,7 +18,6 @@ sort.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -106,7 +105,7 @@ class Buckets:
         return [batches[i] for i in _permute(bits, len(batches))]
 
 
-def padding_shares(lengths: ArrayLike, batches: Sequence[NDArray[Any]]) -> tuple[float, ...]:
+def padding_shares(lengths: ArrayLike, batches: Sequence[NDArray[np.integer]]) -> tuple[float, ...]:
     """Return the share of positions that are padding, for each side."""
     lengths = _check_lengths(lengths)
     real = sum(lengths[batch].sum(axis=0) for batch in batches)
@@ -124,7 +123,7 @@ def _permute(bits: np.random.Philox, n: int) -> Indices:
     return np.argsort(bits.random_raw(n), kind="stable")
 
 
-def _check_lengths(lengths: ArrayLike) -> NDArray[Any]:
+def _check_lengths(lengths: ArrayLike) -> NDArray[np.integer]:
     table = np.asarray(lengths)
     if table.ndim not in (1, 2) or 0 in table.shape or not np.issubdtype(table.dtype, np.integer):
         raise DataError(f"lengths should be whole numbers of shape (N,) or (N, k), got {table.dtype} {table.shape}")

@@ -1,4 +1,6 @@
-"""Random numbers per example, a function of (seed, epoch, example).
+"""Random numbers per example, reproducible after a resume.
+
+They are a pure function of (seed, epoch, example).
 
 The noise of an example is new in every epoch and the same in a resumed run, whatever batch it is in, so batches may be split
 or regrouped. As in `bucket`, only raw integers are drawn: NumPy guarantees their stream.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +48,7 @@ class Packed:
         return len(self.rows)
 
 
-def pack(lengths: NDArray[Any], room: int) -> list[list[int]]:
+def pack(lengths: NDArray[np.integer], room: int) -> list[list[int]]:
     """Assign texts to rows of `room` tokens: longest first, each where it leaves the least space (best fit decreasing).
 
     Rows are in the order of their first text, so texts that each fill a row keep their order.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +59,7 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.source)
 
-    def lost(self) -> list[dict[str, Any]]:
+    def lost(self) -> list[dict[str, object]]:
         """Return what was dropped for each reason, as plain data."""
         return [{"corpus": self.name, **asdict(each)} for each in self.dropped]
 

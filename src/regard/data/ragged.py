@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,7 +34,7 @@ class Ragged:
             raise DataError(f"ends should increase up to the number of ids, {len(self.ids)}; the last is {last}")
 
     @classmethod
-    def of(cls, lists: Iterable[Sequence[int] | NDArray[Any]]) -> Self:
+    def of(cls, lists: Iterable[Sequence[int] | NDArray[np.integer]]) -> Self:
         """Build from token lists."""
         lists = lists if isinstance(lists, Sequence) else list(lists)
         ends = np.cumsum(np.fromiter(map(len, lists), np.int64, len(lists)), dtype=np.int64)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from regard.text import Tokenizer
 from regard.text.lattice import Segmenter, State, build_segmenter
 
 Indices = NDArray[np.int64]
+S = TypeVar("S", bound=np.generic)
 
 MAX_GRAPH = 1 << 23
 """Maximum number of token ids in all nodes of the graph."""
@@ -149,7 +150,7 @@ class _Graph:
         return _as_numpy(self._to, np.int64)[edges] if len(new) else to
 
 
-def _as_numpy(values: Any, dtype: Any) -> NDArray[Any]:
+def _as_numpy(values: array[int] | array[float], dtype: type[S]) -> NDArray[S]:
     """View a Python array as a NumPy array."""
     return np.frombuffer(values, dtype) if len(values) else np.empty(0, dtype)
 

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from regard.data.text_files import BadLine, iter_lines, strip_line_end
 from regard.errors import DataError, offer
@@ -103,8 +102,9 @@ def _read_jsonl(
         except (ValueError, RecursionError) as error:
             on_bad_line(BadLine("not JSON", f"{where}: not JSON: {error}"))
             continue
-        found: list[Any] = [entry.get(key) for key in keys] if isinstance(entry, dict) else []
-        if not found or not all(isinstance(value, str) for value in found):
+        values = [entry.get(key) for key in keys] if isinstance(entry, dict) else []
+        found = [value for value in values if isinstance(value, str)]
+        if len(found) < len(keys):
             on_bad_line(BadLine("other JSON", f"{where}: {wanted}, got {text[:80]}"))
         elif "\\u" in text and any(UNUSABLE.search(value) for value in found):
             on_bad_line(

@@ -63,7 +63,7 @@ class ChunkRecord(Spec):
 class TokenStore:
     """Columns of token lists in a folder; `rows` holds the number of rows of each complete chunk."""
 
-    def __init__(self, folder: Path, columns: Sequence[str], made_of: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, columns: Sequence[str], made_of: Mapping[str, object]) -> None:
         self.folder, self.rows = folder, list[int]()
         self._head = (json.dumps({**made_of, "columns": columns}) + "\n").encode()
         self._files = [(folder / f"{column}.{kind}", dtype) for column in columns for kind, dtype in DTYPES]
@@ -92,7 +92,7 @@ class TokenStore:
     def _paths(self) -> list[Path]:
         return [path for path, _ in self._files]
 
-    def _parts(self, chunk: Chunk) -> Iterator[NDArray[Any]]:
+    def _parts(self, chunk: Chunk) -> Iterator[NDArray[np.integer]]:
         """Yield what a chunk adds to each file."""
         (_, small), (_, large) = DTYPES
         for column, base in zip(chunk, self._sizes[::2], strict=True):

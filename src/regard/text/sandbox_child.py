@@ -12,7 +12,6 @@ import math
 import resource
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 _PROBE = "A probe: \u00e9 \u4e2d \U0010fffd"
 _RUN = 256  # equal letters: enough to expose a pattern with exponential run time
@@ -34,7 +33,7 @@ def probe_texts(data: bytes) -> Iterator[str]:
         yield f"{run}!"
 
 
-def _collect_strings(part: Any) -> Iterator[str]:
+def _collect_strings(part: object) -> Iterator[str]:
     if isinstance(part, str) and part:
         yield part
     elif isinstance(part, dict):
@@ -46,7 +45,7 @@ def _collect_strings(part: Any) -> Iterator[str]:
             yield from _collect_strings(value)
 
 
-def max_growth(part: Any) -> float:
+def max_growth(part: object) -> float:
     """Return by how much its steps can lengthen a text: no trial would find the text that grows most."""
     if isinstance(part, list):
         return math.prod(map(max_growth, part))
