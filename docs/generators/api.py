@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
+import sys
+import typing
+from collections.abc import Iterator
 
 import regard
-from regard import api
 
 
 def names() -> list[str]:
-    """Full names: what `import regard` offers, then the values that its methods return."""
+    """Full names: the functions that `import regard` offers, `Model`, and the classes of what they return."""
     offered = [getattr(regard, name) for name in regard.__all__]
-    returned = [thing for thing in vars(api).values() if inspect.isclass(thing) and dataclasses.is_dataclass(thing)]
-    found = [thing for thing in (*offered, *returned) if inspect.isclass(thing) or inspect.isfunction(thing)]
-    own = [thing for thing in found if thing.__module__.startswith("regard.") and not hasattr(thing, "parse")]
-    functions = [thing for thing in own if inspect.isfunction(thing)]
-    classes = [thing for thing in own if inspect.isclass(thing)]
-    return list(dict.fromkeys(f"{thing.__module__}.{thing.__qualname__}" for thing in (*functions, *classes)))
+    functions = [thing for thing in offered if inspect.isfunction(thing)]
+    methods = [value for name, value in vars(regard.Model).items() if inspect.isfunction(value) and name[0] != "_"]
+    returned = [cls for function in (*functions, *methods) for cls in _classes(_returns(function))]
+    own = [cls for cls in (regard.Model, *returned) if dataclasses.is_dataclass(cls) or cls is regard.Model]
+    return list(dict.fromkeys(f"{thing.__module__}.{thing.__qualname__}" for thing in (*functions, *own)))
+
+
+def _returns(function: object) -> object:
+    spaces = dict(vars(sys.modules[function.__module__]))  # type: ignore[attr-defined]
+    with contextlib.suppress(NameError):
+        return typing.get_type_hints(function, spaces).get("return")
+    return None
+
+
+def _classes(hint: object) -> Iterator[type]:
+    if isinstance(hint, type) and hint.__module__.startswith("regard."):
+        yield hint
+    for part in typing.get_args(hint):
+        yield from _classes(part)
 
 
 def page() -> str:
