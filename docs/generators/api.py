@@ -16,7 +16,11 @@ def names() -> list[str]:
     """Full names: the functions that `import regard` offers, `Model`, and the classes of what they return."""
     offered = [getattr(regard, name) for name in regard.__all__]
     functions = [thing for thing in offered if inspect.isfunction(thing)]
-    methods = [value for name, value in vars(regard.Model).items() if inspect.isfunction(value) and name[0] != "_"]
+    methods = [
+        value
+        for name, value in vars(regard.Model).items()
+        if inspect.isfunction(value) and name[0] != "_" and "options" not in name
+    ]
     returned = [cls for function in (*functions, *methods) for cls in _classes(_returns(function))]
     own = [cls for cls in (regard.Model, *returned) if dataclasses.is_dataclass(cls) or cls is regard.Model]
     return list(dict.fromkeys(f"{thing.__module__}.{thing.__qualname__}" for thing in (*functions, *own)))
