@@ -81,7 +81,7 @@ def train(minutes: float, *, batch: int, rate: float, warmup: int, seed: int, fo
     if saved.exists():
         kept = unpack(saved.read_bytes(), saved)
         step, spent = int(kept.pop("step")), float(kept.pop("spent"))
-        net.put({name: t for name, t in kept.items() if "/" not in name})
+        net.load_weights({name: t for name, t in kept.items() if "/" not in name})
         moments = {i: {k: kept[f"{name}/{k}"] for k in ("step", "exp_avg", "exp_avg_sq")}
                  for i, (name, _) in enumerate(net.named_parameters())}  # fmt: skip
         optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
@@ -91,7 +91,7 @@ def train(minutes: float, *, batch: int, rate: float, warmup: int, seed: int, fo
         for _ in range(50):
             step += 1
             net.train()
-            net.tick(step)
+            net.before_step(step)
             ids, wanted = examples(batch, torch.Generator().manual_seed(seed * 1_000_003 + step))
             for group in optimizer.param_groups:
                 group["lr"] = rate * min(1.0, step / warmup)

@@ -40,7 +40,7 @@ def place() -> Path:
 def ours(path: Path) -> tuple[Net, Tokenizer]:
     spec, weights, tokenizer = gguf.read(path)
     net = spec.build()
-    net.put(weights)
+    net.load_weights(weights)
     return net.eval(), tokenizer
 
 

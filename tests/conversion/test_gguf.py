@@ -144,7 +144,7 @@ def test_logits_are_theirs(arch: str, tied: bool, bpe: tokenizers.Tokenizer, tmp
     path = write(tmp_path / "x.gguf", renamed(other, arch == "llama"), said | tokens_of(bpe), arch)
     spec, weights, _ = gguf.read(path)
     net = spec.build()
-    net.put(weights)
+    net.load_weights(weights)
     ids = torch.randint(bpe.get_vocab_size(), (2, 13))
     with torch.no_grad():
         wanted = other(input_ids=ids).logits
@@ -313,7 +313,7 @@ def test_the_beginning_is_added_where_the_file_says_so(bpe: tokenizers.Tokenizer
     assert ours.frame([7])[0] == [1, 7]
     _, task, _ = make_lm(spec, ours)
     net = spec.build()
-    net.put(weights)
+    net.load_weights(weights)
     _, source, _ = task.attention(net.eval(), "Two", " men")
     assert source[0] == "<|im_start|>"  # and so the model reads it first
 

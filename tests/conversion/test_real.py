@@ -125,7 +125,7 @@ def test_rxnfp_logits_are_theirs(rxnfp: Path) -> None:
 
     found = hf.read(rxnfp, trust=True)
     net, other = found.spec.build(), BertForPreTraining.from_pretrained(rxnfp).eval()
-    net.put(found.weights)
+    net.load_weights(found.weights)
     tokenizer = from_hf(rxnfp)
     assert tokenizer is not None
     rows = [(rxnfp / "vocab.txt").read_text().split().index(token) for token in ["c", "C", "(", ")", "O"]]

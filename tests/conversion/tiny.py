@@ -177,7 +177,7 @@ def make(name: str, seed: int = 0, *, std: float = 0.3, table: float = 0.3) -> A
 
 
 def put(net: Net, weights: dict[str, Tensor]) -> Net:
-    net.put(weights)
+    net.load_weights(weights)
     return net.eval()
 
 

@@ -17,7 +17,7 @@ from regard.decode.greedy import greedy_search
 from regard.errors import SpecError
 from regard.families import gpt
 from regard.nn.core.coords import Coords
-from regard.nn.mixers.full import Looked
+from regard.nn.mixers.full import CrossKeyValues
 from tests.decode.toys import BOS, EOS, MARKS, scratch, some_sources, tiny
 
 pytestmark = pytest.mark.numeric
@@ -57,12 +57,12 @@ def test_models_of_different_vocabularies_cannot_decide_together() -> None:
 # ------------------------------------------------------------------------------- what belongs to a sentence is not copied
 
 
-def looked(steps: Ensemble) -> Iterator[Tensor]:
+def cross_keys(steps: Ensemble) -> Iterator[Tensor]:
     """The keys and values of the encoder's output that the decoder's states hold."""
     for run in steps._members:
         for block in run.state.blocks:  # type: ignore[attr-defined]
             state = block["cross"]
-            assert isinstance(state, Looked)
+            assert isinstance(state, CrossKeyValues)
             assert state.k is not None
             assert state.v is not None
             yield from (state.k, state.v)
@@ -73,19 +73,19 @@ def test_hypotheses_of_a_sentence_share_its_keys_without_copies() -> None:
     beam, sources = 3, torch.tensor([[3, 4, 5, EOS], [6, 7, 8, EOS]])
     steps = Ensemble([tiny(1)], (sources, Coords.span(4)), rows=2, beam=beam, capacity=9)
     steps.advance(torch.full((6, 1), BOS))
-    before = [(t.data_ptr(), t.shape) for t in looked(steps)]
+    before = [(t.data_ptr(), t.shape) for t in cross_keys(steps)]
     assert all(shape[0] == 2 for _, shape in before), "a row a sentence, not a row a hypothesis"
     for rows in ([0, 0, 1, 5, 4, 3], [2, 1, 0, 3, 3, 3], [0, 1, 2, 3, 4, 5]):
         steps.select(torch.tensor(rows))
         steps.advance(torch.tensor([[3], [4], [5], [6], [7], [8]]))
-        assert [(t.data_ptr(), t.shape) for t in looked(steps)] == before
+        assert [(t.data_ptr(), t.shape) for t in cross_keys(steps)] == before
     memory = steps._members[0].memory
     assert memory is not None
     assert memory.keys.shape[0] == 2
-    second = [t[1:].clone() for t in looked(steps)]
+    second = [t[1:].clone() for t in cross_keys(steps)]
     steps.select(torch.tensor([4, 3, 5]), torch.tensor([1]))
     steps.advance(torch.tensor([[3], [4], [5]]))
-    assert all(torch.equal(t, kept) for t, kept in zip(looked(steps), second, strict=True)), "the first one left"
+    assert all(torch.equal(t, kept) for t, kept in zip(cross_keys(steps), second, strict=True)), "the first one left"
 
 
 def test_a_search_copies_keys_only_when_a_sentence_leaves() -> None:
@@ -94,7 +94,7 @@ def test_a_search_copies_keys_only_when_a_sentence_leaves() -> None:
     class Watched(Ensemble):
         def advance(self, tokens: Tensor, at: Coords | None = None) -> Tensor:
             after = super().advance(tokens, at)
-            seen.append([(t.shape[0], t.data_ptr()) for t in looked(self)])
+            seen.append([(t.shape[0], t.data_ptr()) for t in cross_keys(self)])
             return after
 
     sources, search = some_sources(9, 6), Search(beam=3, max_extra=5)

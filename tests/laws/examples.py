@@ -220,7 +220,7 @@ def combinations(mixer: MixerSpec) -> Iterator[tuple[str, MixerSpec, PositionSpe
     for wiring in wirings(mixer) if first else wirings(mixer)[1::3]:
         yield describe(wiring), mixer, None, wiring, feeds[0]
     for feed in feeds[1:] if first else feeds[1:2]:
-        yield describe(feed), mixer, Rotary() if "turn" in mixer.can.positions else None, usual, feed
+        yield describe(feed), mixer, Rotary() if "rotate" in mixer.can.positions else None, usual, feed
 
 
 def cases(shape: str) -> Iterator[Case]:

@@ -56,7 +56,7 @@ def test_a_folder_is_the_model(case: Case, tmp_path: Path) -> None:
     spec, weights = ModelSpec.parse(json.loads(folder["config.json"])), folder.tensors()
     assert build_outline(spec, layers=len(weights)).shapes() == {name: tuple(t.shape) for name, t in weights.items()}
     again = spec.build(5).double().eval()
-    again.put(weights)
+    again.load_weights(weights)
     assert torch.equal(said(again, *given(net, 2)), said(net, *given(net, 2)))
 
 
@@ -65,12 +65,12 @@ def test_a_model_can_be_filled_instead_of_drawn(case: Case) -> None:
     """Its weights are all that it is, and one that nobody gave is not left as the memory was."""
     drawn = case.spec.build(5)
     weights = drawn.state_dict()
-    filled = case.spec.filled(weights)
+    filled = case.spec.build_with(weights)
     x, at = given(case.net(), 2)
     assert torch.equal(said(filled.double().eval(), x, at), said(drawn.double().eval(), x, at))
     *_, name = weights
     with pytest.raises(SpecError, match=f"^{name} is missing$"):
-        case.spec.filled({n: weight for n, weight in weights.items() if n != name})
+        case.spec.build_with({n: weight for n, weight in weights.items() if n != name})
 
 
 @each

@@ -138,7 +138,7 @@ def test_weights_that_do_not_fit_are_all_named() -> None:
     weights["embed.weight"] = torch.ones(spec.width)  # it would be one row for all tokens
     weights["x.y"] = torch.ones(1)
     with pytest.raises(SpecError) as caught:
-        spec.filled(weights)
+        spec.build_with(weights)
     assert "embed.weight should be (" in str(caught.value) and "x.y is not of this model" in str(caught.value)
 
 

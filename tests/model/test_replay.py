@@ -109,7 +109,7 @@ def test_to_tensors_and_back() -> None:
     _, state = net.decode(tokens[:, :3], Coords.span(3), state=net.start(2, 5))
     assert state is not None
     assert list(state.flat()) == ["ids", "at.pos", "at.facts"]
-    back = net.start(2, 5).filled(state.flat())
+    back = net.start(2, 5).load_flat(state.flat())
     out, _ = net.decode(tokens[:, 3:], Coords.span(2, 3), state=back)
     torch.testing.assert_close(out, net(tokens, Coords.span(5))[:, 3:])
 

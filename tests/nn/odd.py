@@ -120,11 +120,11 @@ class DriftMixer(Mixer):
         self.way: Tensor
         self.register_buffer("way", torch.randn(site.width))
 
-    def begin(self) -> None:
+    def initialize(self) -> None:
         self.scale.fill_(1.0)
         self.out.bias.fill_(0.5)
 
-    def tick(self, step: int) -> None:
+    def before_step(self, step: int) -> None:
         if step % 2 == 0:
             self.way.normal_()
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.nn.attention.banded import Chosen, Lanes, Strip, blanked, neighbours, side_by_side
+from regard.nn.attention.banded import Lanes, Strip, TokenSubset, attend_to_neighbors, run_compacted, zero_padding
 from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD, Coords
 
@@ -47,17 +47,17 @@ class TestChosen:
 
     def test_in_the_order_of_their_columns(self) -> None:
         those = torch.tensor([[False, True, False, True], [True, False, False, True]])
-        chosen = Chosen.of(those, self.AT)
+        chosen = TokenSubset.of(those, self.AT)
         assert chosen is not None
         assert chosen.columns.tolist() == [[1, 3], [0, -1]]
         assert chosen.at.pos.tolist() == [[1, 3], [0, PAD]]
         x = torch.arange(8.0).view(2, 1, 4, 1)
         assert chosen.take(x)[0].flatten().tolist() == [1, 3]
-        put = chosen.put(torch.tensor([[10.0, 11.0], [12.0, 13.0]]).view(2, 1, 2, 1), x)
+        put = chosen.scatter(torch.tensor([[10.0, 11.0], [12.0, 13.0]]).view(2, 1, 2, 1), x)
         assert put.flatten(1).tolist() == [[0, 10, 2, 11], [12, 5, 6, 7]]
 
     def test_none(self) -> None:
-        assert Chosen.of(torch.tensor([[False] * 4, [False, False, False, True]]), self.AT) is None
+        assert TokenSubset.of(torch.tensor([[False] * 4, [False, False, False, True]]), self.AT) is None
 
 
 def test_side_by_side_and_back() -> None:
@@ -69,17 +69,17 @@ def test_side_by_side_and_back() -> None:
         given.append((x.squeeze(2).tolist(), ctx.at.pos.tolist()))
         return x + 10
 
-    assert torch.equal(side_by_side(Context(at), mix, x), x + 10)
+    assert torch.equal(run_compacted(Context(at), mix, x), x + 10)
     assert given == [([[1, 3, 0, 2], [4, 5, 6, 7]], [[0, 1, -1, -1], [0, 1, 2, -1]])]
     for straight in (Coords.span(4), Coords.lengths([4, 2]), Coords.documents([[1, 3], [2, 2]])):
         ctx = Context(straight)
-        side_by_side(ctx, lambda ctx, x, was=ctx: x if ctx is was else pytest.fail("nothing to move"), x)
+        run_compacted(ctx, lambda ctx, x, was=ctx: x if ctx is was else pytest.fail("nothing to move"), x)
 
 
 def test_blanked() -> None:
     x = torch.ones(2, 3, 2)
-    assert blanked(x, Coords.span(3)) is x
-    assert blanked(x, Coords.lengths([3, 1])).sum((1, 2)).tolist() == [6, 2]
+    assert zero_padding(x, Coords.span(3)) is x
+    assert zero_padding(x, Coords.lengths([3, 1])).sum((1, 2)).tolist() == [6, 2]
 
 
 class TestLanes:
@@ -110,7 +110,9 @@ def test_tiles_that_look_alike_share_their_coordinates() -> None:
         return q
 
     q, k = torch.randn(1, 1, 20, 2), torch.randn(1, 1, 26, 2)
-    out = neighbours(q, k, k, Context(Coords.span(20, 6)), Coords.span(26), look, tile=4, back=5, ahead=3, alike=True)
+    out = attend_to_neighbors(
+        q, k, k, Context(Coords.span(20, 6)), Coords.span(26), look, tile=4, back=5, ahead=3, alike=True
+    )
     assert torch.equal(out, q)
     assert len({id(here) for here, _ in seen}) == 2  # all but the last, which has nothing ahead
     assert [there.n for _, there in seen] == [12, 12, 12, 12, 9]

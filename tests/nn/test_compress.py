@@ -8,15 +8,23 @@ from torch import Tensor
 
 from regard.errors import SpecError
 from regard.nn.core.coords import Coords
-from regard.nn.mixers.compress import CompressionSpec, Convolution, MostUsed, Old, Pooling, placed, windows
+from regard.nn.mixers.compress import (
+    CompressionSpec,
+    Convolution,
+    MostUsed,
+    OldMemories,
+    Pooling,
+    number_slots,
+    windows,
+)
 
 pytestmark = pytest.mark.numeric
 
 D = 4
 
 
-def old(n: int, at: Coords | None = None, rows: int = 2, used: Tensor | None = None) -> Old:
-    return Old(torch.randn(rows, n, D).double(), at or Coords.span(n), used)
+def old(n: int, at: Coords | None = None, rows: int = 2, used: Tensor | None = None) -> OldMemories:
+    return OldMemories(torch.randn(rows, n, D).double(), at or Coords.span(n), used)
 
 
 def test_pooling() -> None:
@@ -64,7 +72,7 @@ PADDED = Coords(torch.tensor([[-1, -1, -1, 0, 1, 2], [0, 1, 2, 3, 4, 5]]), padde
 )
 def test_padding_takes_no_part(spec: CompressionSpec) -> None:
     compressor, o = spec.build(D).double(), old(6, PADDED)
-    loud = Old(torch.where(PADDED.kept.unsqueeze(-1), o.x, 1e6), o.at)
+    loud = OldMemories(torch.where(PADDED.kept.unsqueeze(-1), o.x, 1e6), o.at)
     small, at = compressor(o)
     assert torch.equal(compressor(loud)[0], small)
     assert at.kept.tolist() == [[False, True, True], [True, True, True]]
@@ -94,19 +102,19 @@ def test_a_window_belongs_to_its_last_document() -> None:
 
 class TestPlaces:
     def test_a_slot_stands_where_its_index_says(self) -> None:
-        at = placed(Coords.span(3, 100), Coords.span(4, 12))
+        at = number_slots(Coords.span(3, 100), Coords.span(4, 12))
         assert at.extend(Coords.span(4, 12)).first == 9
         assert at.pos.tolist() == [[9, 10, 11]]
 
     def test_a_row_at_a_time_where_there_is_padding(self) -> None:
         slots = Coords(torch.tensor([[-1, 0, 0], [0, 0, -1], [-1, -1, -1]]), padded=True)
         recent = Coords(torch.tensor([[-1, 7, 8], [9, 10, 11], [-1, 0, 1]]), padded=True)
-        assert placed(slots, recent).pos.tolist() == [[-1, 5, 6], [7, 8, -1], [-1, -1, -1]]
+        assert number_slots(slots, recent).pos.tolist() == [[-1, 5, 6], [7, 8, -1], [-1, -1, -1]]
 
     def test_another_document_is_over(self) -> None:
         slots = Coords(torch.zeros(1, 3).long(), torch.tensor([[0, 1, 1]]))
         recent = Coords(torch.tensor([[4, 5]]), torch.tensor([[1, 1]]))
-        assert placed(slots, recent).pos.tolist() == [[-1, 2, 3]]
+        assert number_slots(slots, recent).pos.tolist() == [[-1, 2, 3]]
 
 
 def test_autoencoding_counts_what_is_there() -> None:
@@ -114,7 +122,7 @@ def test_autoencoding_counts_what_is_there() -> None:
     small, _ = compressor(o)
     back = compressor.decoder(small).view(2, 6, D)  # type: ignore[operator, misc]
     wanted = (back - o.x).square().mean(-1)[PADDED.kept].mean()
-    torch.testing.assert_close(compressor.autoencoding(o, small), wanted)
+    torch.testing.assert_close(compressor.autoencoding_loss(o, small), wanted)
 
 
 def test_a_dilated_convolution_joins_at_least_two() -> None:

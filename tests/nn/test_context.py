@@ -26,7 +26,7 @@ def test_of_weights_a_tape_keeps_the_rows_and_heads_it_chose() -> None:
     tape.keep("mix.keys", weights)
     assert torch.equal(tape.kept["mix.weights"], weights[:, [1]][:, :, [2, 0]])
     assert tape.kept["mix.keys"].shape == (2, 3, 4, 5)
-    tape.turn(0).keep("mix.weights", weights[:, [1]][:, :, [2, 0]], chosen=True)
+    tape.for_iteration(0).keep("mix.weights", weights[:, [1]][:, :, [2, 0]], chosen=True)
     assert torch.equal(tape.kept["mix.weights@0"], tape.kept["mix.weights"])
 
 
@@ -58,14 +58,14 @@ def test_losses_of_one_name_add_up() -> None:
 def test_turns_of_a_loop_are_kept_apart_and_their_losses_together() -> None:
     tape = Tape("block.mix.weights@[02]", "*.plan*")
     for i in range(3):
-        turn = tape.turn(i)
+        turn = tape.for_iteration(i)
         turn.keep("block.mix.weights", torch.tensor(i))
         turn.plan("block.mix", f"turn {i}")
         turn.loss("block.mix", torch.tensor(1))
     assert tape.kept == {"block.mix.weights@0": torch.tensor(0), "block.mix.weights@2": torch.tensor(2)}
     assert tape.plans == {f"block.mix@{i}": f"turn {i}" for i in range(3)}
     assert tape.losses == {"block.mix": torch.tensor(3)}
-    assert tape.turn(1).turn(2).wants("a.plan")  # loops inside loops
+    assert tape.for_iteration(1).for_iteration(2).wants("a.plan")  # loops inside loops
     tape.keep("block.mix.weights@0", torch.tensor(5))
     assert tape.kept["block.mix.weights@0"] == 5
 
@@ -73,7 +73,7 @@ def test_turns_of_a_loop_are_kept_apart_and_their_losses_together() -> None:
 def test_a_muted_tape_wants_the_same_and_passes_nothing_on() -> None:
     tape = Tape("*.weights")
     tape.loss("a", torch.ones(1))
-    mute = tape.muted()
+    mute = tape.mute()
     assert mute.wants("mix.weights")
     mute.keep("mix.weights", torch.ones(1))
     mute.plan("mix", "plain")
@@ -124,11 +124,11 @@ def test_running_again_with_other_tensors_says_nothing_and_finds_nothing() -> No
     ctx.once("a", lambda: 1)
     assert ctx.tensors() == (first, keys, values)
     assert ctx.parts() == (position, part)
-    same = ctx.again(ctx.scratch.copy())
+    same = ctx.for_rerun(ctx.scratch.copy())
     assert same.tensors() == ctx.tensors()
     assert same.once("a", lambda: 2) == 1
     others = [t + 10 for t in ctx.tensors()]
-    again = ctx.again(Scratch(), others)
+    again = ctx.for_rerun(Scratch(), others)
     assert list(again.tensors()) == others
     assert again.once("a", lambda: 2) == 2
     again.tape.loss("a", torch.ones(1))
@@ -140,7 +140,7 @@ def test_running_again_with_other_tensors_says_nothing_and_finds_nothing() -> No
 def test_a_context_of_little_has_few_tensors() -> None:
     ctx = Context(Coords.span(1))
     assert (ctx.tensors(), ctx.parts()) == ((), ())
-    again = ctx.again(Scratch())
+    again = ctx.for_rerun(Scratch())
     assert (again.first, again.memory) == (None, None)
 
 
@@ -155,4 +155,4 @@ def test_a_second_run_repeats_the_choices_of_the_first() -> None:
     ctx = Context(Coords.span(2))
     assert [choose(ctx), choose(ctx)] == [0, 1]
     first = dataclasses.replace(ctx, choices={})
-    assert [choose(first), choose(first.again(Scratch())), choose(ctx)] == [2, 2, 4]
+    assert [choose(first), choose(first.for_rerun(Scratch())), choose(ctx)] == [2, 2, 4]

@@ -57,7 +57,7 @@ class TestBeginning:
     def test_a_lone_vector_starts_like_a_row_of_a_table(
         self, init: str, std: float, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(DriftMixer, "begin", Mixer.begin)
+        monkeypatch.setattr(DriftMixer, "initialize", Mixer.initialize)
         for mixer in drifts(writer(Drift()).replace("width", 400).replace("init", init).build()):
             assert mixer.scale.std().item() == pytest.approx(std, rel=0.15)
 
@@ -71,9 +71,9 @@ class TestBeginning:
     def test_mixers_hear_every_step(self) -> None:
         net = writer(Drift()).build()
         before = [m.way.clone() for m in drifts(net)]
-        net.tick(1)
+        net.before_step(1)
         assert all(torch.equal(m.way, w) for m, w in zip(drifts(net), before, strict=True))
-        net.tick(2)
+        net.before_step(2)
         assert not any(torch.equal(m.way, w) for m, w in zip(drifts(net), before, strict=True))
 
 

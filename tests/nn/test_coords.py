@@ -143,7 +143,7 @@ def test_what_travels_beside_the_tensors_is_true(lengths: list[int], left: bool,
     later = data.draw(st.sampled_from([Coords.span(2, at.n), Coords.lengths([1] * (len(lengths) - 1) + [2])]))
     for made in (at, at.cut(n), at.part(some), at.last(n), at.select(rows), at.extend(later), at.flip(), at.to("cpu")):
         assert honest(made)
-        assert facts(Coords.filled(made.flat())) == facts(made)
+        assert facts(Coords.from_flat(made.flat())) == facts(made)
     assert at.cut(n).pos.tolist() == at.pos[:, :n].tolist()
     assert at.last(n).pos.tolist() == at.pos[:, at.n - n :].tolist()
 
@@ -152,7 +152,7 @@ def test_documents_tags_and_segments_go_to_tensors_and_back() -> None:
     at = dataclasses.replace(Coords.documents([[2, 1], [3]]), tag=torch.tensor([[0, 1, 0], [1, 0, 0]]))
     at = dataclasses.replace(at, segment=torch.tensor([[0, 0, 1], [0, 1, 1]]))
     for made in (at, *(dataclasses.replace(at, **{name: None}) for name in OPTIONAL)):  # type: ignore[arg-type]
-        back = Coords.filled(made.flat())
+        back = Coords.from_flat(made.flat())
         assert facts(back) == facts(made)
         for name in OPTIONAL:
             was, now = getattr(made, name), getattr(back, name)
@@ -178,24 +178,24 @@ class TestTagging:
         return None if at.tag is None else at.tag.tolist()
 
     def test_the_first_token_of_each_text(self) -> None:
-        assert self.tags(Coords.lengths([3, 2], left=True).tagging("first")) == [[1, 0, 0], [0, 1, 0]]
-        assert self.tags(Coords.documents([[2, 1], [2]]).tagging("first")) == [[1, 0, 1], [1, 0, 0]]
+        assert self.tags(Coords.lengths([3, 2], left=True).with_tags("first")) == [[1, 0, 0], [0, 1, 0]]
+        assert self.tags(Coords.documents([[2, 1], [2]]).with_tags("first")) == [[1, 0, 1], [1, 0, 0]]
 
     def test_what_follows_has_none(self) -> None:
-        assert Coords.span(2, 5).tagging("first").tag is None
+        assert Coords.span(2, 5).with_tags("first").tag is None
 
     def test_the_first_segment(self) -> None:
         at = dataclasses.replace(Coords.lengths([4, 3]), segment=torch.tensor([[0, 0, 1, 1], [0, 1, 1, 0]]))
-        assert self.tags(at.tagging("segment")) == [[1, 1, 0, 0], [1, 0, 0, 0]]
-        assert self.tags(at.tagging("first")) == [[1, 0, 0, 0], [1, 0, 0, 0]]
+        assert self.tags(at.with_tags("segment")) == [[1, 1, 0, 0], [1, 0, 0, 0]]
+        assert self.tags(at.with_tags("first")) == [[1, 0, 0, 0], [1, 0, 0, 0]]
         with pytest.raises(
             ShapeError, match=r"^tokens of the first segment should be tagged, and segments are not told"
         ):
-            Coords.span(3).tagging("segment")
+            Coords.span(3).with_tags("segment")
 
     def test_tags_of_the_batch_count(self) -> None:
         at = dataclasses.replace(Coords.span(3), tag=torch.tensor([[0, 1, 0]]))
-        assert at.tagging("first") is at
+        assert at.with_tags("first") is at
 
 
 def test_layers_that_shared_coordinates_still_do_after_a_selection() -> None:

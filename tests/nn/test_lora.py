@@ -12,7 +12,7 @@ from regard.errors import SpecError
 from regard.families import bert, gpt, t5, transformer_xl
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
-from regard.nn.layers.lora import Adapted, Lora, adapt, blank, merged
+from regard.nn.layers.lora import Lora, LoraLinear, adapt, merge_adapters, zero_adapters
 
 pytestmark = pytest.mark.numeric
 
@@ -33,7 +33,7 @@ def shaken(net: nn.Module) -> None:
     torch.manual_seed(3)
     with torch.no_grad():
         for part in net.modules():
-            if isinstance(part, Adapted):
+            if isinstance(part, LoraLinear):
                 part.up.normal_()
 
 
@@ -51,11 +51,11 @@ def test_zero_at_the_start_and_merged_exactly(family: str) -> None:
     shaken(net)
     told = logits(net)
     assert float((told - logits(plain)).abs().max()) > 1e-3, "the adapters do something"
-    weights = merged(net)
+    weights = merge_adapters(net)
     assert list(weights) == list(plain.state_dict()), "no name of an adapter is left"
-    plain.put(weights)
+    plain.load_weights(weights)
     assert float((logits(plain) - told).abs().max()) <= 1e-12
-    net.put(weights | blank(net))
+    net.load_weights(weights | zero_adapters(net))
     assert torch.equal(logits(net), logits(plain)), "merged weights under blank adapters are the merged model"
     assert sum(p.numel() for n, p in net.named_parameters() if n in names) < 0.5 * sum(
         p.numel() for p in plain.parameters()
@@ -73,16 +73,16 @@ def test_an_encoder_decoder_and_one_pattern() -> None:
 
 def test_the_scale_is_alpha_over_rank() -> None:
     linear = nn.Linear(5, 4, dtype=torch.float64)
-    part = Adapted(linear, Lora(rank=2, alpha=6.0))
+    part = LoraLinear(linear, Lora(rank=2, alpha=6.0))
     nn.init.normal_(part.up)
     x = torch.randn(3, 5, dtype=torch.float64)
     want = linear(x) + 3.0 * x @ part.down.T @ part.up.T
     torch.testing.assert_close(part(x), want, rtol=0, atol=1e-13)
-    torch.testing.assert_close(part(x), x @ part.whole().T + linear.bias, rtol=0, atol=1e-13)
+    torch.testing.assert_close(part(x), x @ part.merge().T + linear.bias, rtol=0, atol=1e-13)
 
 
 def test_dropout_is_before_the_adapter_alone_and_in_training_alone() -> None:
-    part = Adapted(nn.Linear(400, 400), Lora(rank=400, alpha=100.0, dropout=0.5))
+    part = LoraLinear(nn.Linear(400, 400), Lora(rank=400, alpha=100.0, dropout=0.5))
     with torch.no_grad():
         part.weight.zero_()
         part.bias.zero_()
@@ -100,7 +100,9 @@ def test_nothing_is_dropped_of_distances() -> None:
     """Attention in tiles makes them anew for every tile, and once more for gradients."""
     net = made("xl")
     adapt(net, Lora(targets=("q", "r"), dropout=0.5))
-    drops = {name.rpartition(".")[2]: part.dropout.p for name, part in net.named_modules() if isinstance(part, Adapted)}
+    drops = {
+        name.rpartition(".")[2]: part.dropout.p for name, part in net.named_modules() if isinstance(part, LoraLinear)
+    }
     assert drops == {"q": 0.5, "r": 0.0}
 
 

@@ -103,7 +103,7 @@ class TestLearned:
 class TestRotary:
     def turned(self, spec: Rotary, x: Tensor, at: Coords) -> Tensor:
         position = spec.build(SITE)
-        return position.turn(x, position.table(at))
+        return position.rotate(x, position.table(at))
 
     def test_what_would_turn_nothing_is_refused(self) -> None:
         with pytest.raises(SpecError, match=r"share=0\.3 of 6 holds none; use fewer heads or a larger share"):
@@ -149,7 +149,7 @@ class TestRotary:
         assert torch.equal(out[..., 4:], x[..., 4:])
         assert (out[:, :, 1:, :4] != x[:, :, 1:, :4]).all()
         small = Rotary(layout=layout).build(Site("", 8, 8, head_width=4))  # type: ignore[arg-type]
-        assert torch.equal(out[..., :4], small.turn(x[..., :4], small.table(Coords.span(4))))
+        assert torch.equal(out[..., :4], small.rotate(x[..., :4], small.table(Coords.span(4))))
 
     def test_refuses_what_cannot_turn(self) -> None:
         with pytest.raises(SpecError, match=r"^share: input should be less than or equal to 1, got 1.5$"):
@@ -215,7 +215,7 @@ class TestRelative:
             torch.nn.init.normal_(parameter)
         q, weights = torch.randn(2, 2, 4, 6, dtype=torch.double), torch.rand(2, 2, 4, 4, dtype=torch.double)
         p = position.prepare(ODD, ODD)
-        score, blend = position.score(q, q, p), position.blend(weights, p)
+        score, blend = position.score(q, q, p), position.output_term(weights, p)
         assert (blend is not None) == values
         for b, i in torch.cartesian_prod(torch.arange(2), torch.arange(4)).tolist():
             far = [max(-2, min(2, int(ODD.pos[b, j] - ODD.pos[b, i]))) + 2 for j in range(4)]
@@ -229,5 +229,5 @@ class TestRelative:
 
 def test_a_position_does_nothing_it_does_not_say() -> None:
     position, x = Position(), torch.randn(1, 2, 3)
-    assert position.embed(x, Coords.span(2)) is position.turn(x, position.table(Coords.span(2))) is x
+    assert position.embed(x, Coords.span(2)) is position.rotate(x, position.table(Coords.span(2))) is x
     assert position.bias(position.prepare(Coords.span(2), Coords.span(2))) is None

@@ -13,7 +13,7 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
 from regard.nn.mixers import Full
 from regard.nn.positions.position import sinusoid
-from regard.nn.positions.relative import Distance, DistancePosition, shifted
+from regard.nn.positions.relative import Distance, DistancePosition, relative_shift
 from tests.nn.odd import writer
 
 pytestmark = pytest.mark.numeric
@@ -76,8 +76,8 @@ def test_the_shift_finds_what_the_index_does(causal: bool, first: int, n: int, b
 
 def test_a_shift_is_drawn() -> None:
     x = torch.tensor([[3, 2, 1, 0, -1], [13, 12, 11, 10, 9], [23, 22, 21, 20, 19]])  # distances, from far to near
-    assert shifted(x, 3).tolist() == [[1, 0, -1], [12, 11, 10], [23, 22, 21]]
-    assert shifted(x[:1], 4).tolist() == [[3, 2, 1, 0]]
+    assert relative_shift(x, 3).tolist() == [[1, 0, -1], [12, 11, 10], [23, 22, 21]]
+    assert relative_shift(x[:1], 4).tolist() == [[3, 2, 1, 0]]
 
 
 def test_far_places_need_no_more_codes_than_near_ones() -> None:

@@ -10,7 +10,7 @@ from regard.errors import StateError
 from regard.nn.blocks.body import Layers
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import NOWHERE, KeyValues, State, fixed, moving
-from regard.nn.mixers.full import Looked
+from regard.nn.mixers.full import CrossKeyValues
 from tests.nn.odd import Drifting, Sum
 
 pytestmark = pytest.mark.numeric
@@ -52,14 +52,14 @@ class TestSelect:
         assert picked.blocks[0]["feed"] is None
 
     def test_does_not_copy_the_sentence(self) -> None:
-        looked = Looked(torch.randn(2, 1, 3, 4), torch.randn(2, 1, 3, 4))
+        looked = CrossKeyValues(torch.randn(2, 1, 3, 4), torch.randn(2, 1, 3, 4))
         assert looked.select(torch.tensor([1, 0, 0])).k is looked.k
         left = looked.select(torch.tensor([1]), torch.tensor([1])).k
         assert left is not None
         assert left.shape == (1, 1, 3, 4)
 
     def test_before_the_memory_was_looked_at(self) -> None:
-        assert Looked().select(torch.tensor([0]), torch.tensor([0])) == Looked()
+        assert CrossKeyValues().select(torch.tensor([0]), torch.tensor([0])) == CrossKeyValues()
 
 
 def test_detach_cuts_the_graph_everywhere() -> None:
@@ -76,7 +76,7 @@ def test_to_moves_tensors_and_coordinates() -> None:
 
 class TestCut:
     def test_passes_by_what_belongs_to_the_sentence(self) -> None:
-        looked = Looked(torch.ones(1), torch.ones(1))
+        looked = CrossKeyValues(torch.ones(1), torch.ones(1))
         assert looked.cut(3).k is looked.k
         assert Layers(({"cross": looked},)).cut(3).blocks[0]["cross"] == looked
 
@@ -88,13 +88,13 @@ class TestCut:
 class TestTensorsAndBack:
     def start(self) -> Layers:
         return Layers(
-            ({"mix": Drifting(Sum(torch.zeros(2, 3))), "cross": Looked(), "feed": None}, {"mix": filled(0, 4)})
+            ({"mix": Drifting(Sum(torch.zeros(2, 3))), "cross": CrossKeyValues(), "feed": None}, {"mix": filled(0, 4)})
         )
 
     def full(self) -> Layers:
         """As after a few tokens."""
         drifting = Drifting(Sum(torch.randn(2, 3)), 5, torch.randn(2))
-        looked = Looked(torch.randn(1), torch.randn(1))
+        looked = CrossKeyValues(torch.randn(1), torch.randn(1))
         return Layers(({"mix": drifting, "cross": looked, "feed": None}, {"mix": filled(2, 4)}))
 
     def test_every_tensor_and_number_has_a_dotted_name(self) -> None:
@@ -117,7 +117,7 @@ class TestTensorsAndBack:
     @pytest.mark.parametrize("begun", [False, True], ids=["at the start", "after some tokens"])
     def test_a_fresh_state_is_filled(self, begun: bool) -> None:
         tensors = (self.full() if begun else self.start()).flat()
-        back = self.start().filled(tensors)
+        back = self.start().load_flat(tensors)
         assert back.flat().keys() == tensors.keys()
         assert all(torch.equal(tensors[name], value) for name, value in back.flat().items())
         drifting, caches = back.blocks[0]["mix"], back.blocks[1]["mix"]
@@ -137,11 +137,11 @@ class TestTensorsAndBack:
             r"unknown blocks.2.mix.k$"
         )
         with pytest.raises(StateError, match=said):
-            self.start().filled(tensors)
+            self.start().load_flat(tensors)
         with pytest.raises(
             StateError, match=r"missing blocks.0.mix.count, blocks.0.mix.inner.total, .*; unknown nothing$"
         ):
-            self.start().filled({})
+            self.start().load_flat({})
 
     def test_what_is_no_tensor_is_refused(self) -> None:
         with pytest.raises(StateError, match=r"^blocks.0.mix.count is a str, which cannot be written as tensors$"):

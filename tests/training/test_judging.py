@@ -210,7 +210,7 @@ def test_averages_are_of_the_moving_average_where_there_is_one(tmp_path: Path) -
 def test_other_weights_for_a_while_and_back_again_also_after_an_error(tmp_path: Path) -> None:
     made = trainer(tmp_path)
     own, zeros = weights(made), {name: torch.zeros_like(p) for name, p in weights(made).items()}
-    with pytest.raises(ZeroDivisionError), made.net.holding(zeros):
+    with pytest.raises(ZeroDivisionError), made.net.use_weights(zeros):
         assert all(not p.any() for p in made.net.parameters())
         _ = 1 / 0
     assert all(torch.equal(own[name], p) for name, p in weights(made).items())

@@ -187,7 +187,7 @@ def _pixels(task: ReadsImages) -> dict[str, Any]:
 
 
 def _build(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
-    return spec.filled(weights).eval()
+    return spec.build_with(weights).eval()
 
 
 def _compare_via_hf(net: Net, task: Task) -> tuple[float | None, str]:

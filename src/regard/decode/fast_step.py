@@ -144,7 +144,7 @@ class FastSelfAttention:
         if self.position is not None:
             position = self.position
             table = now.once((position, "table"), lambda: position.table(now.at))
-            q, k = (position.turn(t.unsqueeze(2), table).squeeze(2) for t in (q, k))
+            q, k = (position.rotate(t.unsqueeze(2), table).squeeze(2) for t in (q, k))
         before = state.at
         at = now.once(("after", before), lambda: before.extend(now.at))
         k, v = state.push(k, v, at)
@@ -166,7 +166,7 @@ class FastCrossAttention:
     def __call__(self, x: Tensor, now: StepCache, state: State | None) -> Tensor:
         mixer, memory, rows = self.mixer, now.memory, x.shape[0]
         assert memory is not None
-        k, v = mixer.looked(memory, state)
+        k, v = mixer.project_memory(memory, state)
         sentences, g, _, e = k.shape
         q = self.read(x)
         if rows != sentences:
@@ -232,7 +232,7 @@ def _is_supported(body: StackBody) -> bool:
 def _has_plain_scores(mixer: FullMixer, body: StackBody) -> bool:
     """Whether no position changes its scores, and its queries and keys are not normalized."""
     position = None if mixer.cross else mixer.position or body.position
-    return mixer.q_norm is None and (position is None or position.acts <= {"turn"})
+    return mixer.q_norm is None and (position is None or position.acts <= {"rotate"})
 
 
 def _convert(part: nn.Module, position: Position | None) -> FastSelfAttention | FastCrossAttention | FastFeedForward:

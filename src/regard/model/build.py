@@ -10,32 +10,32 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from regard.errors import SpecError
-from regard.model.init import initialise
+from regard.model.init import initialize
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.mixer import Site
 
 
 def build(spec: ModelSpec, seed: int | None = None) -> Net:
-    """Check the spec, make the module and initialise it; every refusal is in one error."""
-    _demand(spec)
+    """Check the spec, make the module and initialize it; every refusal is in one error."""
+    _check(spec)
     if seed is None:
         net = Net(spec)
-        initialise(net, spec.init)
+        initialize(net, spec.init)
         return net
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build(spec)
 
 
-def filled(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
+def build_with(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
     """The module with these weights, which must be all it has: none is drawn first that they would only overwrite."""
-    _demand(spec)
+    _check(spec)
     with _Unset(), torch.random.fork_rng(devices=[]):
         net = Net(spec)
     if faults := weight_faults(net.shapes(), weights):
         raise SpecError(*faults)
-    net.put(weights)
+    net.load_weights(weights)
     return net
 
 
@@ -63,7 +63,7 @@ class _Unset(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _demand(spec: ModelSpec) -> None:
+def _check(spec: ModelSpec) -> None:
     if faults := refusals(spec):
         raise SpecError(*faults)
 

@@ -20,7 +20,7 @@ from regard.nn.core.mixer import Mixer
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class ParameterInfo:
     """What a rule may know about a parameter beside its shape."""
 
     name: str
@@ -30,10 +30,10 @@ class Place:
     """Of the mixer it belongs to; 0 elsewhere."""
 
 
-Rule = Callable[[Tensor, Place], None]
+Initializer = Callable[[Tensor, ParameterInfo], None]
 
 
-def initialise(net: nn.Module, scheme: str) -> None:
+def initialize(net: nn.Module, scheme: str) -> None:
     """Fill every parameter in place. Norm weights start at one, every bias at zero, and mixers `begin` as they like."""
     if scheme not in SCHEMES:
         raise UnknownName("initialisation", scheme, SCHEMES)
@@ -48,10 +48,10 @@ def initialise(net: nn.Module, scheme: str) -> None:
             elif name.endswith("bias"):
                 parameter.zero_()
             else:
-                SCHEMES[scheme](parameter, Place(name, width, max(layers, 1), _head_width(net, name)))
+                SCHEMES[scheme](parameter, ParameterInfo(name, width, max(layers, 1), _head_width(net, name)))
         for part in net.modules():
             if isinstance(part, Mixer):
-                part.begin()
+                part.initialize()
 
 
 def _is_table(name: str) -> bool:
@@ -64,23 +64,23 @@ def _head_width(net: nn.Module, name: str) -> int:
     return getattr(net.get_submodule(".".join(name.split(".")[:-2])), "head_width", 0)
 
 
-def _xavier(parameter: Tensor, at: Place) -> None:
+def _xavier(parameter: Tensor, at: ParameterInfo) -> None:
     if parameter.dim() < 2 or (_is_table(at.name) and parameter.shape[-1] == at.width):
         nn.init.normal_(parameter, std=at.width**-0.5)
     else:
         nn.init.xavier_uniform_(parameter)
 
 
-def _normal(parameter: Tensor, at: Place) -> None:
+def _normal(parameter: Tensor, at: ParameterInfo) -> None:
     nn.init.normal_(parameter, std=0.02)
 
 
-def _gpt2(parameter: Tensor, at: Place) -> None:
+def _gpt2(parameter: Tensor, at: ParameterInfo) -> None:
     feeds_stream = at.name.endswith((".out.weight", ".down.weight"))
     nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * at.layers) if feeds_stream else 0.02)
 
 
-def _t5(parameter: Tensor, at: Place) -> None:
+def _t5(parameter: Tensor, at: ParameterInfo) -> None:
     """An untied output projection starts like the embedding that it could be, as in `transformers`."""
     if at.name in ("embed.weight", "source.weight", "head.weight"):
         std = 1.0
@@ -93,4 +93,4 @@ def _t5(parameter: Tensor, at: Place) -> None:
     nn.init.normal_(parameter, std=std)
 
 
-SCHEMES: dict[str, Rule] = {"xavier": _xavier, "normal": _normal, "gpt2": _gpt2, "t5": _t5}
+SCHEMES: dict[str, Initializer] = {"xavier": _xavier, "normal": _normal, "gpt2": _gpt2, "t5": _t5}

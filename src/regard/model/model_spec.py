@@ -72,8 +72,8 @@ class ModelSpec(Spec):
 
         return build(self, seed)
 
-    def filled(self, weights: Mapping[str, Tensor]) -> Net:
+    def build_with(self, weights: Mapping[str, Tensor]) -> Net:
         """The torch module with these weights, which are all that it has."""
-        from regard.model.build import filled
+        from regard.model.build import build_with
 
-        return filled(self, weights)
+        return build_with(self, weights)

@@ -98,11 +98,11 @@ class Net(nn.Module):
             raise SpecError("this model has no decoder")
         return self.decoder.start(rows, capacity) if self.spec.decoder.streams else Replay.empty(rows, self.device)
 
-    def tick(self, step: int) -> None:
+    def before_step(self, step: int) -> None:
         """Tell every mixer that training step `step` is about to begin."""
         for part in self.modules():
             if isinstance(part, Mixer):
-                part.tick(step)
+                part.before_step(step)
 
     def _fits(self, side: str, at: Coords, memory: Memory | None = None) -> None:
         """Refuse what a mixer cannot take, from facts for which no tensor need be read."""
@@ -122,21 +122,21 @@ class Net(nn.Module):
         return {name: tuple(t.shape) for name, t in self.state_dict().items()}
 
     @torch.no_grad()
-    def put(self, weights: Mapping[str, Tensor]) -> None:
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Copy weights in by name; those not named stay."""
         own = self.state_dict()
         for name, tensor in weights.items():
             own[name].copy_(tensor)
 
     @contextmanager
-    def holding(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+    def use_weights(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
         """Other weights for a while; those not named stay."""
         own = {name: t.clone() for name, t in self.state_dict().items() if name in weights}
-        self.put(weights)
+        self.load_weights(weights)
         try:
             yield
         finally:
-            self.put(own)
+            self.load_weights(own)
 
     @property
     def device(self) -> torch.device:

@@ -52,7 +52,7 @@ def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | Non
                 raise SpecError(f"the weights do not fit the changed model: {'; '.join(faults)}")
             raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
         _check_ties(outline, tensors)
-        net = spec.filled(tensors)
+        net = spec.build_with(tensors)
     except SpecError as error:
         if changes:
             raise SpecError(f"{folder.path}: {error}") from None

@@ -47,8 +47,8 @@ class Artifacts:
         if steps:
             weights = trainer.snapshots.average(steps)
         else:
-            weights = load_model(read_folder(self.folder / BEST))[0].state_dict() | lora.blank(trainer.net)
-        with trainer.net.holding(weights):
+            weights = load_model(read_folder(self.folder / BEST))[0].state_dict() | lora.zero_adapters(trainer.net)
+        with trainer.net.use_weights(weights):
             scores = trainer.validator.scores(greedy=False)
             samples = trainer.validator.samples()
             source = f"the mean of {', '.join(map(str, steps))}" if steps else trainer.now.best_step
@@ -91,7 +91,7 @@ class Artifacts:
         }
         title = f"{self.folder.name}: a {self.recipe.task} model"
         card = render_card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
-        weights = lora.merged(net)
+        weights = lora.merge_adapters(net)
         check_finite(self.trainer.now.step, {name: weights})
         write_model(
             self.folder / name, task=task, name=self.recipe.task, net=net, search=self.recipe.decode,

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from regard.errors import SpecError
-from regard.nn.core.rng import seeded
+from regard.nn.core.rng import use_seed
 
 MIN_TOKENS = 512
 """Minimum number of padded tokens per thread: with fewer, overhead outweighs the work."""
@@ -55,7 +55,7 @@ class ThreadGroup:
         wanted = [p for p in net.parameters() if p.requires_grad]
 
         def one(part: tuple[T, int | None]) -> tuple[Grads, float]:
-            with nullcontext() if part[1] is None else seeded(part[1]):
+            with nullcontext() if part[1] is None else use_seed(part[1]):
                 loss, number = work(part[0])
                 return list(torch.autograd.grad(loss, wanted, allow_unused=True)), number
 

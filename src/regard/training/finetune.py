@@ -150,7 +150,7 @@ def initialize_from(net: Net, start: Folder, source: str, files: Mapping[str, by
         raise SpecError(
             f"no layer of {source} fits the model asked for: {'; '.join(odd) or 'no weight has a name in common'}"
         )
-    net.put(fits)
+    net.load_weights(fits)
     left = tuple(sorted(weights.keys() - came.values()))
     new = tuple(name for name in shapes if name not in fits)
     return Initialization(

@@ -167,7 +167,7 @@ class OptimizerSteps:
 
     def restore(self, groups: Mapping[str, Mapping[str, Tensor]], *, changed: bool) -> None:
         """Restore what `tensors` returned. A run whose settings `changed` starts its stream again."""
-        self.net.put(groups["weights"])
+        self.net.load_weights(groups["weights"])
         restore_optimizer(self.net, self.optimizer, groups["optimizer"])
         if self.ema is not None:
             average = groups.get("average", {})  # a new average starts with the weights

@@ -35,7 +35,7 @@ class StreamState:
     def begin(self, step: int, *, first: bool) -> None:
         """Start a step. The first one of an epoch starts without state, as does one with new random features."""
         before = self._drawn()
-        self.net.tick(step)
+        self.net.before_step(step)
         if first or self._drawn() != before:
             self.forget()
 
@@ -59,7 +59,7 @@ class StreamState:
             part, _, name = full.partition(".")
             parts.setdefault(int(part), {})[name] = tensor
         self.states = {
-            part: self.net.start(1, 0).filled(own).to(self.net.device) for part, own in sorted(parts.items())
+            part: self.net.start(1, 0).load_flat(own).to(self.net.device) for part, own in sorted(parts.items())
         }
 
     def _drawn(self) -> list[tuple[int, int]]:

@@ -275,7 +275,7 @@ class Trainer:
 
     def validated_weights(self) -> AbstractContextManager[None]:
         """Use the weights that are validated and exported: the moving average, if there is one."""
-        return nullcontext() if self.steps.ema is None else self.net.holding(self.steps.ema.weights)
+        return nullcontext() if self.steps.ema is None else self.net.use_weights(self.steps.ema.weights)
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 

@@ -156,7 +156,7 @@ class TestRefusals:
 
     def test_positions_on_scores(self) -> None:
         stack = Stack(Block(mix=Linformer(2)), depth=1, position=Rotary())
-        said = r"^mixer 'linformer' cannot use position 'rotary' \(encoder.blocks.0.mix\): it needs turn$"
+        said = r"^mixer 'linformer' cannot use position 'rotary' \(encoder.blocks.0.mix\): it needs rotate$"
         with pytest.raises(SpecError, match=said):
             ModelSpec(8, N, Tokens(11), encoder=stack).build()
 

@@ -73,7 +73,7 @@ class TestTwin:
         assert spec.twin() == Full(2, mask=Window(2, dilation) | Tagged())
         same(built(spec, causal), built(spec.twin(), causal), at)
 
-    @pytest.mark.parametrize("position", [Rotary(), ALiBi(), Relative(3)], ids=["turn", "bias", "content"])
+    @pytest.mark.parametrize("position", [Rotary(), ALiBi(), Relative(3)], ids=["rotate", "bias", "content"])
     @pytest.mark.parametrize("tagged", [False, True], ids=["", "tagged"])
     @pytest.mark.parametrize("dilation", [1, 2])
     def test_with_positions(self, position: Any, tagged: bool, dilation: int) -> None:

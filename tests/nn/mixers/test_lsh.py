@@ -130,7 +130,7 @@ class TestFormula:
                 for r in range(2):
                     met[row, head] |= meetings(bucket[row, head, r], at.kept[row], 4)
         assert mixer.position is not None
-        turned = mixer.position.turn(q, mixer.position.table(at))
+        turned = mixer.position.rotate(q, mixer.position.table(at))
         wanted = mixer.out(merge_heads(softmaxed(mixer, turned, v, at, met)))
         torch.testing.assert_close(mixer(x, Context(at))[0][at.kept], wanted[at.kept], rtol=1e-9, atol=1e-9)
 
@@ -224,7 +224,7 @@ class TestDrawing:
     def test_anew_at_every_step_if_told(self, redraw: bool) -> None:
         net, mixers = self.mixers(redraw)
         before = [m.rotations.clone() for m in mixers]
-        net.tick(1)
+        net.before_step(1)
         assert [not torch.equal(m.rotations, r) for m, r in zip(mixers, before, strict=True)] == [redraw] * 2
         assert not torch.equal(mixers[0].rotations, mixers[1].rotations)
         assert "decoder.blocks.1.mix.rotations" in net.state_dict()

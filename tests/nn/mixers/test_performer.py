@@ -127,7 +127,7 @@ class TestEstimate:
         q, k = (0.7 * F.normalize(torch.randn(1, 1, 1, 8).double(), dim=-1) * 8**0.25 for _ in range(2))
         found = []
         for step in range(1, 4001):
-            mixer.tick(step)
+            mixer.before_step(step)
             (fq, size_q), (fk, size_k) = mixer._features(q), mixer._features(k)
             found.append((fq @ fk.mT).squeeze() * (size_q + size_k).exp().squeeze() / 8)
         made, true = torch.stack(found), (q * k).sum() / 8**0.5
@@ -235,7 +235,7 @@ class TestDrawing:
         changed = []
         for step in range(8):
             before = [m.omega.clone() for m in mixers]
-            net.tick(step)
+            net.before_step(step)
             changed.append([not torch.equal(m.omega, w) for m, w in zip(mixers, before, strict=True)])
         assert changed == [[step in (3, 6)] * 2 for step in range(8)]
         assert not torch.equal(mixers[0].omega, mixers[1].omega)
@@ -244,7 +244,7 @@ class TestDrawing:
         net = self.model(0).build(0)
         before = net.state_dict()["decoder.blocks.0.mix.omega"].clone()
         for step in range(5):
-            net.tick(step)
+            net.before_step(step)
         assert torch.equal(net.state_dict()["decoder.blocks.0.mix.omega"], before)
 
     def test_it_is_part_of_the_model(self) -> None:
@@ -255,7 +255,7 @@ class TestDrawing:
 
     def test_in_double_and_after_a_move_the_kind_of_number_stays(self) -> None:
         mixer = Performer(2, redraw=1).build(CAUSAL).double()
-        mixer.tick(1)
+        mixer.before_step(1)
         assert mixer.omega.dtype == torch.double
 
     def test_there_are_e_ln_e_features_unless_told(self) -> None:

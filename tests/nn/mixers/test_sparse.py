@@ -31,7 +31,7 @@ class TestTwin:
         same(built(spec, causal), built(spec.twin(), causal), PLACES[place])
 
     @pytest.mark.parametrize("pattern", [Strided(4), Fixed(4, summary=2)], ids=str)
-    @pytest.mark.parametrize("position", [Rotary(), ALiBi(), Relative(3)], ids=["turn", "bias", "content"])
+    @pytest.mark.parametrize("position", [Rotary(), ALiBi(), Relative(3)], ids=["rotate", "bias", "content"])
     @pytest.mark.parametrize("place", ["span", "left"])
     def test_with_positions(self, pattern: Rule, position: PositionSpec, place: str) -> None:
         spec = Sparse(2, pattern, position=position)

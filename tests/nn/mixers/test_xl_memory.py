@@ -164,7 +164,7 @@ class TestStates:
         net, tokens, at = built(model(XLMemory(2, 4, compress))), ids(3, 24), at or Coords.span(24)
         _, state = segments(net, tokens[:, :16], 4, at.part(slice(0, 16)))
         flat = {name: tensor.clone() for name, tensor in state.flat().items()}
-        back = net.start(3, 0).filled(flat)
+        back = net.start(3, 0).load_flat(flat)
         assert list(back.flat()) == list(flat)
         assert all(torch.equal(t, flat[name]) for name, t in back.flat().items())
         for mine, other in zip(xl_states(back), xl_states(state), strict=True):

@@ -50,7 +50,7 @@ def attend(
         weights = weights * plan.keep.any(-1, keepdim=True)
     mixed = drop(weights, dropout)
     out = grouped(mixed, v)
-    added = None if content is None else content[0].blend(mixed, content[1])
+    added = None if content is None else content[0].output_term(mixed, content[1])
     return out if added is None else out + added, weights
 
 

@@ -3,7 +3,7 @@
     queries          ┌───tile───┐
     keys       ├ back ┼──────────┼ ahead ┤        and beside them few that are seen from far away
 
-Columns count as distances here, so the tokens of a row must stand `side_by_side`. A tile reads its keys as a view of them
+Columns count as distances here, so the tokens of a row must stand `run_compacted`. A tile reads its keys as a view of them
 all; on the way back they add to the few blocks they lie in.
 """
 
@@ -26,7 +26,7 @@ Look = Callable[[Tensor, Tensor, Tensor, Coords, Coords], Tensor]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Chosen:
+class TokenSubset:
     """Some tokens of each row, in the order of their columns: `columns` (b | 1, x), −1 where a row has fewer."""
 
     those: Tensor
@@ -35,7 +35,7 @@ class Chosen:
     at: Coords
 
     @classmethod
-    def of(cls, those: Tensor, at: Coords) -> Chosen | None:
+    def of(cls, those: Tensor, at: Coords) -> TokenSubset | None:
         """The tokens at `at` for which `those` is true; None where it is true of none. Their number is read off."""
         those = those & at.kept
         most = int(those.sum(1).max()) if those.numel() else 0
@@ -47,9 +47,9 @@ class Chosen:
 
     def take(self, x: Tensor) -> Tensor:
         """What x (b, …, n, x) has in their columns."""
-        return _taken(x, self.columns.clamp(min=0))
+        return _take(x, self.columns.clamp(min=0))
 
-    def put(self, y: Tensor, x: Tensor) -> Tensor:
+    def scatter(self, y: Tensor, x: Tensor) -> Tensor:
         """x (b, h, n, x) with y in their columns."""
         n = x.shape[2]
         index = self.columns.remainder(n + 1)[:, None, :, None]  # −1 is one place after the last
@@ -57,7 +57,7 @@ class Chosen:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Beside:
+class FarKeys:
     """Keys that are seen from far away, in the order of their columns, and where they stand."""
 
     k: Tensor
@@ -69,31 +69,31 @@ class Beside:
     """How many of them a tile needs whose keys end before a column."""
 
 
-def side_by_side(ctx: Context, mix: Callable[..., Tensor], *xs: Tensor) -> Tensor:
+def run_compacted(ctx: Context, mix: Callable[..., Tensor], *xs: Tensor) -> Tensor:
     """What `mix(ctx, *xs)` makes of xs (b, …, n, x) when tokens stand side by side and padding last, put back in place."""
-    order = ctx.once(("side by side", ctx.at), lambda: _in_line(ctx.at))
+    order = ctx.once(("side by side", ctx.at), lambda: _compact_order(ctx.at))
     if order is None:
         return mix(ctx, *xs)
     at = ctx.once(("side by side", order), lambda: ctx.at.take(order))
-    return _taken(mix(dataclasses.replace(ctx, at=at), *(_taken(x, order) for x in xs)), order.argsort(1))
+    return _take(mix(dataclasses.replace(ctx, at=at), *(_take(x, order) for x in xs)), order.argsort(1))
 
 
-def _in_line(at: Coords) -> Tensor | None:
+def _compact_order(at: Coords) -> Tensor | None:
     """Columns (b | 1, n) in the order that does it; None where they stand so already."""
     return (~at.kept).to(torch.uint8).argsort(dim=1, stable=True) if at.padded and at.first is None else None
 
 
-def _taken(x: Tensor, columns: Tensor) -> Tensor:
+def _take(x: Tensor, columns: Tensor) -> Tensor:
     """Columns (b | 1, m) of x (b, …, n, x)."""
     return torch.take_along_dim(x, columns.view(columns.shape[0], *[1] * (x.dim() - 3), -1, 1), -2)
 
 
-def blanked(x: Tensor, at: Coords) -> Tensor:
+def zero_padding(x: Tensor, at: Coords) -> Tensor:
     """x (b, n, d) with zeros where there is no token: what padding sees depends on how it is computed."""
     return x.masked_fill(~at.kept.unsqueeze(2), 0.0) if at.padded else x
 
 
-def neighbours(
+def attend_to_neighbors(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -105,7 +105,7 @@ def neighbours(
     back: int,
     ahead: int,
     alike: bool = False,
-    beside: Beside | None = None,
+    beside: FarKeys | None = None,
 ) -> Tensor:
     """Attention of q, which are the last columns of k and v at `at`, over keys `back` before and `ahead` after them.
 
@@ -172,12 +172,12 @@ class Lanes:
 
         return dataclasses.replace(at.map(deal), first=None, padded=at.padded or any(room))
 
-    def repeat(self, beside: Beside, ctx: Context) -> Beside:
+    def repeat(self, beside: FarKeys, ctx: Context) -> FarKeys:
         """What stands beside a row, beside each of its lanes."""
         k, v = (t.repeat_interleave(self.count, 0) for t in (beside.k, beside.v))
         at, rest = beside.at, ctx.once((self, beside.rest), lambda: self.stand(beside.rest))
         each = ctx.once((self, at), lambda: at.map(lambda t: t.expand(self.rows, -1).repeat_interleave(self.count, 0)))
-        return Beside(k, v, each, rest, beside.upto)
+        return FarKeys(k, v, each, rest, beside.upto)
 
     def _room(self) -> tuple[int, int]:
         return -self.before % self.count, -self.n % self.count

@@ -28,8 +28,8 @@ from regard.nn.positions.position import Position
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """What is asked of attention from tokens at `q` to tokens at `k`; all of it is worked out a tile at a time."""
+class TiledProblem:
+    """What is problem of attention from tokens at `q` to tokens at `k`; all of it is worked out a tile at a time."""
 
     rule: Rule
     q: Coords
@@ -48,15 +48,15 @@ class Asked:
         return [p for part in parts for p in part.parameters() if p.requires_grad]
 
 
-def flash(q: Tensor, k: Tensor, v: Tensor, asked: Asked) -> Tensor:
+def tiled_attention(q: Tensor, k: Tensor, v: Tensor, problem: TiledProblem) -> Tensor:
     """softmax(q·kᵀ·scale + …)·v for q (b, h, n, e) and k, v (b, g, m, e), where g divides h."""
-    seed = new_seed() if asked.dropout else 0
-    return _Flash.apply(asked, seed, _Cast.of(q), q, k, v, *asked.learned())  # type: ignore[no-any-return, no-untyped-call]
+    seed = new_seed() if problem.dropout else 0
+    return _Flash.apply(problem, seed, _Cast.of(q), q, k, v, *problem.learned())  # type: ignore[no-any-return, no-untyped-call]
 
 
 @torch.no_grad()
-def rows_of_weights(
-    q: Tensor, k: Tensor, asked: Asked, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None
+def compute_weights(
+    q: Tensor, k: Tensor, problem: TiledProblem, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> Tensor:
     """The exact weights of chosen queries and heads, (b, heads, rows, m): beside them only tiles are held."""
     chosen = torch.arange(q.shape[2], device=q.device) if rows is None else torch.tensor(rows, device=q.device)
@@ -64,15 +64,15 @@ def rows_of_weights(
     cast, out = _Cast.of(q), []
 
     def scores(i: Tensor, columns: slice) -> Tensor:
-        tile = _Tile.at(asked, cast, i, columns)
+        tile = _Tile.at(problem, cast, i, columns)
         if tile is None:
             return q.new_full((*q.shape[:2], len(i), columns.stop - columns.start), -torch.inf, dtype=cast.kind)
         q_i, k_c = q[:, :, i], k[:, :, columns]
         return tile.scores(q_i, k_c, tile.added(q_i, k_c, tile.pairs()))
 
     with cast.off():
-        for i in (chosen[part] for part in _steps(len(chosen), asked.tile)):
-            part = torch.cat([scores(i, columns)[:, picked] for columns in _steps(k.shape[2], asked.tile)], -1)
+        for i in (chosen[part] for part in _steps(len(chosen), problem.tile)):
+            part = torch.cat([scores(i, columns)[:, picked] for columns in _steps(k.shape[2], problem.tile)], -1)
             unseen = part.amax(-1, keepdim=True) == -torch.inf
             out.append(part.softmax(-1).masked_fill_(unseen, 0.0).to(q.dtype))
     return torch.cat(out, 2)
@@ -104,7 +104,7 @@ class _Cast:
 class _Tile:
     """Some queries and some keys that are not all hidden from one another."""
 
-    asked: Asked
+    problem: TiledProblem
     cast: _Cast
     seed: int
     """Each tile drops its own elements, the same ones forward and backward."""
@@ -114,16 +114,18 @@ class _Tile:
     k: Coords
 
     @classmethod
-    def at(cls, asked: Asked, cast: _Cast, rows: slice | Tensor, columns: slice, seed: int = 0) -> _Tile | None:
-        q, k = asked.q.part(rows), asked.k.part(columns)
-        keep = visible(asked.rule, q, k)
+    def at(
+        cls, problem: TiledProblem, cast: _Cast, rows: slice | Tensor, columns: slice, seed: int = 0
+    ) -> _Tile | None:
+        q, k = problem.q.part(rows), problem.k.part(columns)
+        keep = visible(problem.rule, q, k)
         if keep is None or (not keep.is_meta and keep.all()):
-            return cls(asked, cast, seed, None, q, k)
-        return cls(asked, cast, seed, keep.unsqueeze(1), q, k) if keep.is_meta or keep.any() else None
+            return cls(problem, cast, seed, None, q, k)
+        return cls(problem, cast, seed, keep.unsqueeze(1), q, k) if keep.is_meta or keep.any() else None
 
     def pairs(self) -> Any:
         """What the position makes of these pairs."""
-        position, layer = self.asked.position, self.asked.layer
+        position, layer = self.problem.position, self.problem.layer
         if position is None:
             return None
         with self.cast.on():
@@ -132,47 +134,47 @@ class _Tile:
 
     def added(self, q: Tensor, k: Tensor, p: Any) -> Tensor | None:
         """What the position adds to the scaled scores."""
-        position = self.asked.position
+        position = self.problem.position
         if position is None:
             return None
         with self.cast.on():
             bias = position.bias(p)
             if "content" not in position.acts:
                 return bias
-            score = position.score(q, k, p) * self.asked.scale
+            score = position.score(q, k, p) * self.problem.scale
             return score if bias is None else score + bias
 
-    def blend(self, weights: Tensor, p: Any) -> Tensor | None:
+    def output_term(self, weights: Tensor, p: Any) -> Tensor | None:
         """What the position adds to the output."""
-        position = self.asked.position
+        position = self.problem.position
         if position is None or "content" not in position.acts:
             return None
         with self.cast.on():
-            return position.blend(weights, p)
+            return position.output_term(weights, p)
 
     def scores(self, q: Tensor, k: Tensor, added: Tensor | None) -> Tensor:
         """Scaled scores with what was added to them; −∞ where a key is hidden."""
-        scores = grouped(q.to(self.cast.kind) * self.asked.scale, k.to(self.cast.kind).mT)
+        scores = grouped(q.to(self.cast.kind) * self.problem.scale, k.to(self.cast.kind).mT)
         scores = scores if added is None else scores + added
         return scores if self.keep is None else scores.masked_fill_(~self.keep, -torch.inf)
 
     def drop(self, x: Tensor) -> Tensor:
-        return dropout(x, self.asked.dropout, self.seed)
+        return dropout(x, self.problem.dropout, self.seed)
 
 
 class _Flash(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, asked: Asked, seed: int, cast: _Cast, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor
+        ctx: Any, problem: TiledProblem, seed: int, cast: _Cast, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor
     ) -> Tensor:
         out = q.new_empty(*q.shape[:3], v.shape[-1])
         log = q.new_empty(*q.shape[:3], 1, dtype=cast.kind)
         with cast.off():
-            for r, rows in enumerate(_steps(q.shape[2], asked.tile)):
+            for r, rows in enumerate(_steps(q.shape[2], problem.tile)):
                 top = torch.full_like(log[:, :, rows], -torch.inf)
                 total, made = torch.zeros_like(top), torch.zeros_like(out[:, :, rows], dtype=cast.kind)
-                for c, columns in enumerate(_steps(k.shape[2], asked.tile)):
-                    tile = _Tile.at(asked, cast, rows, columns, seed + (r << 31) + c)
+                for c, columns in enumerate(_steps(k.shape[2], problem.tile)):
+                    tile = _Tile.at(problem, cast, rows, columns, seed + (r << 31) + c)
                     if tile is None:
                         continue
                     q_r, k_c, v_c = q[:, :, rows], k[:, :, columns], v[:, :, columns]
@@ -182,28 +184,28 @@ class _Flash(torch.autograd.Function):
                     base = higher.masked_fill(higher == -torch.inf, 0.0)  # nothing seen so far
                     weights, shrink = scores.sub_(base).exp_(), (top - base).exp_()
                     mixed = tile.drop(weights)
-                    blend = tile.blend(mixed.to(v.dtype), p)
+                    blend = tile.output_term(mixed.to(v.dtype), p)
                     made = made * shrink + grouped(mixed, v_c.to(cast.kind))
                     made = made if blend is None else made + blend
                     total, top = total * shrink + weights.sum(-1, keepdim=True), higher
                 out[:, :, rows] = made / total.masked_fill(total == 0, 1.0)
                 log[:, :, rows] = (top + total.log()).masked_fill(total == 0, torch.inf)
         ctx.save_for_backward(q, k, v, out, log)
-        ctx.asked, ctx.seed, ctx.cast, ctx.learned = asked, seed, cast, learned
+        ctx.problem, ctx.seed, ctx.cast, ctx.learned = problem, seed, cast, learned
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (q, k, v, out, log), asked, cast = ctx.saved_tensors, ctx.asked, ctx.cast
+        (q, k, v, out, log), problem, cast = ctx.saved_tensors, ctx.problem, ctx.cast
         grad = grad.to(cast.kind)
         delta = (grad * out).sum(-1, keepdim=True)
         into = (q, k, v, *ctx.learned)
         sums = [torch.zeros_like(t, dtype=torch.promote_types(t.dtype, cast.kind)) for t in into]
         with cast.off():
-            for c, columns in enumerate(_steps(k.shape[2], asked.tile)):
-                for r, rows in enumerate(_steps(q.shape[2], asked.tile)):
-                    tile = _Tile.at(asked, cast, rows, columns, ctx.seed + (r << 31) + c)
+            for c, columns in enumerate(_steps(k.shape[2], problem.tile)):
+                for r, rows in enumerate(_steps(q.shape[2], problem.tile)):
+                    tile = _Tile.at(problem, cast, rows, columns, ctx.seed + (r << 31) + c)
                     if tile is None:
                         continue
                     places = [sums[0][:, :, rows], *(s[:, :, columns] for s in sums[1:3]), *sums[3:]]
@@ -222,7 +224,7 @@ def _back(
 
     P = exp(S − L), dP = dO·Vᵀ, dS = P∘(dP − Δ) with Δ = Σ dO∘O; what a position added goes back by autograd.
     """
-    scale, wide = tile.asked.scale, [t.to(tile.cast.kind) for t in (q, k, v)]
+    scale, wide = tile.problem.scale, [t.to(tile.cast.kind) for t in (q, k, v)]
     with torch.enable_grad():
         q, k = (t.detach().requires_grad_() for t in (q, k))
         p = tile.pairs()
@@ -231,15 +233,15 @@ def _back(
     mixed = tile.drop(weights)
     with torch.enable_grad():
         taken = mixed.to(v.dtype).detach().requires_grad_()
-        blend = tile.blend(taken, p)
+        blend = tile.output_term(taken, p)
     by_blend = _pull(blend, grad, [taken, *learned], again=True)
     d_weights = tile.drop(_plus(grouped(grad, wide[2].mT), by_blend[0]))
     d_scores = weights * (d_weights - delta)
     by_added = _pull(added, d_scores, [q, k, *learned])
     d_q = grouped(d_scores, wide[1]) * scale
-    d_k = _regrouped(d_scores, wide[0], k.shape[1]) * scale
+    d_k = _sum_groups(d_scores, wide[0], k.shape[1]) * scale
     terms = [_plus(a, b) for a, b in zip(by_blend[1:], by_added[2:], strict=True)]
-    return [_plus(d_q, by_added[0]), _plus(d_k, by_added[1]), _regrouped(mixed, grad, v.shape[1]), *terms]
+    return [_plus(d_q, by_added[0]), _plus(d_k, by_added[1]), _sum_groups(mixed, grad, v.shape[1]), *terms]
 
 
 def _pull(value: Tensor | None, grad: Tensor, into: list[Tensor], again: bool = False) -> Sequence[Tensor | None]:
@@ -258,7 +260,7 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
 
 
-def _regrouped(a: Tensor, b: Tensor, groups: int) -> Tensor:
+def _sum_groups(a: Tensor, b: Tensor, groups: int) -> Tensor:
     """aᵀ·b (b, g, m, e) of a (b, h, n, m) and b (b, h, n, e), summed over the heads of each group."""
     rows, h, n, _ = a.shape
     a, b = (t.reshape(rows, groups, h // groups * n, t.shape[-1]) for t in (a, b))

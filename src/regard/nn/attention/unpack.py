@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.nn.core.coords import Coords
 
 
-class Apart:
+class DocumentSplitter:
     """Where the tokens of packed rows go; `documents` in a row are counted unless told."""
 
     def __init__(self, at: Coords, rows: int, documents: int | None = None) -> None:

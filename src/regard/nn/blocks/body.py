@@ -19,7 +19,7 @@ from regard.nn.blocks.wiring import PreNorm, States, WiringSpec
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Coords, Tags
 from regard.nn.core.mixer import MixerSpec, Site, check_positions
-from regard.nn.core.rng import Place
+from regard.nn.core.rng import RngSnapshot
 from regard.nn.core.state import State
 from regard.nn.positions.position import Position, PositionSpec
 from regard.registry import Registry, kind_of
@@ -42,7 +42,7 @@ class BodySpec(Spec):
         raise NotImplementedError
 
     def refusals(self, site: Site) -> list[str]:
-        """What its parts are asked to do at this place and cannot."""
+        """What its parts are asked to do at this snapshot and cannot."""
         raise NotImplementedError
 
     def leaves(self, width: int) -> int:
@@ -109,7 +109,7 @@ class Stack(BodySpec):
 
     def refusals(self, site: Site) -> list[str]:
         inside, out = self._inside(site), []
-        if self.tags is not None and not any(mixer.heeds_tags for _, mixer in self.mixers()):
+        if self.tags is not None and not any(mixer.uses_tags for _, mixer in self.mixers()):
             out.append(f"{site.path}.tags is {self.tags!r}, and no mixer heeds tags; use 'local' or a 'tagged' mask")
         for i, block in enumerate(self.layers()):
             out += block.refusals(inside.at(f"blocks.{i}"), self.wiring)
@@ -144,7 +144,7 @@ class StackBody(Body):
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         assert state is None or isinstance(state, Layers)
-        at = ctx.at if self.tags is None else ctx.at.tagging(self.tags)
+        at = ctx.at if self.tags is None else ctx.at.with_tags(self.tags)
         ctx = dataclasses.replace(ctx, at=at, position=self.position, first=x, shared=dict(self.shared.items()))
         stream, new = self.wiring.enter(x), []
         run = _run_twice if self.recompute and self.training and torch.is_grad_enabled() else _run
@@ -175,12 +175,12 @@ def _run_twice(block: BlockLayer, stream: Any, ctx: Context, states: States) -> 
 
     def run(stream: Any) -> tuple[Any, States]:
         nonlocal first
-        here, first = ctx if first else ctx.again(known.copy()), False
+        here, first = ctx if first else ctx.for_rerun(known.copy()), False
         return _run(block, stream, here, {role: None if s is None else s.copy() for role, s in states.items()})
 
-    place = Place(stream)
+    snapshot = RngSnapshot(stream)
     return checkpoint(  # type: ignore[no-any-return]
-        run, stream, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), place)
+        run, stream, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: (nullcontext(), snapshot)
     )
 
 

@@ -26,7 +26,7 @@ from torch.autograd.function import once_differentiable
 from regard.nn.blocks.wiring import WIRINGS, States, WiringSpec
 from regard.nn.core.context import Context, Scratch
 from regard.nn.core.mixer import Can
-from regard.nn.core.rng import Place
+from regard.nn.core.rng import RngSnapshot
 from regard.nn.core.shape import device_kind
 from regard.nn.layers.norm import LayerNorm, NormSpec
 from regard.spec import Share, spec
@@ -116,7 +116,7 @@ class _Block(torch.autograd.Function):
         fn.block, fn.trail, fn.rest, fn.runs = block, trail, rest, []
         fn.ctx = dataclasses.replace(ctx, scratch=trail.scratch, choices={})
         for name, part in block.parts():
-            run = _Run(block, name, part, b)
+            run = _Sublayer(block, name, part, b)
             fn.runs.append(run)
             a, b = b, a + run(b, fn.ctx)
         return a, b
@@ -133,7 +133,7 @@ class _Block(torch.autograd.Function):
         for run in reversed(fn.runs):
             before = a.detach().requires_grad_()  # (a, b) is (before, x + f(before))
             with torch.enable_grad():
-                y = run.again(before, fn.ctx.again(Scratch(), given))
+                y = run.repeat(before, fn.ctx.for_rerun(Scratch(), given))
             grads = torch.autograd.grad(y, [before, *(inputs[i] for i in wanted)], gb.to(y.dtype), allow_unused=True)
             for i, grad in zip(wanted, grads[1:], strict=True):
                 found = sums[i]
@@ -144,12 +144,12 @@ class _Block(torch.autograd.Function):
         return None, None, None, ga, gb, *sums
 
 
-class _Run:
+class _Sublayer:
     """A sublayer with its norm and dropout, and all it takes to run it again the same way."""
 
     def __init__(self, block: BlockLayer, name: str, part: nn.Module, x: Tensor) -> None:
         self.block, self.name, self.part = block, name, part
-        self.place = Place(x)
+        self.snapshot = RngSnapshot(x)
         device = device_kind(x)
         # No cache of weights: in older versions of torch it keeps what was cast without gradients for those who want them.
         self.precision = partial(
@@ -161,6 +161,6 @@ class _Run:
             y, _ = self.part(self.block.norm(self.name)(x), ctx, None)
             return self.block.dropout(y)  # type: ignore[no-any-return]
 
-    def again(self, x: Tensor, ctx: Context) -> Tensor:
-        with self.place:
+    def repeat(self, x: Tensor, ctx: Context) -> Tensor:
+        with self.snapshot:
             return self(x, ctx)

@@ -39,13 +39,13 @@ class Tape:
     def wants(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name + self._turn, p) for p in self.patterns)
 
-    def turn(self, i: int) -> Self:
+    def for_iteration(self, i: int) -> Self:
         """The same tape for turn `i` of a loop: names of what is kept end in `@i`; losses of all turns add up."""
         out = copy.copy(self)
         out._turn = f"{self._turn}@{i}"
         return out
 
-    def muted(self) -> Self:
+    def mute(self) -> Self:
         """A tape that wants the same, so that everything runs the same way, and passes nothing on."""
         out = copy.copy(self)
         out.kept, out.losses, out.plans = {}, {}, {}
@@ -138,7 +138,7 @@ class Context:
         """The stack's own modules that a sublayer may call: their parameters are inputs of such a function too."""
         return (*(() if self.position is None else (self.position,)), *self.shared.values())
 
-    def again(self, scratch: Scratch, tensors: Sequence[Tensor] | None = None) -> Context:
+    def for_rerun(self, scratch: Scratch, tensors: Sequence[Tensor] | None = None) -> Context:
         """For running a sublayer a second time: the tape is mute, and `tensors` stand in for those of `tensors()`.
 
         `scratch` is what was known before the first run, so that the second computes all that the first did.
@@ -146,7 +146,7 @@ class Context:
         rest = iter(self.tensors() if tensors is None else tensors)
         first = None if self.first is None else next(rest)
         memory = None if self.memory is None else Memory(next(rest), next(rest), self.memory.at)
-        return dataclasses.replace(self, first=first, memory=memory, tape=self.tape.muted(), scratch=scratch)
+        return dataclasses.replace(self, first=first, memory=memory, tape=self.tape.mute(), scratch=scratch)
 
     def remembered(self, before: Coords) -> Coords:
         """Coordinates of what is remembered followed by the tokens in hand; one object for all layers alike."""

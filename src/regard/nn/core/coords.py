@@ -148,7 +148,7 @@ class Coords:
         first = None if self.first is None or self.padded else self.first + max(self.n - n, 0)
         return dataclasses.replace(self.map(lambda t: t[:, max(self.n - n, 0) :]), first=first)
 
-    def tagging(self, which: Tags) -> Coords:
+    def with_tags(self, which: Tags) -> Coords:
         """With these tokens tagged, unless somebody tagged some already."""
         if self.tag is not None or (which == "first" and self.first):
             return self
@@ -173,7 +173,7 @@ class Coords:
         return {name: t for name, t in tensors.items() if t is not None}
 
     @classmethod
-    def filled(cls, tensors: Mapping[str, Tensor]) -> Self:
+    def from_flat(cls, tensors: Mapping[str, Tensor]) -> Self:
         """The coordinates that `flat` gave these tensors for."""
         contiguous, first, padded = tensors["facts"].tolist()
         known = {name: tensors.get(name) for name in OPTIONAL}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MIXERS: Registry[type[MixerSpec]] = Registry("mixer")
 
-Act = Literal["embed", "turn", "bias", "content"]
+Act = Literal["embed", "rotate", "bias", "content"]
 """What a position code does: adds to the stream, turns queries and keys, biases scores, or enters them."""
 
 
@@ -49,7 +49,7 @@ class Can:
     """Puts auxiliary losses on the tape."""
     length: Literal["any", "fixed"] = "any"
     """"fixed" ties it to the model's length."""
-    positions: frozenset[Act] = frozenset({"turn", "bias", "content"})
+    positions: frozenset[Act] = frozenset({"rotate", "bias", "content"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ class MixerSpec(Spec):
         return None
 
     @property
-    def heeds_tags(self) -> bool:
+    def uses_tags(self) -> bool:
         """Whether tagged tokens are anything special to it: here, whether a mask in it says so."""
         return any(isinstance(part, Tagged) for _, part in self.walk())
 
@@ -127,7 +127,7 @@ class Mixer(nn.Module):
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         raise NotImplementedError
 
-    def seen(self, x: Tensor, ctx: Context) -> Memory:
+    def read_source(self, x: Tensor, ctx: Context) -> Memory:
         """What its keys and values are made of: the memory in cross-attention, else the stream itself."""
         if self.site.role != "cross":
             return Memory(x, x, ctx.at)
@@ -135,10 +135,10 @@ class Mixer(nn.Module):
             raise SpecError(f"{self.site.path} attends to a memory and none was given; give the model a source")
         return ctx.memory
 
-    def begin(self) -> None:
+    def initialize(self) -> None:
         """Set what starts from somewhere else than the initialisation scheme says; runs after it, without gradients."""
 
-    def tick(self, step: int) -> None:
+    def before_step(self, step: int) -> None:
         """Hear that training step `step` is about to begin; random features are drawn anew here."""
 
     def start(self, rows: int, capacity: int) -> State | None:

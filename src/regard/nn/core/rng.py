@@ -29,7 +29,7 @@ def new_seed() -> int:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def use_seed(seed: int) -> Iterator[None]:
     """A stream of this thread's own for a while."""
     before = getattr(_own, "generator", None)
     _own.generator = Generator().manual_seed(seed)
@@ -39,7 +39,7 @@ def seeded(seed: int) -> Iterator[None]:
         _own.generator = before
 
 
-class Place:
+class RngSnapshot:
     """Where the stream stands, and where those of the devices of some tensors do.
 
     `with place:` draws again what was drawn from there on, as often as one likes; afterwards all goes on from where it was.

@@ -72,9 +72,9 @@ class State:
         """What it remembers, by dotted name below `name`: for the checkpoint of a run that carries state."""
         return dict(_flat({f.name: getattr(self, f.name) for f in dataclasses.fields(self)}, name))
 
-    def filled(self, tensors: Mapping[str, Tensor]) -> Self:
+    def load_flat(self, tensors: Mapping[str, Tensor]) -> Self:
         """A state of this shape, fresh from `start`, with what `flat` gave in it."""
-        new: Self = _filled(self, tensors, "")
+        new: Self = _load_flat(self, tensors, "")
         wanted, got = set(new.flat()), set(tensors)
         if wanted != got:
             lacks, odd = (", ".join(sorted(names)) or "nothing" for names in (wanted - got, got - wanted))
@@ -117,7 +117,8 @@ class KeyValues(State):
     @classmethod
     def empty(cls, like: Tensor, rows: int, heads: int, width: int, capacity: int) -> Self:
         k, v = (
-            _room(like.new_empty(rows * heads * capacity * width), (rows, heads, capacity, width)) for _ in range(2)
+            _time_first(like.new_empty(rows * heads * capacity * width), (rows, heads, capacity, width))
+            for _ in range(2)
         )
         return cls(k, v, NOWHERE)
 
@@ -147,19 +148,23 @@ class KeyValues(State):
         used = self.at.n
         for name in ("k", "v"):
             old = getattr(self, name)
-            new = old[:, :, :used].index_select(0, rows) if old.requires_grad else self._moved(name, old, used, rows)
+            new = (
+                old[:, :, :used].index_select(0, rows)
+                if old.requires_grad
+                else self._gather_rows(name, old, used, rows)
+            )
             setattr(self, name, new)
         self.at = self.at.select(rows)
         return self
 
-    def _moved(self, name: str, old: Tensor, used: int, rows: Tensor) -> Tensor:
+    def _gather_rows(self, name: str, old: Tensor, used: int, rows: Tensor) -> Tensor:
         shape = (rows.shape[0], *old.shape[1:])
         size = math.prod(shape)
         if name not in self._buffers or self._buffers[name][1].numel() < size:
             self._buffers[name] = (old.new_empty(size), old.new_empty(size))
         here, there = self._buffers[name]
-        new = _room(there, shape)
-        torch.index_select(_timed(old)[:used], 1, rows, out=_timed(new)[:used])
+        new = _time_first(there, shape)
+        torch.index_select(_as_time_first(old)[:used], 1, rows, out=_as_time_first(new)[:used])
         self._buffers[name] = (there, here)
         return new
 
@@ -169,7 +174,7 @@ class KeyValues(State):
             for name in ("k", "v"):
                 old = getattr(self, name)
                 rows, h, _, e = old.shape
-                new = _room(old.new_empty(rows * h * 2 * total * e), (rows, h, 2 * total, e))
+                new = _time_first(old.new_empty(rows * h * 2 * total * e), (rows, h, 2 * total, e))
                 new[:, :, : self.at.n] = old[:, :, : self.at.n]
                 setattr(self, name, new)
             self._buffers.clear()
@@ -194,13 +199,13 @@ NOWHERE = Coords(torch.empty(1, 0, dtype=torch.long), first=0)
 """Coordinates of nothing. All layers start from this one object, so what they derive from it is computed once."""
 
 
-def _room(flat: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _time_first(flat: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Room for (rows, h, n, e), with time first in memory, at the beginning of a flat buffer."""
     rows, h, n, e = shape
     return flat[: math.prod(shape)].view(n, rows, h, e).permute(1, 2, 0, 3)
 
 
-def _timed(t: Tensor) -> Tensor:
+def _as_time_first(t: Tensor) -> Tensor:
     """(rows, h, n, e) as (n, rows, h, e), which is how it lies in memory."""
     return t.permute(2, 0, 1, 3)
 
@@ -224,18 +229,18 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
         raise StateError(f"{name} is a {type(value).__name__}, which cannot be written as tensors")
 
 
-def _filled(value: Any, tensors: Mapping[str, Tensor], name: str) -> Any:
+def _load_flat(value: Any, tensors: Mapping[str, Tensor], name: str) -> Any:
     """The value with tensors in place of its own, where there are some of its dotted name."""
     if isinstance(value, State):
         own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return dataclasses.replace(value, **_filled(own, tensors, name))
+        return dataclasses.replace(value, **_load_flat(own, tensors, name))
     if isinstance(value, dict):
-        return {key: _filled(inner, tensors, _below(name, key)) for key, inner in value.items()}
+        return {key: _load_flat(inner, tensors, _below(name, key)) for key, inner in value.items()}
     if isinstance(value, tuple):
-        return tuple(_filled(dict(enumerate(value)), tensors, name).values())
+        return tuple(_load_flat(dict(enumerate(value)), tensors, name).values())
     places = {key: f"{name}.{key}" for key in ("pos", *OPTIONAL, "facts")}
     if {places["pos"], places["facts"]} <= tensors.keys():
-        return Coords.filled({key: tensors[place] for key, place in places.items() if place in tensors})
+        return Coords.from_flat({key: tensors[place] for key, place in places.items() if place in tensors})
     if isinstance(value, int | float) and name in tensors:
         return type(value)(tensors[name].item())
     return tensors.get(name, value)

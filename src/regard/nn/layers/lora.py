@@ -3,7 +3,7 @@
     x ─┬─ weight, frozen ────────────────(+)─ y       y = (W + alpha / rank · up · down) x
        └─ dropout ─ down ─ up ─ · scale ──┘           up starts at zero: an adapted model begins as the model it was
 
-`merged` adds the product to the weight; what is left are the weights of a plain model.
+`merge_adapters` adds the product to the weight; what is left are the weights of a plain model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Lora(Spec):
     dropout: Share = 0.0
 
 
-class Adapted(nn.Linear):
+class LoraLinear(nn.Linear):
     """A linear map with an adapter beside it; the map's own weight and bias keep their names."""
 
     def __init__(self, linear: nn.Linear, spec: Lora) -> None:
@@ -51,7 +51,7 @@ class Adapted(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + self.scale * F.linear(F.linear(self.dropout(x), self.down), self.up)
 
-    def whole(self) -> Tensor:
+    def merge(self) -> Tensor:
         """The weight of the plain map that does the same."""
         return self.weight + self.scale * (self.up @ self.down)
 
@@ -60,38 +60,40 @@ def adapt(net: nn.Module, spec: Lora) -> list[str]:
     """Put adapters on the maps that the spec names; gives the names of what they added."""
     maps = {name: part for name, part in net.named_modules() if type(part) is nn.Linear and name.startswith(BODIES)}
     for pattern in spec.targets:
-        if not _chosen(maps, [pattern]):
+        if not _match(maps, [pattern]):
             there = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in maps)) or "none"
             raise SpecError(f"no map of this model is called {pattern!r} (lora.targets); there is {there}")
     added = []
-    for name in _chosen(maps, spec.targets):
+    for name in _match(maps, spec.targets):
         parent, _, leaf = name.rpartition(".")
         drops = leaf != "r"  # which reads distances, not a text: nothing is dropped there, in no tile another part
-        setattr(net.get_submodule(parent), leaf, Adapted(maps[name], spec if drops else spec.replace("dropout", 0.0)))
+        setattr(
+            net.get_submodule(parent), leaf, LoraLinear(maps[name], spec if drops else spec.replace("dropout", 0.0))
+        )
         added += [f"{name}.down", f"{name}.up"]
     return added
 
 
 @torch.no_grad()
-def merged(net: nn.Module) -> dict[str, Tensor]:
+def merge_adapters(net: nn.Module) -> dict[str, Tensor]:
     """What belongs in a weights file, of the plain model that does the same; of one without adapters, just that."""
     out = dict(net.state_dict())
     for name, part in _adapted(net):
         del out[f"{name}.down"], out[f"{name}.up"]
-        out[f"{name}.weight"] = part.whole()
+        out[f"{name}.weight"] = part.merge()
     return out
 
 
-def blank(net: nn.Module) -> dict[str, Tensor]:
+def zero_adapters(net: nn.Module) -> dict[str, Tensor]:
     """Adapters that add nothing: beside merged weights, the adapted model is the merged one."""
     return {f"{name}.up": torch.zeros_like(part.up) for name, part in _adapted(net)}
 
 
-def _adapted(net: nn.Module) -> Iterator[tuple[str, Adapted]]:
-    yield from ((name, part) for name, part in net.named_modules() if isinstance(part, Adapted))
+def _adapted(net: nn.Module) -> Iterator[tuple[str, LoraLinear]]:
+    yield from ((name, part) for name, part in net.named_modules() if isinstance(part, LoraLinear))
 
 
-def _chosen(names: dict[str, nn.Linear], patterns: Sequence[str]) -> list[str]:
+def _match(names: dict[str, nn.Linear], patterns: Sequence[str]) -> list[str]:
     def fits(name: str, pattern: str) -> bool:
         return fnmatchcase(name, pattern) or fnmatchcase(name.rpartition(".")[2], pattern)
 

@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from regard.nn.attention.attend import attend
-from regard.nn.attention.banded import Chosen, blanked, side_by_side
+from regard.nn.attention.banded import TokenSubset, run_compacted, zero_padding
 from regard.nn.attention.plan import Needs, Plan, plan
 from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD, Coords
@@ -49,7 +49,7 @@ class BigBird(SoftmaxAttention):
     random: Annotated[int, Field(ge=0)] = 3
     seed: int = 0
     can = Can(
-        causal=False, cross=False, stream=False, rewind=False, packed=False, positions=frozenset[Act]({"turn"})
+        causal=False, cross=False, stream=False, rewind=False, packed=False, positions=frozenset[Act]({"rotate"})
     )  # fmt: skip
 
     def build(self, site: Site) -> BigBirdMixer:
@@ -61,30 +61,30 @@ class BigBirdMixer(FullMixer):
         super().__init__(spec, site)
         self.block, self.random, self.seed = spec.block, spec.random, spec.seed
         self.draws: Tensor
-        self.register_buffer("draws", self._drawn(-(-site.length // spec.block)), persistent=False)
+        self.register_buffer("draws", self._draw(-(-site.length // spec.block)), persistent=False)
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
         if ctx.tape.wants(f"{self.site.path}.weights"):
-            return self.out(self._looked_at(x, ctx)), state
-        return self.out(side_by_side(ctx, self._mix, x)), state
+            return self.out(self._attend_masked(x, ctx)), state
+        return self.out(run_compacted(ctx, self._mix, x)), state
 
     def _mix(self, ctx: Context, x: Tensor) -> Tensor:
         at, count = ctx.at, -(-ctx.at.n // self.block)
-        q, k, v = self._maps(x, ctx)
+        q, k, v = self._project(x, ctx)
         if count <= self.random + 4:
             out, _ = self._attend(q, k, v, ctx, at, None)
             ctx.tape.plan(self.site.path, "full: so short that all would be seen")
-            return blanked(merge_heads(out), at)
+            return zero_padding(merge_heads(out), at)
         blocks = self._blocks(at)
         out = self._over(q, k, v, at, self.table(blocks, count))
         column = torch.arange(at.n, device=x.device) // self.block
-        ends = Chosen.of((column == 0) | (column == blocks.unsqueeze(1) - 1), at)
+        ends = TokenSubset.of((column == 0) | (column == blocks.unsqueeze(1) - 1), at)
         if ends is not None:
             far, _ = self._run(ends.take(q), k, v, plan(Everything(), ends.at, at, self._needs(q)))
-            out = ends.put(far, out)
+            out = ends.scatter(far, out)
         ctx.tape.plan(self.site.path, f"blocks of {self.block}: {5 + self.random} of {count} for each")
-        return blanked(merge_heads(out), at)
+        return zero_padding(merge_heads(out), at)
 
     def _over(self, q: Tensor, k: Tensor, v: Tensor, at: Coords, table: Tensor) -> Tensor:
         """Each block of queries over the blocks of keys its row of the table names."""
@@ -111,7 +111,7 @@ class BigBirdMixer(FullMixer):
         A draw takes one of the blocks that are left: those before it that are seen already make its number higher.
         """
         if count > self.draws.shape[1]:
-            self.draws = self._drawn(2 * count).to(self.draws.device)
+            self.draws = self._draw(2 * count).to(self.draws.device)
         block, total = torch.arange(count, device=blocks.device), blocks.view(-1, 1, 1)
         ends = [torch.zeros_like(total), (total - 1).where(total > 1, -1)]
         window = [near.where((near > 0) & (near < total - 1), -1) for near in (block - 1, block, block + 1)]
@@ -131,12 +131,12 @@ class BigBirdMixer(FullMixer):
         shape = blocks.shape[0], self.heads, count
         return torch.stack([slot.expand(shape) for slot in (*ends, *window, *others)], -1)
 
-    def _drawn(self, count: int) -> Tensor:
+    def _draw(self, count: int) -> Tensor:
         """Draws for so many blocks, (h, count, random); those for fewer are the first of them."""
         chance = torch.Generator().manual_seed(self.seed * 10007 + self.site.layer)
         return torch.randint(1 << BITS, (count, self.heads, self.random), generator=chance).transpose(0, 1)
 
-    def _looked_at(self, x: Tensor, ctx: Context) -> Tensor:
+    def _attend_masked(self, x: Tensor, ctx: Context) -> Tensor:
         """The same under a mask of tokens, for their weights."""
         at, name = ctx.at, f"{self.site.path}.weights"
         blocks, count = self._blocks(at), -(-at.n // self.block)
@@ -149,15 +149,15 @@ class BigBirdMixer(FullMixer):
         row, head = torch.arange(table.shape[0], device=x.device), torch.arange(self.heads, device=x.device)
         keep = seen[row.view(-1, 1, 1, 1), head.view(-1, 1, 1), mine[:, None, :, None], mine[:, None, None, :]]
         how = Plan(False, "plain: somebody looks at the weights", keep=keep & at.kept[:, None, None, :], empty=True)
-        out, weights = self._run(*self._maps(x, ctx), how)
+        out, weights = self._run(*self._project(x, ctx), how)
         assert weights is not None
         ctx.tape.keep(name, weights)
         ctx.tape.plan(self.site.path, how.reason)
-        return blanked(merge_heads(out), at)
+        return zero_padding(merge_heads(out), at)
 
-    def _maps(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
         position = self.position or ctx.position
-        q, k = (self._turn(t, ctx, ctx.at, position) for t in (self._query(x), self._key(x)))
+        q, k = (self._rotate(t, ctx, ctx.at, position) for t in (self._query(x), self._key(x)))
         return q, k, split_heads(self.v(x), self.kv_heads)
 
     def _blocks(self, at: Coords) -> Tensor:

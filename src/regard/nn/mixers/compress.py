@@ -37,7 +37,7 @@ class CompressionSpec(Spec):
 
 
 @dataclasses.dataclass(frozen=True)
-class Old:
+class OldMemories:
     """Memories that leave together, oldest first: their inputs (b, l, d), where they stand, the attention they drew."""
 
     x: Tensor
@@ -56,10 +56,10 @@ class Compressor(nn.Module):
         super().__init__()
         self.rate = rate
 
-    def forward(self, old: Old) -> tuple[Tensor, Coords]:
+    def forward(self, old: OldMemories) -> tuple[Tensor, Coords]:
         raise NotImplementedError
 
-    def autoencoding(self, old: Old, small: Tensor) -> Tensor:
+    def autoencoding_loss(self, old: OldMemories, small: Tensor) -> Tensor:
         """How far from the old memories a learned decoder lands that is given the small ones."""
         raise NotImplementedError
 
@@ -115,9 +115,9 @@ class PoolingCompressor(Compressor):
         super().__init__(spec.rate)
         self.by = spec.by
 
-    def forward(self, old: Old) -> tuple[Tensor, Coords]:
+    def forward(self, old: OldMemories) -> tuple[Tensor, Coords]:
         there, at = windows(old.at, self.rate)
-        x, hidden = every(old.x, self.rate), ~there.unsqueeze(-1)
+        x, hidden = group(old.x, self.rate), ~there.unsqueeze(-1)
         if self.by == "mean":
             return x.masked_fill(hidden, 0.0).sum(2) / there.sum(2).clamp(min=1).unsqueeze(-1), at
         empty = ~there.any(2, keepdim=True)
@@ -133,27 +133,27 @@ class ConvolutionCompressor(Compressor):
         self.maps = nn.ModuleList(nn.Linear(self.fan * width, width, bias=False) for _ in range(steps))
         self.decoder = nn.Linear(width, spec.rate * width) if spec.loss == "autoencode" else None
 
-    def forward(self, old: Old) -> tuple[Tensor, Coords]:
+    def forward(self, old: OldMemories) -> tuple[Tensor, Coords]:
         """Of a dilated convolution only what the last output of a window depends on: pairs, then pairs of pairs."""
         there, at = windows(old.at, self.rate)
-        x = every(old.x, self.rate).masked_fill(~there.unsqueeze(-1), 0.0)
+        x = group(old.x, self.rate).masked_fill(~there.unsqueeze(-1), 0.0)
         x = F.pad(x, (0, 0, self.room, 0))
         for i, part in enumerate(self.maps):
-            x = part(every(F.relu(x) if i else x, self.fan, 2).flatten(-2))
+            x = part(group(F.relu(x) if i else x, self.fan, 2).flatten(-2))
         return x.squeeze(2), at
 
-    def autoencoding(self, old: Old, small: Tensor) -> Tensor:
+    def autoencoding_loss(self, old: OldMemories, small: Tensor) -> Tensor:
         assert self.decoder is not None
         there, _ = windows(old.at, self.rate)
-        old_x = every(old.x, self.rate)
+        old_x = group(old.x, self.rate)
         off = self.decoder(small).view_as(old_x) - old_x
-        return mean_of(off.square().mean(-1), there)
+        return masked_mean(off.square().mean(-1), there)
 
 
 class MostUsedCompressor(Compressor):
     uses = True
 
-    def forward(self, old: Old) -> tuple[Tensor, Coords]:
+    def forward(self, old: OldMemories) -> tuple[Tensor, Coords]:
         assert old.used is not None
         there = old.at.kept.expand_as(old.used)
         best = old.used.masked_fill(~there, -1.0).topk(old.x.shape[1] // self.rate, 1).indices
@@ -168,16 +168,16 @@ class MostUsedCompressor(Compressor):
         return small, Coords(pos, doc, padded=old.at.padded)
 
 
-def every(x: Tensor, count: int, dim: int = 1) -> Tensor:
+def group(x: Tensor, count: int, dim: int = 1) -> Tensor:
     """A dimension of groups of `count` in place of one of all."""
     return x.reshape(*x.shape[:dim], -1, count, *x.shape[dim + 1 :])
 
 
 def windows(at: Coords, rate: int) -> tuple[Tensor, Coords]:
     """Which of every `rate` tokens take part (b | 1, r, c), and which windows are there: each is of its last document."""
-    there, doc = every(at.kept, rate), None
+    there, doc = group(at.kept, rate), None
     if at.doc is not None:
-        docs = every(at.doc, rate)
+        docs = group(at.doc, rate)
         there = there.expand(docs.shape)
         last = (there * torch.arange(1, rate + 1, device=there.device)).argmax(2, keepdim=True)
         there = there & (docs == docs.gather(2, last))
@@ -186,7 +186,7 @@ def windows(at: Coords, rate: int) -> tuple[Tensor, Coords]:
     return there, Coords(torch.where(some, 0, PAD), doc, padded=at.padded)
 
 
-def placed(slots: Coords, recent: Coords) -> Coords:
+def number_slots(slots: Coords, recent: Coords) -> Coords:
     """Slots numbered backwards from the first recent token: a compressed memory stands where its index says."""
     if recent.first is not None and not (recent.padded or recent.packed or slots.padded):
         return Coords.span(slots.n, recent.first - slots.n, device=recent.pos.device)
@@ -198,7 +198,7 @@ def placed(slots: Coords, recent: Coords) -> Coords:
     return Coords(pos, slots.doc, padded=True)
 
 
-def mean_of(x: Tensor, there: Tensor) -> Tensor:
+def masked_mean(x: Tensor, there: Tensor) -> Tensor:
     """The mean of what is there."""
     there = there.expand_as(x)
     return x.masked_fill(~there, 0.0).sum() / there.sum().clamp(min=1)

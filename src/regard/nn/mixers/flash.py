@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from regard.nn.attention.attend import fold, unfold
-from regard.nn.attention.tiled import Asked, flash, rows_of_weights
+from regard.nn.attention.tiled import TiledProblem, compute_weights, tiled_attention
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import MIXERS, Site
@@ -47,18 +47,18 @@ class FlashMixer(FullMixer):
         position: Position | None,
         weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        asked = Asked(
+        problem = TiledProblem(
             self.rule, ctx.at, at, self.scale, layer=self.r, tile=self.tile,
             position=position if position is not None and position.acts & {"bias", "content"} else None,
             dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
         rows, q = q.shape[0], fold(q, k.shape[0])
-        out, tape, name = flash(q, k, v, asked), ctx.tape, f"{self.site.path}.weights"
+        out, tape, name = tiled_attention(q, k, v, problem), ctx.tape, f"{self.site.path}.weights"
         tape.plan(self.site.path, f"flash: tiles of {self.tile}; masks and biases of one tile at a time")
         seen = None
         if weights or tape.wants(name):
             whole = weights or q.shape[0] != rows  # hypotheses stand in a queue, in which rows have other numbers
-            seen = rows_of_weights(q, k, asked, *(() if whole else (tape.rows, tape.heads)))
+            seen = compute_weights(q, k, problem, *(() if whole else (tape.rows, tape.heads)))
             seen = unfold(seen, rows)
             tape.keep(name, seen, chosen=not whole)
         return unfold(out, rows), seen

@@ -42,7 +42,7 @@ class Full(SoftmaxAttention):
 
 
 @dataclasses.dataclass
-class Looked(State):
+class CrossKeyValues(State):
     """Keys and values of a memory, projected once a sentence."""
 
     k: Tensor | None = fixed(default=None)
@@ -80,10 +80,10 @@ class FullMixer(Mixer):
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
         if self.cross:
-            return self._look(x, ctx, state)
+            return self._attend_across(x, ctx, state)
         position = self.position or ctx.position
         q, k, v = self._query(x), self._key(x), split_heads(self.v(x), self.kv_heads)
-        q, k = (self._turn(t, ctx, ctx.at, position) for t in (q, k))
+        q, k = (self._rotate(t, ctx, ctx.at, position) for t in (q, k))
         at = ctx.at
         if state is not None:
             assert isinstance(state, KeyValues)
@@ -92,10 +92,10 @@ class FullMixer(Mixer):
         out, _ = self._attend(q, k, v, ctx, at, position)
         return self.out(merge_heads(out)), state
 
-    def _look(self, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
+    def _attend_across(self, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
         """Cross-attention; several hypotheses of a sentence share its keys."""
-        memory = self.seen(x, ctx)
-        k, v = self.looked(memory, state)
+        memory = self.read_source(x, ctx)
+        k, v = self.project_memory(memory, state)
         if k.shape[0] != memory.keys.shape[0]:
             raise StateError(
                 f"{self.site.path} remembers {k.shape[0]} sentences and was given a memory of {memory.keys.shape[0]}; "
@@ -104,12 +104,12 @@ class FullMixer(Mixer):
         out, _ = self._attend(self._query(x), k, v, ctx, memory.at, None)
         return self.out(merge_heads(out)), state
 
-    def looked(self, memory: Memory, state: State | None) -> tuple[Tensor, Tensor]:
+    def project_memory(self, memory: Memory, state: State | None) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory, made once a sentence where there is a state to hold them."""
-        if isinstance(state, Looked) and state.k is not None and state.v is not None:
+        if isinstance(state, CrossKeyValues) and state.k is not None and state.v is not None:
             return state.k, state.v
         k, v = self._key(memory.keys), split_heads(self.v(memory.values), self.kv_heads)
-        if isinstance(state, Looked):
+        if isinstance(state, CrossKeyValues):
             state.k, state.v = k, v = k.contiguous(), v.contiguous()  # read at every step, so laid out once
         return k, v
 
@@ -121,11 +121,11 @@ class FullMixer(Mixer):
         k = split_heads(self.k(x), self.kv_heads)
         return k if self.k_norm is None else self.k_norm(k)
 
-    def _turn(self, x: Tensor, ctx: Context, at: Coords, position: Position | None) -> Tensor:
+    def _rotate(self, x: Tensor, ctx: Context, at: Coords, position: Position | None) -> Tensor:
         """Queries or keys that stand at `at`, turned by a position that turns."""
-        if position is None or "turn" not in position.acts:
+        if position is None or "rotate" not in position.acts:
             return x
-        return position.turn(x, ctx.once((position, "table", at), lambda: position.table(at)))
+        return position.rotate(x, ctx.once((position, "table", at), lambda: position.table(at)))
 
     def _attend(
         self,
@@ -165,7 +165,7 @@ class FullMixer(Mixer):
 
     def start(self, rows: int, capacity: int) -> State:
         if self.cross:
-            return Looked()
+            return CrossKeyValues()
         return KeyValues.empty(self.k.weight, rows, self.kv_heads, self.head_width, capacity)
 
     def flops(self, n: int, m: int) -> float:

@@ -26,7 +26,7 @@ from regard.nn.core.mask import Everything
 from regard.nn.core.mixer import MIXERS, Act, Can, Mixer, MixerSpec, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads, width_of_head
 from regard.nn.core.state import State
-from regard.nn.mixers.full import Looked
+from regard.nn.mixers.full import CrossKeyValues
 from regard.spec import Count, Heads, Share, spec
 
 
@@ -50,14 +50,14 @@ class Linformer(MixerSpec):
         return self.heads, width_of_head(width, self.heads, self.head_width)
 
     def shares(self, site: Site) -> Mapping[str, Callable[[], nn.Module]]:
-        return {self.shared: lambda: Squeeze(self.rank, site.length)} if self.sharing == "layer" else {}
+        return {self.shared: lambda: LengthProjection(self.rank, site.length)} if self.sharing == "layer" else {}
 
     @property
     def shared(self) -> str:
         return f"linformer_{self.rank}"
 
 
-class Squeeze(nn.Module):
+class LengthProjection(nn.Module):
     """From n tokens to `rank` rows, for all heads alike or (`heads`) for each by itself."""
 
     def __init__(self, rank: int, length: int, heads: int = 1) -> None:
@@ -91,16 +91,16 @@ class LinformerMixer(Mixer):
         self.out = nn.Linear(h * e, site.width, bias=spec.bias)
         own = h if spec.sharing == "none" else 1
         self.shared = spec.shared
-        self.squeeze_k = Squeeze(spec.rank, site.length, own) if spec.sharing != "layer" else None
-        self.squeeze_v = Squeeze(spec.rank, site.length, own) if spec.sharing in ("none", "head") else None
+        self.squeeze_k = LengthProjection(spec.rank, site.length, own) if spec.sharing != "layer" else None
+        self.squeeze_v = LengthProjection(spec.rank, site.length, own) if spec.sharing in ("none", "head") else None
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
-        if isinstance(state, Looked) and state.k is not None and state.v is not None:
+        if isinstance(state, CrossKeyValues) and state.k is not None and state.v is not None:
             k, v = state.k, state.v
         else:
             k, v = self._rows(x, ctx)
-        if isinstance(state, Looked):
+        if isinstance(state, CrossKeyValues):
             state.k, state.v = k, v
         q = split_heads(self.q(x), self.heads)
         name = f"{self.site.path}.slots"
@@ -117,14 +117,14 @@ class LinformerMixer(Mixer):
 
     def _rows(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         """The squeezed keys and values, of a memory or of the stream itself."""
-        source = self.seen(x, ctx)
+        source = self.read_source(x, ctx)
         squeeze_k = ctx.shared[self.shared] if self.squeeze_k is None else self.squeeze_k
         squeeze_v = squeeze_k if self.squeeze_v is None else self.squeeze_v
         k, v = split_heads(self.k(source.keys), self.heads), split_heads(self.v(source.values), self.heads)
         return squeeze_k(k, source.at), squeeze_v(v, source.at)
 
     def start(self, rows: int, capacity: int) -> State | None:
-        return Looked() if self.cross else super().start(rows, capacity)
+        return CrossKeyValues() if self.cross else super().start(rows, capacity)
 
     def flops(self, n: int, m: int) -> float:
         """Two squeezes a key, two products with the rows a query."""

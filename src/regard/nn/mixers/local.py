@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import StateError
-from regard.nn.attention.banded import Beside, Chosen, Lanes, blanked, neighbours, side_by_side
+from regard.nn.attention.banded import FarKeys, Lanes, TokenSubset, attend_to_neighbors, run_compacted, zero_padding
 from regard.nn.core.context import Context, Tape
 from regard.nn.core.coords import Coords, last_of
 from regard.nn.core.mask import Rule, Tagged, Window
@@ -57,7 +57,7 @@ class Local(SoftmaxAttention):
         return None if self.own else Full(**self.dials(), mask=self.mask)
 
     @property
-    def heeds_tags(self) -> bool:
+    def uses_tags(self) -> bool:
         return True
 
     @property
@@ -89,7 +89,7 @@ class LocalMixer(FullMixer):
                 like: nn.Linear = getattr(self, name)
                 setattr(self, f"own_{name}", nn.Linear(like.in_features, like.out_features, bias=bool(spec.bias)))
 
-    def begin(self) -> None:
+    def initialize(self) -> None:
         if self.own:
             for name in "qkv":
                 getattr(self, f"own_{name}").load_state_dict(getattr(self, name).state_dict())
@@ -99,16 +99,16 @@ class LocalMixer(FullMixer):
         assert state is None or isinstance(state, Nearby)
         tiled = n > self.tile and not ctx.tape.wants(f"{self.site.path}.weights")
         if tiled:
-            return self.out(side_by_side(ctx, lambda ctx, x: self._mix(x, ctx, state, True), x)), state
+            return self.out(run_compacted(ctx, lambda ctx, x: self._mix(x, ctx, state, True), x)), state
         return self.out(self._mix(x, ctx, state, False)), state
 
     def _mix(self, x: Tensor, ctx: Context, state: Nearby | None, tiled: bool) -> Tensor:
         position, here = self.position or ctx.position, ctx.at
         q, k, v = self._query(x), self._key(x), split_heads(self.v(x), self.kv_heads)
-        q, k = (self._turn(t, ctx, here, position) for t in (q, k))
+        q, k = (self._rotate(t, ctx, here, position) for t in (q, k))
         mine, tags = (k, v), None
         if here.tag is not None:
-            tags = ctx.once(("tags", here), lambda: Chosen.of(_tagged(here), here))
+            tags = ctx.once(("tags", here), lambda: TokenSubset.of(_tagged(here), here))
         tagged = None if tags is None else KeyValues(tags.take(k), tags.take(v), tags.at)
         at, before = here, 0
         if state is not None:
@@ -125,10 +125,10 @@ class LocalMixer(FullMixer):
             out, weights = self._attend(q, k, v, ctx, both, position)
         if tags is not None and (tiled or self.own):
             out = self._far(x, q, *mine, ctx, tags, out, weights)
-        return blanked(merge_heads(out), here)
+        return zero_padding(merge_heads(out), here)
 
-    def _tiles(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, beside: Beside | None) -> Tensor:
-        n, tape, position = q.shape[2], ctx.tape.muted(), self.position or ctx.position
+    def _tiles(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, beside: FarKeys | None) -> Tensor:
+        n, tape, position = q.shape[2], ctx.tape.mute(), self.position or ctx.position
         open_ended = self.site.causal or not at.padded  # padding of rows without gaps is last, and nobody looks ahead
         alike = at.first is not None and not at.packed and open_ended and beside is None and self.dilation == 1
         if self.dilation > 1:
@@ -139,31 +139,39 @@ class LocalMixer(FullMixer):
         def look(q: Tensor, k: Tensor, v: Tensor, here: Coords, there: Coords) -> Tensor:
             return self._attend(q, k, v, replace(ctx, at=here, tape=tape), there, position)[0]
 
-        out = neighbours(
+        out = attend_to_neighbors(
             q, k, v, ctx, at, look, tile=self.tile, back=self.reach, ahead=self.ahead, alike=alike, beside=beside
         )  # fmt: skip
         ctx.tape.plan(self.site.path, f"tiles of {self.tile} and their neighbours; {' '.join(tape.plans.values())}")
         return out if self.dilation == 1 else lanes.collect(out)
 
-    def _beside(self, tagged: KeyValues, ctx: Context, at: Coords) -> Beside:
+    def _beside(self, tagged: KeyValues, ctx: Context, at: Coords) -> FarKeys:
         rest = at if at.tag is None else ctx.once(("untagged", at), lambda: at.hide(_tagged(at)))
-        return Beside(tagged.k, tagged.v, tagged.at, rest, lambda _: tagged.at.n)
+        return FarKeys(tagged.k, tagged.v, tagged.at, rest, lambda _: tagged.at.n)
 
     def _far(
-        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, ctx: Context, tags: Chosen, out: Tensor, near: Tensor | None
+        self,
+        x: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        ctx: Context,
+        tags: TokenSubset,
+        out: Tensor,
+        near: Tensor | None,
     ) -> Tensor:
         """Tagged tokens look at all the others: their outputs, and their weights if somebody looks, take their places."""
         position = self.position or ctx.position
         if self.own:
             q, k, v = self._own("q", tags.take(x)), self._own("k", x), self._own("v", x)
-            q, k = self._turn(q, ctx, tags.at, position), self._turn(k, ctx, ctx.at, position)
+            q, k = self._rotate(q, ctx, tags.at, position), self._rotate(k, ctx, ctx.at, position)
         else:
             q = tags.take(q)
         quiet = replace(ctx, at=tags.at, tape=Tape())
         far, weights = self._attend(q, k, v, quiet, ctx.at, position, weights=near is not None)
         if near is not None and weights is not None:
-            ctx.tape.keep(f"{self.site.path}.weights", tags.put(weights, near))
-        return tags.put(far, out)
+            ctx.tape.keep(f"{self.site.path}.weights", tags.scatter(weights, near))
+        return tags.scatter(far, out)
 
     def _own(self, name: str, x: Tensor) -> Tensor:
         y = split_heads(getattr(self, f"own_{name}")(x), self.heads if name == "q" else self.kv_heads)

@@ -58,7 +58,7 @@ class Lsh(MixerSpec):
     bias: bool = False
     dropout: Share = 0.0
     position: PositionSpec | None = None
-    can = Can(cross=False, stream=False, rewind=False, packed=False, positions=frozenset[Act]({"turn"}))
+    can = Can(cross=False, stream=False, rewind=False, packed=False, positions=frozenset[Act]({"rotate"}))
 
     def __post_init__(self) -> None:
         told = self.buckets if isinstance(self.buckets, tuple) else (self.buckets or 1,)
@@ -106,7 +106,7 @@ class LshMixer(Mixer):
         h, e, old, half = self.rotations.shape
         self.rotations = torch.randn(h, e, rounds or old, half).to(self.rotations)
 
-    def tick(self, step: int) -> None:
+    def before_step(self, step: int) -> None:
         if self.redraw:
             self.draw()
 
@@ -116,8 +116,8 @@ class LshMixer(Mixer):
         q, v = split_heads(self.q(x), self.heads), split_heads(self.v(x), self.heads)
         bucket = ctx.choose(f"{self.site.path}.buckets", lambda: self._hash(q.detach()))
         position = self.position or ctx.position
-        if position is not None and "turn" in position.acts:  # the hash is of what they say, not of where they stand
-            q = position.turn(q, ctx.once((position, "table", ctx.at), lambda: position.table(ctx.at)))
+        if position is not None and "rotate" in position.acts:  # the hash is of what they say, not of where they stand
+            q = position.rotate(q, ctx.once((position, "table", ctx.at), lambda: position.table(ctx.at)))
         chunk = min(self.chunk, n)
         room = (0, 0, 0, -n % chunk)
         pos = F.pad(ctx.at.pos, room[2:], value=PAD).unsqueeze(1).expand(*q.shape[:2], -1)
@@ -158,10 +158,12 @@ class LshMixer(Mixer):
             share = share * by.restore(scores.logsumexp(-1, keepdim=True)).softmax(2)
         ctx.tape.plan(self.site.path, f"hashed: {self.rounds} rounds, chunks of {by.chunk}")
         if ctx.tape.wants(f"{self.site.path}.weights"):
-            self._show(weights * by.cut(share.squeeze(-1).gather(-1, by.order).flatten(2)).unsqueeze(-1), who, by, ctx)
+            self._record_weights(
+                weights * by.cut(share.squeeze(-1).gather(-1, by.order).flatten(2)).unsqueeze(-1), who, by, ctx
+            )
         return (y * share.to(y.dtype)).sum(2)
 
-    def _show(self, weights: Tensor, who: Tensor, by: Sorted, ctx: Context) -> None:
+    def _record_weights(self, weights: Tensor, who: Tensor, by: Sorted, ctx: Context) -> None:
         """The weights of all rounds, laid out over the tokens, in the rows somebody looks at."""
         n, total, tape = ctx.at.n, by.order.shape[-1], ctx.tape
         rows = torch.arange(n) if tape.rows is None else torch.arange(n)[list(tape.rows)]

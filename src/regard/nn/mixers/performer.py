@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from regard.errors import SpecError
 from regard.nn.attention.attend import fold, unfold
-from regard.nn.attention.unpack import Apart
+from regard.nn.attention.unpack import DocumentSplitter
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Causal, Everything, visible
@@ -58,7 +58,7 @@ class Performer(MixerSpec):
     head_width: Count | None = None
     bias: bool = True
     position: PositionSpec | None = None
-    can = Can(rewind=False, positions=frozenset[Act]({"turn"}))
+    can = Can(rewind=False, positions=frozenset[Act]({"rotate"}))
 
     def build(self, site: Site) -> PerformerMixer:
         return PerformerMixer(self, site)
@@ -105,35 +105,35 @@ class PerformerMixer(Mixer):
         self.omega: Tensor
         self.register_buffer("omega", directions(r, e, orthogonal=spec.orthogonal))
 
-    def tick(self, step: int) -> None:
+    def before_step(self, step: int) -> None:
         if self.redraw and step > 0 and step % self.redraw == 0:
             self.omega.copy_(directions(*self.omega.shape, orthogonal=self.orthogonal))
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
-        q = self._turn(split_heads(self.q(x), self.heads), ctx)
+        q = self._rotate(split_heads(self.q(x), self.heads), ctx)
         with torch.autocast(device_kind(x), enabled=False):  # exponentials want all the bits there are
             qf, _ = self._features(q)
         if self.causal:
-            y, state = self._past(qf, *self._keys(x, x, ctx.at, ctx), ctx, state)
+            y, state = self._attend_causal(qf, *self._keys(x, x, ctx.at, ctx), ctx, state)
         else:
-            y, state = self._all(qf, x, ctx, state)
+            y, state = self._attend_all(qf, x, ctx, state)
         y = y[..., :-1] / _safe(y[..., -1:])
         return self.out(merge_heads(y.to(x.dtype))), state
 
-    def _all(self, q: Tensor, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
+    def _attend_all(self, q: Tensor, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
         """Every query looks at the sums over all keys, those of a memory or of its own stream."""
-        source = self.seen(x, ctx)
+        source = self.read_source(x, ctx)
         keys, values, at = source.keys, source.values, source.at
         looking = ctx.tape.wants(f"{self.site.path}.weights")
         sums = state.sums if isinstance(state, Summed) else None
         if sums is None or looking:
             k, size, v = self._keys(keys, values, at, ctx)
-            self._show(q, k, size, at, ctx)
+            self._record_weights(q, k, size, at, ctx)
         with torch.autocast(device_kind(x), enabled=False):
             if sums is None:
                 if ctx.at.packed and at.packed:
-                    apart = Apart(at, k.shape[0])
+                    apart = DocumentSplitter(at, k.shape[0])
                     k, size, v = apart.split(k), apart.split(size.unsqueeze(-1), -torch.inf).squeeze(-1), apart.split(v)
                 sums = total(k, size, v)
             if isinstance(state, Summed):
@@ -141,10 +141,10 @@ class PerformerMixer(Mixer):
             ctx.tape.plan(self.site.path, f"linear: {q.shape[-1]} features")
             if sums.dim() == 4:
                 return unfold(fold(q, sums.shape[0]) @ sums, q.shape[0]), state
-            apart = Apart(ctx.at, q.shape[0], sums.shape[2])
+            apart = DocumentSplitter(ctx.at, q.shape[0], sums.shape[2])
             return apart.join(apart.split(q) @ sums), state
 
-    def _past(
+    def _attend_causal(
         self, q: Tensor, k: Tensor, size: Tensor, v: Tensor, ctx: Context, state: State | None
     ) -> tuple[Tensor, State | None]:
         """Every query looks at the keys up to its own, chunk by chunk."""
@@ -153,28 +153,28 @@ class PerformerMixer(Mixer):
         assert isinstance(before, Sums)
         reason = f"linear: prefixes of {r} features"
         if state is None:
-            self._show(q, k, size, ctx.at, ctx)
+            self._record_weights(q, k, size, ctx.at, ctx)
         else:
             reason += "; keys are not remembered, so there are no weights to look at"
         ctx.tape.plan(self.site.path, reason)
         out = []
         with torch.autocast(device_kind(q), enabled=False):
-            doc = _filled(ctx.at, before.doc).unsqueeze(1)
+            doc = _fill_documents(ctx.at, before.doc).unsqueeze(1)
             parts = (torch.split(t, CHUNK, 2) for t in (q, k, size, v, doc))
             for q_part, k_part, size_part, v_part, doc_part in zip(*parts, strict=True):
                 y, before = chunk(q_part, k_part, size_part, v_part, doc_part.squeeze(1), before)
                 out.append(y)
         return torch.cat(out, 2), None if state is None else before
 
-    def _turn(self, x: Tensor, ctx: Context) -> Tensor:
+    def _rotate(self, x: Tensor, ctx: Context) -> Tensor:
         position = None if self.cross else self.position or ctx.position
-        if position is None or "turn" not in position.acts:
+        if position is None or "rotate" not in position.acts:
             return x
-        return position.turn(x, ctx.once((position, "table", ctx.at), lambda: position.table(ctx.at)))
+        return position.rotate(x, ctx.once((position, "table", ctx.at), lambda: position.table(ctx.at)))
 
     def _keys(self, keys: Tensor, values: Tensor, at: Coords, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Features of the keys, how large they were (nothing where there is no token), values and a column of ones."""
-        k = self._turn(split_heads(self.k(keys), self.heads), ctx)
+        k = self._rotate(split_heads(self.k(keys), self.heads), ctx)
         v = split_heads(self.v(values), self.heads)
         with torch.autocast(device_kind(k), enabled=False):
             f, size = self._features(k)
@@ -190,7 +190,7 @@ class PerformerMixer(Mixer):
         largest = z.detach().amax(-1, keepdim=True)  # any number would do: it is divided out again
         return (z - largest).exp(), largest.squeeze(-1) - x.square().sum(-1) / 2
 
-    def _show(self, q: Tensor, k: Tensor, size: Tensor, at: Coords, ctx: Context) -> None:
+    def _record_weights(self, q: Tensor, k: Tensor, size: Tensor, at: Coords, ctx: Context) -> None:
         """The weights that the estimate amounts to, pair by pair, of the heads and rows somebody looks at."""
         name, tape = f"{self.site.path}.weights", ctx.tape
         if not tape.wants(name):
@@ -268,7 +268,7 @@ def chunk(q: Tensor, k: Tensor, size: Tensor, v: Tensor, doc: Tensor, past: Sums
     return y, Sums(last.squeeze(-1), past.sums * faded.unsqueeze(-1) + k.mT @ (v * grown.unsqueeze(-1)), newest[:, 0])
 
 
-def _filled(at: Coords, before: Tensor) -> Tensor:
+def _fill_documents(at: Coords, before: Tensor) -> Tensor:
     """The document of every token, (b, n); padding counts to the one before it."""
     rows = before.shape[0]
     if at.doc is None:

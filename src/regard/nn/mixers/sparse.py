@@ -25,7 +25,7 @@ from torch import Tensor
 
 from regard.errors import SpecError
 from regard.nn.attention.attend import grouped
-from regard.nn.attention.banded import Beside, Chosen, Lanes, blanked, neighbours, side_by_side
+from regard.nn.attention.banded import FarKeys, Lanes, TokenSubset, attend_to_neighbors, run_compacted, zero_padding
 from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD, Coords
 from regard.nn.core.mask import Causal, Everything, Fixed, Rule, Strided, Window, visible
@@ -73,7 +73,7 @@ class SparseMixer(FullMixer):
         _, n, _ = sizes(x, "b n d", d=self.site.width)
         position, at, before = self.position or ctx.position, ctx.at, 0
         q, k, v = self._query(x), self._key(x), split_heads(self.v(x), self.kv_heads)
-        q, k = (self._turn(t, ctx, at, position) for t in (q, k))
+        q, k = (self._rotate(t, ctx, at, position) for t in (q, k))
         if state is not None:
             assert isinstance(state, KeyValues)
             at, before = ctx.remembered(state.at), state.at.n
@@ -83,8 +83,8 @@ class SparseMixer(FullMixer):
         elif before:
             out = self._later(q, k, v, ctx, at, position)
         else:
-            out = side_by_side(ctx, self._strided if isinstance(self.pattern, Strided) else self._fixed, q, k, v)
-        return self.out(blanked(merge_heads(out), ctx.at)), state
+            out = run_compacted(ctx, self._strided if isinstance(self.pattern, Strided) else self._fixed, q, k, v)
+        return self.out(zero_padding(merge_heads(out), ctx.at)), state
 
     def _later(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None) -> Tensor:
         """Tokens that follow remembered ones: over the columns that any of them sees, few for one token at a time."""
@@ -100,7 +100,7 @@ class SparseMixer(FullMixer):
 
     def _fixed(self, ctx: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Tile by tile, a tile as long as a block; what sums up blocks stands beside."""
-        at, tape, position, pattern = ctx.at, ctx.tape.muted(), self.position or ctx.position, self.pattern
+        at, tape, position, pattern = ctx.at, ctx.tape.mute(), self.position or ctx.position, self.pattern
         assert isinstance(pattern, Fixed)
         apart = at.first is not None and at.first % self.stride == 0 and not at.packed  # tiles are blocks
         reach = 0 if apart else self.stride - 1
@@ -108,17 +108,17 @@ class SparseMixer(FullMixer):
         def look(q: Tensor, k: Tensor, v: Tensor, here: Coords, there: Coords) -> Tensor:
             return self._attend(q, k, v, replace(ctx, at=here, tape=tape), there, position)[0]
 
-        def sums_up() -> tuple[Chosen, Coords, list[int]] | None:
-            those = Chosen.of(pattern.sums_up(at), at)
+        def sums_up() -> tuple[TokenSubset, Coords, list[int]] | None:
+            those = TokenSubset.of(pattern.sums_up(at), at)
             return None if those is None else (those, at.hide(those.those), those.those.cumsum(1).amax(0).tolist())
 
         beside = None
         if found := ctx.once(("sums up", pattern, at), sums_up):
             those, rest, counts = found
             upto = (lambda column: counts[column - 1]) if self.causal else (lambda _: counts[-1])
-            beside = Beside(those.take(k), those.take(v), those.at, rest, upto)
+            beside = FarKeys(those.take(k), those.take(v), those.at, rest, upto)
         ahead = 0 if self.causal else reach
-        out = neighbours(q, k, v, ctx, at, look, tile=self.stride, back=reach, ahead=ahead, beside=beside)
+        out = attend_to_neighbors(q, k, v, ctx, at, look, tile=self.stride, back=reach, ahead=ahead, beside=beside)
         ctx.tape.plan(
             self.site.path, f"blocks of {self.stride} and what sums up others; {' '.join(tape.plans.values())}"
         )
@@ -140,8 +140,8 @@ class SparseMixer(FullMixer):
         unseen = scores.amax(-1, keepdim=True) == torch.finfo(scores.dtype).min
         weights = scores.softmax(-1).masked_fill(unseen, 0.0)
         weights = dropout(weights, self.dropout) if self.training else weights
-        by_near = self._mixed(weights[..., :wide].transpose(1, 2).flatten(0, 1), v_near, ctx, p_near)
-        by_far = self._mixed(weights[..., wide:].permute(0, 3, 1, 2, 4).flatten(0, 1), v_far, ctx, p_far)
+        by_near = self._sum_values(weights[..., :wide].transpose(1, 2).flatten(0, 1), v_near, ctx, p_near)
+        by_far = self._sum_values(weights[..., wide:].permute(0, 3, 1, 2, 4).flatten(0, 1), v_far, ctx, p_far)
         ctx.tape.plan(self.site.path, f"plain: chunks of {size}, and lanes of every {size}th token")
         return by_near.view(b, count, h, size, e).transpose(1, 2).flatten(2, 3)[:, :, :n] + lanes.collect(by_far)
 
@@ -172,9 +172,9 @@ class SparseMixer(FullMixer):
         assert keep is not None
         return scores.masked_fill(~keep.unsqueeze(1), torch.finfo(scores.dtype).min), p
 
-    def _mixed(self, weights: Tensor, v: Tensor, ctx: Context, p: Any) -> Tensor:
+    def _sum_values(self, weights: Tensor, v: Tensor, ctx: Context, p: Any) -> Tensor:
         position, out = self.position or ctx.position, grouped(weights, v)
-        blend = position.blend(weights, p) if position is not None and "content" in position.acts else None
+        blend = position.output_term(weights, p) if position is not None and "content" in position.acts else None
         return out if blend is None else out + blend
 
     def flops(self, n: int, m: int) -> float:

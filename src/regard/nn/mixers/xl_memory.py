@@ -26,7 +26,7 @@ from regard.nn.core.mask import Everything, Rule
 from regard.nn.core.mixer import MIXERS, Can, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import NOWHERE, State, moving
-from regard.nn.mixers.compress import CompressionSpec, Compressor, Old, mean_of, placed
+from regard.nn.mixers.compress import CompressionSpec, Compressor, OldMemories, masked_mean, number_slots
 from regard.nn.mixers.full import Full, FullMixer
 from regard.nn.mixers.softmax import SoftmaxAttention
 from regard.nn.positions.relative import Distance
@@ -78,19 +78,19 @@ class XLMemoryMixer(FullMixer):
         sizes(x, "b n d", d=self.site.width)
         at, seen = ctx.remembered(state.at), torch.cat([state.x, x], 1)
         position, uses = self.position or ctx.position, self.compressor is not None and self.compressor.uses
-        q = self._turn(self._query(x), ctx, ctx.at, position)
-        k, v = self._turn(self._key(seen), ctx, at, position), split_heads(self.v(seen), self.kv_heads)
+        q = self._rotate(self._query(x), ctx, ctx.at, position)
+        k, v = self._rotate(self._key(seen), ctx, at, position), split_heads(self.v(seen), self.kv_heads)
         out, weights = self._attend(q, k, v, ctx, at, position, weights=uses)
         new = XLState(seen.detach(), at, state.slots)
         if uses:
             assert weights is not None
-            new.used = _used(state, weights.detach(), ctx.at)
+            new.used = _sum_attention(state, weights.detach(), ctx.at)
         return self.out(merge_heads(out)), self._forget(new, x, ctx)
 
     def _forget(self, state: XLState, x: Tensor, ctx: Context) -> XLState:
         """Let go of what is no longer recent, or compress it."""
         if state.at.padded:
-            state, leave = self._shifted(state, ctx)
+            state, leave = self._align_right(state, ctx)
         else:
             surplus = max(state.at.n - state.slots - self.memory_length, 0)
             leave = surplus - surplus % self._rate  # whole groups only: up to rate − 1 more stay recent
@@ -99,7 +99,7 @@ class XLMemoryMixer(FullMixer):
         keep = state.at.n - leave
         return XLState(state.x[:, leave:], ctx.once(("last", state.at, keep), lambda: state.at.last(keep)))
 
-    def _shifted(self, state: XLState, ctx: Context) -> tuple[XLState, int]:
+    def _align_right(self, state: XLState, ctx: Context) -> tuple[XLState, int]:
         """Rows of different lengths such that the same columns leave: of each row its own oldest, in whole groups.
 
         Both those that leave and those that stay are moved to the right; padding stands before them.
@@ -114,7 +114,8 @@ class XLMemoryMixer(FullMixer):
             parts = [last_of(those, int(those.sum(1).max())) for those in (leaves, there & ~leaves)]
             columns = torch.cat(parts, 1)
             whole = torch.cat(
-                [torch.arange(slots, device=columns.device).expand(len(columns), -1), _counted(columns, slots)], 1
+                [torch.arange(slots, device=columns.device).expand(len(columns), -1), _offset_columns(columns, slots)],
+                1,
             )
             return columns, whole, at.take(whole), parts[0].shape[1]
 
@@ -132,11 +133,13 @@ class XLMemoryMixer(FullMixer):
     def _compress(self, state: XLState, leave: int, compressor: Compressor, x: Tensor, ctx: Context) -> XLState:
         slots, at, left = state.slots, state.at, state.slots + leave
         used = None if state.used is None else state.used[:, :leave]
-        old = Old(state.x[:, slots:left], at.part(slice(slots, left)), used)
+        old = OldMemories(state.x[:, slots:left], at.part(slice(slots, left)), used)
         small, small_at = compressor(old)
         if compressor.loss is not None and self.training and torch.is_grad_enabled():
             auto = compressor.loss == "autoencode"
-            loss = compressor.autoencoding(old, small) if auto else self._missed(x, old, small, small_at, ctx)
+            loss = (
+                compressor.autoencoding_loss(old, small) if auto else self._attention_loss(x, old, small, small_at, ctx)
+            )
             ctx.tape.loss(f"{self.site.path}.compress", loss)
         kept = min(slots + small.shape[1], self.slots)
         memories = torch.cat([state.x[:, :slots], small.detach()], 1)
@@ -147,12 +150,12 @@ class XLMemoryMixer(FullMixer):
             memories = torch.take_along_dim(memories, columns.clamp(min=0).unsqueeze(-1), 1)
             rest = at.last(at.n - left)
             return XLState(
-                torch.cat([memories, recent], 1), placed(all_slots.take(columns), rest).extend(rest), kept, used
+                torch.cat([memories, recent], 1), number_slots(all_slots.take(columns), rest).extend(rest), kept, used
             )
 
         def stand() -> Coords:
             rest, all_slots = at.last(at.n - left), at.part(slice(0, slots)).extend(small_at)
-            return placed(all_slots.last(kept), rest).extend(rest)
+            return number_slots(all_slots.last(kept), rest).extend(rest)
 
         plain = at.contiguous and not at.packed  # then slots stand alike in every layer
         return XLState(
@@ -162,21 +165,21 @@ class XLMemoryMixer(FullMixer):
             used,
         )
 
-    def _missed(self, x: Tensor, old: Old, small: Tensor, at: Coords, ctx: Context) -> Tensor:
+    def _attention_loss(self, x: Tensor, old: OldMemories, small: Tensor, at: Coords, ctx: Context) -> Tensor:
         """How far apart old and small memories leave the attention of this segment, by content alone (§3.2, algorithm 2).
 
         Only the small memories carry a gradient: queries, old memories and the layer's maps are as they are.
         """
-        q = _frozen(self.q_norm, split_heads(_frozen(self.q, x.detach()), self.heads))
+        q = _call_frozen(self.q_norm, split_heads(_call_frozen(self.q, x.detach()), self.heads))
 
         def look(memory: Tensor, there: Coords) -> Tensor:
-            k = _frozen(self.k_norm, split_heads(_frozen(self.k, memory), self.kv_heads))
-            v = split_heads(_frozen(self.v, memory), self.kv_heads)
+            k = _call_frozen(self.k_norm, split_heads(_call_frozen(self.k, memory), self.kv_heads))
+            v = split_heads(_call_frozen(self.v, memory), self.kv_heads)
             how = plan(Everything(), ctx.at, there, Needs(dtype=q.dtype))
             return attend(q, k, v, how, scale=self.scale)[0]
 
         off = (look(old.x, old.at) - look(small, at)).square().mean((1, 3))
-        return mean_of(off, ctx.at.kept)
+        return masked_mean(off, ctx.at.kept)
 
     def start(self, rows: int, capacity: int) -> State:
         return XLState(self.k.weight.new_empty(rows, 0, self.site.width), NOWHERE)
@@ -204,12 +207,12 @@ class XLMemoryMixer(FullMixer):
         )
 
 
-def _counted(columns: Tensor, by: int) -> Tensor:
+def _offset_columns(columns: Tensor, by: int) -> Tensor:
     """Columns counted from `by` places earlier; where there was none, there is none."""
     return torch.where(columns >= 0, columns + by, columns)
 
 
-def _used(state: XLState, weights: Tensor, at: Coords) -> Tensor:
+def _sum_attention(state: XLState, weights: Tensor, at: Coords) -> Tensor:
     """The attention that recent memories and the tokens in hand drew so far, from all heads and queries."""
     drawn = (weights * at.kept.unsqueeze(1).unsqueeze(-1)).sum((1, 2))[:, state.slots :]
     if state.used is not None:
@@ -217,7 +220,7 @@ def _used(state: XLState, weights: Tensor, at: Coords) -> Tensor:
     return drawn
 
 
-def _frozen(part: nn.Module | None, x: Tensor) -> Tensor:
+def _call_frozen(part: nn.Module | None, x: Tensor) -> Tensor:
     """A layer's map, through which a gradient passes and to which none comes."""
     if part is None:
         return x

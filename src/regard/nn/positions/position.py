@@ -54,7 +54,7 @@ class Position(nn.Module):
     def table(self, at: Coords) -> Any:
         return None
 
-    def turn(self, x: Tensor, table: Any) -> Tensor:
+    def rotate(self, x: Tensor, table: Any) -> Tensor:
         return x
 
     def prepare(self, q: Coords, k: Coords) -> Any:
@@ -72,7 +72,7 @@ class Position(nn.Module):
         """Added to the scores before scaling, (b, h, n, m)."""
         raise NotImplementedError
 
-    def blend(self, weights: Tensor, p: Any) -> Tensor | None:
+    def output_term(self, weights: Tensor, p: Any) -> Tensor | None:
         """Added to the output, (b, h, n, e), if anything is."""
         return None
 
@@ -187,7 +187,7 @@ class Rotary(PositionSpec):
     layout: Literal["halves", "pairs"] = "halves"
     share: Annotated[float, Field(gt=0, le=1)] = 1.0
     rope_scaling: RopeScalingSpec | None = None
-    acts = frozenset[Act]({"turn"})
+    acts = frozenset[Act]({"rotate"})
 
     def __post_init__(self) -> None:
         if self.rope_scaling is not None and self.base <= 1:
@@ -219,7 +219,7 @@ class RotaryPosition(Position):
         angle = (at.pos.to(torch.float64).unsqueeze(-1) * rates).unsqueeze(1)
         return angle.cos() * self.qk_factor, angle.sin() * self.qk_factor  # (b | 1, 1, n, turned / 2)
 
-    def turn(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+    def rotate(self, x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
         cos, sin = (t.to(x.dtype) for t in table)
         head, rest = x[..., : self.turned], x[..., self.turned :]
         a, b = head.chunk(2, -1) if self.layout == "halves" else (head[..., 0::2], head[..., 1::2])
@@ -345,7 +345,7 @@ class RelativePosition(Position):
         b, h, n, _ = q.shape
         return (q @ self.keys.t()).gather(-1, p.unsqueeze(1).expand(b, h, n, -1))
 
-    def blend(self, weights: Tensor, p: Tensor) -> Tensor | None:
+    def output_term(self, weights: Tensor, p: Tensor) -> Tensor | None:
         """Weights summed a distance, then a product with the 2k+1 vectors."""
         if self.values is None:
             return None

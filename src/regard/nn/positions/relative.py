@@ -22,7 +22,7 @@ from regard.nn.core.shape import split_heads
 from regard.nn.positions.position import POSITIONS, Position, PositionSpec, distance, sinusoid
 from regard.spec import Count, spec
 
-Pairs = tuple[Tensor, Tensor | None]
+DistanceCodes = tuple[Tensor, Tensor | None]
 """Codes of distances from far to near, and which of them each pair (b | 1, n, m) has; None where shifting tells."""
 
 
@@ -48,7 +48,7 @@ class DistancePosition(Position):
         self.u = nn.Parameter(torch.empty(site.heads, site.head_width))
         self.v = nn.Parameter(torch.empty(site.heads, site.head_width))
 
-    def prepare(self, q: Coords, k: Coords) -> Pairs:
+    def prepare(self, q: Coords, k: Coords) -> DistanceCodes:
         """The codes depend on coordinates alone, so all layers share them."""
         if q.first is not None and k.first is not None:
             high, low = q.first + q.n - 1 - k.first, q.first - k.first - k.n + 1
@@ -61,17 +61,17 @@ class DistancePosition(Position):
         low, high = self._reach(far[q.kept.unsqueeze(2) & k.kept.unsqueeze(1)])
         return self._codes(low, high, far.device), high - far.clamp(low, high)
 
-    def project(self, p: Pairs, layer: Callable[[Tensor], Tensor]) -> Pairs:
+    def project(self, p: DistanceCodes, layer: Callable[[Tensor], Tensor]) -> DistanceCodes:
         codes, index = p
         return split_heads(layer(codes).unsqueeze(0), self.u.shape[0]), index
 
-    def score(self, q: Tensor, k: Tensor, p: Pairs) -> Tensor:
+    def score(self, q: Tensor, k: Tensor, p: DistanceCodes) -> Tensor:
         """Terms (b), (c) and (d), (b, h, n, m)."""
         codes, index = p
         by_key = grouped(self.u.unsqueeze(1).expand(k.shape[0], -1, -1, -1), k.mT)
         by_distance = (q + self.v.unsqueeze(1)) @ codes.mT
         if index is None:
-            return by_key + shifted(by_distance, k.shape[2])
+            return by_key + relative_shift(by_distance, k.shape[2])
         return by_key + by_distance.gather(-1, index.unsqueeze(1).expand(*by_distance.shape[:3], -1))
 
     def _codes(self, low: int, high: int, device: torch.device) -> Tensor:
@@ -87,7 +87,7 @@ class DistancePosition(Position):
         return (max(low, 0), max(high, 0)) if self.causal else (low, high)
 
 
-def shifted(x: Tensor, m: int) -> Tensor:
+def relative_shift(x: Tensor, m: int) -> Tensor:
     """Row i of x (…, n, r) moved left by n − 1 − i, and its first m columns: column n − 1 − i + j holds distance i − j.
 
     Where r < n + m − 1 the last columns of a row come from the next one; a causal rule hides just those.
