@@ -41,7 +41,8 @@ class TestNorms:
         with torch.autocast("cpu", torch.bfloat16):
             assert torch.equal(norm(x), norm.float()(x).bfloat16())
             assert norm(x).dtype == torch.bfloat16
-        assert norm(x).dtype == torch.float32
+            assert norm.double()(X).dtype == torch.float64
+        assert norm.float()(x).dtype == torch.float32
 
     def test_rms_norm_is_its_formula(self) -> None:
         norm = RMSNorm(eps=0.1).build(8).double()

@@ -56,6 +56,7 @@ class _RMSNorm(nn.RMSNorm):
 
 
 def _in_compute_dtype(x: Tensor) -> Tensor:
-    """The dtype of autocast, where it is on: all maps that read a norm share this one copy instead of making their own."""
+    """Cast as autocast would for each map that reads the norm, so that all of them share one copy; float64 stays."""
     kind = device_kind(x)
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+    casts = torch.is_autocast_enabled(kind) and x.dtype == torch.float32
+    return x.to(torch.get_autocast_dtype(kind)) if casts else x
