@@ -80,7 +80,7 @@ def stopping_after(step: int) -> Iterator[None]:
             return self  # no handlers: it is us who press
 
     class Pressing(Progress):
-        def step(self, at: int, loss: float, speed: float) -> None:
+        def step(self, at: int, loss: float, speed: float, left: float) -> None:
             if at >= step:
                 made[-1].asked = signal.SIGINT
 

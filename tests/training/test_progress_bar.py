@@ -51,7 +51,7 @@ def test_a_terminal_that_was_closed(monkeypatch: pytest.MonkeyPatch, lines: int)
     monkeypatch.setattr("threading.excepthook", lambda _: None)  # the bar draws in a thread of its own
     with Progress(9) as progress:
         for step in range(3):
-            progress.step(step, 0.5, 3.0)
+            progress.step(step, 0.5, 3.0, 60.0)
             progress.say("a")
     assert progress.quiet and sys.stderr is stream
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
+from regard.report.number import duration
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
@@ -35,12 +37,13 @@ class Progress:
                 self._bar[0].stop()
         self._bar = None
 
-    def step(self, step: int, loss: float, speed: float) -> None:
-        """Show that a step is done."""
+    def step(self, step: int, loss: float, speed: float, left: float) -> None:
+        """Show a step with its loss, its tokens per second, and the seconds left until the run is done."""
         with self._ignoring_closed_streams():
             if self._bar is not None:
                 bar, task = self._bar
-                bar.update(task, completed=step, loss=f"loss {loss:.3f}", speed=f"{speed:,.0f} tokens/s")
+                texts = {"loss": f"loss {loss:.3f}", "speed": f"{speed:,.0f} tokens/s", "left": f"{duration(left)} left"}
+                bar.update(task, completed=step, **texts)
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
@@ -78,7 +81,7 @@ def in_notebook() -> bool:
 
 def _start_bar(total: int, done: int) -> tuple[RichProgress, TaskID]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     bar = Bar(
@@ -87,9 +90,8 @@ def _start_bar(total: int, done: int) -> tuple[RichProgress, TaskID]:
         TextColumn("{task.fields[loss]}"),
         TextColumn("{task.fields[speed]}"),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
         console=Console(stderr=True),  # rich itself finds out that it is in a notebook, and displays there
     )
     bar.start()
-    return bar, bar.add_task("train", total=total, completed=done, loss="", speed="")
+    return bar, bar.add_task("train", total=total, completed=done, loss="", speed="", left="")

@@ -21,6 +21,7 @@ from regard.errors import CheckpointError, Diverged
 from regard.metrics import METRICS
 from regard.model.build import weight_faults
 from regard.model.net import Net
+from regard.report.number import duration
 from regard.serialization.model_folder import SNAPSHOTS
 from regard.tasks.common.capabilities import augment, describe_examples, order_batches
 from regard.tasks.common.task import EvalSet, Examples, Task
@@ -40,6 +41,7 @@ from regard.training.optimizer_step import (
 )
 from regard.training.progress_bar import Progress
 from regard.training.recipe import Train
+from regard.training.time_estimate import TimeLeft
 from regard.training.validate import GREEDY, MAX_KEPT, Validator, render_sample, render_scores, shorten
 from regard.training.weight_averaging import Snapshots
 
@@ -113,6 +115,8 @@ class Trainer:
         self.total = int(min(passes, math.inf if train.steps is None else train.steps))
         self.validate_every = train.validate_every or -(-self.total // 10)  # ten validations, the last at the end
         self.save_every = train.save_every or self.validate_every
+        decodes = any(METRICS[name].score is not None for name in task.metrics)
+        self.time_left = TimeLeft(self.total, self.validate_every, self.validator.search.beam if decodes else 1)
 
     # ------------------------------------------------------------------------------------------------ the loop
 
@@ -130,6 +134,7 @@ class Trainer:
                 continue
             started = time.perf_counter()
             step = self._update(updates[now.position])
+            self.time_left.add_step(time.perf_counter() - started)
             if not step.sound:
                 self._report_skip(progress)
             now.position += 1
@@ -139,7 +144,7 @@ class Trainer:
             speed = step.tokens / (time.perf_counter() - started)
             if now.bad >= BAD_STEPS:
                 self._give_up(on_better)
-            progress.step(now.step, step.loss / step.tokens, speed)
+            progress.step(now.step, step.loss / step.tokens, speed, self.time_left.after(now.step))
             if now.step % self.train.log_every == 0 and now.window_tokens:  # all steps may have been skipped
                 self._log_window(step, speed)
             last = now.step >= self.total
@@ -243,10 +248,11 @@ class Trainer:
 
     def _validate(self, progress: Progress, on_better: Callable[[], None]) -> None:
         """Validate; remember and export the best model; keep weights for averaging."""
-        now = self.now
+        now, started = self.now, time.perf_counter()
         check_finite(now.step, self.steps.tensors())
         with self.validated_weights():
             scores = self.validator.scores()
+            self.time_left.add_validation(time.perf_counter() - started)
             if not math.isfinite(scores["loss"]):
                 raise Diverged(f"the validation loss after step {now.step} is {scores['loss']}; {ADVICE}")
             metric = METRICS[self.task.metrics[0]]
@@ -261,8 +267,11 @@ class Trainer:
             self.log.write(
                 "valid", now.step, loss=scores["loss"], scores=judged, seconds=round(now.seconds, 3), **outputs
             )
+            left = f"  {duration(self.time_left.after(now.step))} left" if now.step < self.total else ""
             progress.say(
-                f"step {now.step}/{self.total}  {render_scores(scores, decoding)}" + ("  best so far" if better else "")
+                f"step {now.step}/{self.total}  {render_scores(scores, decoding)}"
+                + ("  best so far" if better else "")
+                + left
             )
             for sample in samples:
                 progress.say(render_sample(sample))
