@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bench.corpus import VOCAB
 from regard.data.batch import IGNORE, Batch
-from regard.machine import keep_large_blocks, limit_kernel_caches, precision
+from regard.machine import keep_large_blocks, limit_kernel_caches, machine
 
 SHAPES = {
     "tiny": dict(width=128, depth=4, heads=4, hidden=256),
@@ -36,7 +36,7 @@ def regard(shape: dict[str, int], make: Make, threads: bool = True) -> Train:
     limit_kernel_caches(torch.get_num_threads())
     net = transformer.spec(**shape, vocab=VOCAB, dropout=DROPOUT).build(seed=1)  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
-    bf16 = precision("auto", "cpu") == "bfloat16"
+    bf16 = machine().bf16
     shards = ThreadGroup.choose(torch.get_num_threads() if threads else 1, 4096, "cpu")
 
     def train(rows: Rows) -> None:

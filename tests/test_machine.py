@@ -83,7 +83,7 @@ def test_a_container_may_take_less_than_there_is(
 def test_native_bfloat16(monkeypatch: pytest.MonkeyPatch, text: str, native: bool) -> None:
     says(monkeypatch, text)
     assert machine().bf16 is native
-    assert precision("auto", "cpu") == ("bfloat16" if native else "float32")
+    assert precision("auto", "cpu") == ("auto" if native else "float32")
 
 
 def test_the_first_processor_gives_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_precision_is_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
         assert precision("float32", "cuda") == "float32"
         assert precision("bfloat16", "cpu") == "bfloat16"
         assert precision("auto", "cuda") == "bfloat16"
-        assert precision("auto", "cpu") == ("bfloat16" if native else "float32")
+        assert precision("auto", "cpu") == ("auto" if native else "float32")
 
 
 def test_the_allocator_takes_the_hint_or_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,10 +60,16 @@ def versions() -> dict[str, str]:
 
 
 def precision(asked: str, device: str) -> str:
-    """What `auto` stands for here: bfloat16 where matrices are multiplied natively in it."""
+    """The precision that `train.precision` stands for on a device.
+
+    `auto` is float32 on a processor that does not multiply bfloat16 matrices, bfloat16 on an accelerator, and stays `auto`
+    where only a measurement can tell: a run makes it when it starts.
+    """
     if asked != "auto":
         return asked
-    return "bfloat16" if device != "cpu" or machine().bf16 else "float32"
+    if device != "cpu":
+        return "bfloat16"
+    return "auto" if machine().bf16 else "float32"
 
 
 def keep_large_blocks() -> bool:

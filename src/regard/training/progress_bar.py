@@ -42,7 +42,11 @@ class Progress:
         with self._ignoring_closed_streams():
             if self._bar is not None:
                 bar, task = self._bar
-                texts = {"loss": f"loss {loss:.3f}", "speed": f"{speed:,.0f} tokens/s", "left": f"{duration(left)} left"}
+                texts = {
+                    "loss": f"loss {loss:.3f}",
+                    "speed": f"{speed:,.0f} tokens/s",
+                    "left": f"{duration(left)} left",
+                }
                 bar.update(task, completed=step, **texts)
 
     def say(self, text: str) -> None:

@@ -53,6 +53,8 @@ RUN_FILES = (
 """Everything a run may leave. run.json, which marks the folder as a run, comes last."""
 FIXED = ("threads", "processes", "device", "precision", "torch", "start")
 """Facts that the results depend on."""
+MEASURED = ("precision", "seconds_per_step", "batch_tokens")
+"""Facts that a recipe may leave open and the start of a run finds out."""
 BOUND = ("task", "data.tokenizer", "data.joint_vocab", "train.optimizer.kind", "train.finetune")
 """Settings that no checkpoint survives: changing one means starting over."""
 LENGTH = ("train.steps:", "train.epochs:")
@@ -102,7 +104,7 @@ def open_run(
     saved no checkpoint starts again, but keeps the data it prepared.
     """
     path, before = folder / RECIPE, folder / FACTS
-    begun = _has_begun(folder)
+    begun = has_begun(folder)
     if begun or before.exists():
         _check_is_run(folder)
     if fresh or not begun:
@@ -157,7 +159,7 @@ def save_facts(folder: Path, **facts: Any) -> None:
     write_file(path, json.dumps({**parse_json(path.read_bytes(), path), **facts}, indent=2))
 
 
-def _has_begun(folder: Path) -> bool:
+def has_begun(folder: Path) -> bool:
     """Whether starting over would lose anything."""
     left = ("checkpoints/step-*", BEST, f".{BEST}.previous", FINAL, f".{FINAL}.previous")
     return any(True for name in left for _ in folder.glob(name))
@@ -185,9 +187,11 @@ def _opening_files(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> li
 
 def _find_prepared(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """What an interrupted run has prepared for this one: tokens record what they were made of, a vocabulary does not."""
-    same = all(
-        place.exists() and place.read_bytes() == t.encode() for place, t in _opening_files(folder, recipe, facts)
-    )
+    path = folder / RECIPE
+    if not path.exists() or path.read_bytes() != recipe.yaml().encode():
+        return (TOKENS,)
+    was = read_facts(folder)
+    same = all(was.get(name) == value for name, value in facts.items() if name not in MEASURED)
     return (TOKENS, VOCABULARY) if same else (TOKENS,)
 
 

@@ -60,8 +60,8 @@ from regard.training.log import Log, read_log
 from regard.training.progress_bar import Progress
 from regard.training.recipe import Recipe, Train
 from regard.training.request import TrainRequest, build_recipe, complete_recipe, fill_open_settings, reuse_recipe
-from regard.training.run_folder import open_run, read_facts, replace_run, save_facts, update_run
-from regard.training.time_estimate import estimate_seconds
+from regard.training.run_folder import MEASURED, has_begun, open_run, read_facts, replace_run, save_facts, update_run
+from regard.training.time_estimate import MIN_STEPS, estimate_seconds, time_steps
 from regard.training.trainer import TrainData, Trainer
 from regard.training.validate import render_scores
 
@@ -113,7 +113,7 @@ class _Run:
             "threads": self.recipe.train.threads or torch.get_num_threads(),
             "processes": self.group.size,
             "device": self.device,
-            "precision": precision(self.recipe.train.precision, self.device),
+            "precision": self._precision(),
             "start": None if self.start is None else f"{self.request.start} ({_digest(self.start)[:12]})",
             "asked": json.loads(json.dumps(self.asked, default=str)),
         }
@@ -149,6 +149,13 @@ class _Run:
             self.asked, kind, dataset, auto=self.auto, start=self.start is not None, say=self.progress.say
         )
 
+    def _precision(self) -> str:
+        """The precision asked for; `auto` is what the run started with, here or on another processor."""
+        asked = self.recipe.train.precision
+        resumes = asked == "auto" and not self.request.fresh and has_begun(self.folder)
+        known = read_facts(self.folder).get("precision") if resumes else None
+        return str(known or precision(asked, self.device))
+
     def _task(self, kind: type[Task], dataset: Dataset) -> Task:
         """The task with its vocabulary: that of the initial model, or the run's own, learned once."""
         settings, kept = kind.Settings.parse(self.recipe.data), self.folder / VOCABULARY
@@ -172,14 +179,34 @@ class _Run:
         data = TrainData(train, valid, eval_sets(task, dataset.valid))
         settings = self._with_batch_tokens(net, task, data)
         tensorboard = self.folder / TENSORBOARD if self.request.tensorboard else None
-        return Trainer(
+        trainer = Trainer(
             net, task, data, settings,
             checkpoints=Checkpoints(self.folder / CHECKPOINTS, keep=settings.keep_checkpoints),
             log=Log((logs or self.folder) / LOG, tensorboard=tensorboard),
-            bf16=self.facts["precision"] == "bfloat16",
             search=self.recipe.decode,
             ranks=self.group,
         )  # fmt: skip
+        if self.facts["precision"] == "auto":
+            self.facts |= self._measure_precision(trainer)
+        trainer.steps.bf16 = self.facts["precision"] == "bfloat16"
+        return trainer
+
+    def _measure_precision(self, trainer: Trainer) -> dict[str, Any]:
+        """The faster precision and what was measured, once per run: the leader measures, and saves it for the others."""
+        if not self.group.is_leader:
+            known = read_facts(self.folder)
+            return {name: known[name] for name in MEASURED if name in known}
+        found: dict[str, Any] = {"precision": "float32"}  # a short run is over before a measurement pays
+        if trainer.total >= MIN_STEPS:
+            seconds = time_steps(trainer, ("float32", "bfloat16"))
+            fast, slow = sorted(seconds, key=lambda name: seconds[name])
+            found = {"precision": fast, "seconds_per_step": {name: round(s, 4) for name, s in seconds.items()}}
+            self.progress.say(
+                f"chosen: {fast}, {seconds[fast]:.2g} s per step on this machine against {seconds[slow]:.2g} s in {slow} "
+                f"(set train.precision to choose yourself)"
+            )
+        save_facts(self.folder, **found)
+        return found
 
     def _net(self, task: Task) -> Net:
         notes: list[str] = []
@@ -299,8 +326,11 @@ class _Run:
         left = f" ({examples.left_out:,} too long and left out)" if examples.left_out else ""
         learning = sum(p.numel() for p in trainer.net.parameters() if p.requires_grad)
         part = f", {learning:,} of them trained" if learning < count else ""
-        seconds = None if self.quiet else estimate_seconds(trainer)
-        time = "" if seconds is None else f", about {duration(seconds)} on this machine plus validation"
+        timed = self.facts.get("seconds_per_step", {}).get(self.facts["precision"])
+        seconds = trainer.total * timed if timed else None if self.quiet else estimate_seconds(trainer)
+        validations = -(-trainer.total // trainer.validate_every)
+        plus = f" plus {validations} validation{'s' * (validations > 1)}"
+        time = "" if seconds is None else f", about {duration(seconds)} on this machine{plus}"
         return [
             *(() if self.initialization is None else self.initialization.lines(str(self.request.start))),
             f"model: {count:,} parameters{part}, {self.facts['precision']}, on {where}",

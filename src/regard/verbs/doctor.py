@@ -91,10 +91,12 @@ def _machine() -> list[Finding]:
     matrices = "native" if here.bf16 else "not native: float32 is faster here"
     device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kept = keep_large_blocks()
+    auto = precision("auto", device)
+    auto = "the faster one of a few steps of each" if auto == "auto" else auto
     return [
         Finding("torch build", True, _torch_build()),
         Finding("processor", True, f"{here.processor}, {here.cores} cores, {here.memory / 2**30:.1f} GiB"),
-        Finding("bfloat16", True, f"{matrices}; train.precision auto is {precision('auto', device)}"),
+        Finding("bfloat16", True, f"{matrices}; train.precision auto is {auto}"),
         Finding("threads", True, f"torch uses {torch.get_num_threads()}; the rows of a batch are divided among them"),
         Finding("free memory", True, f"{free_memory() / 2**30:.1f} GiB; train.batch_tokens auto fits batches into it"),
         Finding("device", True, f"auto is {device}" + ("" if device == "cpu" else " (only the CPU is tested)")),
