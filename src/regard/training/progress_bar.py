@@ -42,12 +42,8 @@ class Progress:
         with self._ignoring_closed_streams():
             if self._bar is not None:
                 bar, task = self._bar
-                texts = {
-                    "loss": f"loss {loss:.3f}",
-                    "speed": f"{speed:,.0f} tokens/s",
-                    "left": f"{duration(left)} left",
-                }
-                bar.update(task, completed=step, **texts)
+                speeds, time = f"{speed:,.0f} tokens/s", f"{duration(left)} left"
+                bar.update(task, completed=step, loss=f"loss {loss:.3f}", speed=speeds, left=time)
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
