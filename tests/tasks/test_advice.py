@@ -38,8 +38,9 @@ def test_advice_is_a_recipe_that_parses(count: int, asked: dict[str, Any]) -> No
     recipe = Recipe.parse(merge({"task": "translate"}, advice.recipe, {"train": asked}))
     TranslateData.parse(recipe.data)
     recipe.model_spec({"vocab": 1000, "length": 32})
-    least = -(-count // (recipe.train.batch_tokens * recipe.train.accumulate)) * (recipe.train.epochs or 1)
-    recipe.train.schedule.rate(1, total=min(least, recipe.train.steps or least), width=128)
+    least = -(-count // (recipe.train.batch_tokens * recipe.train.accumulate))
+    lengths = [recipe.train.steps, None if recipe.train.epochs is None else least * recipe.train.epochs]
+    recipe.train.schedule.rate(1, total=min(length for length in lengths if length is not None), width=128)
     assert advice.reasons[0].startswith(f"{count:,} pairs, about ")
 
 

@@ -118,7 +118,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (b'"side": 8, "mean": 5, "deviation": [1]', "mean: "),
         (b'"side": 8, "mean": [NaN], "deviation": [1]', "mean"),
         (b'"side": 8, "mean": [1], "deviation": [0]', "deviation"),
-        (b'"side": 8, "mean": [1, 1], "deviation": [1]', "as many channels, got 2, 1"),
+        (b'"side": 8, "mean": [1, 1], "deviation": [1]', "the same number of channels, got 2, 1"),
     ):
         with pytest.raises(CheckpointError, match=rf"classes\.json: .*{fault}"):
             Image.load(ImageData(), {"classes.json": b'{"classes": ["a", "b"], ' + said + b"}"})

@@ -123,7 +123,7 @@ def test_refusals(task: Span, net: Net) -> None:
         Span.load(SpanData(), {"x.json": b""})
     with pytest.raises(DataError, match="at least two tokens"):
         task.encode(Texts(("a",)))
-    with pytest.raises(DataError, match="a text has 9 marks, and this model 8 sentinels"):
+    with pytest.raises(DataError, match="a text has 9 masks, but this model only 8 sentinels"):
         task.run([net], ["[MASK]" * 9], Search(beam=1))
 
 

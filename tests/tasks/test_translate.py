@@ -189,7 +189,9 @@ def test_one_vocabulary_or_two() -> None:
 
 
 def test_a_model_without_its_tokenizer() -> None:
-    with pytest.raises(CheckpointError, match=r"there is no tokenizer\.json among config\.json; a model is of no use"):
+    with pytest.raises(
+        CheckpointError, match=r"there is no tokenizer\.json among config\.json; a model cannot be used"
+    ):
         Translate.load(TranslateData(), {"config.json": b""})
 
 

@@ -189,7 +189,7 @@ def test_terms_are_in_the_outputs_that_must_have_them(name: str, request: pytest
             SpecError,
             r"`must_include` should have a list of terms for each input, got a text",
         ),
-        ({"must_include": []}, DataError, "as many lists of terms as sources are needed, got 0 for 1"),
+        ({"must_include": []}, DataError, "must_include should have one entry per input, got 0 for 1"),
         (
             {"must_include": [["eins"]], "sample": True},
             SpecError,

@@ -1,4 +1,4 @@
-"""Accuracy and F1 of classes, from counts of predicted and true labels.
+"""Accuracy and F1 of classes, from counts of labels.
 
 An output is one label, or a sequence of labels: separated by spaces (one label per word) or not (one label per character).
 F1 of a class is 2·hits / (predicted + true); macro F1 is the mean over the classes that are predicted or true. Spans are

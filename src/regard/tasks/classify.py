@@ -16,7 +16,6 @@ from torch import Tensor
 from regard.data.labels import read_labeled
 from regard.data.pairs import Pairs
 from regard.decode import Search
-from regard.errors import DataError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.context import Tape
@@ -34,7 +33,7 @@ from regard.tasks.common.encoder_input import (
 )
 from regard.tasks.common.labeled_texts import LabeledData, LabeledTask
 from regard.tasks.common.losses import class_loss
-from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
+from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions, check_pairs
 
 
 @spec
@@ -103,8 +102,7 @@ class Classify(LabeledTask[ClassifyData]):
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
         """log P(class | text) for each pair."""
-        if len(inputs) != len(outputs):
-            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        check_pairs(inputs, outputs)
         wanted = label_indices(outputs, self.classes, "what is asked about")
         return [float(row[i]) for row, i in zip(self._log_probs([net], inputs), wanted, strict=True)]
 

@@ -46,7 +46,7 @@ from regard.tasks.common.encoder_input import (
 )
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.losses import pair_counts
-from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions
+from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 
@@ -155,12 +155,13 @@ class Embed(EncoderTask):
         if not settings.train:
             raise DataError("no training data; name two text files or one .tsv, .csv or .jsonl file")
         train, valid = read_splits(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
-        facts = {name: {"pairs": sum(map(len, part))} for name, part in (("train", train), ("valid", valid))}
         names = ", ".join(pairs.name for pairs in train)
-        said = f"{names}: {facts['train']['pairs']:,} pairs for training, {facts['valid']['pairs']:,} for validation"
+        train_pairs, valid_pairs = (sum(map(len, part)) for part in (train, valid))
+        message = f"{names}: {train_pairs:,} pairs for training, {valid_pairs:,} for validation"
+        statistics = {"train": {"pairs": train_pairs}, "valid": {"pairs": valid_pairs}}
         dropped = [f"  {each}" for pairs in (*train, *valid) for each in pairs.dropped]
         lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
-        return Dataset(train, valid, fingerprint(*train, *valid), facts, [said, *dropped], lost)
+        return Dataset(train, valid, fingerprint(*train, *valid), statistics, [message, *dropped], lost)
 
     @classmethod
     def prepare(cls, settings: EmbedData, dataset: Dataset) -> Self:
@@ -241,8 +242,7 @@ class Embed(EncoderTask):
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
         """The cosine of each pair."""
-        if len(inputs) != len(outputs):
-            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        check_pairs(inputs, outputs)
         a, b = (self.embed(net, texts, unit=True).double() for texts in (inputs, outputs))
         return [float(cosine) for cosine in (a * b).sum(1)]
 

@@ -38,7 +38,7 @@ from regard.tasks.common.classifier import (
 )
 from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.losses import class_loss
-from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions
+from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
 
 PATCH = 16
 """Pixels that count as one token when batches are filled, whatever the patch size of the model."""
@@ -182,15 +182,15 @@ class Image:
         else:
             size = max(1, round(settings.hold_out * len(train)))
             train, valid = split_image_set(train, size=size, seed=seed)
-        facts = {
-            part: {"pictures": len(p), "classes": len(p.classes)} for part, p in (("train", train), ("valid", valid))
+        statistics = {
+            part: {"images": len(p), "classes": len(p.classes)} for part, p in (("train", train), ("valid", valid))
         }
         height, width, channels = train.pixels.shape[1:]
-        said = (
+        messages = (
             f"{train.name}: {len(train):,} images of {height} × {width}, {'grayscale' if channels == 1 else 'in color'}, "
             f"in {len(train.classes)} classes; {len(valid):,} for validation"
         )
-        return Dataset(train, valid, f"{train.fingerprint()} {valid.fingerprint()}", facts, [said])
+        return Dataset(train, valid, f"{train.fingerprint()} {valid.fingerprint()}", statistics, [messages])
 
     @classmethod
     def prepare(cls, settings: ImageData, dataset: Dataset) -> Self:
@@ -290,8 +290,7 @@ class Image:
         options: ImageOptions = ImageOptions(),
     ) -> list[float]:
         """log P(class | image) for each pair."""
-        if len(inputs) != len(outputs):
-            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        check_pairs(inputs, outputs)
         wanted = label_indices(outputs, self.classes, "what is asked about")
         with torch.no_grad():
             rows = [
@@ -326,22 +325,22 @@ class Image:
             yield _to_tensor(np.stack(read))
 
     def _load_image(self, one: str | LoadedImage, side: int) -> Pixels:
-        picture = one if isinstance(one, LoadedImage) else read_image(one, channels=self.channels, side=side)
-        pixels = picture.pixels
+        image = one if isinstance(one, LoadedImage) else read_image(one, channels=self.channels, side=side)
+        pixels = image.pixels
         if pixels.shape[2] < self.channels:
             pixels = np.repeat(pixels, self.channels, 2)
         if pixels.shape != (side, side, self.channels):
             raise DataError(
-                f"{picture} should be {(side, side, self.channels)}, got {pixels.shape}; give its path instead"
+                f"{image} should be {(side, side, self.channels)}, got {pixels.shape}; give its path instead"
             )
         return pixels
 
 
-def _check_square(pictures: ImageSet) -> ImageSet:
-    height, width = pictures.pixels.shape[1:3]
+def _check_square(images: ImageSet) -> ImageSet:
+    height, width = images.pixels.shape[1:3]
     if height != width:
-        raise DataError(f"images of {pictures.name} are {height} × {width}; set data.side to resize them to squares")
-    return pictures
+        raise DataError(f"images of {images.name} are {height} × {width}; set data.side to resize them to squares")
+    return images
 
 
 def _to_tensor(pixels: Pixels) -> Tensor:

@@ -33,7 +33,7 @@ from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.losses import sequence_loss
-from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, Output, RunOptions
+from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, Output, RunOptions, check_pairs
 from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
 from regard.text import Chars, Normalize, Tokenizer, TokenizerSpec
 
@@ -219,8 +219,7 @@ class Lm(CorpusTask[LmData]):
 
         It covers the tokens of both together beyond those that they share with the input alone.
         """
-        if len(inputs) != len(outputs):
-            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        check_pairs(inputs, outputs)
         totals = []
         both = self._encode_prompts([text + output for text, output in zip(inputs, outputs, strict=True)])
         for read, whole in zip(self._encode_prompts(inputs), both, strict=True):

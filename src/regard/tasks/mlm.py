@@ -33,7 +33,7 @@ from regard.spec import Count, Share, spec
 from regard.tasks.common.encoder_input import Attention, EncoderTask
 from regard.tasks.common.fill_mask import MASKS, encode_masked, fill_masks, find_unknown_texts, mask_log_probs
 from regard.tasks.common.losses import add_auxiliary, pair_counts, row_losses
-from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
+from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions, check_pairs
 from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
 from regard.text import Tokenizer, TokenizerSpec, WordPiece
 from regard.text.words import WordBoundaries
@@ -257,8 +257,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
         """log P of what outputs have at the masks of their inputs, independently of one another."""
-        if len(inputs) != len(outputs):
-            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        check_pairs(inputs, outputs)
         texts, wanted, out = self._encode(inputs), self.target.encode_all(outputs), []
         for i, (ids, whole, found) in enumerate(zip(texts, wanted, self._log_probs([net], texts), strict=True)):
             if len(ids) != len(whole) or any(a not in (b, self.mask) for a, b in zip(ids, whole, strict=True)):

@@ -81,16 +81,13 @@ class Pronounce(TextPairs[PronounceData]):
             raise DataError(f"{name} holds {len(words)} words, none of them for training; name a larger dictionary")
         train = Pairs([word for word, _ in learned], [way for _, way in learned], name=name)
         valid = _select_words(words, settings, "valid", name)
-        facts = {
-            "train": {"words": len(set(train.source)), "pronunciations": len(train)},
-            "valid": {"words": len(valid)},
-        }
-        kept = len(words) - len(valid) - facts["train"]["words"]
-        said = [
-            f"{name}: {facts['train']['words']:,} words with {len(train):,} pronunciations for training, {len(valid):,} words "
-            f"for validation, {kept:,} for testing"
+        trained = len(set(train.source))
+        statistics = {"train": {"words": trained, "pronunciations": len(train)}, "valid": {"words": len(valid)}}
+        messages = [
+            f"{name}: {trained:,} words with {len(train):,} pronunciations for training, {len(valid):,} words for "
+            f"validation, {len(words) - len(valid) - trained:,} for testing"
         ]
-        return Dataset([train], [valid], fingerprint(train, valid), facts, said)
+        return Dataset([train], [valid], fingerprint(train, valid), statistics, messages)
 
     @classmethod
     def prepare(cls, settings: PronounceData, dataset: Dataset) -> Self:

@@ -31,7 +31,7 @@ from regard.tasks.common.encoder_input import (
 )
 from regard.tasks.common.labeled_texts import LabeledData, LabeledTask
 from regard.tasks.common.losses import class_loss
-from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions
+from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions, check_pairs
 from regard.text import Tokenizer
 from regard.text.word_ids import align_words
 
@@ -118,8 +118,7 @@ class Tag(LabeledTask[TagData]):
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
     ) -> list[float]:
         """log P(labels | text) for each pair."""
-        if len(inputs) != len(outputs):
-            raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
+        check_pairs(inputs, outputs)
         out = []
         for told, output in zip(self._log_probs([net], inputs), outputs, strict=True):
             wanted = label_indices(split_units(output, self.settings.unit), self.classes, "what is asked about")

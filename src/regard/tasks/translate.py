@@ -112,24 +112,26 @@ class Translate(TextPairs[TranslateData]):
             raise DataError("no training data; name two text files or one .tsv, .csv or .jsonl file")
         count = sum(map(len, train))
         reports = [describe_corpus(pairs, offer=not settings.filters and settings.generate is None) for pairs in train]
-        judges = [describe_corpus(pairs, train=train) for pairs in valid]
-        for report in judges:
+        valid_reports = [describe_corpus(pairs, train=train) for pairs in valid]
+        for report in valid_reports:
             if report.swapped:
                 raise DataError(
                     f"{report.name}: source and target are swapped: each side has the other's words in the training "
                     "data; name the files in the other order"
                 )
-        said = [line for report in reports for line in report.lines()]
-        said += [f"{report.name}: {fact}" for report in judges for fact in report.facts]
+        messages = [line for report in reports for line in report.lines()]
+        messages += [f"{report.name}: {fact}" for report in valid_reports for fact in report.facts]
         if not settings.valid:
-            said.append(f"{sum(map(len, valid)):,} pairs are held out for validation; --valid names others")
+            messages.append(f"{sum(map(len, valid)):,} pairs are held out for validation; --valid names others")
         if count > MAX_VOCABULARY_PAIRS:
-            said.append(
+            messages.append(
                 f"vocabulary: if one is trained, from {MAX_VOCABULARY_PAIRS:,} of the {count:,} pairs, chosen at random"
             )
-        facts = {"train": [r.plain() for r in reports], "valid": [r.plain() for r in judges]}
+        statistics = {"train": [r.plain() for r in reports], "valid": [r.plain() for r in valid_reports]}
         lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
-        return Dataset(train, valid, fingerprint(*train, *valid), facts, [] if settings.generate else said, lost)
+        return Dataset(
+            train, valid, fingerprint(*train, *valid), statistics, [] if settings.generate else messages, lost
+        )
 
     @classmethod
     def advise(cls, settings: TranslateData, dataset: Dataset, train: Mapping[str, Any]) -> Advice:

@@ -52,7 +52,7 @@ ROWS = (
     SizeRow(1 << 62, 512, 6, 2048, dropout=0.1, inner=0.0, vocab=24_000, epochs=4),
 )
 BATCHES = ((200_000, 1024), (5_000_000, 2048), (50_000_000, 4096), (1 << 62, 8192))
-"""For corpora of up to so many target tokens, the tokens of a batch."""
+"""Tokens of a batch, by the maximum number of target tokens in the corpus."""
 MAX_DAYS = 7.0
 """Days after which a smaller model is the better choice."""
 OPERATIONS_PER_SECOND = 6e10
@@ -72,7 +72,7 @@ class Length(NamedTuple):
 
 
 def plan_length(asked: Mapping[str, Any], steps_per_epoch: float, epochs: int) -> Length:
-    """The length of a run: what was `asked` for in steps or epochs, or else so many `epochs`."""
+    """The length of a run: the steps or epochs that were `asked` for, otherwise `epochs`."""
     steps = asked.get("steps")
     if steps and not asked.get("epochs"):
         passes = steps / max(steps_per_epoch, 1e-9)

@@ -93,17 +93,17 @@ class LabeledTask(EncoderTask, Generic[L]):
         else:
             train, valid = cls._hold_out(settings, train, seed)
         counts = Counter(label for pairs in train for label in cls.list_labels(settings, pairs))
-        facts = {
+        statistics = {
             "train": {"texts": sum(map(len, train)), "labels": counts.total(), "classes": len(counts)},
             "valid": {"texts": sum(map(len, valid))},
         }
         names = ", ".join(pairs.name for pairs in train)
         often = ", ".join(f"{label} {100 * n / counts.total():.1f} %" for label, n in counts.most_common(MAX_SHOWN))
-        said = [
-            f"{names}: {facts['train']['texts']:,} texts for training, {facts['valid']['texts']:,} for validation",
+        messages = [
+            f"{names}: {statistics['train']['texts']:,} texts for training, {statistics['valid']['texts']:,} for validation",
             f"{len(counts)} classes: {often}" + (" …" if len(counts) > MAX_SHOWN else ""),
         ]
-        return Dataset(train, valid, fingerprint(*train, *valid), facts, said)
+        return Dataset(train, valid, fingerprint(*train, *valid), statistics, messages)
 
     @classmethod
     def _hold_out(cls, settings: L, whole: Sequence[Pairs], seed: int) -> tuple[list[Pairs], list[Pairs]]:

@@ -105,7 +105,7 @@ def count_losses(
     tokens: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LossCounts:
-    """Evaluate a model on examples in batches of so many `tokens`; `progress` is called with batches done, and all.
+    """Evaluate a model on examples in batches of at most `tokens` tokens; `progress` gets the batches done, and all.
 
     Items are the rows of batches, in the order of the examples: two models that encode a corpus alike have the same
     items.

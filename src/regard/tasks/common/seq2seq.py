@@ -1,7 +1,8 @@
-"""Tasks in which an encoder reads one text and a decoder writes another.
+"""Base of the tasks that read one text and write another.
 
-`Seq2Seq` is the base of all of them: the loss, the scores of outputs, attention. `TextPairs` adds what tasks share
-that learn from pairs of texts: two tokenizers, encoded pairs, word dropout, constraints, alignment.
+An encoder reads, a decoder writes. `Seq2Seq` is the base of all such tasks: the loss, the scores of outputs, attention.
+`TextPairs` adds what tasks share that learn from pairs of texts: two tokenizers, encoded pairs, word dropout,
+constraints, alignment.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from regard.tasks.common.encoded_pairs import EncodedPairs, encode_pairs, in_fol
 from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.losses import sequence_loss
-from regard.tasks.common.task import EvalSet, Loss, Output, RunOptions
+from regard.tasks.common.task import EvalSet, Loss, Output, RunOptions, check_pairs
 from regard.tasks.common.word_scores import Alignment, Confidence, WordPairs
 from regard.text import Tokenizer
 from regard.text.sentence_split import split_text
@@ -193,7 +194,7 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         return sizes if self.joint_vocab else {**sizes, "source_vocab": self.source.size}
 
     def mixture(self) -> tuple[int | None, float]:
-        """How corpora share an epoch: at most so many pairs of each, and the temperature."""
+        """How corpora share an epoch: the number of pairs above which a corpus gets no larger share, and the temperature."""
         return None, 1.0
 
     def encode(self, raw: Sequence[Pairs]) -> EncodedPairs:
@@ -363,12 +364,6 @@ def limit_length(nets: Sequence[Net], search: Search, limit: int) -> Search:
     """The search with outputs of at most `limit` tokens, or as many as the models can write."""
     room = min(limit, *(net.spec.length for net in nets))
     return dataclasses.replace(search, max_length=min(search.max_length or room, room))
-
-
-def check_pairs(inputs: Sequence[object], outputs: Sequence[object]) -> None:
-    """Raise an error unless there are as many outputs as inputs."""
-    if len(inputs) != len(outputs):
-        raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
 
 
 def _coords(side: PaddedTokens) -> Coords:

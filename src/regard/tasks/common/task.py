@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.errors import DataError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.state import State
@@ -182,6 +183,12 @@ class Task(Protocol):
         """Combine these examples into one batch."""
 
     def loss(self, net: Net, batch: Any, smoothing: float) -> Loss: ...
+
+
+def check_pairs(inputs: Sequence[object], outputs: Sequence[object]) -> None:
+    """Raise an error unless there are as many outputs as inputs."""
+    if len(inputs) != len(outputs):
+        raise DataError(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}")
 
 
 TASKS: Registry[type[Task]] = Registry("task")

@@ -80,14 +80,14 @@ class CorpusTask(Generic[D]):
         if not texts or not held:
             raise DataError(f"{', '.join(settings.train)} should have text for both training and validation")
         sizes = {"characters": sum(map(len, texts)), "distinct": len(set().union(*texts)), "documents": len(texts)}
-        facts = {"train": sizes, "valid": {"characters": sum(map(len, held)), "documents": len(held)}}
+        statistics = {"train": sizes, "valid": {"characters": sum(map(len, held)), "documents": len(held)}}
         names = ", ".join(Path(path).name for path in settings.train)
         apart = "" if settings.documents == "file" else f" in {len(texts):,} documents"
-        said = [
+        messages = [
             f"{names}: {sizes['characters']:,} characters{apart} for training, {sum(map(len, held)):,} for validation"
         ]
         fingerprint = fingerprint_texts([*texts, *held])
-        return Dataset(Texts(tuple(texts), training=True), Texts(tuple(held)), fingerprint, facts, said)
+        return Dataset(Texts(tuple(texts), training=True), Texts(tuple(held)), fingerprint, statistics, messages)
 
     @classmethod
     def special_tokens(cls, settings: D) -> Sequence[str]:
