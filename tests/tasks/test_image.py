@@ -128,7 +128,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         Image.read(ImageData(train=str(tmp_path / "a")), 1)
     with pytest.raises(DataError, match="a has one class, 'one'; at least two are needed"):
         Image.read(ImageData(train=str(tmp_path / "a"), side=8), 1)
-    said = "x reads and writes no text, so it has no tokeniser"
+    said = "x reads and writes no text, so it has no tokenizer"
     with pytest.raises(SpecError, match=said):
         _ = Model(net_of(task), task, Search(), Path("x")).tokenizer
 
