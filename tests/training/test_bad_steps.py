@@ -263,5 +263,5 @@ def test_all_that_is_saved_must_be_finite(tmp_path: Path) -> None:
 def test_a_validation_loss_that_is_not_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = trainer(tmp_path)
     monkeypatch.setattr(made.validator, "scores", lambda: {"loss": math.nan, "perplexity": math.nan, "exact": 0.0})
-    with pytest.raises(Diverged, match="the validation loss after step 0 is nan; what was saved before is good"):
+    with pytest.raises(Diverged, match="the validation loss after step 0 is nan; earlier checkpoints are intact"):
         made._validate(Progress(1, quiet=True), lambda: pytest.fail("it is exported"))

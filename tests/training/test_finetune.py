@@ -120,9 +120,9 @@ def test_each_stack_of_an_encoder_decoder_is_frozen_from_below() -> None:
 @pytest.mark.parametrize(
     ("tune", "said"),
     [
-        (FineTuning(freeze=4), "train.finetune.freeze asks for 4 blocks, of 3 there are"),
-        (FineTuning(freeze=("x.*",)), "no weight is called 'x.*' (train.finetune.freeze); they are named as in `regard show`"),
-        (FineTuning(freeze=("*",)), "train.finetune freezes every weight: nothing is left to learn"),
+        (FineTuning(freeze=4), "train.finetune.freeze is 4 blocks, but a stack has only 3"),
+        (FineTuning(freeze=("x.*",)), "no weight matches 'x.*' (train.finetune.freeze); `regard show` lists the names"),
+        (FineTuning(freeze=("*",)), "train.finetune freezes every weight: nothing is left to train"),
     ],
 )  # fmt: skip
 def test_refusals(tune: FineTuning, said: str) -> None:
@@ -233,9 +233,9 @@ def test_what_was_taken_is_said() -> None:
     names = tuple(f"head.{i}" for i in range(8))
     assert Initialization(("a", "b"), (), names).lines("m") == [
         "from m: 2 weights taken",
-        "new, and yet to be learned: head.0, head.1, head.2, head.3, head.4, head.5 … and 2 more",
+        "new, to be trained: head.0, head.1, head.2, head.3, head.4, head.5 … and 2 more",
     ]
-    assert Initialization(("a",), ("head.x",), ()).lines("m") == ["from m: 1 weights taken", "left behind: head.x"]
+    assert Initialization(("a",), ("head.x",), ()).lines("m") == ["from m: 1 weights taken", "not used: head.x"]
 
 
 def gpt_spec() -> Any:

@@ -83,7 +83,7 @@ def test_a_model_of_which_nothing_fits_is_refused(trained: tuple[Path, Path], tm
     with pytest.raises(SpecError) as caught:
         run_training(dataclasses.replace(order, set=kept | {"model.width": 32}))
     said = str(caught.value)
-    assert said.startswith(f"no layer of {trained[1]} fits the model asked for: ")
+    assert said.startswith(f"no layer of {trained[1]} fits this model: ")
     assert "encoder.blocks.0.mix.q.weight should be (32, 32), got (16, 16)" in said
 
 

@@ -63,5 +63,5 @@ def test_of_a_head_is_taken_what_means_the_same(
 def test_what_begins_from_another_place_is_said() -> None:
     assert Initialization(("a", "head.b"), (), (), (("head.b", "beside.b"),)).lines("m") == [
         "from m: 2 weights taken",
-        "taken from another place: head.b (beside.b)",
+        "taken from another part: head.b (beside.b)",
     ]

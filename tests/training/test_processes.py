@@ -84,7 +84,7 @@ def test_asked_to_stop_they_stop_together_and_go_on_where_they_were(tmp_path: Pa
         process.send_signal(signal.SIGINT)
     (code, told), (other, _) = ended(running)
     assert (code, other) == (130, 0)
-    assert "saved; to go on: torchrun --nproc-per-node 2 -m regard train copy --set " in told
+    assert "saved; to continue: torchrun --nproc-per-node 2 -m regard train copy --set " in told
     step = Checkpoints(folder / "checkpoints").steps()[-1]
     last = stepping(folder)
     assert step == last < 4000
@@ -99,16 +99,16 @@ def test_asked_to_stop_they_stop_together_and_go_on_where_they_were(tmp_path: Pa
 
 
 BAD = """
-from regard.tasks import translate
-good, calls = translate.pair_loss, 0
+from regard.tasks.translate import Translate
+good, calls = Translate.loss, 0
 
-def bad(net, batch, smoothing):
+def bad(task, net, batch, smoothing):
     global calls
-    loss = good(net, batch, smoothing)
+    loss = good(task, net, batch, smoothing)
     calls += net.training
     return type(loss)(loss.total * float("nan"), loss.plain, loss.tokens) if calls > 3 else loss
 
-translate.pair_loss = bad
+Translate.loss = bad
 """
 """After three steps, no loss is finite."""
 

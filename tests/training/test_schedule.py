@@ -110,7 +110,7 @@ def test_another_kind_keeps_peak_and_warm_up() -> None:
 
 @pytest.mark.parametrize("kind", ["cosine", "linear", "wsd"])
 def test_a_falling_schedule_must_know_its_end(kind: str) -> None:
-    with pytest.raises(SpecError, match=f"schedule '{kind}' must know how many steps there will be; give the number"):
+    with pytest.raises(SpecError, match=f"schedule '{kind}' needs the number of steps; set it"):
         rates(ScheduleSpec.parse(kind), 1)
 
 
@@ -125,7 +125,7 @@ def test_warm_up_must_leave_steps(kind: str) -> None:
 
 def test_warm_up_and_decay_must_fit() -> None:
     with pytest.raises(
-        SpecError, match=r"cannot warm up for 60 steps and decay over 0\.5 of 100: together they are more"
+        SpecError, match=r"cannot warm up for 60 steps and decay over 0\.5 of 100: together that is more"
     ):
         rates(Wsd(warmup=60, decay=0.5), 1, total=100)
 

@@ -87,7 +87,7 @@ def test_it_writes_to_stderr_only_and_nothing_when_quiet(tmp_path: Path, capsys:
     assert lines[0].startswith("model: 5,856 parameters, float32, on 1 thread of ")
     assert lines[1].startswith("training: 4 steps, 60 examples; run folder ")
     assert lines[2].startswith("step 4/4  loss ")
-    assert lines[-1].startswith("done: loss ")
+    assert lines[-4].startswith("done: loss ") and lines[-1].startswith("see it:    open ")
 
 
 def test_pairs_too_long_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,14 +38,14 @@ LOW = re.compile(r"(embed|source)\.|(encoder|decoder)\.(position|shared)\.")
 
 @spec
 class FineTuning(Spec):
-    """What of a model learns. With `lora` it is the adapters, and what the model to start from did not have."""
+    """Which weights learn. With `lora`, only the adapters and the weights that the initial model lacks."""
 
     freeze: Annotated[int, Field(ge=0)] | tuple[str, ...] = 0
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     lora: Lora | None = None
 
     def apply(self, net: nn.Module, new: Collection[str], seed: int) -> None:
-        """Adapt and freeze the net in place; `new` weights were not in the model it starts from."""
+        """Add adapters and freeze weights in place; `new` weights are those that the initial model lacks."""
         if self.lora is not None:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
@@ -56,10 +56,10 @@ class FineTuning(Spec):
         for name in self._frozen(names):
             names[name].requires_grad_(False)
         if not any(p.requires_grad for p in names.values()):
-            raise SpecError("train.finetune freezes every weight: nothing is left to learn")
+            raise SpecError("train.finetune freezes every weight: nothing is left to train")
 
     def factors(self, names: Iterable[str]) -> dict[str, float]:
-        """How fast each weight learns, as a part of the schedule's rate."""
+        """The factor of the learning rate for each weight."""
         heights = Heights(names := list(names))
         return {name: self.layer_decay ** heights.below(name) for name in names}
 
@@ -67,18 +67,16 @@ class FineTuning(Spec):
         if isinstance(self.freeze, int):
             heights = Heights(names)
             if self.freeze > heights.least:
-                raise SpecError(f"train.finetune.freeze asks for {self.freeze} blocks, of {heights.least} there are")
+                raise SpecError(f"train.finetune.freeze is {self.freeze} blocks, but a stack has only {heights.least}")
             return [name for name in names if self.freeze and heights.of(name) <= self.freeze]
         for pattern in self.freeze:
             if not any(fnmatchcase(name, pattern) for name in names):
-                raise SpecError(
-                    f"no weight is called {pattern!r} (train.finetune.freeze); they are named as in `regard show`"
-                )
+                raise SpecError(f"no weight matches {pattern!r} (train.finetune.freeze); `regard show` lists the names")
         return [name for name in names if any(fnmatchcase(name, pattern) for pattern in self.freeze)]
 
 
 class Heights:
-    """How high each weight stands in its stack."""
+    """The height of each weight in its stack; see the module docstring."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.depths: dict[str, int] = {}
@@ -92,27 +90,25 @@ class Heights:
         return 0 if LOW.match(name) else self._top(name)
 
     def below(self, name: str) -> int:
-        """How many blocks below the top of its stack."""
+        """The number of blocks from a weight to the top of its stack."""
         return self._top(name) - self.of(name)
 
     def _top(self, name: str) -> int:
-        """One above the last block of its own stack; the embedding and heads stand as the deepest stack has it."""
+        """One above the last block of its stack; for embedding and heads, of the deepest stack."""
         return self.depths.get(name.partition(".")[0], self.most) + 1
 
 
 MAX_NAMES = 6
-"""So many weights are named before the rest are counted."""
+"""Maximum number of weights listed by name."""
 OF_DATA = ("train", "valid", "generate", "filters", "on_bad")
-"""Settings that say which data there is; a new run has its own."""
+"""Settings that name the data; a new run has its own."""
 OF_VOCABULARY = ("tokenizer", "joint_vocab", "max_length")
-"""Settings that go with the vocabulary, which a model keeps for life."""
+"""Settings of the vocabulary, which a model keeps."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Initialization:
-    """The names of the weights that came from the other model, of those it has in vain, and of those it could not give;
-    and what those are called there that have another name.
-    """
+    """Names of the weights taken from the other model, of its unused ones, of new ones, and of those renamed."""
 
     taken: tuple[str, ...]
     left: tuple[str, ...]
@@ -122,16 +118,16 @@ class Initialization:
     def lines(self, source: str) -> list[str]:
         out = [f"from {source}: {len(self.taken)} weights taken"]
         lent = [f"{ours} ({theirs})" for ours, theirs in self.lent]
-        out += [f"taken from another place: {_listed(lent)}"] if lent else []
-        out += [f"new, and yet to be learned: {_listed(self.new)}"] if self.new else []
-        out += [f"left behind: {_listed(self.left)}"] if self.left else []
+        out += [f"taken from another part: {_listed(lent)}"] if lent else []
+        out += [f"new, to be trained: {_listed(self.new)}"] if self.new else []
+        out += [f"not used: {_listed(self.left)}"] if self.left else []
         return out
 
 
 def initialize_from(net: Net, start: Folder, source: str, files: Mapping[str, bytes]) -> Initialization:
-    """Put into the net what fits it: of the ends what means the same by their specs, of the rest what has name and shape.
+    """Copy the weights that fit: layers by name and shape, heads by what their specs say.
 
-    `files` are the new task's own: classes of the same number may be others.
+    `files` are those of the new task: equally many classes may still be different ones.
     """
     shapes, weights, old = net.shapes(), start.tensors(), ModelSpec.parse(read_config(start)["model"])
     ends = _ends(old, net.spec, known=_classes(files) == _classes(start.files))
@@ -147,9 +143,7 @@ def initialize_from(net: Net, start: Folder, source: str, files: Mapping[str, by
             for name, t in weights.items()
             if name in shapes and name not in fits
         ]
-        raise SpecError(
-            f"no layer of {source} fits the model asked for: {'; '.join(odd) or 'no weight has a name in common'}"
-        )
+        raise SpecError(f"no layer of {source} fits this model: {'; '.join(odd) or 'no weight has a name in common'}")
     net.load_weights(fits)
     left = tuple(sorted(weights.keys() - came.values()))
     new = tuple(name for name in shapes if name not in fits)
@@ -159,7 +153,7 @@ def initialize_from(net: Net, start: Folder, source: str, files: Mapping[str, by
 
 
 def _ends(old: ModelSpec, new: ModelSpec, *, known: bool) -> dict[str, str]:
-    """Where each part of the heads comes from: its own place, else the other head's pooler (BERT's next sentence)."""
+    """The source of each part of the heads: the same head, or the pooler of the other head (BERT's next sentence)."""
     out: dict[str, str] = {}
     for end, aside in (("head", "beside"), ("beside", "head")):
         mine: HeadSpec | None = getattr(new, end)
@@ -171,12 +165,12 @@ def _ends(old: ModelSpec, new: ModelSpec, *, known: bool) -> dict[str, str]:
 
 
 def _classes(files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """What a task's classes are called, if it has any."""
+    """The names of a task's classes, if it has any."""
     return unpack_classes(files)["classes"] if CLASSES_FILE in files else ()
 
 
 def _theirs(name: str, ends: Mapping[str, str]) -> str | None:
-    """What the other model calls a weight of ours; None where it has nothing that means the same."""
+    """The name of a weight in the other model; None if it has no equivalent."""
     end, _, rest = name.partition(".")
     if end not in ("head", "beside"):
         return name
@@ -186,7 +180,7 @@ def _theirs(name: str, ends: Mapping[str, str]) -> str | None:
 
 
 def inherit_settings(start: Folder, task: str, settings: type[Spec]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parts of a recipe that come with a model, to be laid under what is asked for, and over it."""
+    """The recipe settings that a model brings: defaults, and those that cannot be changed."""
     config = read_config(start)
     known = {f.name for f in dataclasses.fields(settings)}  # type: ignore[arg-type]
     own = {name: value for name, value in config["settings"].items() if name in known and name not in OF_DATA}

@@ -19,7 +19,7 @@ Betas = tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, 
 
 
 class OptimizerSpec(Spec):
-    """How gradients become steps. The rate comes from the schedule."""
+    """An optimizer. The learning rate comes from the schedule."""
 
     registry = OPTIMIZERS
 
@@ -30,7 +30,7 @@ class OptimizerSpec(Spec):
 @OPTIMIZERS.add
 @spec
 class Adam(OptimizerSpec):
-    """Kingma & Ba 2014, with the numbers of the Transformer paper."""
+    """Adam (Kingma & Ba 2014), with the settings of the Transformer paper."""
 
     betas: Betas = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-9
@@ -55,14 +55,14 @@ class AdamW(OptimizerSpec):
 
 
 def split_decay(parameters: Sequence[Tensor], decay: float) -> list[dict[str, Any]]:
-    """Groups of an optimiser: matrices, which decay, and biases and norms, which do not."""
+    """Parameter groups: matrices with weight decay, biases and norms without."""
     matrices, others = ([p for p in parameters if (p.dim() > 1) is wanted] for wanted in (True, False))
     groups = [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
 
 def can_fuse(net: nn.Module) -> bool:
-    """Whether torch has one kernel for the whole step on the devices of this model."""
+    """Whether torch has a fused optimizer step for the devices of this model."""
     return all(p.device.type in ("cpu", "cuda") for p in net.parameters())
 
 
@@ -72,7 +72,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def set_rate_factors(net: nn.Module, optimizer: torch.optim.Optimizer, factors: Mapping[str, float]) -> None:
-    """Let each weight learn at its own part of the rate: every group is divided by how fast its members are."""
+    """Give each weight its own factor of the learning rate, by splitting the parameter groups."""
     names, groups = {parameter: name for name, parameter in net.named_parameters()}, []
     for group in optimizer.param_groups:
         alike: dict[float, list[Tensor]] = {}
@@ -83,13 +83,13 @@ def set_rate_factors(net: nn.Module, optimizer: torch.optim.Optimizer, factors: 
 
 
 def trained_tensors(net: nn.Module) -> dict[str, Tensor]:
-    """What training changes of a model's weights file: all but frozen weights, which the model it started from has."""
+    """The tensors that training changes: all but the frozen ones, which the initial model has."""
     frozen = {name for name, p in net.named_parameters() if not p.requires_grad}
     return {name: t for name, t in net.state_dict().items() if name not in frozen}
 
 
 def optimizer_state(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state by parameter name: `decoder.blocks.0.mix.q.weight/exp_avg`."""
+    """The optimizer's state by parameter name: `decoder.blocks.0.mix.q.weight/exp_avg`."""
     out = {}
     for name, parameter in net.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -98,7 +98,7 @@ def optimizer_state(net: nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
 
 
 def restore_optimizer(net: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave."""
+    """Restore what `optimizer_state` returned."""
     names = {parameter: name for name, parameter in net.named_parameters()}
     state = dict[int, dict[str, Tensor]]()
     for i, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
@@ -109,15 +109,18 @@ def restore_optimizer(net: nn.Module, optimizer: torch.optim.Optimizer, tensors:
 
 
 QUINTIC = (3.4445, -4.7750, 2.0315)
-"""Coefficients of the iteration: in five turns they take any singular value from 0.01 to 1 to somewhere near 1."""
+"""Coefficients of the iteration: five turns bring any singular value between 0.01 and 1 close to 1."""
 UPDATE_RMS = 0.2
-"""Root mean square of AdamW's steps, as a part of the learning rate (Liu et al. 2025)."""
+"""Root mean square of AdamW's updates, relative to the learning rate (Liu et al. 2025)."""
 
 
 @OPTIMIZERS.add
 @spec
 class Muon(OptimizerSpec):
-    """Orthogonal steps for the layers' linear maps, AdamW for the rest."""
+    """Muon (Jordan et al. 2024): orthogonalized momentum for the linear maps of the layers, AdamW for the rest.
+
+    Updates are scaled to the size of AdamW's (Liu et al. 2025), so both share one learning rate.
+    """
 
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.95
     turns: Count = 5
@@ -138,7 +141,7 @@ class Muon(OptimizerSpec):
 
 
 class _Muon(torch.optim.Optimizer):
-    """Groups that have `turns` step by orthogonal momentum; the others are lent to AdamW with their state."""
+    """Groups with `turns` use orthogonalized momentum; the others, with their state, are handed to AdamW."""
 
     def __init__(self, groups: Sequence[dict[str, Any]], spec: Muon, can_fuse: bool) -> None:
         plain = [group for group in groups if "turns" not in group]
@@ -164,14 +167,14 @@ class _Muon(torch.optim.Optimizer):
         for shape, members in alike.items():  # one product for all matrices of a shape
             weights, grads, pasts = map(list, zip(*members, strict=True))
             torch._foreach_lerp_(pasts, grads, 1 - self.momentum)
-            ahead = torch._foreach_lerp(grads, pasts, self.momentum)  # Nesterov's look ahead
+            ahead = torch._foreach_lerp(grads, pasts, self.momentum)  # Nesterov momentum
             steps = orthogonalize(torch.stack(ahead), group["turns"]).unbind()
             torch._foreach_mul_(weights, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(weights, steps, alpha=-group["lr"] * UPDATE_RMS * math.sqrt(max(shape)))
 
 
 def orthogonalize(x: Tensor, turns: int) -> Tensor:
-    """Matrices (b, m, n) with the same singular vectors and all singular values near 1, by Newton and Schulz's iteration."""
+    """Bring all singular values of matrices (b, m, n) close to 1, by a Newton-Schulz iteration."""
     a, b, c = QUINTIC
     wide = x.shape[-2] <= x.shape[-1]
     x = x if wide else x.mT
