@@ -34,16 +34,16 @@ Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mp
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
 Plugin = Annotated[
-    list[Path], typer.Option(metavar="FILE", help="A Python file with a mixer, task or metric of your own; repeatable")
+    list[Path], typer.Option(metavar="FILE", help="A Python file that adds your own mixer, task or metric; repeatable")
 ]
 Set = Annotated[list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one setting; repeatable")]
 OnBad = Annotated[
     str | None,
     typer.Option(
-        metavar="error|drop", help="A bad pair (not UTF-8, an empty side, …) stops it all, or is left out and counted"
+        metavar="error|drop", help="Bad pairs (not UTF-8, an empty side, …): stop with an error, or drop and count them"
     ),
 ]
-Beam = Annotated[int | None, typer.Option(metavar="N", help="Hypotheses side by side; 1 is greedy")]
+Beam = Annotated[int | None, typer.Option(metavar="N", help="Beam size; 1 is greedy search")]
 To = Annotated[str | None, typer.Option(metavar="LANG", help="Target language of a many-to-many model")]
 
 
@@ -61,10 +61,10 @@ def regard(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Train, run, explain and fairly compare sequence models on the machine you have."""
+    """Train, run, explain and compare sequence models on the machine you have."""
 
 
-@app.command(cls=Verb, short_help="Train a model, or go on with one that was interrupted")
+@app.command(cls=Verb, short_help="Train a model, or resume an interrupted run")
 def train(
     recipe: Annotated[
         str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name (see `regard recipes`) or a YAML file")
@@ -73,11 +73,12 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="DATA",
-            help="Two text files or one table of pairs; texts; a dictionary; pictures",
+            help="Two text files or one table of pairs; texts; a dictionary; images",
         ),
     ] = None,
     valid: Annotated[
-        list[str], typer.Option(metavar="FILE", help="Validation data in the same form; two files, --valid twice")
+        list[str],
+        typer.Option(metavar="FILE", help="Validation data in the same form; for two files, give --valid twice"),
     ] = [],  # noqa: B006
     on_bad: OnBad = None,
     sets: Set = [],  # noqa: B006
@@ -95,18 +96,18 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress")] = False,
     debug: Debug = False,
 ) -> None:
-    """Train a model. The same command again resumes; the result is one self-contained folder, whose path is printed."""
+    """Train a model. The same command again resumes. The result is a self-contained folder, whose path is printed."""
     _plug_in(plugin)
     from regard.training.request import TrainRequest
     from regard.training.train import run_training
 
     changes = _changes(on_bad, sets)
-    order = TrainRequest(
+    request = TrainRequest(
         recipe, tuple(data or ()), tuple(valid), changes, start=start, out=out, fresh=fresh,
         anyway=anyway, device=device, quiet=quiet, tensorboard=tensorboard, plugins=tuple(map(str, plugin)),
     )  # fmt: skip
-    folder = run_training(order)
-    if os.environ.get("RANK", "0") == "0":  # of several processes, one answers
+    folder = run_training(request)
+    if os.environ.get("RANK", "0") == "0":  # one of several processes prints
         print(folder)
 
 
@@ -114,42 +115,48 @@ def train(
 def run(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model or run folder")],
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="Inputs; without any, the lines of stdin")
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Inputs; by default stdin, or a prompt at a terminal"),
     ] = None,
     beam: Beam = None,
     alpha: Annotated[float | None, typer.Option(metavar="X", help="Strength of the length penalty")] = None,
     n_best: Annotated[
-        int | None, typer.Option(metavar="N", help="Outputs an input, with --json; the beam is at least as wide")
+        int | None,
+        typer.Option(metavar="N", help="Number of outputs per input, with --json; widens the beam if needed"),
     ] = None,
     sample: Annotated[
         bool | None,
-        typer.Option("--sample/--no-sample", help="Draw at random, or search; else as the model was set up"),
+        typer.Option("--sample/--no-sample", help="Sample, or search; by default as the recipe says"),
     ] = None,
-    temperature: Annotated[float | None, typer.Option(metavar="X", help="Below 1, unlikely tokens get rarer")] = None,
-    top_k: Annotated[int | None, typer.Option(metavar="N", help="Draw among the N likeliest tokens")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(metavar="X", help="Below 1, unlikely tokens become rarer")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="N", help="Sample from the N most likely tokens")] = None,
     top_p: Annotated[
-        float | None, typer.Option(metavar="P", help="Draw among the likeliest tokens of this total probability")
+        float | None, typer.Option(metavar="P", help="Sample from the most likely tokens of this total probability")
     ] = None,
     min_p: Annotated[
-        float | None, typer.Option(metavar="P", help="Draw among tokens at least this likely, relative to the best")
+        float | None, typer.Option(metavar="P", help="Sample from tokens at least this likely, relative to the best")
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="Of the draw")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed for sampling")] = None,
     to: To = None,
     prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Every output begins with this")] = None,
     glossary: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What terms must be called: on each line a term, a tab, its name"),
+        typer.Option(metavar="FILE", help="Required translations: on each line a term, a tab, its translation"),
     ] = None,
     long: Annotated[
         str,
-        typer.Option(metavar="HOW", help="A line longer than the model reads: split it, and join outputs, or cut it"),
+        typer.Option(metavar="HOW", help="Inputs longer than the model reads: split (outputs are joined) or cut"),
     ] = "split",
     ensemble: Annotated[
-        list[str], typer.Option("--with", metavar="MODEL", help="Another model to average with; repeatable")
+        list[str], typer.Option("--with", metavar="MODEL", help="Another model for an ensemble; repeatable")
     ] = [],  # noqa: B006
     batch: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, show_default="1024, at a terminal 1", help="Lines read before any is written"),
+        typer.Option(
+            metavar="N", min=1, show_default="1024, at a terminal 1", help="Number of lines that are run together"
+        ),
     ] = None,
     as_json: Json = False,
     device: Device = "auto",
@@ -223,19 +230,21 @@ def evaluate(
     _print(found, as_json)
 
 
-@app.command(cls=Verb, short_help="A model as a tree: shapes, parameters, FLOPs, how attention runs")
+@app.command(cls=Verb, short_help="Show a model as a tree: shapes, parameters, FLOPs")
 def show(
     what: Annotated[
         str,
         typer.Argument(metavar="SIZE|RECIPE|MODEL", help="A size (tiny, base, big, gpt2 …), recipe or model folder"),
     ],
     sets: Set = [],  # noqa: B006
-    length: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens for which costs are given")] = 32,
+    length: Annotated[int, typer.Option(metavar="N", min=1, help="Number of tokens that costs are given for")] = 32,
     as_json: Json = False,
     plugin: Plugin = [],  # noqa: B006
     debug: Debug = False,
 ) -> None:
-    """A model as a tree: shapes, parameters, FLOPs and memory a token, and how attention runs."""
+    """Show a model as a tree: shapes, parameters, FLOPs and memory per token, and how attention runs.
+
+    A recipe that chooses its size from the data is shown as training would choose for a typical corpus."""
     _plug_in(plugin)
     import regard
 
@@ -264,27 +273,29 @@ def check(
 
 
 studies = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(studies, name="study", help="Measure on this machine: tables, figures and a report")
+app.add_typer(studies, name="study", help="Measure on this machine: tables, figures, a report")
 
 
-@studies.command(cls=Verb, short_help="Time, memory, depth and distance of every mixer against the length")
+@studies.command(cls=Verb, short_help="Time and memory of every mixer by length")
 def complexity(
     mixers: Annotated[
-        list[str], typer.Option(metavar="NAMES", help="Only these, with commas between them or repeated")
+        list[str], typer.Option(metavar="NAMES", help="Only these, separated by commas or repeated")
     ] = [],  # noqa: B006
     lengths: Annotated[
         str | None, typer.Option(metavar="N,N,…", show_default="512 to 32768", help="Lengths in tokens")
     ] = None,
-    threads: Annotated[int, typer.Option(metavar="N", min=0, show_default="all cores", help="Of torch")] = 0,
-    minutes: Annotated[float, typer.Option(metavar="N", help="What it may take in all, about")] = 9.0,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where JSON, figures and report go")] = Path(
+    threads: Annotated[
+        int, typer.Option(metavar="N", min=0, show_default="all cores", help="Number of threads of torch")
+    ] = 0,
+    minutes: Annotated[float, typer.Option(metavar="N", help="About how long it may take")] = 9.0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for JSON, figures and report")] = Path(
         "runs/complexity"
     ),
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """The table every textbook quotes, measured: how time and memory of each mixer grow with the length, how many
-    operations wait for one another, how many layers lie between two tokens, and when it beats full attention."""
+    """Measure for each mixer how time and memory grow with the length, how many operations wait for one another, how many
+    layers lie between two tokens, and from which length it is faster than full attention."""
     import regard
     from regard.studies.complexity import LENGTHS, parse_lengths, parse_names
 
@@ -296,34 +307,35 @@ def complexity(
     )
 
 
-@app.command(cls=Verb, short_help="Weights from and to the formats of others")
+@app.command(cls=Verb, short_help="Convert models from and to other formats")
 def convert(
     src: Annotated[
-        str, typer.Argument(metavar="SRC", help="A Hugging Face folder, a .gguf file, or a model or run folder of ours")
+        str, typer.Argument(metavar="SRC", help="A Hugging Face folder, a .gguf file, or a model or run folder")
     ],
     dst: Annotated[str, typer.Argument(metavar="DST", help="The folder to write")],
     to: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="hf or regard; without, the one that SRC is not")
+        str | None, typer.Option(metavar="FORMAT", help="hf or regard; by default the format that SRC does not have")
     ] = None,
     trust_pickle: Annotated[
-        bool, typer.Option("--trust-pickle", help="Open weights in pickles (.bin), as weights only, in a process apart")
+        bool, typer.Option("--trust-pickle", help="Open pickled weights (.bin), as weights only, in a separate process")
     ] = False,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Weights from and to the formats of others; both sides then read the same input, and the largest difference is told."""
+    """Convert a model from or to another format; then both versions read the same input, and their largest difference is
+    printed."""
     import regard
 
     _print(regard.convert(src, dst, to=to, trust_pickle=trust_pickle, notify=say), as_json)  # type: ignore[arg-type]
 
 
-@app.command(cls=Verb, short_help="The shipped recipes, or one of them to start your own from")
+@app.command(cls=Verb, short_help="List the shipped recipes, or print one")
 def recipes(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this recipe")] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """The shipped recipes, or one of them to start your own from: `regard recipes dates > mine.yaml`."""
+    """List the shipped recipes, or print one to start your own from: `regard recipes dates > mine.yaml`."""
     from regard.recipes.merge import list_recipes, parse_yaml
 
     texts = list_recipes()
@@ -337,9 +349,9 @@ def recipes(
     print(json.dumps(found) if as_json else "\n".join(f"{key:<{width}}{about}" for key, about in found.items()))
 
 
-@app.command(cls=Verb, short_help="Is this installation healthy, and what does this machine support?")
+@app.command(cls=Verb, short_help="Check the installation and what this machine supports")
 def doctor(as_json: Json = False, debug: Debug = False) -> None:
-    """Is this installation healthy, and what does this machine support? Exit code 1 if something is wrong."""
+    """Check the installation, and what this machine supports. The exit code is 1 if something is wrong."""
     import regard
 
     found = regard.doctor()
@@ -360,7 +372,7 @@ def _print(found: Result, as_json: bool) -> None:
 
 
 def _changes(on_bad: str | None, sets: list[str]) -> dict[str, str]:
-    """What a command line sets, by path."""
+    """The settings of a command line, by path."""
     return ({} if on_bad is None else {"data.on_bad": on_bad}) | dict(_setting(s) for s in sets)
 
 
@@ -372,7 +384,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _plug_in(files: list[Path]) -> None:
-    """Run the user's own files: they add to our tables. Only the command line can name them, never a model folder."""
+    """Run the user's plugins, which register their parts. Only the command line can name them, never a model folder."""
     import importlib.util
 
     for file in files:
@@ -383,7 +395,7 @@ def _plug_in(files: list[Path]) -> None:
         sys.modules[spec.name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:  # it is the user's own code: whatever it raises, the user wants to know where
+        except Exception as error:  # the user's own code: say where it failed
             frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
             where = f", line {frames[-1].lineno}" if frames else ""
             raise SpecError(f"the plugin {file}{where} failed with {type(error).__name__}: {error}") from error

@@ -94,6 +94,7 @@ def test_without_the_plugin_the_model_cannot_be_opened(trained: Path, verb: str)
     said = call(verb, trained)
     assert (said.code, said.out) == (3, "")
     assert "config.json: no task 'vowels'; available: " in said.err
+    assert said.err.endswith("; if a plugin adds it, load the plugin first: --plugin FILE, or import it in Python\n")
 
 
 def test_without_the_plugin_nothing_else_has_changed(model: Path) -> None:

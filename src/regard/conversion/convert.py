@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -136,7 +136,7 @@ def _to_hf(source: Path, place: Path) -> Conversion:
 
 
 def _export(
-    place: Path, name: str, task: Task, search: Any, spec: ModelSpec, weights: Mapping[str, Tensor], what: str
+    place: Path, name: str, task: Task, search: Search, spec: ModelSpec, weights: Mapping[str, Tensor], what: str
 ) -> None:
     """Write a model folder."""
     with torch.device("meta"):
@@ -145,9 +145,9 @@ def _export(
     write_model(place, task=task, name=name, net=net, search=search, weights=weights, card=card)
 
 
-def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Any, search: Search) -> dict[str, bytes]:
+def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Task, search: Search) -> dict[str, bytes]:
     """All files of a Hugging Face folder."""
-    facts: dict[str, Any] = (
+    facts: dict[str, object] = (
         {}
         if task.target is None
         else {**hf.convert_special_tokens(spec, task.target), **hf.convert_search(spec, search)}
@@ -172,7 +172,7 @@ def _token_files(source: Tokenizer | None, target: Tokenizer | None) -> dict[str
         return {path.name: path.read_bytes() for path in Path(made).iterdir()}
 
 
-def _pixels(task: ReadsImages) -> dict[str, Any]:
+def _pixels(task: ReadsImages) -> dict[str, object]:
     """How images become numbers, as a preprocessor configuration."""
     return {
         "image_processor_type": "ViTImageProcessor",

@@ -69,11 +69,11 @@ def _id(said: Mapping[str, Any], key: str, size: int, path: Path) -> int | None:
     return i
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: object) -> list[str]:
     return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else []
 
 
-def _numbers(value: Any) -> list[Any]:
+def _numbers(value: object) -> list[Any]:
     return value if isinstance(value, list) and all(isinstance(item, int | float) for item in value) else []
 
 

@@ -28,6 +28,8 @@ from regard.serialization.load import build_outline
 from regard.text import Tokenizer
 
 CONFIG = "config.json"
+Config = Mapping[str, Any]
+"""A parsed configuration file."""
 OLD_NAMES = {"gamma": "weight", "beta": "bias"}
 """Names of norm weights in older files."""
 
@@ -38,7 +40,7 @@ class HfModel:
 
     form: Form
     use: str
-    config: Mapping[str, Any]
+    config: Config
     spec: ModelSpec
     weights: dict[str, Tensor]
     used_config: Mapping[str, object]
@@ -50,7 +52,7 @@ class HfModel:
 class _RecordingConfig(Mapping[str, Any]):
     """A config that records which of its settings were read."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Config) -> None:
         self._config, self.names = config, set[str]()
 
     def __getitem__(self, name: str) -> Any:
@@ -66,7 +68,7 @@ class _RecordingConfig(Mapping[str, Any]):
 
 def read(folder: Path, *, trust: bool = False) -> HfModel:
     """Read the model of a folder; all missing, surplus and misshapen weights are in one error. `trust` opens pickles."""
-    said: Mapping[str, Any] = read_config(folder)
+    said: Config = read_config(folder)
     form, there = find_form(said, folder), list_weights(folder, trust=trust)
     try:
         names = {_modernize(name): name for name in there}
@@ -108,7 +110,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def find_form(config: Mapping[str, Any], folder: Path) -> Form:
+def find_form(config: Config, folder: Path) -> Form:
     """The published form of a config's family, from our own table."""
     forms, kind = families.forms(), config.get("model_type")
     if not isinstance(kind, str) or kind not in forms:
@@ -120,7 +122,7 @@ def find_form(config: Mapping[str, Any], folder: Path) -> Form:
     return forms[kind]
 
 
-def match_form(spec: ModelSpec) -> tuple[Form, str, dict[str, Any]]:
+def match_form(spec: ModelSpec) -> tuple[Form, str, dict[str, object]]:
     """The published form that equals a model, the class it has there, and its config.json."""
     near: dict[str, list[str]] = {}
     for form in families.forms().values():
@@ -139,7 +141,7 @@ def match_form(spec: ModelSpec) -> tuple[Form, str, dict[str, Any]]:
     )
 
 
-def write(spec: ModelSpec, weights: Mapping[str, Tensor], facts: Mapping[str, Any]) -> dict[str, bytes]:
+def write(spec: ModelSpec, weights: Mapping[str, Tensor], facts: Config) -> dict[str, bytes]:
     """The files of a folder that `transformers` loads, except for the tokenizer's.
 
     `facts` are added to config.json: special tokens, names of classes.

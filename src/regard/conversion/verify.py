@@ -45,7 +45,7 @@ def compare(found: HfModel, net: Net) -> float:
     return max(float((_kept(getattr(said, name), value) - value).abs().max()) for name, value in ours.items())
 
 
-def _run_transformers(library: Any, found: HfModel, roles: Mapping[str, int], given: Mapping[str, Any]) -> Any:
+def _run_transformers(library: Any, found: HfModel, roles: Mapping[str, int], given: Mapping[str, Tensor]) -> Any:
     """The outputs of `transformers`, built from the weights and settings that were read.
 
     It never sees the folder itself, where it would follow whatever the files name: other weights, links, pickles.
@@ -71,7 +71,7 @@ def _pad(found: HfModel) -> int | None:
     return pad if type(pad) is int and 0 <= pad < min(tables) else None
 
 
-def _probe(net: Net, pad: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _probe(net: Net, pad: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Inputs for `transformers`, and our outputs for them by its names; of two rows of tokens only the unpadded one."""
     draw = torch.Generator().manual_seed(0)
     if not net.spec.embed.vocab:

@@ -5,6 +5,7 @@ A folder may come from a stranger: sizes are checked against the stored weights 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import torch
@@ -20,6 +21,8 @@ from regard.serialization.model_folder import CONFIG, read_config
 from regard.tasks import find
 from regard.tasks.common.task import Task
 
+PLUGIN_HINT = "if a plugin adds it, load the plugin first: --plugin FILE, or import it in Python"
+"""For a folder that names a part we do not have; a folder can never name the file that adds it."""
 MAX_LAYERS = 1000
 """Layers of an encoder or decoder."""
 MAX_COMPUTED = 1 << 24
@@ -56,7 +59,8 @@ def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | Non
     except SpecError as error:
         if changes:
             raise SpecError(f"{folder.path}: {error}") from None
-        raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
+        hint = f"; {PLUGIN_HINT}" if re.search(r"\bno (?!key\b)[a-z ]+ '", str(error)) else ""
+        raise CheckpointError(f"{folder.path / CONFIG}: {error}{hint}") from None
     return net.eval(), task, search
 
 

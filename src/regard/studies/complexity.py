@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 
@@ -129,7 +128,7 @@ class Study:
             if p.n in full
         }
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, object]:
         """All results, ready for JSON."""
         here = machine()
         return {
@@ -142,7 +141,7 @@ class Study:
             "shares": self.shares,
         }
 
-    def _row(self, found: Found) -> dict[str, Any]:
+    def _row(self, found: Found) -> dict[str, object]:
         fits = {name: fit and dataclasses.asdict(fit) for name, fit in (("time", found.time), ("memory", found.memory))}
         return {
             "name": found.contender.name,

@@ -15,7 +15,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
@@ -72,7 +71,7 @@ class Measuring:
         self.name, self.shape = name, shape
         self.events: list[tuple[int, float]] = []
 
-    def at(self, n: int, seconds: float) -> dict[str, Any]:
+    def at(self, n: int, seconds: float) -> dict[str, object]:
         """Bytes of a first pass, which also warms up, then the times of as many passes as fit into these seconds.
 
         `bytes` is None where the account would be longer than `EVENTS`; `least` is what all this takes with one timed pass.

@@ -1,7 +1,7 @@
 """Sequential operations of a layer, by tracing.
 
 The number of torch operations that must wait for one another. Every tensor has the number of operations between it and the
-input; a view counts as none, and an in-place write counts for all tensors that share the storage. Any other operation counts
+input; a view counts as none, and an in-place write counts for all tensors that share the storage. Every other operation counts
 as one, even a sort or a cumulative sum.
 """
 
@@ -55,7 +55,7 @@ def depth(layer: Callable[[Tensor], Tensor], x: Tensor) -> int:
     return tracing.of(y) or 0
 
 
-def _tensors(tree: Any) -> Iterator[Tensor]:
+def _tensors(tree: object) -> Iterator[Tensor]:
     return (leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
 
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,7 +65,7 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
+    def ask(self, question: Mapping[str, object], seconds: float) -> dict[str, Any]:
         """Its answer; raises `Stopped` if that takes too long or too much memory, or never comes."""
         assert self._process.stdin is not None
         try:
