@@ -65,7 +65,7 @@ def train_regard() -> Turn:
     draw = np.random.Generator(np.random.PCG64(1))
     text = "".join(map(chr, draw.integers(0x4E00, 0x4E00 + VOCAB, 200_000).tolist()))
     raw = Texts((text,), CONTEXT // 4)
-    task = Lm(settings, Lm.prepare(settings, _Raw(raw)).target)
+    task = Lm(settings, Lm.prepare(settings, _Raw(raw)).tokenizer)
     shape = {k: v for k, v in recipe.model.items() if k != "family"}
     net = gpt.spec(**shape, **task.model_arguments()).build(seed=1)
     examples = task.encode(raw)

@@ -28,9 +28,9 @@ def test_every_epoch_cuts_words_anew_and_hides_others() -> None:
         one, other = task.batch(fresh, rows), again.batch(again.augment(again.encode([SLOW]), *place), rows)
         assert torch.equal(one.given.ids, other.given.ids)
         assert torch.equal(one.wanted, other.wanted)
-        assert [task.target.decode(ids) for ids in fresh.target] == SLOW.target
-        assert [task.source.decode(ids) for ids in fresh.source] == SLOW.source
-        assert fresh.source.ids.tolist().count(task.source.tag("<2xx>")) == 12
+        assert [task.tokenizer.decode(ids) for ids in fresh.target] == SLOW.target
+        assert [task.source_tokenizer.decode(ids) for ids in fresh.source] == SLOW.source
+        assert fresh.source.ids.tolist().count(task.source_tokenizer.tag("<2xx>")) == 12
         assert np.array_equal(fresh.lengths, np.stack([fresh.source.lengths, fresh.target.lengths], 1) + 1)
     assert len({tuple(fresh.source.ids.tolist()) for fresh in drawn.values()}) == 3
     assert len({tuple(task.batch(fresh, rows).given.ids.flatten().tolist()) for fresh in drawn.values()}) == 3
@@ -48,17 +48,17 @@ def test_what_is_wanted_is_never_hidden() -> None:
     for side, whole in ((batch.given, plain.given), (batch.source, plain.source)):
         changed = side.ids != whole.ids
         assert changed.any()
-        assert (side.ids[changed] == task.target.unk).all()
+        assert (side.ids[changed] == task.tokenizer.unk).all()
         assert torch.equal(side.ids[:, 0], whole.ids[:, 0]), "a start mark or a tag"
-    eos = plain.source.ids == task.source.eos
-    assert (batch.source.ids[eos] == task.source.eos).all()
+    eos = plain.source.ids == task.source_tokenizer.eos
+    assert (batch.source.ids[eos] == task.source_tokenizer.eos).all()
 
 
 def test_judging_draws_nothing_and_neither_does_a_recipe_that_is_silent() -> None:
     task = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.5, word_dropout=0.5)
     examples = task.encode([SLOW])
     assert examples.rng is None
-    assert [ids.tolist() for ids in examples.target] == task.target.encode_all(SLOW.target)
+    assert [ids.tolist() for ids in examples.target] == task.tokenizer.encode_all(SLOW.target)
     silent = made(SLOW, tokenizer=Bpe(vocab=40))
     assert silent.augment(examples, 1, 0) is examples
 
@@ -75,8 +75,8 @@ def test_pairs_that_would_be_too_long_stay_as_they_are() -> None:
 def test_a_vocabulary_for_each_side_is_cut_by_its_own_merges() -> None:
     task = made(SLOW, tokenizer=Bpe(vocab=40), subword_sampling=0.3, joint_vocab=False)
     fresh = task.augment(task.encode([SLOW]), 1, 0)
-    assert [task.target.decode(ids) for ids in fresh.target] == SLOW.target
-    assert [task.source.decode(ids) for ids in fresh.source] == SLOW.source
+    assert [task.tokenizer.decode(ids) for ids in fresh.target] == SLOW.target
+    assert [task.source_tokenizer.decode(ids) for ids in fresh.source] == SLOW.source
 
 
 @pytest.mark.parametrize("kind", ["chars", "words", "bytes", "wordpiece", "pieces"])

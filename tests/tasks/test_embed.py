@@ -37,7 +37,7 @@ def test_a_vector_is_the_stream_pooled(pool: str) -> None:
     """Each text alone, without padding, is the oracle for the batch."""
     found = MODEL.embed(TEXTS, pool=pool, unit=False)
     for text, vector in zip(TEXTS, found, strict=True):
-        ids = TASK.target.frame(TASK.target.encode(text)[:18])[0]
+        ids = TASK.tokenizer.frame(TASK.tokenizer.encode(text)[:18])[0]
         stream = NET(torch.tensor([ids]), Coords.span(len(ids)))[0]
         wanted = stream[0] if pool == "first" else stream.mean(0)
         torch.testing.assert_close(vector, wanted.float(), rtol=0, atol=1e-6)
@@ -91,7 +91,7 @@ def test_what_is_refused() -> None:
         TASK.adapt_spec(gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16))
     decoder = gpt.spec(width=16, depth=1, heads=2, vocab=9, length=16).build(0)
     with pytest.raises(SpecError, match="only a model with an encoder and no decoder gives vectors"):
-        embed_texts(decoder, TASK.target, ["a"], pool="mean", unit=True)
+        embed_texts(decoder, TASK.tokenizer, ["a"], pool="mean", unit=True)
     with pytest.raises(SpecError, match=r"embed takes a list of texts, got one text; write model\.embed\(\[text\]\)"):
         MODEL.embed("a fine day")
     with pytest.raises(DataError, match="no training data; name two text files"):

@@ -78,7 +78,7 @@ def test_windows_without_overlap_ask_for_each_token_once() -> None:
 def test_the_loss_is_that_of_the_next_token(lm: Lm, net: object) -> None:
     examples = lm.encode(Texts((TEXT,)))
     loss = lm.loss(net, lm.batch(examples, np.arange(3)), 0.0)  # type: ignore[arg-type]
-    ids = torch.tensor(lm.target.encode(TEXT)[:37])
+    ids = torch.tensor(lm.tokenizer.encode(TEXT)[:37])
     total = 0.0
     for start in range(0, 36, 12):
         stream = net(ids[None, start : start + 12], Coords.span(12))  # type: ignore[operator]
@@ -97,21 +97,21 @@ def test_going_on_is_recomputing_from_scratch(lm: Lm, net: object, sample: bool)
     prompts = ["the", "a", "", "the cat s"]
     found = lm.run([net], prompts, search)  # type: ignore[list-item]
     for i, (prompt, (output,)) in enumerate(zip(prompts, found, strict=True)):
-        ids = lm.target.encode(prompt)
+        ids = lm.tokenizer.encode(prompt)
         written: list[int] = []
-        seen = ids or [lm.target.bos]
+        seen = ids or [lm.tokenizer.bos]
         while len(written) < search.max_extra:
             if len(seen) > 12:
                 seen = (ids + written)[-6:]
             stream = net(torch.tensor([seen]), Coords.span(len(seen)))  # type: ignore[operator]
             logits = net.logits(stream)[0, -1].clone()  # type: ignore[attr-defined]
-            logits[[lm.target.pad, lm.target.bos, lm.target.unk]] = -torch.inf
+            logits[[lm.tokenizer.pad, lm.tokenizer.bos, lm.tokenizer.unk]] = -torch.inf
             token = int(choose(logits.log_softmax(-1).unsqueeze(0), torch.tensor([i]), len(written)))
-            if token == lm.target.eos:
+            if token == lm.tokenizer.eos:
                 break
             written.append(token)
             seen = [*seen, token]
-        assert output.text == lm.target.decode(written)
+        assert output.text == lm.tokenizer.decode(written)
 
 
 def test_what_follows_does_not_depend_on_the_other_prompts(lm: Lm, net: Net) -> None:
@@ -119,7 +119,7 @@ def test_what_follows_does_not_depend_on_the_other_prompts(lm: Lm, net: Net) -> 
     prompts, search = ["the", "the cat sat on", "a dog"], Search(beam=2, max_extra=30, repetition_guard=False)
     together = lm.run([net], prompts, search)
     assert [each[0].text for each in together] == [lm.run([net], [prompt], search)[0][0].text for prompt in prompts]
-    assert all(len(lm.target.encode(each[0].text)) <= 30 for each in together)
+    assert all(len(lm.tokenizer.encode(each[0].text)) <= 30 for each in together)
 
 
 def test_score_is_the_likelihood_of_what_follows(lm: Lm, net: object) -> None:
@@ -140,7 +140,7 @@ def spaced() -> tuple[Lm, Net]:
 
 def test_what_is_scored_is_the_text_that_was_asked_about() -> None:
     task, net = spaced()
-    ids = [task.target.encode(text) for text in ("the cat", "the c at")]
+    ids = [task.tokenizer.encode(text) for text in ("the cat", "the c at")]
     assert ids[0] != ids[1]
     whole, part, rest = task.score(net, ["the", "the", "the cat"], [" cat sat", " cat", " sat"])
     assert whole == pytest.approx(part + rest)
@@ -152,7 +152,7 @@ def test_what_is_scored_is_the_text_that_was_asked_about() -> None:
 def test_an_output_stands_right_after_its_input(text: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a space comes between the two only both together tell."""
     task, net = spaced()
-    read, whole = task.target.encode(text), task.target.encode(text + output)
+    read, whole = task.tokenizer.encode(text), task.tokenizer.encode(text + output)
     assert whole[: len(read)] == read
 
     def told(*_: object, **__: object) -> list[list[Hypothesis]]:
@@ -216,7 +216,7 @@ def test_documents_share_rows_and_none_sees_another(packed: tuple[Lm, Net]) -> N
 @torch.no_grad()
 def test_packed_documents_have_the_loss_they_have_alone(packed: tuple[Lm, Net]) -> None:
     task, net = packed
-    alone = Lm(dataclasses.replace(task.settings, pack=False), task.target)
+    alone = Lm(dataclasses.replace(task.settings, pack=False), task.tokenizer)
     raw = Texts(DOCUMENTS)
     together, apart = task.encode(raw), alone.encode(raw)
     assert len(together) < len(apart)
@@ -231,8 +231,8 @@ def test_documents_begin_and_end_with_their_marks(packed: tuple[Lm, Net]) -> Non
     task, net = packed
     rows = task.encode(Texts(("on",)))
     batch = task.batch(rows, np.arange(1))
-    assert batch.given.ids.tolist() == [[task.target.bos, *task.target.encode("on")]]
-    assert batch.wanted.tolist() == [[*task.target.encode("on"), task.target.eos]]
+    assert batch.given.ids.tolist() == [[task.tokenizer.bos, *task.tokenizer.encode("on")]]
+    assert batch.wanted.tolist() == [[*task.tokenizer.encode("on"), task.tokenizer.eos]]
     whole, part = task.score(net, ["", "t"], ["the", "he"])
     assert whole == pytest.approx(task.score(net, [""], ["t"])[0] + part, abs=1e-9)
     assert task.attention(net, "on", "")[1] == ["<s>", "o", "n"]

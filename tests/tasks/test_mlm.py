@@ -65,7 +65,7 @@ def test_a_mark_is_no_unknown_text(task: Mlm) -> None:
 
 def test_only_tokens_of_text_are_hidden_and_the_rest_is_as_it_was(task: Mlm) -> None:
     rows = task.encode(Texts(tuple(PLAY * 3), training=True))
-    special = {task.target.pad, task.target.bos, task.target.eos, task.target.unk, task.mask}
+    special = {task.tokenizer.pad, task.tokenizer.bos, task.tokenizer.eos, task.tokenizer.unk, task.mask}
     for epoch in range(5):
         batch = task.batch(task.augment(rows, 7, epoch), np.arange(len(rows)))
         hidden = batch.wanted != IGNORE
@@ -115,8 +115,8 @@ def test_pairs_have_segments_and_are_framed(task: Mlm) -> None:
     rows = task.encode(Texts(tuple(PLAY), training=True))
     assert rows.is_next is not None
     for ids, segments in zip(rows.ids, rows.segments, strict=True):
-        ends = np.flatnonzero(ids == task.target.eos)
-        assert ids[0] == task.target.bos
+        ends = np.flatnonzero(ids == task.tokenizer.eos)
+        assert ids[0] == task.tokenizer.bos
         assert len(ends) == 2
         assert ends[1] == len(ids) - 1
         assert segments.tolist() == [0] * (ends[0] + 1) + [1] * (len(ids) - ends[0] - 1)
@@ -210,13 +210,13 @@ def test_filling_in_is_the_argmax_at_each_mask(task: Mlm, net: Net) -> None:
     assert [len(each) for each in best] == [1, 1, 1]
     assert [each[0].text for each in second] == [each[0].text for each in best]
     assert best[1][0].text == texts[1]
-    ids, _ = task.target.frame(encode_masked(task.target, texts[:1], lambda _: task.mask)[0])
+    ids, _ = task.tokenizer.frame(encode_masked(task.tokenizer, texts[:1], lambda _: task.mask)[0])
     told = net.logits(net(torch.tensor([ids]), Coords.span(len(ids))))[0].log_softmax(-1)
     told[:, ~torch.from_numpy(task._maskable)] = -torch.inf
     places = [i for i, t in enumerate(ids) if t == task.mask]
     fills = [int(told[p].argmax()) for p in places]
     wanted = [fills.pop(0) if t == task.mask else t for t in ids]
-    assert best[0][0].text == task.target.decode(wanted)
+    assert best[0][0].text == task.tokenizer.decode(wanted)
     assert best[0][0].log_prob == pytest.approx(sum(float(told[p].max()) for p in places), abs=1e-4)
     for one, two in zip(second[0], second[0][1:], strict=False):
         assert one.score >= two.score  # type: ignore[operator]

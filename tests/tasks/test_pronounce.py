@@ -47,7 +47,7 @@ def test_letters_and_phones_have_their_own_vocabularies(path: str) -> None:
     raw = Pronounce.read(settings, 1)
     task = Pronounce.prepare(settings, raw)
     assert task.model_arguments()["vocab"] == 4 + 13 and task.model_arguments()["source_vocab"] == 4 + 13
-    assert task.target.decode(task.target.encode("B A L")) == "B A L"
+    assert task.tokenizer.decode(task.tokenizer.encode("B A L")) == "B A L"
     encoded = task.encode(raw.valid)
     assert set(encoded.lengths[:, 1].tolist()) == {4}, "of several right answers the first is taken"
     assert raw.valid[0].source[0] in task.describe_examples(encoded, np.arange(1))[0]

@@ -59,8 +59,8 @@ def test_a_batch_holds_every_token_on_one_of_its_sides(task: Span) -> None:
         assert [n, m] == rows.lengths[i].tolist()
         assert max(n, m) <= 20
         source, wanted = batch.source.ids[i, :n].tolist(), batch.wanted[i, :m].tolist()
-        assert source.pop() == wanted.pop() == task.target.eos
-        assert batch.given.ids[i, :m].tolist() == [task.target.bos, *wanted]
+        assert source.pop() == wanted.pop() == task.tokenizer.eos
+        assert batch.given.ids[i, :m].tolist() == [task.tokenizer.bos, *wanted]
         assert restore(source, wanted, task.sentinels) == text.tolist()
     assert batch.tokens == int((batch.wanted != IGNORE).sum())
 
@@ -87,11 +87,11 @@ def test_marks_are_filled_in_and_scored(task: Span, net: Net) -> None:
     filled = "the cat sat on the old mat."
     whole, other = task.score(net, [texts[0]] * 2, [filled, "the dog sat on the mat."])
     ids = task._encode_target(texts[0], filled)
-    assert task.target.tokens(ids) == [
+    assert task.tokenizer.tokens(ids) == [
         "<extra_id_0>",
         "▁cat",
         "<extra_id_1>",
-        *task.target.tokens(task.target.encode("old mat")),
+        *task.tokenizer.tokens(task.tokenizer.encode("old mat")),
     ]
     assert whole != other
     weights, read, written = task.attention(net, texts[0], filled)

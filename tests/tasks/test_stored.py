@@ -115,7 +115,7 @@ def test_a_vocabulary_is_learned_from_a_sample_where_there_is_more_than_enough(t
         raw = Translate.read(settings, 1)
         some = Translate.prepare(settings, raw)
     assert raw.messages[-1] == "vocabulary: if one is trained, from 20 of the 38 pairs, chosen at random"
-    assert some.target.size < whole.target.size
+    assert some.tokenizer.size < whole.tokenizer.size
 
 
 def test_a_run_is_the_same_to_the_bit_whether_its_texts_are_in_memory_or_in_a_file(tmp_path: Path) -> None:

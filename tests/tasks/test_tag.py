@@ -40,7 +40,7 @@ NET = net_of(WORDS)
 def test_labels_stand_at_first_tokens() -> None:
     rows = WORDS.encode([Pairs(["a catalogue"], ["X N"])])
     ids, labels = rows.ids[0].tolist(), rows.labels[0].tolist()
-    t = WORDS.target
+    t = WORDS.tokenizer
     assert ids == [t.bos, *t.encode("a catalogue"), t.eos]
     first = 1 + len(t.encode("a"))
     assert {i: label for i, label in enumerate(labels) if label != IGNORE} == {1: 2, first: 0}
@@ -62,7 +62,7 @@ def test_long_texts_are_read_in_pieces() -> None:
     ((output,),) = task.run([net], [text], Search())
     wanted = ""
     for i in range(0, len(text), 6):  # eight tokens, two of them marks
-        piece = [task.target.bos, *task.target.encode(text[i : i + 6]), task.target.eos]
+        piece = [task.tokenizer.bos, *task.tokenizer.encode(text[i : i + 6]), task.tokenizer.eos]
         told = net.logits(net(torch.tensor([piece]), Coords.span(len(piece))))[0, 1:-1]
         wanted += "".join(task.classes[j] for j in told.argmax(-1).tolist())
     assert output.text == wanted

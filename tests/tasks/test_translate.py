@@ -146,10 +146,10 @@ def test_a_generator_is_not_told_that_copies_are_copies() -> None:
 def test_tags_come_first_and_are_never_spelled_by_text() -> None:
     task = made()
     encoded = task.encode([GERMAN, FRENCH])
-    de, fr = task.source.tag("<2de>"), task.source.tag("<2fr>")
+    de, fr = task.source_tokenizer.tag("<2de>"), task.source_tokenizer.tag("<2fr>")
     assert [row[0] for row in encoded.source] == [de, de, de, fr, fr]
-    assert de not in task.source.encode("<2de> a house")
-    assert [task.target.decode(row) for row in encoded.target] == [*GERMAN.target, *FRENCH.target]
+    assert de not in task.source_tokenizer.encode("<2de> a house")
+    assert [task.tokenizer.decode(row) for row in encoded.target] == [*GERMAN.target, *FRENCH.target]
     assert encoded.groups is not None
     assert encoded.groups.tolist() == [0, 0, 0, 1, 1]
     assert encoded.shares == (3.0, 6.0), "size times weight"
@@ -175,13 +175,17 @@ def test_pairs_longer_than_longest_are_left_out_and_counted() -> None:
 
 def test_one_vocabulary_or_two() -> None:
     joint, apart = made(), made(joint_vocab=False)
-    assert joint.source is joint.target
+    assert joint.source_tokenizer is joint.tokenizer
     assert set(joint.files()) == {"tokenizer.json"}
-    assert joint.model_arguments() == {"vocab": joint.target.size, "length": 26}
+    assert joint.model_arguments() == {"vocab": joint.tokenizer.size, "length": 26}
     assert set(apart.files()) == {"tokenizer.json", "tokenizer.source.json"}
-    assert apart.model_arguments() == {"vocab": apart.target.size, "source_vocab": apart.source.size, "length": 26}
-    assert apart.source.tags == ("<2de>", "<2fr>")
-    assert apart.target.tags == (), "tags are read, never written"
+    assert apart.model_arguments() == {
+        "vocab": apart.tokenizer.size,
+        "source_vocab": apart.source_tokenizer.size,
+        "length": 26,
+    }
+    assert apart.source_tokenizer.tags == ("<2de>", "<2fr>")
+    assert apart.tokenizer.tags == (), "tags are read, never written"
     for task in (joint, apart):
         again = Translate.load(task.settings, task.files())
         assert again.files() == task.files()
@@ -201,8 +205,8 @@ def test_a_model_without_its_tokenizer() -> None:
 def test_a_batch_by_hand() -> None:
     task = made(Pairs(["ab", "b"], ["ba", "aab"]))
     batch = task.batch(task.encode([Pairs(["ab", "b"], ["ba", "aab"])]), np.array([1, 0]))
-    pad, bos, eos = task.target.pad, task.target.bos, task.target.eos
-    a, b = task.target.encode("a")[0], task.target.encode("b")[0]
+    pad, bos, eos = task.tokenizer.pad, task.tokenizer.bos, task.tokenizer.eos
+    a, b = task.tokenizer.encode("a")[0], task.tokenizer.encode("b")[0]
     assert batch.source is not None
     assert batch.source.ids.tolist() == [[b, eos, pad], [a, b, eos]]
     assert batch.source.lengths == (2, 3)
@@ -253,7 +257,7 @@ def test_the_tag_says_which_language() -> None:
     task = made()
     net = net_of(task)
     sources = task.encode_inputs(["a house"], TextPairsOptions(tag="2fr"))
-    assert sources[0][0] == task.source.tag("<2fr>")
+    assert sources[0][0] == task.source_tokenizer.tag("<2fr>")
     assert task.score(net, ["a"], ["ein"], TextPairsOptions(tag="2de")) != task.score(
         net, ["a"], ["ein"], TextPairsOptions(tag="2fr")
     )
@@ -267,7 +271,7 @@ def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
     spec = transformer.spec(width=16, depth=1, heads=2, hidden=16, **task.model_arguments())
     net = spec.overlay({"embed": {"position": {"kind": "learned"}}}).build(0).eval()
     assert len(task.encode_inputs(["a house and a tree"], TextPairsOptions(tag="2de"))[0]) == 6
-    assert task.encode_inputs(["a house and a tree"], TextPairsOptions(tag="2de"))[0][-1] == task.source.eos
+    assert task.encode_inputs(["a house and a tree"], TextPairsOptions(tag="2de"))[0][-1] == task.source_tokenizer.eos
     for search in (Search(beam=1), Search(beam=3), Search(beam=1, max_length=100)):
         ((output,),) = task.run([net], ["a house and a tree and the sea"], search, TextPairsOptions(tag="2de"))
         assert len(output.text) <= net.spec.length
@@ -301,9 +305,9 @@ def test_the_unknown_token_is_never_written() -> None:
     plain = task.run([net], ["a house", "the sea"], Search(beam=1))
     source = (torch.tensor(task.encode_inputs(["a house"], TextPairsOptions())), Coords.span(8))
     with torch.no_grad():
-        stream = net(torch.tensor([[task.target.bos]]), Coords.span(1), source)
-        net.embed.weight[task.target.unk] = 100 * stream[0, 0]
-        assert int(net.logits(stream).argmax()) == task.target.unk
+        stream = net(torch.tensor([[task.tokenizer.bos]]), Coords.span(1), source)
+        net.embed.weight[task.tokenizer.unk] = 100 * stream[0, 0]
+        assert int(net.logits(stream).argmax()) == task.tokenizer.unk
     outputs = task.run([net], ["a house", "the sea"], Search(beam=1))
     assert [each[0].text for each in outputs] == [each[0].text for each in plain]
 
@@ -367,5 +371,5 @@ def test_text_that_was_cut_is_judged_joined() -> None:
     task = made(pairs, tokenizer=Pieces())
     (trial,) = task.eval_sets([pairs])
     assert trial.references == ["ein trägerloses kle"]
-    assert trial.references[0] == task.target.decode(task.target.encode(pairs.target[0]))
+    assert trial.references[0] == task.tokenizer.decode(task.tokenizer.encode(pairs.target[0]))
     assert made(GERMAN).eval_sets([GERMAN])[0].references == GERMAN.target

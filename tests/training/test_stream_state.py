@@ -87,7 +87,7 @@ def stream_loss(carried: StreamState, task: Lm, part: int, batch: Any, smoothing
 @torch.no_grad()
 def test_a_stream_with_memory_without_limit_is_one_pass() -> None:
     """However it is cut: the loss of all segments is the loss of the text read at once."""
-    ids = torch.tensor([lm().target.encode(TEXT)])
+    ids = torch.tensor([lm().tokenizer.encode(TEXT)])
     for context in (1, 7, 64):
         task = lm(context)
         made = net(task, memory_length=10_000).eval()
@@ -259,4 +259,4 @@ def test_one_process_alone() -> None:
     task = lm()
     with pytest.raises(SpecError, match=r"data\.stream needs a single process: .*; train without torchrun"):
         StreamState(net(task), task, processes=2)
-    StreamState(net(task), Lm(dataclasses.replace(task.settings, stream=False), task.target), processes=2)
+    StreamState(net(task), Lm(dataclasses.replace(task.settings, stream=False), task.tokenizer), processes=2)

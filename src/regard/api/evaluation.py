@@ -282,7 +282,7 @@ class _Evaluator:
 
     def _has_same_tokens(self, kind: str, items: Sequence[Items]) -> bool:
         """Whether losses are over the same items and tokens; if not, that is said."""
-        prints = {each.task.target.fingerprint if each.task.target else "" for each in self.models}
+        prints = {each.task.tokenizer.fingerprint if each.task.tokenizer else "" for each in self.models}
         same = len(prints) == 1 and len({len(each) for each in items}) == 1
         if not same:
             self.notify(f"these models divide text into different tokens: their {kind} cannot be compared")

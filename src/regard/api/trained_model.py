@@ -68,9 +68,9 @@ class Model:
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of what the model writes, or of what it reads if it writes no text."""
-        if self.task.target is None:
+        if self.task.tokenizer is None:
             raise SpecError(f"{self.path} reads and writes no text, so it has no tokenizer")
-        return self.task.target
+        return self.task.tokenizer
 
     @property
     def parameters(self) -> int:
@@ -232,7 +232,7 @@ class Model:
             "task": kind_of(type(self.task)),
             "parameters": f"{self.parameters:,}",
             "width": str(self.spec.width),
-            "vocabulary": "" if self.task.target is None else f"{self.task.target.size:,} tokens",
+            "vocabulary": "" if self.task.tokenizer is None else f"{self.task.tokenizer.size:,} tokens",
             "scores": ", ".join(self.task.metrics),
             "folder": str(self.path),
         }

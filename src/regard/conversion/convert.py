@@ -149,13 +149,15 @@ def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Task, search
     """All files of a Hugging Face folder."""
     facts: dict[str, object] = (
         {}
-        if task.target is None
-        else {**hf.convert_special_tokens(spec, task.target), **hf.convert_search(spec, search)}
+        if task.tokenizer is None
+        else {**hf.convert_special_tokens(spec, task.tokenizer), **hf.convert_search(spec, search)}
     )
     if supports(task, Classifies):
         classes = task.classes
         facts |= {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
-    files = _token_files(getattr(task, "source", task.target), task.target) | hf.write(spec, weights, facts)
+    files = _token_files(getattr(task, "source_tokenizer", task.tokenizer), task.tokenizer) | hf.write(
+        spec, weights, facts
+    )
     if supports(task, ReadsImages):
         files["preprocessor_config.json"] = json.dumps(_pixels(task), indent=2).encode()
     return files

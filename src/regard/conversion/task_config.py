@@ -38,7 +38,7 @@ def make_lm(spec: ModelSpec, tokenizer: Tokenizer) -> TaskConfig:
 def make_task(found: HfModel, folder: Path) -> TaskConfig:
     """The task of a converted model, from what else its folder says."""
     made = _TASKS[found.form.uses[found.use].task](found, folder)
-    target, tables = made[1].target, (found.spec.source or found.spec.embed, found.spec.embed)
+    target, tables = made[1].tokenizer, (found.spec.source or found.spec.embed, found.spec.embed)
     for tokenizer, table in zip((getattr(made[1], "source", target), target), tables, strict=True):
         if tokenizer is not None and tokenizer.size > table.vocab:
             first = tokenizer.tokens([table.vocab])[0]

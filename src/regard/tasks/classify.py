@@ -68,7 +68,7 @@ class Classify(LabeledTask[ClassifyData]):
         return list(pairs.target)
 
     def model_arguments(self) -> dict[str, int]:
-        return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
+        return {"vocab": self.tokenizer.size, "length": self.settings.max_length, "next_sentence": False}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         pool, dropout = self.settings.pool, self.settings.dropout
@@ -83,7 +83,7 @@ class Classify(LabeledTask[ClassifyData]):
     # ------------------------------------------------------------------------------------------------ to the model
 
     def batch(self, examples: EncodedTexts, indices: NDArray[np.int64]) -> EncoderBatch:
-        return examples.batch(indices, self.target.pad)
+        return examples.batch(indices, self.tokenizer.pad)
 
     def loss(self, net: Net, batch: EncoderBatch, smoothing: float) -> Loss:
         tape = Tape()
@@ -108,22 +108,22 @@ class Classify(LabeledTask[ClassifyData]):
 
     def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, n) by module path for the text."""
-        return encoder_attention(net, self.target, self._frame([text])[0])
+        return encoder_attention(net, self.tokenizer, self._frame([text])[0])
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return [EvalSet(pairs.source, pairs.target, RunOptions()) for pairs in raw]
 
     def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
-        lengths = count_tokens(self.target, inputs, pair=self.settings.pair)
+        lengths = count_tokens(self.tokenizer, inputs, pair=self.settings.pair)
         return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
 
     def _frame(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
-        return frame_texts(self.target, texts, self.settings.max_length, pair=self.settings.pair)
+        return frame_texts(self.tokenizer, texts, self.settings.max_length, pair=self.settings.pair)
 
     def _log_probs(self, nets: Sequence[Net], inputs: Sequence[str]) -> Tensor:
         """Log-probabilities (b, classes) of the classes."""
         out = torch.zeros(len(inputs), len(self.classes), dtype=torch.double)
-        for indices, read in iterate_batches(self._frame(inputs), self.target.pad, nets[0].device):
+        for indices, read in iterate_batches(self._frame(inputs), self.tokenizer.pad, nets[0].device):
             with torch.no_grad():
                 out[indices] = average_log_probs(
                     [class_logits(net, read.given.ids, read.at(net)) for net in nets]

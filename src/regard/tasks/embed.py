@@ -128,8 +128,8 @@ class Embed(EncoderTask):
     Options = RunOptions
     in_batch_negatives: Literal[True] = True
 
-    def __init__(self, settings: EmbedData, target: Tokenizer) -> None:
-        self.settings, self.target = settings, target
+    def __init__(self, settings: EmbedData, tokenizer: Tokenizer) -> None:
+        self.settings, self.tokenizer = settings, tokenizer
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -173,10 +173,10 @@ class Embed(EncoderTask):
         return cls(settings, load_tokenizer(files))
 
     def files(self) -> dict[str, bytes]:
-        return {TOKENIZER_FILE: self.target.to_bytes()}
+        return {TOKENIZER_FILE: self.tokenizer.to_bytes()}
 
     def model_arguments(self) -> dict[str, int]:
-        return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
+        return {"vocab": self.tokenizer.size, "length": self.settings.max_length, "next_sentence": False}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         """The encoder with a head that gives a vector."""
@@ -203,11 +203,11 @@ class Embed(EncoderTask):
         return FixedBatches(np.array_split(np.arange(len(examples)), max(-(-len(examples) // CANDIDATES), 1)))
 
     def batch(self, examples: TextPairRows, indices: NDArray[np.int64]) -> ContrastiveBatch:
-        first, second = (rows.batch(indices, self.target.pad) for rows in (examples.first, examples.second))
+        first, second = (rows.batch(indices, self.tokenizer.pad) for rows in (examples.first, examples.second))
         return ContrastiveBatch(first, second, torch.from_numpy(examples.same[indices]))
 
     def describe_examples(self, examples: TextPairRows, indices: NDArray[np.int64]) -> list[str]:
-        return quote_examples(indices, examples.first.ids.take(indices), self.target)
+        return quote_examples(indices, examples.first.ids.take(indices), self.tokenizer)
 
     def loss(self, net: Net, batch: ContrastiveBatch, smoothing: float) -> Loss:
         """Cross-entropy of finding each text's partner, in both directions; copies of a text are not negatives."""
@@ -228,7 +228,7 @@ class Embed(EncoderTask):
 
     def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         pool, unit = pool or self.settings.pool, self.settings.unit if unit is None else unit
-        return embed_texts(net, self.target, texts, pool=pool, unit=unit, max_length=self.settings.max_length)
+        return embed_texts(net, self.tokenizer, texts, pool=pool, unit=unit, max_length=self.settings.max_length)
 
     def run(
         self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
@@ -248,15 +248,15 @@ class Embed(EncoderTask):
 
     def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, n) by module path for the text."""
-        return encoder_attention(net, self.target, frame_texts(self.target, [text], self.settings.max_length)[0])
+        return encoder_attention(net, self.tokenizer, frame_texts(self.tokenizer, [text], self.settings.max_length)[0])
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return []
 
     def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
-        lengths = count_tokens(self.target, inputs)
+        lengths = count_tokens(self.tokenizer, inputs)
         return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
 
     def _rows(self, texts: Sequence[str]) -> EncodedTexts:
-        framed = frame_texts(self.target, texts, self.settings.max_length)
+        framed = frame_texts(self.tokenizer, texts, self.settings.max_length)
         return EncodedTexts.of(framed, [[0]] * len(framed))

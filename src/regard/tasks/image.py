@@ -130,7 +130,7 @@ class Image:
 
     Settings = ImageData
     Options = ImageOptions
-    target = None
+    tokenizer = None
 
     def __init__(
         self,

@@ -68,11 +68,11 @@ class Lm(CorpusTask[LmData]):
     Settings = LmData
     settings: LmData
 
-    def __init__(self, settings: LmData, target: Tokenizer) -> None:
-        self.settings, self.target = settings, target
+    def __init__(self, settings: LmData, tokenizer: Tokenizer) -> None:
+        self.settings, self.tokenizer = settings, tokenizer
         whole = settings.documents == "file"
-        opening = [] if target.template is None else target.template.opening
-        self._front, self._back = (opening, []) if whole else ([target.bos], [target.eos])
+        opening = [] if tokenizer.template is None else tokenizer.template.opening
+        self._front, self._back = (opening, []) if whole else ([tokenizer.bos], [tokenizer.eos])
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Lm(CorpusTask[LmData]):
     # ------------------------------------------------------------------------------------------------ from data
 
     def model_arguments(self) -> dict[str, int]:
-        return {"vocab": self.target.size, "length": self.settings.context}
+        return {"vocab": self.tokenizer.size, "length": self.settings.context}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         if spec.encoder is not None or isinstance(spec.head, Classes | Vector):
@@ -91,7 +91,7 @@ class Lm(CorpusTask[LmData]):
         return spec
 
     def encode(self, raw: Texts) -> Packed | TokenStream:
-        ids = Ragged.of([[*self._front, *ids, *self._back] for ids in self.target.encode_all(raw.documents)])
+        ids = Ragged.of([[*self._front, *ids, *self._back] for ids in self.tokenizer.encode_all(raw.documents)])
         if int(ids.lengths.max(initial=0)) < 2:
             raise DataError("a text should have at least two tokens")
         context = self.settings.context
@@ -120,13 +120,13 @@ class Lm(CorpusTask[LmData]):
             return stream_batch(examples.ids, examples.docs, indices)
         rows, windows = examples.rows.take(indices), examples.windows
         return next_token_batch(
-            windows.ids, windows.starts[rows.ids], windows.lengths[rows.ids], self.target.pad, rows.lengths
+            windows.ids, windows.starts[rows.ids], windows.lengths[rows.ids], self.tokenizer.pad, rows.lengths
         )
 
     def describe_examples(self, examples: Packed | TokenStream, indices: NDArray[np.int64]) -> list[str]:
         side = self.batch(examples, indices).given
         return quote_examples(
-            indices, (row[:n].numpy() for row, n in zip(side.ids, side.lengths, strict=True)), self.target
+            indices, (row[:n].numpy() for row, n in zip(side.ids, side.lengths, strict=True)), self.tokenizer
         )
 
     def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
@@ -164,8 +164,8 @@ class Lm(CorpusTask[LmData]):
             now = [i for i in active if len(written[i]) == most - left]  # the others wait for these
             read = [self._truncate(prompts[i] + written[i], room) for i in now]
             found = generate(
-                nets, read, dataclasses.replace(search, max_extra=left), SpecialTokens.of(self.target),
-                constraints=Constraints(banned=[self.target.unk]), draw=Draw([options.first + i for i in now], most - left),
+                nets, read, dataclasses.replace(search, max_extra=left), SpecialTokens.of(self.tokenizer),
+                constraints=Constraints(banned=[self.tokenizer.unk]), draw=Draw([options.first + i for i in now], most - left),
             )  # fmt: skip
             for i, prompt, (best,) in zip(now, read, found, strict=True):
                 written[i] += best.tokens
@@ -191,8 +191,8 @@ class Lm(CorpusTask[LmData]):
                 before, left = len(written), most - len(written)
                 read = self._truncate(prompt + written, room)
                 for token in stream_tokens(
-                    nets, read, dataclasses.replace(search, max_extra=left), SpecialTokens.of(self.target),
-                    constraints=Constraints(banned=[self.target.unk]), draw=Draw([options.first], before),
+                    nets, read, dataclasses.replace(search, max_extra=left), SpecialTokens.of(self.tokenizer),
+                    constraints=Constraints(banned=[self.tokenizer.unk]), draw=Draw([options.first], before),
                 ):  # fmt: skip
                     written.append(token)
                     yield token
@@ -225,7 +225,7 @@ class Lm(CorpusTask[LmData]):
         for read, whole in zip(self._encode_prompts(inputs), both, strict=True):
             shared = next((i for i, (a, b) in enumerate(zip(read, whole, strict=False)) if a != b), len(read))
             before, after = whole[:shared], whole[shared:]
-            ids = torch.tensor([(before or [self.target.bos]) + after], device=net.device)
+            ids = torch.tensor([(before or [self.tokenizer.bos]) + after], device=net.device)
             with torch.no_grad():
                 stream = net(ids, Coords.span(ids.shape[1], device=net.device))[0]
                 told = compute_log_probs(net, stream[len(stream) - len(after) - 1 : -1])
@@ -237,7 +237,7 @@ class Lm(CorpusTask[LmData]):
         ids, tape = self._truncate(self._encode_prompts([text + output])[0], net.spec.room), Tape("*.weights")
         with torch.no_grad():
             net(torch.tensor([ids], device=net.device), Coords.span(len(ids), device=net.device), tape=tape)
-        labels = self.target.tokens(ids)
+        labels = self.tokenizer.tokens(ids)
         return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:
@@ -245,17 +245,17 @@ class Lm(CorpusTask[LmData]):
 
     def _encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Texts as beginnings of documents, after the special tokens that the tokenizer puts before every text."""
-        template = self.target.template
+        template = self.tokenizer.template
         front = self._front or ([] if template is None else template.opening)
-        return [[*front, *ids] for ids in self.target.encode_all(texts)]
+        return [[*front, *ids] for ids in self.tokenizer.encode_all(texts)]
 
     def _decode_continuation(self, text: str, prompt: list[int], ids: list[int]) -> str:
         """The text of tokens after a prompt. The tokens alone would not tell whether a space comes first."""
-        before, whole = self.target.decode(prompt), self.target.decode(prompt + ids)
+        before, whole = self.tokenizer.decode(prompt), self.tokenizer.decode(prompt + ids)
         said = next((said for said in (text, before) if whole.startswith(said)), None)
-        return self.target.decode(ids) if said is None else whole[len(said) :]
+        return self.tokenizer.decode(ids) if said is None else whole[len(said) :]
 
     def _truncate(self, ids: list[int], room: int | None) -> list[int]:
         """What the model reads: everything, or the last half of its context if that is exceeded; never nothing."""
         ids = ids if room is None or len(ids) <= room else ids[-max(room // 2, 1) :]
-        return ids or [self.target.bos]
+        return ids or [self.tokenizer.bos]

@@ -115,19 +115,26 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
     settings: MlmData
     data_hint = "name a text file with one sentence per line and blank lines between documents, or set data.documents"
 
-    def __init__(self, settings: MlmData, target: Tokenizer) -> None:
-        self.settings, self.target = settings, target
-        found = [name for name in MASKS if name in target.tags]
+    def __init__(self, settings: MlmData, tokenizer: Tokenizer) -> None:
+        self.settings, self.tokenizer = settings, tokenizer
+        found = [name for name in MASKS if name in tokenizer.tags]
         if not found:
             raise SpecError(
                 f"this vocabulary has no mask token ({' or '.join(MASKS)}); start from a masked language model"
             )
-        self.mask = target.tag(found[0])
-        around, _ = target.frame([], [] if settings.next_sentence else None)
-        special = {target.pad, target.bos, target.eos, target.unk, *map(target.tag, target.tags), *around}
-        self._maskable = ~np.isin(np.arange(target.size), list(special))
+        self.mask = tokenizer.tag(found[0])
+        around, _ = tokenizer.frame([], [] if settings.next_sentence else None)
+        special = {
+            tokenizer.pad,
+            tokenizer.bos,
+            tokenizer.eos,
+            tokenizer.unk,
+            *map(tokenizer.tag, tokenizer.tags),
+            *around,
+        }
+        self._maskable = ~np.isin(np.arange(tokenizer.size), list(special))
         self._room = settings.context - len(around)
-        self._boundaries = WordBoundaries(target) if settings.masking.whole_words else None
+        self._boundaries = WordBoundaries(tokenizer) if settings.masking.whole_words else None
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -142,7 +149,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
 
     def model_arguments(self) -> dict[str, int]:
         return {
-            "vocab": self.target.size,
+            "vocab": self.tokenizer.size,
             "length": self.settings.context,
             "next_sentence": self.settings.next_sentence,
         }
@@ -163,10 +170,11 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
         if self.settings.next_sentence:
             first, second, is_next = self._pairs(raw)
         else:
-            first = chunk_evenly(Ragged.of(self.target.encode_all(raw.documents)), self._room)
+            first = chunk_evenly(Ragged.of(self.tokenizer.encode_all(raw.documents)), self._room)
             second = None
         framed = [
-            self.target.frame(a.tolist(), None if second is None else second[i].tolist()) for i, a in enumerate(first)
+            self.tokenizer.frame(a.tolist(), None if second is None else second[i].tolist())
+            for i, a in enumerate(first)
         ]
         kept = np.array([i for i, (ids, _) in enumerate(framed) if self._maskable[ids].any()], np.int64)
         if not len(kept):
@@ -178,7 +186,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
 
     def _pairs(self, raw: Texts) -> tuple[Ragged, Ragged, NDArray[np.bool_]]:
         """Pairs of segments, cut once for evaluation and `dupe_factor` times for training."""
-        cut = [self.target.encode_all(split_sentences(text, self.settings.documents)) for text in raw.documents]
+        cut = [self.tokenizer.encode_all(split_sentences(text, self.settings.documents)) for text in raw.documents]
         documents = [full for document in cut if (full := [ids for ids in document if ids])]
         if len(documents) < 2:
             raise DataError(
@@ -198,7 +206,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
         return dataclasses.replace(examples, rng=ExampleRng(seed, epoch))
 
     def batch(self, examples: MaskableRows, indices: NDArray[np.int64]) -> MaskedBatch:
-        side = pad_rows(examples.ids, indices, self.target.pad)
+        side = pad_rows(examples.ids, indices, self.tokenizer.pad)
         given, wanted = side.ids.numpy(), np.full(side.ids.shape, IGNORE, np.int64)
         ordinary, masking = np.flatnonzero(self._maskable), self.settings.masking
         for row, (index, length) in enumerate(zip(indices.tolist(), side.lengths, strict=True)):
@@ -249,7 +257,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
         texts = self._encode(inputs)
         found = self._log_probs(nets, texts)
         return [
-            fill_masks(self.target, ids, each, self._maskable, search.n_best) if each else [Output(text, 1.0, 0.0)]
+            fill_masks(self.tokenizer, ids, each, self._maskable, search.n_best) if each else [Output(text, 1.0, 0.0)]
             for text, ids, each in zip(inputs, texts, found, strict=True)
         ]
 
@@ -258,7 +266,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
     ) -> list[float]:
         """log P of what outputs have at the masks of their inputs, independently of one another."""
         check_pairs(inputs, outputs)
-        texts, wanted, out = self._encode(inputs), self.target.encode_all(outputs), []
+        texts, wanted, out = self._encode(inputs), self.tokenizer.encode_all(outputs), []
         for i, (ids, whole, found) in enumerate(zip(texts, wanted, self._log_probs([net], texts), strict=True)):
             if len(ids) != len(whole) or any(a not in (b, self.mask) for a, b in zip(ids, whole, strict=True)):
                 raise DataError(
@@ -270,26 +278,26 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
     def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, n) by module path for the text with its masks."""
         ids, tape = self._encode([text])[0], Tape("*.weights")
-        framed, _ = self.target.frame(ids[: self._reach([net])])
+        framed, _ = self.tokenizer.frame(ids[: self._reach([net])])
         with torch.no_grad():
             net(torch.tensor([framed], device=net.device), Coords.span(len(framed), device=net.device), tape=tape)
-        labels = self.target.tokens(framed)
+        labels = self.tokenizer.tokens(framed)
         return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
-        return find_unknown_texts(self.target, inputs)
+        return find_unknown_texts(self.tokenizer, inputs)
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Texts as tokens, with the mask token where a mask is written."""
-        return encode_masked(self.target, texts, lambda _: self.mask)
+        return encode_masked(self.tokenizer, texts, lambda _: self.mask)
 
     def _log_probs(self, nets: Sequence[Net], texts: Sequence[Sequence[int]]) -> list[dict[int, Tensor]]:
-        return mask_log_probs(nets, self.target, texts, self.mask, self._reach(nets))
+        return mask_log_probs(nets, self.tokenizer, texts, self.mask, self._reach(nets))
 
     def _reach(self, nets: Sequence[Net]) -> int:
         """Number of tokens of a single text that the models read at once."""
         rooms = [net.spec.room or self.settings.context for net in nets]
-        return min(rooms) - len(self.target.frame([])[0])
+        return min(rooms) - len(self.tokenizer.frame([])[0])

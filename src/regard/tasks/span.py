@@ -80,15 +80,15 @@ class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
     settings: SpanData
     data_hint = "name a text file with blank lines between documents, or set data.documents"
 
-    def __init__(self, settings: SpanData, target: Tokenizer) -> None:
-        self.settings, self.target = settings, target
+    def __init__(self, settings: SpanData, tokenizer: Tokenizer) -> None:
+        self.settings, self.tokenizer = settings, tokenizer
         names = [SENTINEL.format(k) for k in range(settings.sentinels)]
-        if missing := [name for name in names if name not in target.tags]:
+        if missing := [name for name in names if name not in tokenizer.tags]:
             raise SpecError(
                 f"this vocabulary has {len(names) - len(missing)} of {len(names)} sentinels, {missing[0]} is missing; "
                 "set data.sentinels, or start from a model trained on span corruption"
             )
-        self.sentinels = [target.tag(name) for name in names]
+        self.sentinels = [tokenizer.tag(name) for name in names]
 
     # ------------------------------------------------------------------------------------------------ from data
 
@@ -97,12 +97,12 @@ class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
         return [SENTINEL.format(k) for k in range(settings.sentinels)]
 
     def model_arguments(self) -> dict[str, int]:
-        return {"vocab": self.target.size, "length": self.settings.max_length + 2}
+        return {"vocab": self.tokenizer.size, "length": self.settings.max_length + 2}
 
     def encode(self, raw: Texts) -> SpanExamples:
         spans = self.settings.spans
         whole = chunk_evenly(
-            Ragged.of(self.target.encode_all(raw.documents)), spans.longest_text(self.settings.max_length)
+            Ragged.of(self.tokenizer.encode_all(raw.documents)), spans.longest_text(self.settings.max_length)
         )
         kept = whole.take(np.flatnonzero(whole.lengths > 1))
         if not len(kept):
@@ -132,13 +132,14 @@ class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
     ) -> list[list[Output]]:
         """Each text with its masks filled; a text without masks is returned unchanged."""
         sources, open_ = self.encode_inputs(inputs, options), [i for i, text in enumerate(inputs) if MARK.search(text)]
-        draw, banned = Draw([options.first + i for i in open_]), Constraints([self.target.unk])
+        draw, banned = Draw([options.first + i for i in open_]), Constraints([self.tokenizer.unk])
         found = self.generate(nets, [sources[i] for i in open_], search, self.settings.max_length, draw, banned)
         out = [[Output(text, 0.0, 0.0)] for text in inputs]
         for i, hypotheses in zip(open_, found, strict=True):
             whole = [restore(sources[i][:-1], h.tokens, self.sentinels) for h in hypotheses]
             out[i] = [
-                Output(self.target.decode(ids), h.score, h.log_prob) for ids, h in zip(whole, hypotheses, strict=True)
+                Output(self.tokenizer.decode(ids), h.score, h.log_prob)
+                for ids, h in zip(whole, hypotheses, strict=True)
             ]
         return out
 
@@ -149,10 +150,10 @@ class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
         return [i for i, ids in enumerate(self._encode_masked(inputs)) if len(ids) >= self.settings.max_length]
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
-        return find_unknown_texts(self.target, inputs)
+        return find_unknown_texts(self.tokenizer, inputs)
 
     def encode_inputs(self, inputs: Sequence[str], options: RunOptions) -> list[list[int]]:
-        return [[*ids[: self.settings.max_length - 1], self.target.eos] for ids in self._encode_masked(inputs)]
+        return [[*ids[: self.settings.max_length - 1], self.tokenizer.eos] for ids in self._encode_masked(inputs)]
 
     def encode_outputs(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[list[int]]:
         return [self._encode_target(text, output) for text, output in zip(inputs, outputs, strict=True)]
@@ -163,14 +164,14 @@ class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
                 raise DataError(
                     f"a text has {count} masks, but this model only {len(self.sentinels)} sentinels; shorten the text"
                 )
-        return encode_masked(self.target, inputs, self.sentinels.__getitem__)
+        return encode_masked(self.tokenizer, inputs, self.sentinels.__getitem__)
 
     def _encode_target(self, text: str, output: str) -> list[int]:
         """What the decoder should write to turn a text with masks into the output."""
-        parts = [self.target.decode(self.target.encode(part)) for part in MARK.split(text)]
-        whole = self.target.decode(self.target.encode(output))
+        parts = [self.tokenizer.decode(self.tokenizer.encode(part)) for part in MARK.split(text)]
+        whole = self.tokenizer.decode(self.tokenizer.encode(output))
         match = re.fullmatch(r"\s*(.*?)\s*".join(map(re.escape, parts)), whole, re.DOTALL)
         if match is None:
             raise DataError(f"the output should be its input with text at each mask, got {output[:80]!r}")
-        fills = self.target.encode_all(match.groups())
+        fills = self.tokenizer.encode_all(match.groups())
         return [t for sentinel, ids in zip(self.sentinels, fills, strict=False) for t in (sentinel, *ids)]

@@ -53,9 +53,9 @@ class Tag(LabeledTask[TagData]):
 
     Settings = TagData
 
-    def __init__(self, settings: TagData, target: Tokenizer, classes: Sequence[str]) -> None:
-        super().__init__(settings, target, classes)
-        around, _ = target.frame([-1])
+    def __init__(self, settings: TagData, tokenizer: Tokenizer, classes: Sequence[str]) -> None:
+        super().__init__(settings, tokenizer, classes)
+        around, _ = tokenizer.frame([-1])
         self._front, self._back = around.index(-1), len(around) - around.index(-1) - 1
 
     @property
@@ -74,7 +74,7 @@ class Tag(LabeledTask[TagData]):
         return [label for row in pairs.target for label in split_units(row, settings.unit)]
 
     def model_arguments(self) -> dict[str, int]:
-        return {"vocab": self.target.size, "length": self.settings.max_length, "next_sentence": False}
+        return {"vocab": self.tokenizer.size, "length": self.settings.max_length, "next_sentence": False}
 
     def adapt_spec(self, spec: ModelSpec) -> ModelSpec:
         spec = add_class_head(spec, len(self.classes), None, hidden=False, dropout=self.settings.dropout)
@@ -86,14 +86,14 @@ class Tag(LabeledTask[TagData]):
             for (ids, first), row in zip(self._tokenize(pairs.source), pairs.target, strict=True):
                 labels = np.full(len(ids), IGNORE)
                 labels[first] = label_indices(split_units(row, self.settings.unit), self.classes, pairs.name)
-                framed += [self.target.frame(piece) for piece in self._split(ids)]
+                framed += [self.tokenizer.frame(piece) for piece in self._split(ids)]
                 wanted += [self._align_labels(piece) for piece in self._split(labels.tolist())]
         return EncodedTexts.of(framed, wanted)
 
     # ------------------------------------------------------------------------------------------------ to the model
 
     def batch(self, examples: EncodedTexts, indices: NDArray[np.int64]) -> EncoderBatch:
-        return examples.batch(indices, self.target.pad)
+        return examples.batch(indices, self.tokenizer.pad)
 
     def loss(self, net: Net, batch: EncoderBatch, smoothing: float) -> Loss:
         tape = Tape()
@@ -130,7 +130,7 @@ class Tag(LabeledTask[TagData]):
     def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
         """Attention weights (h, n, n) by module path for the text, or the first part of a long one."""
         ids, _ = self._tokenize([text])[0]
-        return encoder_attention(net, self.target, self.target.frame(self._split(ids)[0]))
+        return encoder_attention(net, self.tokenizer, self.tokenizer.frame(self._split(ids)[0]))
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return [EvalSet(pairs.source, pairs.target, RunOptions()) for pairs in raw]
@@ -139,7 +139,7 @@ class Tag(LabeledTask[TagData]):
         """The tokens of each text, and which of them represent its words or characters."""
         plain = [text.strip() for text in texts]
         where = [[found.span() for found in UNITS[self.settings.unit].finditer(text)] for text in plain]
-        return align_words(self.target, plain, where)
+        return align_words(self.tokenizer, plain, where)
 
     def _split(self, row: list[int]) -> list[list[int]]:
         """Parts that the model can read."""
@@ -156,7 +156,7 @@ class Tag(LabeledTask[TagData]):
         pieces = [(i, piece) for i, (ids, _) in enumerate(texts) for piece in self._split(ids)]
         found = [torch.empty(0, len(self.classes), dtype=torch.double)] * len(pieces)
         for indices, read in iterate_batches(
-            [self.target.frame(p) for _, p in pieces], self.target.pad, nets[0].device
+            [self.tokenizer.frame(p) for _, p in pieces], self.tokenizer.pad, nets[0].device
         ):
             with torch.no_grad():
                 told = average_log_probs([class_logits(net, read.given.ids, read.at(net)) for net in nets]).cpu()

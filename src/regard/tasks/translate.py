@@ -77,8 +77,8 @@ class Translate(TextPairs[TranslateData]):
 
     Settings = TranslateData
 
-    def __init__(self, settings: TranslateData, target: Tokenizer, source: Tokenizer | None = None) -> None:
-        super().__init__(settings, target, source)
+    def __init__(self, settings: TranslateData, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
+        super().__init__(settings, tokenizer, source)
         self._samplers: tuple[EncodedPairs, list[SubwordSampler]] | None = None
 
     @classmethod
@@ -154,7 +154,7 @@ class Translate(TextPairs[TranslateData]):
         """Words split into other subwords, and some tokens dropped; a pair that would be too long stays as it is."""
         if self.settings.subword_sampling:
             if self._samplers is None or self._samplers[0] is not examples:
-                sides = (examples.source, self.source), (examples.target, self.target)
+                sides = (examples.source, self.source_tokenizer), (examples.target, self.tokenizer)
                 self._samplers = examples, [SubwordSampler(*side, self.settings.subword_sampling) for side in sides]
             drawn = [sampler.sample(Rng(seed, side, epoch)) for side, sampler in enumerate(self._samplers[1])]
             short = np.stack([rows.lengths for rows in drawn]).max(0) < self.settings.max_length
@@ -166,7 +166,7 @@ class Translate(TextPairs[TranslateData]):
     def describe_examples(self, examples: EncodedPairs, indices: NDArray[np.int64]) -> list[str]:
         """Names with the file and line of each pair, where it is found there."""
         names = super().describe_examples(examples, indices)
-        sides = ((examples.source, self.source), (examples.target, self.target))
+        sides = ((examples.source, self.source_tokenizer), (examples.target, self.tokenizer))
         texts = [[tokenizer.decode(ids) for ids in side.take(indices)] for side, tokenizer in sides]
         pairs = list(zip(*texts, strict=True))
         where = locate_pairs(self.settings.train, pairs)

@@ -115,14 +115,14 @@ def iterate_batches(
 class EncoderTask:
     """Base of the tasks whose model reads texts with an encoder alone."""
 
-    target: Tokenizer
+    tokenizer: Tokenizer
 
     def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         """A vector for each text (b, d): the mean of its tokens, of length one, unless asked otherwise."""
-        return embed_texts(net, self.target, texts, pool=pool or "mean", unit=unit is None or unit)
+        return embed_texts(net, self.tokenizer, texts, pool=pool or "mean", unit=unit is None or unit)
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
-        return self.target.mostly_unknown(inputs)
+        return self.tokenizer.mostly_unknown(inputs)
 
 
 def embed_texts(

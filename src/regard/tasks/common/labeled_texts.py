@@ -57,9 +57,9 @@ class LabeledTask(EncoderTask, Generic[L]):
 
     Options = RunOptions
 
-    def __init__(self, settings: L, target: Tokenizer, classes: Sequence[str]) -> None:
-        self.settings, self.target, self.classes = settings, target, tuple(classes)
-        if settings.max_length <= len(target.frame([], [])[0]):
+    def __init__(self, settings: L, tokenizer: Tokenizer, classes: Sequence[str]) -> None:
+        self.settings, self.tokenizer, self.classes = settings, tokenizer, tuple(classes)
+        if settings.max_length <= len(tokenizer.frame([], [])[0]):
             raise SpecError(
                 f"data.max_length={settings.max_length} leaves no room for a text between its special tokens"
             )
@@ -153,10 +153,10 @@ class LabeledTask(EncoderTask, Generic[L]):
         return cls(settings, load_tokenizer(files), unpack_classes(files)["classes"])
 
     def files(self) -> dict[str, bytes]:
-        return {TOKENIZER_FILE: self.target.to_bytes(), **pack_classes(self.classes)}
+        return {TOKENIZER_FILE: self.tokenizer.to_bytes(), **pack_classes(self.classes)}
 
     def describe_examples(self, examples: EncodedTexts, indices: NDArray[np.int64]) -> list[str]:
-        return quote_examples(indices, examples.ids.take(indices), self.target)
+        return quote_examples(indices, examples.ids.take(indices), self.tokenizer)
 
     @classmethod
     def _list_classes(cls, settings: L, dataset: Dataset) -> tuple[str, ...]:

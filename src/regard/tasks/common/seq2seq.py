@@ -85,7 +85,7 @@ class Seq2Seq(Generic[S, O]):
 
     Options: type[O]
     settings: S
-    target: Tokenizer
+    tokenizer: Tokenizer
     """The tokenizer of what is written."""
 
     @property
@@ -93,9 +93,9 @@ class Seq2Seq(Generic[S, O]):
         return self.settings.metrics
 
     @property
-    def source(self) -> Tokenizer:
+    def source_tokenizer(self) -> Tokenizer:
         """The tokenizer of what is read."""
-        return self.target
+        return self.tokenizer
 
     def encode_inputs(self, inputs: Sequence[str], options: O) -> list[list[int]]:
         """Inputs as the encoder reads them: at most `max_length` tokens, the last of which is the end mark."""
@@ -121,9 +121,9 @@ class Seq2Seq(Generic[S, O]):
         Without `indices`, all rows. `given` replaces the targets that are read; those that are wanted stay.
         """
         rows = np.arange(len(source)) if indices is None else indices
-        read = pad_rows(source, rows, self.source.pad, after=self.source.eos)
-        told = pad_rows(target if given is None else given, rows, self.target.pad, before=self.target.bos)
-        wanted = pad_rows(target, rows, IGNORE, after=self.target.eos)
+        read = pad_rows(source, rows, self.source_tokenizer.pad, after=self.source_tokenizer.eos)
+        told = pad_rows(target if given is None else given, rows, self.tokenizer.pad, before=self.tokenizer.bos)
+        wanted = pad_rows(target, rows, IGNORE, after=self.tokenizer.eos)
         return Batch(told, wanted.ids, read, sum(wanted.lengths))
 
     def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
@@ -138,19 +138,21 @@ class Seq2Seq(Generic[S, O]):
     ) -> list[list[Hypothesis]]:  # fmt: skip
         """Search for outputs of at most `limit` tokens, or as many as the models can write."""
         search = limit_length(nets, search, limit)
-        return generate(nets, sources, search, SpecialTokens.of(self.target), constraints=constraints, draw=draw)
+        return generate(nets, sources, search, SpecialTokens.of(self.tokenizer), constraints=constraints, draw=draw)
 
     def score(self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: O | None = None) -> list[float]:
         """log P(output | input) for each pair."""
         check_pairs(inputs, outputs)
-        targets = [[*ids, self.target.eos] for ids in self.encode_outputs(inputs, outputs)]
-        return score(net, self.encode_inputs(inputs, options or self.Options()), targets, SpecialTokens.of(self.target))
+        targets = [[*ids, self.tokenizer.eos] for ids in self.encode_outputs(inputs, outputs)]
+        return score(
+            net, self.encode_inputs(inputs, options or self.Options()), targets, SpecialTokens.of(self.tokenizer)
+        )
 
     def attention(self, net: Net, text: str, output: str, options: O | None = None) -> Attention:
         """Attention weights (h, n, m) by module path for one pair, with the tokens on both sides."""
         (source,) = self.encode_inputs([text], options or self.Options())
         (ids,) = self.encode_outputs([text], [output])
-        given, tape = [self.target.bos, *ids], Tape("*.weights")
+        given, tape = [self.tokenizer.bos, *ids], Tape("*.weights")
         (read, at), (written, here) = (
             (torch.tensor([side], device=net.device), Coords.span(len(side), device=net.device))
             for side in (source, given)
@@ -158,7 +160,7 @@ class Seq2Seq(Generic[S, O]):
         with torch.no_grad():
             net(written, here, (read, at), tape)
         weights = {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}
-        return weights, self.source.tokens(source), self.target.tokens(given)
+        return weights, self.source_tokenizer.tokens(source), self.tokenizer.tokens(given)
 
 
 class TextPairs(Seq2Seq[P, TextPairsOptions]):
@@ -166,14 +168,14 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
 
     Options = TextPairsOptions
 
-    def __init__(self, settings: P, target: Tokenizer, source: Tokenizer | None = None) -> None:
-        self.settings, self.target = settings, target
-        self._source, self.joint_vocab = source or target, source is None
-        template = self.source.template
+    def __init__(self, settings: P, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
+        self.settings, self.tokenizer = settings, tokenizer
+        self._source, self.joint_vocab = source or tokenizer, source is None
+        template = self.source_tokenizer.template
         self._front = [] if template is None else template.opening  # BART's encoder reads a mark before the text, too
 
     @property
-    def source(self) -> Tokenizer:
+    def source_tokenizer(self) -> Tokenizer:
         return self._source
 
     # ------------------------------------------------------------------------------------------------ from data
@@ -186,12 +188,12 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         return cls(settings, Tokenizer.from_bytes(files[TARGET], TARGET), source)
 
     def files(self) -> dict[str, bytes]:
-        own = {TARGET: self.target.to_bytes()}
-        return own if self.joint_vocab else {**own, SOURCE: self.source.to_bytes()}
+        own = {TARGET: self.tokenizer.to_bytes()}
+        return own if self.joint_vocab else {**own, SOURCE: self.source_tokenizer.to_bytes()}
 
     def model_arguments(self) -> dict[str, int]:
-        sizes = {"vocab": self.target.size, "length": self.settings.max_length + 2}
-        return sizes if self.joint_vocab else {**sizes, "source_vocab": self.source.size}
+        sizes = {"vocab": self.tokenizer.size, "length": self.settings.max_length + 2}
+        return sizes if self.joint_vocab else {**sizes, "source_vocab": self.source_tokenizer.size}
 
     def mixture(self) -> tuple[int | None, float]:
         """How corpora share an epoch: the number of pairs above which a corpus gets no larger share, and the temperature."""
@@ -214,8 +216,8 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
     def tokenize_pairs(self, sources: Sequence[str], targets: Sequence[str], tag: str | None) -> tuple[Ragged, Ragged]:
         """The tokens of sources, which have this tag, and of their targets."""
         front = self._opening(tag)
-        read = Ragged.of([[*front, *ids] for ids in self.source.encode_all(sources)])
-        return read, Ragged.of(self.target.encode_all(targets))
+        read = Ragged.of([[*front, *ids] for ids in self.source_tokenizer.encode_all(sources)])
+        return read, Ragged.of(self.tokenizer.encode_all(targets))
 
     # ------------------------------------------------------------------------------------------------ to the model
 
@@ -228,11 +230,14 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
             return self.build_batch(examples.source, examples.target, indices)
         source, target = examples.source.take(indices), examples.target.take(indices)
         rng, share = [examples.rng.of(i) for i in indices.tolist()], self.settings.word_dropout
-        read, given = drop_words(source, self.source, share, rng), drop_words(target, self.target, share, rng)
+        read, given = (
+            drop_words(source, self.source_tokenizer, share, rng),
+            drop_words(target, self.tokenizer, share, rng),
+        )
         return self.build_batch(read, target, given=given)
 
     def describe_examples(self, examples: EncodedPairs, indices: NDArray[np.int64]) -> list[str]:
-        return quote_examples(indices, examples.source.take(indices), self.source)
+        return quote_examples(indices, examples.source.take(indices), self.source_tokenizer)
 
     # ------------------------------------------------------------------------------------------------ to the user
 
@@ -247,10 +252,10 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         constraints = self._encode_constraints(options)
         draw, sources = Draw(range(options.first, options.first + len(inputs))), self.encode_inputs(inputs, options)
         found = self.generate(nets, sources, search, 2 * self.settings.max_length, draw, constraints)
-        out = [[Output(self.target.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
+        out = [[Output(self.tokenizer.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
         if not options.words:
             return out
-        written = [group_tokens(self.target, h.tokens) for each in found for h in each]
+        written = [group_tokens(self.tokenizer, h.tokens) for each in found for h in each]
         read = [text for text, each in zip(inputs, found, strict=True) for _ in each]
         more = iter(self._pair_words(read, written, options).plain(nets))
         return [[dataclasses.replace(output, more=next(more)) for output in each] for each in out]
@@ -261,22 +266,22 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         """The output for one text in pieces, as they are generated."""
         (source,) = self.encode_inputs([text], options)
         tokens = stream_tokens(
-            nets, source, limit_length(nets, search, 2 * self.settings.max_length), SpecialTokens.of(self.target),
+            nets, source, limit_length(nets, search, 2 * self.settings.max_length), SpecialTokens.of(self.tokenizer),
             constraints=self._encode_constraints(options), draw=Draw([options.first]),
         )  # fmt: skip
-        return stream_text(tokens, self.target.decode)
+        return stream_text(tokens, self.tokenizer.decode)
 
     def _encode_constraints(self, options: TextPairsOptions) -> Constraints:
         """What outputs must begin with and include, as tokens."""
         prefixes, terms = options.prefixes, options.must_include
         self._check_writable([text for text in prefixes or () if text.strip()])
-        forced = None if prefixes is None else self.target.encode_all(prefixes)
-        return Constraints([self.target.unk], forced, None if terms is None else self._encode_terms(terms))
+        forced = None if prefixes is None else self.tokenizer.encode_all(prefixes)
+        return Constraints([self.tokenizer.unk], forced, None if terms is None else self._encode_terms(terms))
 
     def confidence(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: TextPairsOptions = TextPairsOptions()
     ) -> list[Confidence]:
-        return self._pair_words(inputs, tokenize_words(self.target, outputs), options).confidence(net)
+        return self._pair_words(inputs, tokenize_words(self.tokenizer, outputs), options).confidence(net)
 
     def align(
         self,
@@ -287,7 +292,7 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         *,
         layer: int | None = None,
     ) -> list[Alignment]:
-        return self._pair_words(inputs, tokenize_words(self.target, outputs), options).align(net, layer)
+        return self._pair_words(inputs, tokenize_words(self.tokenizer, outputs), options).align(net, layer)
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return [EvalSet(pairs.source, pairs.target, TextPairsOptions(tag=pairs.tag), pairs.name) for pairs in raw]
@@ -295,28 +300,28 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
     @property
     def tags(self) -> list[str]:
         """The target languages of a many-to-many model."""
-        return [tag.removeprefix("<2").removesuffix(">") for tag in self.source.tags if tag.startswith("<2")]
+        return [tag.removeprefix("<2").removesuffix(">") for tag in self.source_tokenizer.tags if tag.startswith("<2")]
 
     def find_too_long(self, inputs: Sequence[str], options: TextPairsOptions = TextPairsOptions()) -> list[int]:
         room = self._room(options.tag)
-        return [i for i, tokens in enumerate(self.source.encode_all(inputs)) if len(tokens) > room]
+        return [i for i, tokens in enumerate(self.source_tokenizer.encode_all(inputs)) if len(tokens) > room]
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
-        return self.source.mostly_unknown(inputs)
+        return self.source_tokenizer.mostly_unknown(inputs)
 
     def find_unwritable(self, texts: Sequence[str]) -> list[str]:
-        ids = [encode_inside(self.target, text.strip()) for text in texts]
-        return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.target.unk in tokens]
+        ids = [encode_inside(self.tokenizer, text.strip()) for text in texts]
+        return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.tokenizer.unk in tokens]
 
     def split(self, text: str, options: TextPairsOptions = TextPairsOptions()) -> list[str]:
-        return list(split_text(self.source, text, max(self._room(options.tag), 1)))
+        return list(split_text(self.source_tokenizer, text, max(self._room(options.tag), 1)))
 
     def encode_inputs(self, inputs: Sequence[str], options: TextPairsOptions) -> list[list[int]]:
         front, room = self._opening(options.tag), self._room(options.tag)
-        return [[*front, *ids[:room], self.source.eos] for ids in self.source.encode_all(inputs)]
+        return [[*front, *ids[:room], self.source_tokenizer.eos] for ids in self.source_tokenizer.encode_all(inputs)]
 
     def encode_outputs(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[list[int]]:
-        return self.target.encode_all(outputs)
+        return self.tokenizer.encode_all(outputs)
 
     # ------------------------------------------------------------------------------------------------ helpers
 
@@ -327,7 +332,7 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
 
     def _opening(self, tag: str | None) -> list[int]:
         """The tokens that the encoder reads before a text."""
-        return [*self._front] if tag is None else [*self._front, self.source.tag(tag_token(tag))]
+        return [*self._front] if tag is None else [*self._front, self.source_tokenizer.tag(tag_token(tag))]
 
     def _room(self, tag: str | None) -> int:
         """How many tokens of a text the encoder reads, between its opening and the end mark."""
@@ -339,7 +344,7 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
             raise SpecError(
                 "`must_include` should have a list of terms for each input, got a text; write [[term, ...], ...]"
             )
-        known = {term: encode_inside(self.target, term.strip()) for row in terms for term in row}
+        known = {term: encode_inside(self.tokenizer, term.strip()) for row in terms for term in row}
         self._check_writable(list(known))
         return [[known[term] for term in row] for row in terms]
 
@@ -351,8 +356,8 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         self, inputs: Sequence[str], written: Sequence[TokenizedWords], options: TextPairsOptions
     ) -> WordPairs:
         check_pairs(inputs, written)
-        read, front = tokenize_words(self.source, inputs), len(self._opening(options.tag))
-        return WordPairs(self.encode_inputs(inputs, options), read, written, front=front, tokenizer=self.target)
+        read, front = tokenize_words(self.source_tokenizer, inputs), len(self._opening(options.tag))
+        return WordPairs(self.encode_inputs(inputs, options), read, written, front=front, tokenizer=self.tokenizer)
 
 
 def tag_token(tag: str) -> str:

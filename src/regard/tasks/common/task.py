@@ -140,7 +140,7 @@ class Task(Protocol):
     def settings(self) -> Spec: ...
 
     @property
-    def target(self) -> Tokenizer | None:
+    def tokenizer(self) -> Tokenizer | None:
         """The tokenizer of what the model writes, or reads if it writes no text; None for a task without text."""
 
     @property

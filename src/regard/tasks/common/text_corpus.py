@@ -52,10 +52,10 @@ class CorpusTask(Generic[D]):
     data_hint = "name a text file"
     """What to do if there is no data, for the error message."""
     settings: D
-    target: Tokenizer
+    tokenizer: Tokenizer
 
-    def __init__(self, settings: D, target: Tokenizer) -> None:
-        self.settings, self.target = settings, target
+    def __init__(self, settings: D, tokenizer: Tokenizer) -> None:
+        self.settings, self.tokenizer = settings, tokenizer
 
     @classmethod
     def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
@@ -105,10 +105,10 @@ class CorpusTask(Generic[D]):
         return cls(settings, load_tokenizer(files))
 
     def files(self) -> dict[str, bytes]:
-        return {TOKENIZER_FILE: self.target.to_bytes()}
+        return {TOKENIZER_FILE: self.tokenizer.to_bytes()}
 
     def describe_examples(self, examples: Any, indices: NDArray[np.int64]) -> list[str]:
-        return quote_examples(indices, examples.ids.take(indices), self.target)
+        return quote_examples(indices, examples.ids.take(indices), self.tokenizer)
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
-        return self.target.mostly_unknown(inputs)
+        return self.tokenizer.mostly_unknown(inputs)
