@@ -16,18 +16,18 @@ from regard.errors import SpecError, UnknownName
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """Facts that settings depend on."""
+    """Facts about this machine that settings depend on."""
 
     processor: str
     cores: int
     memory: int
     bf16: bool
-    """The processor multiplies bfloat16 matrices natively; elsewhere bfloat16 is slower than float32."""
+    """Whether the processor multiplies bfloat16 matrices natively; otherwise bfloat16 is slower than float32."""
 
 
 @lru_cache(maxsize=1)
 def machine() -> Machine:
-    """This machine."""
+    """Find out about this machine, once."""
     info = _cpu_info()
     flags = set(info.get("flags", "").split())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -73,10 +73,10 @@ def precision(asked: str, device: str) -> str:
 
 
 def keep_large_blocks() -> bool:
-    """Tell glibc to keep large freed blocks instead of returning them: a training step asks for the same sizes again.
+    """Tell glibc to keep large freed blocks: the next training step needs the same sizes again.
 
-    By default every large tensor is mapped and zeroed anew, and each thread keeps blocks of its own. True if the allocator
-    took the hint.
+    By default every large tensor is mapped and zeroed anew, and each thread keeps blocks of its own. Returns whether the
+    allocator accepted.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -97,21 +97,21 @@ def limit_kernel_caches(threads: int) -> None:
     """Keep few of the kernels that oneDNN compiles for every shape; takes effect before the first bfloat16 product.
 
     Each takes about a megabyte, every batch has new shapes, and by default a thousand are kept: a gigabyte, of which the
-    next batch uses next to nothing. Settings of the user's own stay.
+    next batch uses next to nothing. Existing settings of the user stay.
     """
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):  # of oneDNN, and of torch's layer above it
         os.environ.setdefault(name, str(KERNELS * threads))
 
 
 SPINS = "2000"
-"""How often a thread that waits for another looks again before it sleeps: a few microseconds' worth."""
+"""How often a waiting thread checks before it sleeps: a few microseconds."""
 
 
 def wait_politely() -> None:
-    """Let threads that wait for one another soon sleep instead of spinning; takes effect if torch is not loaded yet.
+    """Let threads that wait for one another sleep soon instead of spinning; only has an effect before torch is loaded.
 
     A spinning thread holds the core its neighbour needs: beside another busy program training then goes faster by two
-    fifths, and alone slower by a twentieth (results/bench-threads.json). Settings of the user's own stay.
+    fifths, and alone slower by a twentieth (results/bench-threads.json). Existing settings of the user stay.
     """
     if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
@@ -134,7 +134,7 @@ def _memory() -> int:
 
 
 def free_memory() -> int:
-    """Bytes that a program could still take without driving others out; 0 where nobody knows."""
+    """Bytes of memory that are available; 0 if unknown."""
     path = Path("/proc/meminfo")
     if not path.exists():
         return 0
@@ -145,7 +145,7 @@ def free_memory() -> int:
 
 
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""What a container may take, in either version of Linux's control groups."""
+"""Memory limits of a container, in both versions of Linux control groups."""
 
 
 def _number(path: Path) -> int | None:

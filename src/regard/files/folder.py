@@ -1,4 +1,6 @@
-"""Folders that are whole or not there: model folders, and the checkpoints of a run.
+"""Folders written atomically, with checksums.
+
+Model folders and checkpoints are complete or absent.
 
 `manifest.json`, written last, holds the size and SHA-256 of every other file. A folder is written under another name and
 renamed into place, so that a reader finds the old one or the new one at every moment, even after a power cut:
@@ -36,14 +38,14 @@ if TYPE_CHECKING:
 MANIFEST, WEIGHTS = "manifest.json", "model.safetensors"
 MANIFEST_LIMIT = 1_000_000
 JSON_LIMIT = 10_000_000
-"""Bytes of a configuration; some list a hundred thousand labels."""
+"""Maximum bytes of a configuration; some list a hundred thousand labels."""
 BESIDE_LIMIT = 200_000_000
-"""Bytes of all that is in a model folder and no weights: tokenisers, configurations, the card."""
+"""Maximum bytes of a model folder beside the weights: tokenizers, configuration, card."""
 
 
 @spec
 class Entry(Spec):
-    """What a file must be to be believed."""
+    """Size and checksum of a file."""
 
     size: Annotated[int, Field(ge=0)]
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -58,7 +60,7 @@ class Manifest(Spec):
 
 @dataclass(frozen=True)
 class Folder:
-    """A model folder that proved whole: what its files held when they were verified."""
+    """A verified model folder: the contents of its files when they were verified."""
 
     path: Path
     files: Mapping[str, bytes]
@@ -81,7 +83,7 @@ class Folder:
 
 
 def write_folder(path: Path | str, files: Mapping[str, bytes], *, storage: Storage = DISK) -> None:
-    """Write a folder with these files, in place of the one that may be there. When it returns, it is there to stay."""
+    """Write a folder with these files, replacing an existing one. Once this returns, it survives a power cut."""
     path = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow a link at the very place we replace)
     manifest = _manifest(files)
     needed = len(manifest) + sum(map(len, files.values()))
@@ -89,7 +91,7 @@ def write_folder(path: Path | str, files: Mapping[str, bytes], *, storage: Stora
     with explain_errors(f"write {path.name}", path.parent, needed=needed, storage=storage):
         make_folder(storage, path.parent)
         recover(path, storage)
-        replaces = _ours(path, storage)
+        replaces = _can_replace(path, storage)
         try:
             storage.mkdir(partial)
             for name, data in files.items():
@@ -106,68 +108,68 @@ def write_folder(path: Path | str, files: Mapping[str, bytes], *, storage: Stora
             if replaces:
                 storage.remove(previous)
         except OSError:
-            with suppress(OSError):  # what cannot be undone now is undone before the next write, and no reader minds it
+            with suppress(OSError):  # otherwise it is undone before the next write, and readers ignore it
                 recover(path, storage)
             raise
 
 
 def recover(path: Path, storage: Storage = DISK) -> None:
-    """Undo or finish what a writer left half done around a folder."""
+    """Undo or finish an interrupted write of a folder."""
     partial, previous = _beside(path)
     names = storage.list(path.parent)
     if partial.name in names:
         storage.remove(partial)
     if previous.name in names and path.name in names:
-        storage.sync(path.parent)  # the new one must be there to stay before the old one goes
+        storage.sync(path.parent)  # the new one must survive a power cut before the old one goes
         storage.remove(previous)
     elif previous.name in names:
         storage.rename(previous, path)
 
 
 def discard(path: Path, storage: Storage = DISK) -> None:
-    """Remove a folder; to a reader it is gone at once."""
+    """Remove a folder; for readers it disappears at once."""
     partial, _ = _beside(path)
     storage.rename(path, partial)
     storage.remove(partial)
 
 
 def find_foreign_files(path: Path, storage: Storage = DISK) -> list[str]:
-    """What in a folder its manifest does not speak of; a manifest that is damaged may have spoken of all of it."""
+    """Files that the manifest of a folder does not list; none, if the manifest is damaged and may have listed all."""
     names = storage.list(path)
     if MANIFEST not in names:
         return names
     try:
-        return sorted({*names} - {MANIFEST, *_listed(path, storage)})
+        return sorted({*names} - {MANIFEST, *_read_manifest(path, storage)})
     except CheckpointError:
         return []
 
 
 def read_folder(path: Path | str, *, storage: Storage = DISK) -> Folder:
-    """A model folder, verified. Nothing outside it is read, and nothing in it is run."""
+    """Read and verify a model folder. Nothing outside it is read, and nothing in it is executed."""
     path = Path(path)
     with explain_errors(f"read {path.name}", path.parent, storage=storage):
         try:
             return _read_model(path, storage)
-        except RegardError:  # it may have been replaced while we read it: only what is wrong twice is wrong
+        except RegardError:  # it may have been replaced while we read it: try once more
             return _read_model(path, storage)
 
 
 def read_files(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize) -> dict[str, bytes]:
-    """The files of a folder as its manifest vouches for them; every fault is in one error.
+    """Read the files of a folder and verify them against its manifest; all faults are in one error.
 
     `beside` is how many bytes all but the weights may have: a file can be large that takes no room on a disk.
     """
-    _demand_no_link(path)
+    _check_no_link(path)
     files: dict[str, bytes] = {}
     faults, left = [], beside
-    for name, entry in _listed(path, storage).items():
+    for name, entry in _read_manifest(path, storage).items():
         try:
             if name.endswith(".safetensors") and (fault := find_header_fault(path / name, entry.size, storage)):
                 faults.append(f"{name} is {fault}")
                 continue
             data = storage.read(path / name, 1 + (entry.size if name == WEIGHTS else min(entry.size, left)))
         except OSError as error:
-            faults.append(_unreadable(name, error))
+            faults.append(_describe_error(name, error))
             continue
         left -= 0 if name == WEIGHTS else len(data)
         if left < 0:
@@ -175,23 +177,23 @@ def read_files(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize
         faults += _differences(name, entry, len(data), hashlib.sha256(data).hexdigest())
         if not faults:
             files[name] = data
-    _demand_none(path, faults)
+    _raise_faults(path, faults)
     return files
 
 
 def verify(path: Path, storage: Storage = DISK) -> None:
-    """Refuse a folder that is not what its manifest says, as `contents` does, without room for its files in memory."""
+    """Verify a folder against its manifest as `read_files` does, without reading whole files into memory."""
     faults = []
-    for name, entry in _listed(path, storage).items():
+    for name, entry in _read_manifest(path, storage).items():
         try:
             faults += _differences(name, entry, *storage.digest(path / name))
         except OSError as error:
-            faults.append(_unreadable(name, error))
-    _demand_none(path, faults)
+            faults.append(_describe_error(name, error))
+    _raise_faults(path, faults)
 
 
 def read_file(folder: Path, name: str, limit: int = sys.maxsize) -> bytes:
-    """The bytes of a file in a folder of others, of which it may have `limit`."""
+    """Read a file of a folder that others wrote, of at most `limit` bytes."""
     with explain_errors(f"read {name}", folder):
         data = DISK.read(file_in(folder, name), limit if limit == sys.maxsize else limit + 1)
     if len(data) > limit:
@@ -200,7 +202,7 @@ def read_file(folder: Path, name: str, limit: int = sys.maxsize) -> bytes:
 
 
 def file_in(folder: Path, name: str) -> Path:
-    """Where a file of a folder really lies. A link may lead within the folder, or into the store of a download.
+    """Resolve a file of a folder. A link may lead within the folder, or into the cache of a download.
 
     The Hugging Face library keeps files in `blobs/` and makes `snapshots/REVISION/` of links to them; nothing else lies
     outside a folder that is of it.
@@ -217,7 +219,7 @@ def file_in(folder: Path, name: str) -> Path:
 
 
 def parse_json(data: bytes, path: Path) -> Any:
-    """What a JSON file says."""
+    """Parse a JSON file."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -231,7 +233,7 @@ def _read_model(path: Path, storage: Storage) -> Folder:
     except NotADirectoryError:
         raise SpecError(f"{path} is a file; a model is a folder with a {MANIFEST}") from None
     except FileNotFoundError:
-        _demand_no_link(previous)
+        _check_no_link(previous)
         try:
             names, place = storage.list(previous), previous
         except FileNotFoundError:
@@ -244,14 +246,14 @@ def _read_model(path: Path, storage: Storage) -> Folder:
     return Folder(path, read_files(place, storage, beside=BESIDE_LIMIT))
 
 
-def _demand_no_link(path: Path) -> None:
-    """A folder that we name ourselves is where it says."""
+def _check_no_link(path: Path) -> None:
+    """Refuse a link where we expect a folder of our own."""
     if path.is_symlink():
         raise CheckpointError(f"{path} is a link, and links are not followed; name the folder that it leads to")
 
 
 def _beside(path: Path) -> tuple[Path, Path]:
-    """The names a folder has while it is written, and while it is replaced."""
+    """The names of a folder while it is written, and while it is replaced."""
     return path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.previous")
 
 
@@ -260,13 +262,13 @@ def _manifest(files: Mapping[str, bytes]) -> bytes:
     return Manifest(entries).json().encode()
 
 
-def _listed(path: Path, storage: Storage) -> dict[str, Entry]:
-    """What the manifest of a folder lists. It is believed only where it speaks of plain files in that folder."""
+def _read_manifest(path: Path, storage: Storage) -> dict[str, Entry]:
+    """Read the manifest of a folder, which may only list plain files of that folder."""
     place = path / MANIFEST
     try:
         data = storage.read(place, MANIFEST_LIMIT + 1)
     except OSError as error:
-        raise CheckpointError(f"{path} is damaged: {_unreadable(MANIFEST, error)}") from None
+        raise CheckpointError(f"{path} is damaged: {_describe_error(MANIFEST, error)}") from None
     if len(data) > MANIFEST_LIMIT:
         raise CheckpointError(f"{place} is damaged: no manifest of ours has over {MANIFEST_LIMIT} bytes")
     try:
@@ -282,19 +284,19 @@ def _listed(path: Path, storage: Storage) -> dict[str, Entry]:
 
 
 def _differences(name: str, entry: Entry, size: int, sha256: str) -> list[str]:
-    """In what a file is other than its manifest says."""
+    """How a file differs from its manifest."""
     if size != entry.size:
         return [f"{name} should have {entry.size} bytes, has {'more' if size > entry.size else size}"]
     return [] if sha256 == entry.sha256 else [f"{name} is not what was written (its SHA-256 differs)"]
 
 
-def _demand_none(path: Path, faults: Sequence[str]) -> None:
+def _raise_faults(path: Path, faults: Sequence[str]) -> None:
     if faults:
         raise CheckpointError(f"{path} is damaged: {'; '.join(faults)}")
 
 
-def _unreadable(name: str, error: OSError) -> str:
-    """Why a file counts as damaged; an error that says nothing about the file itself is raised again."""
+def _describe_error(name: str, error: OSError) -> str:
+    """Why a file counts as damaged; errors that are not about the file itself are raised again."""
     if error.errno == errno.ENOENT:
         return f"{name} is missing"
     if error.errno == errno.ELOOP:
@@ -304,13 +306,13 @@ def _unreadable(name: str, error: OSError) -> str:
     raise error
 
 
-def _ours(path: Path, storage: Storage) -> bool:
-    """Whether there is a folder to replace. One that holds anything we did not write is never touched."""
+def _can_replace(path: Path, storage: Storage) -> bool:
+    """Whether there is a folder to replace. A folder with files that we did not write is refused."""
     try:
         names = storage.list(path)
     except FileNotFoundError:
         return False
-    known = {MANIFEST, *_listed(path, storage)} if MANIFEST in names else set()
+    known = {MANIFEST, *_read_manifest(path, storage)} if MANIFEST in names else set()
     foreign = sorted(set(names) - known)
     if foreign:
         raise SpecError(

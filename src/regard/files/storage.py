@@ -1,7 +1,7 @@
-"""The few things we ask of a file system; every byte of a checkpoint or model folder goes through them.
+"""Storage: file operations that survive a power cut.
 
-What was written is safe from a power cut once it was synced, and so was the folder that names it: `write` and `sync` for
-a file's bytes, `sync` on a folder for the names in it. Tests put a storage here that forgets whatever was not synced.
+Every byte of a checkpoint or model folder goes through a `Storage`. A file is safe once it was synced and the folder that names
+it was synced, too. Tests use a storage in memory that forgets whatever was not synced.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from regard.errors import CheckpointError, DiskFull
 from regard.machine import free_memory
 
 LARGE = 1_000_000_000
-"""Bytes of a file above which it is worth a look how much memory is free."""
+"""Bytes of a file above which free memory is checked before reading."""
 
 
 class Storage(Protocol):
-    """Primitive operations on files and folders; what fails raises OSError, as the operating system does."""
+    """Primitive operations on files and folders. They raise OSError, as the operating system does."""
 
     def write(self, path: Path, data: bytes) -> None:
-        """Make a new file with these bytes."""
+        """Create a file with these bytes."""
 
     def read(self, path: Path, limit: int) -> bytes:
-        """The bytes of a file, of which no more than `limit`; a link or a device is refused."""
+        """Read at most `limit` bytes of a file; links and devices are refused."""
 
     def digest(self, path: Path) -> tuple[int, str]:
-        """How many bytes a file has, and their SHA-256; read block by block, as strict as `read`."""
+        """The size and SHA-256 of a file, read in blocks and as strictly as `read`."""
 
     def sync(self, path: Path) -> None:
         """Return when a file's bytes, or the names in a folder, would survive a power cut."""
 
     def mkdir(self, path: Path) -> None:
-        """Make a new folder in an existing one."""
+        """Create a folder in an existing one."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file or folder another name, at once or not at all."""
+        """Rename a file or folder atomically."""
 
     def remove(self, path: Path) -> None:
-        """Remove a file, or a folder and all it holds."""
+        """Remove a file, or a folder with its contents."""
 
     def list(self, path: Path) -> list[str]:
         """The names in a folder, sorted."""
 
     def free(self, path: Path) -> int:
-        """How many bytes can still be written where this path is, or would be."""
+        """Free bytes where this path is, or would be."""
 
 
 class Disk:
@@ -64,7 +64,7 @@ class Disk:
 
     def read(self, path: Path, limit: int) -> bytes:
         with _opened(path) as file:
-            size = min(limit, os.fstat(file.fileno()).st_size + 1)  # room for what is there, not for what was asked
+            size = min(limit, os.fstat(file.fileno()).st_size + 1)  # allocate for the file, not for the limit
             if size > LARGE and size > (free_memory() or size):
                 raise OSError(errno.ENOMEM, f"{format_bytes(size)}, more than the memory that is free", str(path))
             return file.read(size)
@@ -79,7 +79,7 @@ class Disk:
         try:
             os.fsync(handle)
         except OSError as error:
-            # Some network file systems know no sync of a folder: there its names are as safe as they get.
+            # Some network file systems cannot sync a folder: nothing more can be done there.
             if not (path.is_dir() and error.errno in (errno.EINVAL, errno.ENOTSUP)):
                 raise
         finally:
@@ -112,7 +112,7 @@ DISK = Disk()
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BufferedReader]:
-    """A regular file, to be read. NOFOLLOW: nothing outside its folder is; NONBLOCK: no pipe is waited for."""
+    """Open a regular file. NOFOLLOW: nothing outside its folder is read; NONBLOCK: never wait for a pipe."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -124,7 +124,7 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def make_folder(storage: Storage, path: Path) -> None:
-    """Make a folder and those above it where they are missing; what was made is there to stay."""
+    """Create a folder and its missing parents, and sync them."""
     try:
         storage.mkdir(path)
     except FileExistsError:
@@ -162,7 +162,7 @@ ADVICE = {
 
 @contextmanager
 def explain_errors(doing: str, folder: Path, *, needed: int = 0, storage: Storage = DISK) -> Iterator[None]:
-    """Turn what the operating system says into an error that tells what failed, where, and what to do."""
+    """Turn an OSError into an error that says what failed, where, and what to do."""
     try:
         yield
     except OSError as error:
@@ -178,7 +178,7 @@ def explain_errors(doing: str, folder: Path, *, needed: int = 0, storage: Storag
 
 
 def format_bytes(size: int) -> str:
-    """A number of bytes as people read it: 512 bytes, 1.5 kB, 104.9 MB."""
+    """Format a number of bytes: 512 bytes, 1.5 kB, 104.9 MB."""
     if size < 1000:
         return f"{size} bytes"
     value = size / 1000

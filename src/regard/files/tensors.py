@@ -1,4 +1,4 @@
-"""Tensors as bytes: safetensors files, ours or anyone's, and never a pickle."""
+"""Tensors as bytes: safetensors, never a pickle."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HEADER_LIMIT = 5_000_000
-"""Bytes of the header of a safetensors file: room for fifty thousand tensors."""
+"""Maximum bytes of a safetensors header: enough for fifty thousand tensors."""
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 PICKLE = "opening a pickle can run any code it names; save the weights as safetensors where you trust them"
 
 
 def pack(tensors: Mapping[str, Tensor]) -> bytes:
-    """Tensors as the bytes of a safetensors file. One that goes by several names is written once; `unpack` ties it again."""
+    """Pack tensors as a safetensors file. A tensor with several names is written once; `unpack` ties it again."""
     from safetensors.torch import save
 
     stored: dict[str, Tensor] = {}
@@ -36,7 +36,7 @@ def pack(tensors: Mapping[str, Tensor]) -> bytes:
             tied[name] = first[same]
             continue
         packed = tensor.detach().cpu().contiguous()
-        if packed.untyped_storage().data_ptr() in memories:  # another view of the same memory: not a tie, a copy
+        if packed.untyped_storage().data_ptr() in memories:  # another view of the same memory is not a tie: copy it
             packed = packed.clone()
         memories.add(packed.untyped_storage().data_ptr())
         stored[name] = packed
@@ -45,12 +45,12 @@ def pack(tensors: Mapping[str, Tensor]) -> bytes:
 
 
 def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
-    """The tensors in the bytes of a safetensors file; `path` is what an error calls it."""
+    """Unpack the tensors of a safetensors file; `path` is used in errors."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
     try:
-        tensors: dict[str, Tensor] = load(data)  # checks the header against the size before it makes room for anything
+        tensors: dict[str, Tensor] = load(data)  # checks the header against the size before allocating
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         tied = TypeAdapter(dict[str, str]).validate_json((header.get("__metadata__") or {}).get("tied", "{}"))
         return {**tensors, **{name: tensors[other] for name, other in tied.items()}}
@@ -66,7 +66,7 @@ def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:
-    """The tensors of one safetensors file, ours or anyone's."""
+    """Read the tensors of one safetensors file."""
     path = Path(path)
     if path.suffix in PICKLES:
         raise CheckpointError(f"{path} is refused: {PICKLE}")
@@ -75,14 +75,14 @@ def read_tensors(path: Path | str) -> dict[str, Tensor]:
 
 
 def check_header(path: Path) -> None:
-    """Refuse a safetensors file by its first bytes, before a library makes room for the header that they promise."""
+    """Check the length in the first bytes of a safetensors file, before a library allocates memory for its header."""
     with explain_errors(f"read {path.name}", path.parent):
         if fault := find_header_fault(path, path.stat().st_size, DISK):
             raise CheckpointError(f"{path} is damaged: it is {fault}")
 
 
 def find_header_fault(path: Path, size: int, storage: Storage) -> str | None:
-    """Why weights are none, as far as their first bytes tell: those are the length of a header that fits in."""
+    """Why this is no safetensors file, judging by its first bytes: they hold the length of a header that must fit in."""
     start = storage.read(path, 8)
     length = int.from_bytes(start, "little")
     if len(start) == 8 and (length > HEADER_LIMIT or not 0 < length <= size - 8):

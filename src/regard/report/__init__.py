@@ -1,4 +1,4 @@
-"""Tables, charts and pages from plain data: text in, text out, nothing fetched and nothing run."""
+"""Tables, charts and pages from plain data."""
 
 from regard.report.chart import Series, line_chart
 from regard.report.heatmap import heatmap

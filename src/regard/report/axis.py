@@ -1,4 +1,4 @@
-"""Axes: where a value lies between two ends, with ticks at numbers people like (1, 2 or 5 times a power of ten)."""
+"""Axes with ticks at round numbers."""
 
 from __future__ import annotations
 

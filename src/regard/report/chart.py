@@ -1,4 +1,4 @@
-"""Line charts as inline SVG. No script: colours come from the page's style sheet, values from titles shown on hover.
+"""Line charts as inline SVG, without scripts.
 
 Nothing is hidden: a value without a place on the vertical axis (not finite, or not positive where that is logarithmic)
 interrupts its line and leaves a cross below it. Long series are thinned to what a screen can show, extremes kept.

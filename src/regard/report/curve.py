@@ -1,4 +1,4 @@
-"""Curves out of a training log: which points it holds of a quantity, and what is a number in it.
+"""Curves from a training log.
 
 A log is a list of objects with an `event`, most of them with a `step`:
 

@@ -1,4 +1,4 @@
-"""Heatmaps as inline SVG: a matrix of numbers with a label for each row and column, such as who regards whom.
+"""Heatmaps as inline SVG.
 
 Labels may be in any script and direction. A number that is not finite gets a frame and no colour.
 """

@@ -1,4 +1,4 @@
-"""Markup that cannot be injected: text is escaped on its way in, and only `Html` is taken as it stands.
+"""HTML that cannot be injected: text is always escaped.
 
 tag("p", "1 < 2", tag("b", "really"), class_="note")   ->   <p class="note">1 &lt; 2<b>really</b></p>
 """

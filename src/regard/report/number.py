@@ -1,4 +1,4 @@
-"""Numbers as people read them: a loss, a throughput, eleven million parameters, two minutes.
+"""Numbers for people to read.
 
 A column or an axis is formatted as a whole, so that its numbers can be compared by looking.
 """

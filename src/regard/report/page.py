@@ -1,4 +1,4 @@
-"""Pages that stand alone: one HTML file with its style inside, no scripts, nothing fetched, fit for screen and print.
+"""Self-contained HTML pages: no scripts, nothing fetched.
 
 The page forbids itself everything else with a content security policy, so that even text that slipped through as markup
 could neither run nor call home.

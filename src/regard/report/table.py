@@ -1,4 +1,4 @@
-"""Tables: rows of plain values, shown as Markdown, as HTML or in a terminal.
+"""Tables as Markdown, as HTML, or in a terminal.
 
 Columns of numbers are aligned to the right and share their number of decimals; an absent value is a dash.
 """

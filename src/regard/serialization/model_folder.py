@@ -1,4 +1,4 @@
-"""Model folders and run folders: names, kinds, reading, writing.
+"""Model and run folders: names, kinds, reading, writing.
 
     model folder                        run folder
     config.json        spec, task …     run.json, recipe.yaml   what the run is
