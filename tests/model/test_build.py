@@ -84,7 +84,7 @@ def test_a_source_without_two_sides(side: dict[str, Stack]) -> None:
 
 
 def test_an_unknown_initialisation() -> None:
-    with pytest.raises(UnknownName, match=r"^no initialisation 'xavir'; did you mean 'xavier'\?$"):
+    with pytest.raises(UnknownName, match=r"^no initialization 'xavir'; did you mean 'xavier'\?$"):
         model(decoder=stack(ALONE, True), init="xavir").build()
 
 

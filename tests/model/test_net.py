@@ -82,7 +82,7 @@ class TestRefusals:
 
     def test_no_second_head(self) -> None:
         net = BERT.build()
-        with pytest.raises(SpecError, match=r"^this model has one head only; set `beside` for a second$"):
+        with pytest.raises(SpecError, match=r"^this model has only one head; set `beside` for a second one$"):
             net.logits_beside(net(ids(), AT), AT)
 
     def test_no_decoder(self) -> None:
@@ -93,7 +93,7 @@ class TestRefusals:
             net.start(1, 4)
 
     def test_no_source(self) -> None:
-        said = r"^decoder.blocks.0.cross attends to a memory and none was given; give the model a source$"
+        said = r"^decoder.blocks.0.cross attends to a memory, and none was given; give the model a source$"
         with pytest.raises(SpecError, match=said):
             BOTH.build()(ids(), AT)
 

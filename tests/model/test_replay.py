@@ -89,7 +89,7 @@ def test_chunks_choices_and_cuts() -> None:
     assert isinstance(chosen, Replay)
     third, _ = net.decode(tokens[rows, 2:3], Coords.span(1, 2), state=chosen.cut(2))
     torch.testing.assert_close(third, whole[rows, 2:3])
-    with pytest.raises(StateError, match=r"^cannot keep 7 tokens of 6 remembered$"):
+    with pytest.raises(StateError, match=r"^cannot keep 7 of 6 remembered tokens$"):
         chosen.cut(7)
 
 

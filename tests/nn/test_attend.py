@@ -175,7 +175,7 @@ class TestFolding:
     @pytest.mark.parametrize("sentences", [4, 7, 0])
     def test_rows_that_belong_to_no_sentence(self, sentences: int) -> None:
         said = (
-            rf"^6 rows of queries cannot be shared out among the {sentences} sentences of a memory; "
+            rf"^6 rows of queries cannot be divided among the {sentences} sentences of a memory; "
             "when sentences leave, select the memory together with the state$"
         )
         with pytest.raises(StateError, match=said):

@@ -137,13 +137,13 @@ class TestRefusals:
             Stack(**parts)  # type: ignore[arg-type]
 
     def test_a_position_of_the_stream_in_a_stack(self) -> None:
-        said = r"^position 'sinusoidal' acts on the stream; write it in the embedding, not in decoder$"
+        said = r"^position 'sinusoidal' acts on the stream; set it in the embedding, not in decoder$"
         with pytest.raises(SpecError, match=said):
             Stack(BLOCK, depth=1, position=Sinusoidal()).build(SITE)
 
     def test_one_position_for_heads_that_differ(self) -> None:
         blocks = (Block(mix=Full(2)), Block(mix=Full(4)))
-        said = r"^position 'rotary' in decoder is one for all layers, whose heads differ: \[\(2, 4\), \(4, 2\)\]$"
+        said = r"^position 'rotary' in decoder is shared by all layers, whose heads differ: \[\(2, 4\), \(4, 2\)\]$"
         with pytest.raises(SpecError, match=said):
             Stack(blocks=blocks, position=Rotary()).build(SITE)
 

@@ -138,16 +138,14 @@ class TestPositions:
         torch.testing.assert_close(torch.cat(out, 1), net(tokens, AT))
 
     def test_a_mixer_without_heads(self) -> None:
-        said = r"^position 'rotary' in decoder is made for heads, and decoder.blocks.0.mix has none$"
+        said = r"^position 'rotary' in decoder needs heads, and decoder.blocks.0.mix has none$"
         with pytest.raises(SpecError, match=said):
             writer(Headless(), position=Rotary()).build()
 
     def test_a_body_without_mixers(self) -> None:
         feed = writer(Full(2)).decoder.layers()[0].feed  # type: ignore[union-attr]
         stack = Stack(Block(feed=feed), depth=1, causal=True, position=Relative(2))
-        with pytest.raises(
-            SpecError, match=r"^position 'relative' in decoder is made for mixers, and no block has one$"
-        ):
+        with pytest.raises(SpecError, match=r"^position 'relative' in decoder needs a mixer, and no block has one$"):
             writer(Full(2)).replace("decoder", stack).build()
 
 

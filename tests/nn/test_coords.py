@@ -188,9 +188,7 @@ class TestTagging:
         at = dataclasses.replace(Coords.lengths([4, 3]), segment=torch.tensor([[0, 0, 1, 1], [0, 1, 1, 0]]))
         assert self.tags(at.with_tags("segment")) == [[1, 1, 0, 0], [1, 0, 0, 0]]
         assert self.tags(at.with_tags("first")) == [[1, 0, 0, 0], [1, 0, 0, 0]]
-        with pytest.raises(
-            ShapeError, match=r"^tokens of the first segment should be tagged, and segments are not told"
-        ):
+        with pytest.raises(ShapeError, match=r"^tags are set to the first segment, and the batch has no segments"):
             Coords.span(3).with_tags("segment")
 
     def test_tags_of_the_batch_count(self) -> None:

@@ -102,7 +102,7 @@ class TestRefusals:
             Full(2, mask=Window(2)).build(CROSS)
 
     def test_a_missing_memory(self) -> None:
-        said = r"^decoder.blocks.0.cross attends to a memory and none was given; give the model a source$"
+        said = r"^decoder.blocks.0.cross attends to a memory, and none was given; give the model a source$"
         with pytest.raises(SpecError, match=said):
             Full(2).build(CROSS)(torch.zeros(1, 5, 8), Context(AT))
 
@@ -112,9 +112,7 @@ class TestRefusals:
 
     def test_rows_that_are_no_multiple_of_the_memorys(self) -> None:
         memory = Memory(*[torch.zeros(2, 4, 8)] * 2, Coords.span(4))
-        said = (
-            r"^3 rows of queries cannot be shared out among the 2 sentences of a memory; when sentences leave, select"
-        )
+        said = r"^3 rows of queries cannot be divided among the 2 sentences of a memory; when sentences leave, select"
         with pytest.raises(StateError, match=said):
             Full(2).build(CROSS)(torch.zeros(3, 5, 8), Context(AT, memory=memory))
 

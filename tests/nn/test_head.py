@@ -92,10 +92,10 @@ class TestClasses:
         assert torch.equal(head.eval()(X, None, self.at), head(X, None, self.at))
 
     def test_pooling_without_knowing_where_tokens_stand(self) -> None:
-        said = r"^head pools its rows: it must be told where tokens stand; use logits\(stream, at\)$"
+        said = r"^head pools its rows and needs coordinates; use logits\(stream, at\)$"
         with pytest.raises(ShapeError, match=said):
             Classes(5).build(SITE, 0).double()(X, None)
-        said = r"^head pools its rows and has no loss a token; take the loss of logits\(stream, at\)$"
+        said = r"^head pools its rows and has no loss per token; use the loss of logits\(stream, at\)$"
         with pytest.raises(ShapeError, match=said):
             Classes(5).build(SITE, 0).loss(X, None, TARGET, 0.0)
 
@@ -115,7 +115,7 @@ class TestVector:
         )
 
     def test_there_is_no_loss_a_token(self) -> None:
-        with pytest.raises(ShapeError, match=r"^head pools its rows and has no loss a token; take the loss of logits"):
+        with pytest.raises(ShapeError, match=r"^head pools its rows and has no loss per token; use the loss of logits"):
             Vector().build(SITE, 5).loss(X, TABLE, TARGET, 0.0)
 
 

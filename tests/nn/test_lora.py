@@ -107,11 +107,11 @@ def test_nothing_is_dropped_of_distances() -> None:
 
 
 def test_a_map_that_is_not_there() -> None:
-    said = r"^no map of this model is called 'query' \(lora\.targets\); there is q, k, v, out, up, down$"
+    said = r"^no linear layer of this model matches 'query' \(lora\.targets\); available: q, k, v, out, up, down$"
     with pytest.raises(SpecError, match=said):
         adapt(made("gpt"), Lora(targets=("q", "query")))
 
 
 def test_heads_are_left_alone() -> None:
-    with pytest.raises(SpecError, match="no map of this model is called 'dense'"):
+    with pytest.raises(SpecError, match="no linear layer of this model matches 'dense'"):
         adapt(made("bert"), Lora(targets=("dense",)))

@@ -111,7 +111,7 @@ class TestTokens:
             Tokens(5).build(SITE)(self.ids, dataclasses.replace(AT, segment=torch.zeros(1, 3, dtype=torch.long)))
 
     def test_a_position_that_acts_on_attention_is_refused(self) -> None:
-        said = r"^position 'rotary' acts on attention; write it in the stack or mixer, not in embed$"
+        said = r"^position 'rotary' acts on attention; set it in the stack or mixer, not in embed$"
         with pytest.raises(SpecError, match=said):
             Tokens(5, Rotary()).build(SITE)
 

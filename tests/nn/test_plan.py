@@ -59,7 +59,7 @@ def test_the_plan_for_each_mask(
 @pytest.mark.parametrize(
     ("needs", "why"),
     [
-        (Needs(weights=True), "plain: somebody looks at the weights"),
+        (Needs(weights=True), "plain: the weights are recorded"),
         (Needs(content=True), "plain: positions enter the scores"),
         (Needs(bias_grad=True), "plain: the bias is being trained"),
         (Needs(dropout=True), "plain: attention dropout"),

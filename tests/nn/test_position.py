@@ -106,7 +106,7 @@ class TestRotary:
         return position.rotate(x, position.table(at))
 
     def test_what_would_turn_nothing_is_refused(self) -> None:
-        with pytest.raises(SpecError, match=r"share=0\.3 of 6 holds none; use fewer heads or a larger share"):
+        with pytest.raises(SpecError, match=r"share=0\.3 of 6 has none; use fewer heads or a larger share"):
             Rotary(share=0.3).build(SITE)
 
     @pytest.mark.parametrize("base", [10000.0, 500.0])

@@ -242,7 +242,7 @@ class TestKeyValues:
         assert keys(state) == [[0, 1, 7], [10, 11, 17]]
 
     def test_cut_cannot_remember_more(self) -> None:
-        with pytest.raises(StateError, match=r"^cannot keep 5 tokens of 4 remembered$"):
+        with pytest.raises(StateError, match=r"^cannot keep 5 of 4 remembered tokens$"):
             filled(4, 8).cut(5)
 
     @pytest.mark.parametrize("grows", ["k", "v", "both"])

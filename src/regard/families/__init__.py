@@ -1,4 +1,7 @@
-"""The families: one file each: a spec function, its sizes, and how others publish it. The file's name is the family's."""
+"""Model families: one file each, found by its name.
+
+A family has a spec function, published sizes, and a description of how others publish it.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ HELPERS = {"__init__", "expand", "published", "named_sizes", "weight_map"}
 
 
 def names() -> list[str]:
-    """Every family there is."""
+    """List all families."""
     return sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in HELPERS)
 
 
 def find(name: str) -> Callable[..., ModelSpec]:
-    """The spec function of a family."""
+    """Return the spec function of a family."""
     if name not in names():
         raise UnknownName("family", name, names())
     spec: Callable[..., ModelSpec] = importlib.import_module(f"regard.families.{name}").spec
@@ -30,24 +33,24 @@ def find(name: str) -> Callable[..., ModelSpec]:
 
 
 def sizes() -> dict[str, str]:
-    """Every published size by name, with its family."""
+    """Map every published size to its family."""
     return {size: name for name in names() for size in importlib.import_module(f"regard.families.{name}").SIZES}
 
 
 def forms() -> dict[str, Form]:
-    """How others publish our families, by the `model_type` of their configurations."""
+    """Map the `model_type` of other people's configurations to how they publish our families."""
     found = (importlib.import_module(f"regard.families.{name}") for name in names())
     return {form.kind: form for family in found for form in getattr(family, "FORMS", ())}
 
 
 def paper(size: str) -> float | None:
-    """How many parameters a published size has by its paper, where that says so."""
+    """Return the number of parameters that the paper gives for a size, if it gives one."""
     figures: dict[str, float] = importlib.import_module(f"regard.families.{sizes()[size]}").PAPER
     return figures.get(size)
 
 
 def __getattr__(name: str) -> Any:
-    """`regard.families.gpt` without importing every family first."""
+    """Import a family on first use: `regard.families.gpt`."""
     if name in names():
         return importlib.import_module(f"regard.families.{name}")
     raise AttributeError(f"module 'regard.families' has no attribute {name!r}; there is {', '.join(names())}")

@@ -1,4 +1,6 @@
-"""BART (Lewis et al. 2019): the Transformer taught to mend damaged text. Post-norm, GELU, learned positions, a norm after the
+"""BART: an encoder-decoder pre-trained to restore text.
+
+Lewis et al. 2019. Post-norm, GELU, learned positions, a norm after the
 embedding; the sides share one table of tokens, but each has its own positions and norm.
 """
 
@@ -48,7 +50,7 @@ def spec(
     attention_dropout: float = 0.0,
     hidden_dropout: float = 0.0,
 ) -> ModelSpec:
-    """An encoder-decoder; the decoder is as deep and wide as the encoder unless told otherwise."""
+    """An encoder-decoder; the decoder is as deep and wide as the encoder by default."""
     shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden)
     writes = (decoder_depth, decoder_heads, decoder_hidden)
     encoder, decoder = sides(shape, writes, activation, (dropout, attention_dropout, hidden_dropout))

@@ -1,4 +1,6 @@
-"""BERT (Devlin et al. 2018): an encoder that reads both ways, post-norm, taught to fill in masked tokens.
+"""BERT: a bidirectional encoder for masked tokens.
+
+Devlin et al. 2018. Post-norm.
 
 Pre-training has a second head, which says whether the second of two segments follows the first. RoBERTa (Liu et al. 2019)
 and DistilBERT (Sanh et al. 2019) do without it; the one has a single segment, the other none.

@@ -1,4 +1,6 @@
-"""GPT (Radford et al. 2018, 2019): a causal decoder, learned positions, one table for reading and writing.
+"""GPT: a causal decoder with learned positions.
+
+Radford et al. 2018, 2019. Input and output share one embedding table.
 
 The first puts its norms after each sublayer; GPT-2 before, with one more at the end.
 """

@@ -1,7 +1,9 @@
-"""Llama (Touvron et al. 2023) and its kin: a causal decoder with RMS norms, rotary positions, gates and grouped heads.
+"""Llama, Mistral, Qwen: modern causal decoders.
+
+Touvron et al. 2023. RMS norms, rotary positions, gated feed-forward layers and grouped heads.
 
 SmolLM2 and TinyLlama have this very shape; Mistral looks back only so far; Qwen2 has biases on queries, keys and values; Qwen3
-has none, but normalises queries and keys, and sets the width of a head apart. Llama 3 scales its angles for longer texts.
+has none, but normalizes queries and keys, and sets the width of a head apart. Llama 3 scales its angles for longer texts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Marian (Junczys-Dowmunt et al. 2018), as OPUS-MT publishes its models: the Transformer of Vaswani et al. with SiLU, all
+"""Marian: the translation models of OPUS-MT.
+
+Junczys-Dowmunt et al. 2018. The Transformer of Vaswani et al. with SiLU, all
 sines before all cosines, and a bias a token at the end.
 """
 

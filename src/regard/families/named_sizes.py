@@ -1,4 +1,7 @@
-"""Published sizes: a name stands for several numbers, each of which may be given instead."""
+"""Published sizes: a name for several settings.
+
+Each of them can be overridden.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How others publish a family: what their `config.json` calls our arguments, and their names of the weights.
+"""How others publish a family: config keys and weights.
 
     config.json ──▶ arguments of the family's `spec` ──▶ ModelSpec ──▶ arguments ──▶ config.json
 

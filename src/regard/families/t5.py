@@ -1,4 +1,6 @@
-"""T5 (Raffel et al. 2019): every task is text to text. An encoder-decoder with RMS norms, no bias, and no scale on scores;
+"""T5: an encoder-decoder for text-to-text tasks.
+
+Raffel et al. 2019. RMS norms, no bias, and no scale on scores;
 where tokens stand is a learned scalar a head and bucket of distance, one table a side, seen by all its layers.
 
 The first version has ReLU and one table for reading and writing, whose output is scaled; 1.1 has gates, and two tables.
@@ -66,7 +68,7 @@ def spec(
 ) -> ModelSpec:
     """An encoder-decoder. `length` binds nothing: distances beyond `reach` share the last bucket.
 
-    `scaled` multiplies what the head reads by d^−0.5, which a tied head does unless told otherwise. One that never `writes` is
+    `scaled` multiplies what the head reads by d^−0.5, which is the default for a tied head. One that never `writes` is
     the encoder alone, and gives the mean of its tokens (Ni et al. 2021).
     """
     shape = sized(

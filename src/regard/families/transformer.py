@@ -1,4 +1,7 @@
-"""The Transformer (Vaswani et al. 2017): encoder and decoder of full attention, post-norm, sinusoids, one shared table.
+"""The Transformer of "Attention Is All You Need".
+
+Vaswani et al. 2017. Encoder and decoder with full attention, post-norm (the norm comes after the residual sum), sinusoidal
+positions and one shared embedding table. Scores are divided by √d_k, where d_k = d_model / heads.
 
 Every default is the paper's base model; `norm="pre"` and the other words are the variants people use today.
 """

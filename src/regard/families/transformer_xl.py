@@ -1,8 +1,10 @@
-"""Transformer-XL (Dai et al. 2019): a causal decoder that remembers earlier segments and knows tokens by their distance.
+"""Transformer-XL: a decoder that remembers segments.
 
-With `compress` it is the Compressive Transformer (Rae et al. 2019): what is no longer recent is kept, compressed. No weight
-depends on how long the memory is or where distances are clamped, so both may differ in evaluation, as in the paper's: its base
-model is evaluated as `spec(memory_length=2100, clamp=820)` in segments of 80.
+Dai et al. 2019. A causal decoder with relative positions.
+
+With `compress` it is the Compressive Transformer (Rae et al. 2019): older memories are
+compressed instead of dropped. No weight depends on the memory length or on where distances are clamped, so both may differ in
+evaluation. The paper evaluates its base model with `spec(memory_length=2100, clamp=820)` in segments of 80.
 """
 
 from __future__ import annotations

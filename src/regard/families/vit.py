@@ -1,4 +1,6 @@
-"""ViT (Dosovitskiy et al. 2020): an image is patches in a row, and then it is the Transformer's encoder, pre-norm.
+"""ViT: a pre-norm encoder over image patches.
+
+Dosovitskiy et al. 2020.
 
 Tiny and small are the shapes of Touvron et al. (2021). Images of another size than `image` need no other weights: their
 places are interpolated.

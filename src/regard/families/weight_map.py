@@ -1,4 +1,4 @@
-"""Weights under other people's names: a table of rows, followed one way to import and the other way to export.
+"""Weight names of other projects, for import and export.
 
     ours                              theirs
     decoder.blocks.3.mix.out.weight   transformer.h.3.attn.c_proj.weight    Name; `turned`, for theirs is (in, out)

@@ -1,4 +1,4 @@
-"""Refusal: a mixer is built where it can be, refused elsewhere."""
+"""Refusal: a mixer is built only where it can be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From spec to module: one builder for encoder-decoder, encoder-only and decoder-only, which refuses what parts cannot do."""
+"""Build a module from a spec, or refuse it with reasons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from regard.nn.core.mixer import Site
 
 
 def build(spec: ModelSpec, seed: int | None = None) -> Net:
-    """Check the spec, make the module and initialize it; every refusal is in one error."""
+    """Check the spec, make the module and initialize it; all refusals are in one error."""
     _check(spec)
     if seed is None:
         net = Net(spec)
@@ -29,7 +29,7 @@ def build(spec: ModelSpec, seed: int | None = None) -> Net:
 
 
 def build_with(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
-    """The module with these weights, which must be all it has: none is drawn first that they would only overwrite."""
+    """Build the module with these weights, which must be complete; nothing is initialized first."""
     _check(spec)
     with _Unset(), torch.random.fork_rng(devices=[]):
         net = Net(spec)
@@ -40,7 +40,7 @@ def build_with(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
 
 
 def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> list[str]:
-    """Every missing, surplus or mis-shaped weight."""
+    """List every missing, unknown or wrongly shaped weight."""
     out = [f"{name} is missing" for name in wanted if name not in given]
     out += [f"{name} is not of this model" for name in given if name not in wanted]
     for name, tensor in given.items():
@@ -52,7 +52,7 @@ def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Ten
 
 
 class _Unset(TorchFunctionMode):
-    """In here torch's own modules leave their parameters as the memory was."""
+    """Within this mode, torch's modules leave their parameters uninitialized."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -69,7 +69,7 @@ def _check(spec: ModelSpec) -> None:
 
 
 def refusals(spec: ModelSpec) -> list[str]:
-    """Everything the spec asks of a part that the part cannot do."""
+    """List everything that the spec asks of a part and the part cannot do."""
     out = [] if spec.encoder is None else spec.encoder.refusals(Site("encoder", spec.width, spec.length))
     if spec.decoder is not None:
         out += spec.decoder.refusals(Site("decoder", spec.width, spec.length, memory=spec.memory_width))

@@ -1,4 +1,4 @@
-"""What a model costs: parameters, FLOPs and state a token, counted from the module itself."""
+"""Parameters, FLOPs and state of a model, per token."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from regard.nn.core.mixer import Mixer
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """Of one part or a whole model. FLOPs are multiply-adds ×2 of a forward pass, a token; training is three times that."""
+    """Cost of a part or model. FLOPs (2 per multiply-add) are of a forward pass, per token; training takes three times that."""
 
     parameters: int
     flops: float
     state: float
-    """Numbers the decoder remembers, a token read."""
+    """Numbers the decoder stores per token."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(self.parameters + other.parameters, self.flops + other.flops, self.state + other.state)
 
 
 def cost(module: nn.Module, n: int, m: int | None = None) -> Cost:
-    """Cost of a part among `n` tokens (and `m` in memory): what mixers and heads say, and the linear maps beside them.
+    """Return the cost of a part for `n` tokens (and `m` in memory): that of mixers and heads, and of other linear layers.
 
-    Of a whole model it is the cost a target token, a source of the same length included.
+    For a whole model it is the cost per target token, including a source of the same length.
     """
     m = n if m is None else m
     parameters = sum(p.numel() for p in module.parameters())
@@ -44,7 +44,7 @@ def cost(module: nn.Module, n: int, m: int | None = None) -> Cost:
 
 
 def _outermost(module: nn.Module) -> Iterator[nn.Module]:
-    """Every module in it but those inside a mixer or a head, which answer for them."""
+    """Yield every module except those inside a mixer or head, which report their own cost."""
     yield module
     if not isinstance(module, Mixer | Head):
         for child in module.children():

@@ -1,4 +1,4 @@
-"""Named initialisations, by parameter name: what each paper starts from.
+"""Initialization schemes, by parameter name.
 
 xavier   linear maps Xavier-uniform, embeddings and lone vectors N(0, 1/d), biases 0   (Vaswani et al., reference code)
 normal   N(0, 0.02) everywhere, biases 0                                       (BERT, GPT-1)
@@ -21,7 +21,7 @@ from regard.nn.core.mixer import Mixer
 
 @dataclasses.dataclass(frozen=True)
 class ParameterInfo:
-    """What a rule may know about a parameter beside its shape."""
+    """What an initializer knows about a parameter besides its shape."""
 
     name: str
     width: int
@@ -34,9 +34,9 @@ Initializer = Callable[[Tensor, ParameterInfo], None]
 
 
 def initialize(net: nn.Module, scheme: str) -> None:
-    """Fill every parameter in place. Norm weights start at one, every bias at zero, and mixers `begin` as they like."""
+    """Initialize all parameters in place: norm weights one, biases zero, the rest by scheme; then mixers adjust their own."""
     if scheme not in SCHEMES:
-        raise UnknownName("initialisation", scheme, SCHEMES)
+        raise UnknownName("initialization", scheme, SCHEMES)
     if all(parameter.is_meta for parameter in net.parameters()):  # an outline: shapes, and no numbers to set
         return
     layers = sum(1 for name, _ in net.named_modules() if name.split(".")[-2:-1] == ["blocks"])
@@ -55,12 +55,12 @@ def initialize(net: nn.Module, scheme: str) -> None:
 
 
 def _is_table(name: str) -> bool:
-    """Lookup tables: embeddings, positions, an untied output projection."""
+    """Whether it is a lookup table: an embedding, positions, or an untied output projection."""
     return ".position." in name or name.split(".")[0] in ("embed", "source") or name == "head.weight"
 
 
 def _head_width(net: nn.Module, name: str) -> int:
-    """How wide the heads are of the mixer that a map such as `….mix.q.weight` is part of."""
+    """Return the head width of the mixer that a weight such as `….mix.q.weight` belongs to."""
     return getattr(net.get_submodule(".".join(name.split(".")[:-2])), "head_width", 0)
 
 
@@ -81,7 +81,7 @@ def _gpt2(parameter: Tensor, at: ParameterInfo) -> None:
 
 
 def _t5(parameter: Tensor, at: ParameterInfo) -> None:
-    """An untied output projection starts like the embedding that it could be, as in `transformers`."""
+    """An untied output projection is initialized like the embedding, as in `transformers`."""
     if at.name in ("embed.weight", "source.weight", "head.weight"):
         std = 1.0
     elif parameter.dim() < 2 or ".position." in at.name:

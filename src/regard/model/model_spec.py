@@ -1,11 +1,13 @@
-"""ModelSpec: the whole model as one small value, saved as JSON beside its weights.
+"""ModelSpec: a whole model as one small value.
+
+It is saved as JSON beside the weights.
 
 embed ─▶ decoder ─▶ head                      decoder-only (GPT)
 embed ─▶ encoder ─▶ head                      encoder-only (BERT)
 source ─▶ encoder ─▶ (memory)                 encoder-decoder; without `source`, both sides share `embed`
 embed ─▶ decoder ─▶ head
 
-A second head may stand `beside` the first and read the same stream (BERT's next sentence).
+A second head, `beside`, can read the same stream (BERT's next sentence).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 @spec
 class ModelSpec(Spec):
-    """What to build. Width and length are written here once and reach the parts through their `Site`."""
+    """What to build. Width and length are set here once and reach the parts through their `Site`."""
 
     width: Count
     length: Count
@@ -50,30 +52,30 @@ class ModelSpec(Spec):
 
     @property
     def memory_width(self) -> int:
-        """How wide the memory is that the encoder leaves for a decoder; 0 without one."""
+        """Width of the encoder output that the decoder reads; 0 without an encoder."""
         return 0 if self.encoder is None else self.encoder.leaves(self.width)
 
     @property
     def out_width(self) -> int:
-        """How wide the stream is that the head reads."""
+        """Width of the stream that the head reads."""
         return self.memory_width if self.decoder is None else self.decoder.leaves(self.width)
 
     @property
     def room(self) -> int | None:
-        """How many tokens fit on either side; None where no part minds."""
+        """Maximum number of tokens on either side; None if no part has a limit."""
         bound = any(
             isinstance(p, Learned) or (isinstance(p, MixerSpec) and p.can.length == "fixed") for _, p in self.walk()
         )
         return self.length if bound else None
 
     def build(self, seed: int | None = None) -> Net:
-        """The torch module, initialised; the same seed gives the same weights."""
+        """Build the initialized torch module; the same seed gives the same weights."""
         from regard.model.build import build
 
         return build(self, seed)
 
     def build_with(self, weights: Mapping[str, Tensor]) -> Net:
-        """The torch module with these weights, which are all that it has."""
+        """Build the torch module with these weights, which must be complete."""
         from regard.model.build import build_with
 
         return build_with(self, weights)

@@ -1,4 +1,4 @@
-"""The model: embed, encode, decode, and the head. Everything it does it reads off its spec."""
+"""The model: embedding, encoder, decoder and head."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from regard.registry import kind_of
 
 
 class Net(nn.Module):
-    """A model of any shape: `encode` gives a memory, `decode` runs the stream, `logits` reads it out."""
+    """A model of any shape: `encode` returns a memory, `decode` runs the stream, `logits` applies the head."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Net(nn.Module):
         state: State | None = None,
         tape: Tape | None = None,
     ) -> tuple[Tensor, State | None]:
-        """Run the decoder over ids (b, n), which follow what `state` remembers; gives the stream, not yet the logits."""
+        """Run the decoder over ids (b, n), which follow the tokens in `state`; returns the stream, not the logits."""
         if self.decoder is None:
             raise SpecError("this model has no decoder")
         if isinstance(state, Replay):
@@ -72,40 +72,40 @@ class Net(nn.Module):
     def forward(
         self, ids: Tensor, at: Coords, source: tuple[Tensor, Coords] | None = None, tape: Tape | None = None
     ) -> Tensor:
-        """The stream (b, n, d) of a whole pass: encoder-only, decoder-only, or both when a source is given."""
+        """Return the stream (b, n, d) of a whole pass: encoder-only, decoder-only, or both when a source is given."""
         if self.decoder is None:
             return self.encode(ids, at, tape).keys
         memory = self.encode(*source, tape) if source is not None else None
         return self.decode(ids, at, memory, tape=tape)[0]
 
     def logits(self, stream: Tensor, at: Coords | None = None) -> Tensor:
-        """What the head makes of the stream; one that pools must be told where the tokens stand."""
+        """Apply the head to the stream; a head that pools needs the coordinates `at`."""
         return self.head(stream, self.embed.weight, at)  # type: ignore[no-any-return]
 
     def logits_beside(self, stream: Tensor, at: Coords | None = None) -> Tensor:
-        """What the second head makes of the same stream."""
+        """Apply the second head to the stream."""
         if self.beside is None:
-            raise SpecError("this model has one head only; set `beside` for a second")
+            raise SpecError("this model has only one head; set `beside` for a second one")
         return self.beside(stream, self.embed.weight, at)  # type: ignore[no-any-return]
 
     def loss(self, stream: Tensor, target: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-        """Summed label-smoothed loss against target (b, n), and its plain negative log-likelihood."""
+        """Return the summed label-smoothed loss against target (b, n), and the plain negative log-likelihood."""
         return self.head.loss(stream, self.embed.weight, target, smoothing)
 
     def start(self, rows: int, capacity: int) -> State:
-        """A decoder state that remembers nothing, for `rows` hypotheses with room for `capacity` tokens."""
+        """Return an empty decoder state for `rows` hypotheses, with space for `capacity` tokens."""
         if self.decoder is None or self.spec.decoder is None:
             raise SpecError("this model has no decoder")
         return self.decoder.start(rows, capacity) if self.spec.decoder.streams else Replay.empty(rows, self.device)
 
     def before_step(self, step: int) -> None:
-        """Tell every mixer that training step `step` is about to begin."""
+        """Notify every mixer that training step `step` is about to begin."""
         for part in self.modules():
             if isinstance(part, Mixer):
                 part.before_step(step)
 
     def _fits(self, side: str, at: Coords, memory: Memory | None = None) -> None:
-        """Refuse what a mixer cannot take, from facts for which no tensor need be read."""
+        """Refuse inputs that a mixer cannot handle, without reading a tensor."""
         for role, mixer in self._picky[side]:
             name = f"mixer {kind_of(type(mixer))!r} in the {side}"
             seen = memory.at if role == "cross" and memory is not None else at
@@ -118,19 +118,19 @@ class Net(nn.Module):
                 )
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """What belongs in a weights file: every parameter, and every buffer that cannot be computed again."""
+        """Shapes of everything that belongs in a weights file: parameters, and buffers that cannot be recomputed."""
         return {name: tuple(t.shape) for name, t in self.state_dict().items()}
 
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Copy weights in by name; those not named stay."""
+        """Copy weights by name; weights that are not named stay."""
         own = self.state_dict()
         for name, tensor in weights.items():
             own[name].copy_(tensor)
 
     @contextmanager
     def use_weights(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
-        """Other weights for a while; those not named stay."""
+        """Use other weights within a `with` block; weights that are not named stay."""
         own = {name: t.clone() for name, t in self.state_dict().items() if name in weights}
         self.load_weights(weights)
         try:
@@ -144,6 +144,6 @@ class Net(nn.Module):
 
 
 def _picky(body: BodySpec | None) -> list[tuple[str, MixerSpec]]:
-    """The mixers of a body, with their roles, that cannot take every batch."""
+    """List the mixers of a body, with their roles, that cannot handle every batch."""
     found = [] if body is None else body.mixers()
     return list(dict.fromkeys((r, m) for r, m in found if m.can.length == "fixed" or not m.can.packed))

@@ -1,4 +1,7 @@
-"""Decoding with a model that cannot run token by token: remember the tokens themselves and run all of them at every call."""
+"""Decoding for models that cannot run token by token.
+
+The state holds the tokens themselves, and every call runs all of them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from regard.nn.core.state import NOWHERE, State, moving
 
 @dataclasses.dataclass
 class Replay(State):
-    """All tokens read so far, and where they stand."""
+    """All tokens read so far, and their coordinates."""
 
     ids: Tensor = moving()
     at: Coords = moving()
@@ -25,10 +28,10 @@ class Replay(State):
         return cls(torch.empty(rows, 0, dtype=torch.long, device=device), NOWHERE)
 
     def add(self, ids: Tensor, at: Coords) -> Self:
-        """These tokens and the ones that follow them."""
+        """Return a state with later tokens appended."""
         return dataclasses.replace(self, ids=torch.cat([self.ids, ids], 1), at=self.at.extend(at))
 
     def cut(self, n: int) -> Self:
         if n > self.at.n:
-            raise StateError(f"cannot keep {n} tokens of {self.at.n} remembered")
+            raise StateError(f"cannot keep {n} of {self.at.n} remembered tokens")
         return dataclasses.replace(self, ids=self.ids[:, :n], at=self.at.cut(n))

@@ -1,4 +1,4 @@
-"""A model as a tree people can read: shapes, parameters, FLOPs and state a token, and how attention will run."""
+"""A model as a readable tree: shapes, costs, plans."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from regard.spec import Spec
 
 
 def tree(net: Net, n: int = 32, beside: str = "") -> str:
-    """The model as text; alike blocks are drawn once. Costs are for `n` tokens on either side, or for an image's own.
+    """Render a model as text; identical blocks are drawn once. Costs are for `n` tokens on either side, or for one image.
 
-    What stands `beside` the count is for the reader to compare it with.
+    `beside` is printed next to the number of parameters, for comparison.
     """
     n = _tokens(net, n)
     spec, whole = net.spec, cost(net, n)
@@ -39,7 +39,7 @@ def tree(net: Net, n: int = 32, beside: str = "") -> str:
 
 
 def summary(net: Net, n: int = 32) -> dict[str, Any]:
-    """The same facts for programs."""
+    """Return the same facts as plain data."""
     n = _tokens(net, n)
     whole = cost(net, n)
     parts = {name: dataclasses.asdict(cost(part, n)) for name, part in net.named_children()}
@@ -48,12 +48,12 @@ def summary(net: Net, n: int = 32) -> dict[str, Any]:
 
 
 def _tokens(net: Net, n: int) -> int:
-    """How many tokens a row has that is asked to have `n`: an image has as many as it has."""
+    """Return the length of a row: `n`, or the number of patches of an image."""
     return net.embed.sample(n)[1].n
 
 
 def attention_plans(net: Net, n: int) -> dict[str, str]:
-    """How attention over `n` tokens runs in training, place by place, learned by running a row and reading the tape."""
+    """Find out how attention over `n` tokens runs in training, by running a row with a tape."""
     n = min(n, net.spec.room or n)
     if net.device.type == "meta":
         try:
@@ -76,7 +76,7 @@ def _plans(net: Net, n: int) -> dict[str, str]:
 
 
 def _thin(spec: ModelSpec) -> ModelSpec:
-    """The same model with one block where all are alike, and few words: small enough to be made for a look."""
+    """Shrink a model to one block and a small vocabulary, so that it is cheap to build."""
     for path, part in list(spec.walk()):
         if isinstance(part, Stack) and part.depth is not None:
             spec = spec.replace(f"{path}.depth", 1)
@@ -112,7 +112,7 @@ def _part(name: str, part: nn.Module, spec: Any, n: int, plans: dict[str, str]) 
 
 
 def _words(spec: Spec) -> str:
-    """A spec in one line: its kind and every field that is not its default."""
+    """Render a spec in one line: its kind and the fields that differ from their default."""
     words = [kind_of(type(spec))]
     for field in dataclasses.fields(spec):  # type: ignore[arg-type]
         value = getattr(spec, field.name)

@@ -180,7 +180,7 @@ class TestRefusals:
             Linformer(3).build(SITE)
 
     def test_no_memory(self) -> None:
-        said = r"^decoder.blocks.0.cross attends to a memory and none was given; give the model a source$"
+        said = r"^decoder.blocks.0.cross attends to a memory, and none was given; give the model a source$"
         with pytest.raises(SpecError, match=said):
             Linformer(2).build(CROSS)(stream(3).float(), Context(Coords.span(3)))
 

@@ -176,9 +176,7 @@ class TestState:
         mixer = built(Local(2, reach=2), True)
         _, state = mixer(torch.randn(1, 2, WIDTH, dtype=torch.double), Context(Coords.span(2)), mixer.start(1, 4))
         late = dataclasses.replace(Coords.span(1, 2), tag=torch.ones(1, 1))
-        said = (
-            r"^decoder.blocks.0.mix remembers 2 tokens, and a tagged one regards all before it; give the tagged tokens"
-        )
+        said = r"^decoder.blocks.0.mix remembers 2 tokens, and a tagged token attends to all before it; give the tagged tokens"
         with pytest.raises(StateError, match=said):
             mixer(torch.randn(1, 1, WIDTH, dtype=torch.double), Context(late), state)
 
@@ -237,7 +235,7 @@ class TestWork:
         tape = Tape("nothing")
         mixer = built(Local(2, reach=2, tile=4), True)
         mixer(torch.randn(1, 9, WIDTH, dtype=torch.double), Context(Coords.span(9), tape=tape))
-        said = "tiles of 4 and their neighbours; fused; mask of coordinates"
+        said = "tiles of 4 and their neighbors; fused; mask of coordinates"
         assert tape.plans == {"decoder.blocks.0.mix": said}
 
     def test_dropout_is_right_on_average(self) -> None:
@@ -297,7 +295,7 @@ class TestGlobalTokens:
         torch.testing.assert_close(torch.cat(out, 1), net(ids, Coords.span(N)), rtol=0, atol=1e-12)
 
     def test_where_nobody_heeds_them(self) -> None:
-        said = r"^encoder.tags is 'first', and no mixer heeds tags; use 'local' or a 'tagged' mask$"
+        said = r"^encoder.tags is 'first', and no mixer uses tags; use 'local' or a 'tagged' mask$"
         asked = self.spec().replace("encoder.tags", "first")
         with pytest.raises(SpecError, match=said):
             asked.replace("encoder.block.mix", Full(2)).build()

@@ -331,7 +331,7 @@ class TestRefusals:
             Performer(3).build(CAUSAL)
 
     def test_no_memory(self) -> None:
-        said = r"^decoder.blocks.0.cross attends to a memory and none was given; give the model a source$"
+        said = r"^decoder.blocks.0.cross attends to a memory, and none was given; give the model a source$"
         with pytest.raises(SpecError, match=said):
             Performer(2).build(CROSS)(stream().float(), Context(PLACES[""]))
 

@@ -1,6 +1,7 @@
-"""Attention, once: softmax(Q·Kᵀ·scale + bias)·V, plain and fused (Vaswani et al. 2017, eq. 1).
+"""Softmax attention, plain and fused.
 
-Both ways give equal outputs and gradients; which one runs is the plan's business. A query with nothing to see gives zeros.
+softmax(Q·Kᵀ·scale + bias)·V (Vaswani et al. 2017, eq. 1); scale is 1/√d_k by default, where d_k is the width of a head. Both
+ways give equal outputs and gradients; the plan decides which one runs. A query without a visible key gives zeros.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ def attend(
     content: tuple[Position, Any] | None = None,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend from q (b, h, n, e) to k, v (b, g, m, e), where g divides h; the weights come along on the plain path.
+    """Attend from q (b, h, n, e) to k, v (b, g, m, e), where g divides h; the plain path also returns the weights.
 
-    `bias` is added after scaling; `content` is a position whose `score` joins before it and whose `blend`, if it has one,
-    adds to the output.
+    `bias` is added after scaling. `content` is a position whose `score` is added before scaling and whose `output_term`, if
+    any, is added to the output.
     """
     if plan.fused:
         return _fused(q, k, v, plan, scale=scale, bias=bias), None
@@ -94,13 +95,13 @@ class _SoftmaxInFloat32(torch.autograd.Function):
 
 
 def fold(q: Tensor, sentences: int) -> Tensor:
-    """Hypotheses queue up as queries of their sentence: (s·k, h, n, e) to (s, h, k·n, e), so that keys need no copies."""
+    """Lay the hypotheses of a sentence out as its queries, (s·k, h, n, e) to (s, h, k·n, e), so that keys are not copied."""
     rows, h, n, e = q.shape
     if rows == sentences:
         return q
     if sentences == 0 or rows % sentences:
         raise StateError(
-            f"{rows} rows of queries cannot be shared out among the {sentences} sentences of a memory; "
+            f"{rows} rows of queries cannot be divided among the {sentences} sentences of a memory; "
             "when sentences leave, select the memory together with the state"
         )
     beam = rows // sentences
@@ -108,7 +109,7 @@ def fold(q: Tensor, sentences: int) -> Tensor:
 
 
 def unfold(out: Tensor, rows: int) -> Tensor:
-    """What `fold` did, undone: (s, h, k·n, x) to (rows, h, n, x)."""
+    """Undo `fold`: (s, h, k·n, x) to (rows, h, n, x)."""
     sentences, h, queue, x = out.shape
     if rows == sentences:
         return out
@@ -133,7 +134,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, scale: float, bias: T
 
 
 def grouped(a: Tensor, b: Tensor) -> Tensor:
-    """a (b, h, n, x) @ b (b, g, x, y): each of the g groups of heads shares one right-hand side, without copying it."""
+    """Multiply a (b, h, n, x) by b (b, g, x, y): the heads of a group share one right-hand side, which is not copied."""
     rows, h, n, x = a.shape
     g = b.shape[1]
     if g == h:

@@ -1,10 +1,12 @@
-"""Attention over neighbours, tile by tile: work and memory grow with the length of a row, not with its square.
+"""Attention over neighbors, tile by tile.
+
+Time and memory grow with the length of a row, not with its square.
 
     queries          ┌───tile───┐
-    keys       ├ back ┼──────────┼ ahead ┤        and beside them few that are seen from far away
+    keys       ├ back ┼──────────┼ ahead ┤        and a few more keys that are visible from far away
 
-Columns count as distances here, so the tokens of a row must stand `run_compacted`. A tile reads its keys as a view of them
-all; on the way back they add to the few blocks they lie in.
+Distances are measured in columns, so rows are compacted first (`run_compacted`). A tile reads its keys as a view; in the
+backward pass gradients go to the few blocks that the view touches.
 """
 
 from __future__ import annotations
@@ -22,21 +24,21 @@ from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD, Coords
 
 Look = Callable[[Tensor, Tensor, Tensor, Coords, Coords], Tensor]
-"""Attention from queries to keys and values, given where the queries and the keys stand."""
+"""Attention from queries to keys and values, given the coordinates of queries and keys."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TokenSubset:
-    """Some tokens of each row, in the order of their columns: `columns` (b | 1, x), −1 where a row has fewer."""
+    """A subset of the tokens of each row: `columns` (b | 1, x) in order, −1 where a row has fewer."""
 
     those: Tensor
-    """True for the chosen, (b | 1, n)."""
+    """True for tokens of the subset, (b | 1, n)."""
     columns: Tensor
     at: Coords
 
     @classmethod
     def of(cls, those: Tensor, at: Coords) -> TokenSubset | None:
-        """The tokens at `at` for which `those` is true; None where it is true of none. Their number is read off."""
+        """Return the tokens for which `those` is true, or None if there are none. This reads a tensor."""
         those = those & at.kept
         most = int(those.sum(1).max()) if those.numel() else 0
         if most == 0:
@@ -46,11 +48,11 @@ class TokenSubset:
         return cls(those, columns, at.take(columns))
 
     def take(self, x: Tensor) -> Tensor:
-        """What x (b, …, n, x) has in their columns."""
+        """Return the columns of x (b, …, n, x) that belong to the subset."""
         return _take(x, self.columns.clamp(min=0))
 
     def scatter(self, y: Tensor, x: Tensor) -> Tensor:
-        """x (b, h, n, x) with y in their columns."""
+        """Return x (b, h, n, x) with the columns of the subset replaced by y."""
         n = x.shape[2]
         index = self.columns.remainder(n + 1)[:, None, :, None]  # −1 is one place after the last
         return F.pad(x, (0, 0, 0, 1)).scatter(2, index.expand_as(y), y)[:, :, :n]
@@ -58,19 +60,19 @@ class TokenSubset:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FarKeys:
-    """Keys that are seen from far away, in the order of their columns, and where they stand."""
+    """Keys that are visible from far away, in column order, with their coordinates."""
 
     k: Tensor
     v: Tensor
     at: Coords
     rest: Coords
-    """All columns, with these hidden: nobody sees a key twice."""
+    """Coordinates of all columns with these hidden, so that no key is visible twice."""
     upto: Callable[[int], int]
-    """How many of them a tile needs whose keys end before a column."""
+    """Number of far keys needed by a tile whose keys end before a column."""
 
 
 def run_compacted(ctx: Context, mix: Callable[..., Tensor], *xs: Tensor) -> Tensor:
-    """What `mix(ctx, *xs)` makes of xs (b, …, n, x) when tokens stand side by side and padding last, put back in place."""
+    """Run `mix(ctx, *xs)` on rows xs (b, …, n, x) without gaps, padding moved to the end; restore the order afterwards."""
     order = ctx.once(("side by side", ctx.at), lambda: _compact_order(ctx.at))
     if order is None:
         return mix(ctx, *xs)
@@ -79,17 +81,17 @@ def run_compacted(ctx: Context, mix: Callable[..., Tensor], *xs: Tensor) -> Tens
 
 
 def _compact_order(at: Coords) -> Tensor | None:
-    """Columns (b | 1, n) in the order that does it; None where they stand so already."""
+    """Return the column order (b | 1, n) that compacts the rows; None if they have no gaps."""
     return (~at.kept).to(torch.uint8).argsort(dim=1, stable=True) if at.padded and at.first is None else None
 
 
 def _take(x: Tensor, columns: Tensor) -> Tensor:
-    """Columns (b | 1, m) of x (b, …, n, x)."""
+    """Return columns (b | 1, m) of x (b, …, n, x)."""
     return torch.take_along_dim(x, columns.view(columns.shape[0], *[1] * (x.dim() - 3), -1, 1), -2)
 
 
 def zero_padding(x: Tensor, at: Coords) -> Tensor:
-    """x (b, n, d) with zeros where there is no token: what padding sees depends on how it is computed."""
+    """Return x (b, n, d) with zeros at padded positions, whose values depend on how attention was computed."""
     return x.masked_fill(~at.kept.unsqueeze(2), 0.0) if at.padded else x
 
 
@@ -107,10 +109,9 @@ def attend_to_neighbors(
     alike: bool = False,
     beside: FarKeys | None = None,
 ) -> Tensor:
-    """Attention of q, which are the last columns of k and v at `at`, over keys `back` before and `ahead` after them.
+    """Attend from q, the last columns of k and v, to the keys up to `back` columns before and `ahead` columns after.
 
-    `alike` says that nothing but distances matters: tiles of one shape then stand at the same coordinates, and what is
-    derived from these serves them all.
+    With `alike` only distances matter: all tiles of one shape use the same coordinates and share what is derived from them.
     """
     n, m = q.shape[2], k.shape[2]
     keys, values, out = Strip(k, tile), Strip(v, tile), []
@@ -138,7 +139,7 @@ def attend_to_neighbors(
 
 @dataclasses.dataclass(frozen=True)
 class Lanes:
-    """The last `n` columns and those `before` them dealt out in turn to `count` lanes, each a row of its own.
+    """Columns (the last `n`, and `before` more) dealt out in turn to `count` lanes, each a row of its own.
 
     0 1 2 3 4 5 6   ──deal, count=3──▶   0 3 6        what was `count` places away is the next
                                          1 4 .
@@ -157,13 +158,13 @@ class Lanes:
         return x.reshape(rows, h, -1, self.count, e).permute(0, 3, 1, 2, 4).flatten(0, 1)
 
     def collect(self, x: Tensor) -> Tensor:
-        """What `deal` did to the last `n` columns, undone."""
+        """Undo `deal` for the last `n` columns."""
         _, h, _, e = x.shape
         lanes = x.reshape(self.rows, self.count, h, -1, e).permute(0, 2, 3, 1, 4)
         return lanes.flatten(2, 3)[:, :, : self.n]
 
     def stand(self, at: Coords) -> Coords:
-        """Where the tokens of each lane stand."""
+        """Return the coordinates of the tokens of each lane."""
         room = self._room()
 
         def deal(t: Tensor) -> Tensor:
@@ -173,7 +174,7 @@ class Lanes:
         return dataclasses.replace(at.map(deal), first=None, padded=at.padded or any(room))
 
     def repeat(self, beside: FarKeys, ctx: Context) -> FarKeys:
-        """What stands beside a row, beside each of its lanes."""
+        """Repeat the far keys of a row for each of its lanes."""
         k, v = (t.repeat_interleave(self.count, 0) for t in (beside.k, beside.v))
         at, rest = beside.at, ctx.once((self, beside.rest), lambda: self.stand(beside.rest))
         each = ctx.once((self, at), lambda: at.map(lambda t: t.expand(self.rows, -1).repeat_interleave(self.count, 0)))
@@ -186,8 +187,8 @@ class Lanes:
 class Strip:
     """A tensor (b, h, n, e) read along n in overlapping pieces, which are views of it.
 
-    A slice of torch's own gives back a gradient as long as the whole strip for every piece: time that grows with n².
-    Tokens come first in memory, as linear maps leave them and want them back.
+    A torch slice would return a gradient as long as the whole tensor for every piece, which takes time that grows with n².
+    Tokens come first in memory, as linear layers produce and expect them.
     """
 
     def __init__(self, whole: Tensor, block: int) -> None:
@@ -206,7 +207,7 @@ class Strip:
 
 
 class _Piece(torch.autograd.Function):
-    """Rows lo to hi of all, whose gradient goes to the blocks they lie in, the first of which begins at `start`."""
+    """Rows lo to hi; their gradient goes to the blocks that contain them, the first of which begins at `start`."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, lo: int, hi: int, start: int, *blocks: Tensor) -> Tensor:

@@ -1,10 +1,12 @@
-"""How attention runs: decided once a forward pass for each distinct rule, from static facts, with the reason in words.
+"""Plans: how attention runs, and why.
+
+A plan is made once per forward pass for each distinct rule, from static facts, with the reason in words.
 
     fused    torch's scaled_dot_product_attention: no (n, m) matrix is ever stored
     plain    matrix product, softmax, matrix product: needed for weights, content terms and dropout
 
 No tensor is read to decide, so a plan costs nothing and never waits for a device. `regard show` and the tape print the
-reason: nobody falls to the slow path silently.
+reason, so that the slow path is never taken silently.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def plan(rule: Rule, q: Coords, k: Coords, needs: Needs) -> Plan:
 
 def _how(m: int, needs: Needs) -> tuple[bool, str]:
     if needs.weights:
-        return False, "plain: somebody looks at the weights"
+        return False, "plain: the weights are recorded"
     if needs.content:
         return False, "plain: positions enter the scores"
     if needs.bias_grad:

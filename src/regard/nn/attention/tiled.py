@@ -1,11 +1,13 @@
-"""Exact attention by tiles: nothing as large as queries × keys is ever stored (FlashAttention, Dao et al. 2022).
+"""Exact attention in tiles (FlashAttention).
+
+Dao et al. 2022. Nothing as large as queries × keys is ever stored.
 
             k₀  k₁  k₂      a tile of queries walks along the tiles of keys and carries, for each query, the largest score
-        q₀  ▣ ─ ▣ ─ ▣  →    so far, the sum of exp(score − largest), and the unnormalised output; when the largest moves,
+        q₀  ▣ ─ ▣ ─ ▣  →    so far, the sum of exp(score − largest), and the unnormalized output; when the largest moves,
         q₁  ▣ ─ ▣ ─ ▣  →    both are rescaled. Only the output and L = largest + log(sum) are kept: O(n).
 
 Backward computes every tile again, P = exp(S − L), so it needs no more room. Masks, biases and score terms are made for
-one tile at a time from the coordinates of its tokens; tiles in which nobody sees anybody are passed over.
+one tile at a time from the coordinates of its tokens; tiles without a visible pair are skipped.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from regard.nn.positions.position import Position
 
 @dataclasses.dataclass(frozen=True)
 class TiledProblem:
-    """What is problem of attention from tokens at `q` to tokens at `k`; all of it is worked out a tile at a time."""
+    """Attention from tokens at `q` to tokens at `k`, to be computed one tile at a time."""
 
     rule: Rule
     q: Coords

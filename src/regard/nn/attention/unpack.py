@@ -1,8 +1,8 @@
-"""Packed rows taken apart, for sums over whole documents: each document gets a place of its own, and goes back after.
+"""Split packed rows into documents, and join them again.
 
     doc  0 0 0 1 1 2      ──split──▶      0 0 0 | 1 1 . | 2 . .      ──join──▶      0 0 0 1 1 2
 
-Room is made for every document to be as long as the longest.
+Every document is padded to the longest.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from regard.nn.core.coords import Coords
 
 
 class DocumentSplitter:
-    """Where the tokens of packed rows go; `documents` in a row are counted unless told."""
+    """Maps tokens of packed rows to documents; the number of `documents` in a row is counted unless given."""
 
     def __init__(self, at: Coords, rows: int, documents: int | None = None) -> None:
         assert at.doc is not None
         doc = at.doc.masked_fill(~at.kept, -1).expand(rows, -1)
         self.documents = max(int(doc.max()) + 1, 1) if documents is None else documents
         there = (doc >= 0) & (doc < self.documents)
-        doc = doc.masked_fill(~there, self.documents)  # padding, and documents nobody asked for
+        doc = doc.masked_fill(~there, self.documents)  # padding, and documents that are not needed
         rank = F.one_hot(doc, self.documents + 1).cumsum(1).gather(2, doc.unsqueeze(2)).squeeze(2) - 1
         self.longest = max(int(rank.masked_fill(~there, 0).max()) + 1, 1)
         self.place = torch.where(there, doc * self.longest + rank, self.documents * self.longest)
@@ -35,7 +35,7 @@ class DocumentSplitter:
         )
 
     def join(self, y: Tensor) -> Tensor:
-        """What `split` did, undone; zeros where there is no token."""
+        """Undo `split`; padded positions are zero."""
         flat = F.pad(y.flatten(2, 3), (0, 0, 0, 1))
         return flat.gather(2, self._index(flat))
 

@@ -1,4 +1,4 @@
-"""A block: up to three sublayers in a fixed order, mix · cross · feed, wired by somebody else."""
+"""A block: the sublayers mix, cross and feed, in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROLES = ("mix", "cross", "feed")
 
 @spec
 class Block(Spec):
-    """`mix` looks around in the stream, `cross` at a memory, `feed` treats every position alike."""
+    """`mix` attends to the stream, `cross` to a memory, `feed` processes each position by itself."""
 
     mix: MixerSpec | None = None
     cross: MixerSpec | None = None
@@ -36,14 +36,14 @@ class Block(Spec):
 
     @property
     def mixers(self) -> tuple[tuple[str, MixerSpec], ...]:
-        """The sublayers in which positions look at one another, by role."""
+        """The mixers of the block, by role."""
         return tuple((role, part) for role, part in (("mix", self.mix), ("cross", self.cross)) if part is not None)
 
     def build(self, site: Site, wiring: WiringSpec) -> BlockLayer:
         return BlockLayer(self, site, wiring)
 
     def refusals(self, site: Site, wiring: WiringSpec) -> list[str]:
-        """What its mixers are asked to do at this place, wired so, and cannot."""
+        """List what its mixers are asked to do here, with this wiring, and cannot."""
         out = []
         for role, mixer in self.mixers:
             here = site.at(role, role=role)

@@ -1,6 +1,7 @@
-"""Bodies: what stands between embedding and head. A stack runs its blocks one after another.
+"""Bodies: the blocks between embedding and head.
 
-A uniform stack is written `block` + `depth`, so that one word changes every layer; a hybrid lists its `blocks`.
+A stack runs its blocks one after another. A uniform stack is a `block` and a `depth`, so that one setting changes every
+layer; a hybrid lists its `blocks`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ BODIES: Registry[type[BodySpec]] = Registry("body")
 
 
 class BodySpec(Spec):
-    """What stands between embedding and head."""
+    """The part between embedding and head."""
 
     registry = BODIES
     causal: bool
@@ -38,19 +39,19 @@ class BodySpec(Spec):
         raise NotImplementedError
 
     def layers(self) -> tuple[Block, ...]:
-        """The blocks in the order they run."""
+        """Return the blocks in the order in which they run."""
         raise NotImplementedError
 
     def refusals(self, site: Site) -> list[str]:
-        """What its parts are asked to do at this snapshot and cannot."""
+        """List what its parts are asked to do here and cannot."""
         raise NotImplementedError
 
     def leaves(self, width: int) -> int:
-        """How wide the stream leaves that entered with this width."""
+        """Return the width of the output for this input width."""
         return width
 
     def mixers(self) -> list[tuple[str, MixerSpec]]:
-        """Every mixer in it, with its role."""
+        """Return every mixer with its role."""
         return [pair for block in self.layers() for pair in block.mixers]
 
     @property
@@ -60,7 +61,7 @@ class BodySpec(Spec):
 
     @property
     def reads_memory(self) -> bool:
-        """Whether any part of it looks at an encoder."""
+        """Whether any part of it reads an encoder."""
         return any(role == "cross" or mixer.can.memory for role, mixer in self.mixers())
 
 
@@ -68,7 +69,7 @@ class Body(nn.Module):
     """`(x, ctx, state) -> (x, state)`."""
 
     def memory(self, x: Tensor, first: Tensor, at: Coords) -> Memory:
-        """What a decoder is shown of it, where `first` entered and `x` came out."""
+        """Return what a decoder reads of it, for input `first` and output `x`."""
         return Memory(x, x, at)
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
@@ -83,7 +84,7 @@ class Body(nn.Module):
 class Stack(BodySpec):
     """Blocks one after another. `recompute` trades time for memory: activations inside a block are not stored.
 
-    `tags` says which tokens are global, where the batch does not: they see all and are seen by all (Longformer).
+    `tags` selects global tokens, which see all tokens and are seen by all (Longformer), unless the batch does.
     """
 
     block: Block | None = None
@@ -110,7 +111,7 @@ class Stack(BodySpec):
     def refusals(self, site: Site) -> list[str]:
         inside, out = self._inside(site), []
         if self.tags is not None and not any(mixer.uses_tags for _, mixer in self.mixers()):
-            out.append(f"{site.path}.tags is {self.tags!r}, and no mixer heeds tags; use 'local' or a 'tagged' mask")
+            out.append(f"{site.path}.tags is {self.tags!r}, and no mixer uses tags; use 'local' or a 'tagged' mask")
         for i, block in enumerate(self.layers()):
             out += block.refusals(inside.at(f"blocks.{i}"), self.wiring)
         return out
@@ -170,7 +171,7 @@ def _run(block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[
 
 
 def _run_twice(block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
-    """Run a block and store nothing inside it: the backward pass runs it again, from what was known before, on a mute tape."""
+    """Run a block without storing activations: the backward pass runs it again, with a muted tape."""
     known, first = ctx.scratch.copy(), True
 
     def run(stream: Any) -> tuple[Any, States]:
@@ -185,12 +186,12 @@ def _run_twice(block: BlockLayer, stream: Any, ctx: Context, states: States) -> 
 
 
 def stack_position(spec: PositionSpec | None, layers: tuple[Block, ...], site: Site) -> Position | None:
-    """A position written in a body: one object that every layer's mixer sees."""
+    """Build the position of a body: one module for the mixers of all layers."""
     if spec is None or not spec.acts:
         return None
     name = kind_of(type(spec))
     if "embed" in spec.acts:
-        raise SpecError(f"position {name!r} acts on the stream; write it in the embedding, not in {site.path}")
+        raise SpecError(f"position {name!r} acts on the stream; set it in the embedding, not in {site.path}")
     shapes = set()
     for i, block in enumerate(layers):
         if block.mix is not None:
@@ -198,18 +199,20 @@ def stack_position(spec: PositionSpec | None, layers: tuple[Block, ...], site: S
             check_positions(block.mix, here, spec.acts, name)
             shape = block.mix.head_shape(site.width)
             if shape is None:
-                raise SpecError(f"position {name!r} in {site.path} is made for heads, and {here.path} has none")
+                raise SpecError(f"position {name!r} in {site.path} needs heads, and {here.path} has none")
             shapes.add(shape)
     if not shapes:
-        raise SpecError(f"position {name!r} in {site.path} is made for mixers, and no block has one")
+        raise SpecError(f"position {name!r} in {site.path} needs a mixer, and no block has one")
     if len(shapes) > 1:
-        raise SpecError(f"position {name!r} in {site.path} is one for all layers, whose heads differ: {sorted(shapes)}")
+        raise SpecError(
+            f"position {name!r} in {site.path} is shared by all layers, whose heads differ: {sorted(shapes)}"
+        )
     heads, head_width = shapes.pop()
     return spec.build(site.at("position", role="stack", heads=heads, head_width=head_width))
 
 
 def stack_shares(layers: tuple[Block, ...], site: Site) -> nn.ModuleDict:
-    """The parts that mixers ask their body to own, each made once."""
+    """Make the modules that mixers share across layers, each once."""
     shared = nn.ModuleDict()
     for block in layers:
         for role, mixer in block.mixers:

@@ -1,4 +1,4 @@
-"""Embeddings: from token ids to the stream. Images are in `patches.py`."""
+"""Embeddings: from token ids to the stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EMBEDS: Registry[type[EmbedSpec]] = Registry("embedding")
 
 
 class EmbedSpec(Spec):
-    """From what comes in to the stream."""
+    """Turns inputs into the stream."""
 
     registry = EMBEDS
     vocab: int
@@ -31,7 +31,7 @@ class EmbedSpec(Spec):
         raise NotImplementedError
 
     def refusals(self, path: str, table: int | None) -> list[str]:
-        """What it cannot do at its place, beside an embedding of `table` tokens (None: it is that one)."""
+        """List what it cannot do; `table` is the vocabulary of the other side's embedding (None: there is no other)."""
         return []
 
 
@@ -47,7 +47,7 @@ class Embedding(nn.Module):
         raise NotImplementedError
 
     def sample(self, n: int) -> tuple[Tensor, Coords]:
-        """A batch it can read, two rows of about `n` tokens, for those who only want to see a model run."""
+        """Return a batch it can read: two rows of about `n` tokens, for trial runs."""
         device = next((p.device for p in self.parameters()), None)
         return torch.zeros(2, n, dtype=torch.long, device=device), Coords.lengths([n, n - 1], device)
 
@@ -55,10 +55,10 @@ class Embedding(nn.Module):
 @EMBEDS.add
 @spec
 class Tokens(EmbedSpec):
-    """A vector a token; `scaled` multiplies it by √d, as the paper does, before the position joins.
+    """One vector per token; `scaled` multiplies it by √d_model, as in the paper, before the position is added.
 
-    With `segments` there is one more vector for each part of a text, which `Coords.segment` tells (BERT's pairs).
-    A `source` that is `tied` reads the table of the other side, and has the rest to itself (BART's positions).
+    `segments` adds a vector for each part of a text, given by `Coords.segment` (BERT's sentence pairs). A `tied` source uses
+    the table of the other side and has its own positions (BART). `position: none` uses no positions.
     """
 
     vocab: Count
@@ -100,7 +100,7 @@ class TokenEmbedding(Embedding):
             if spec.position.acts and "embed" not in spec.position.acts:
                 name = kind_of(type(spec.position))
                 raise SpecError(
-                    f"position {name!r} acts on attention; write it in the stack or mixer, not in {site.path}"
+                    f"position {name!r} acts on attention; set it in the stack or mixer, not in {site.path}"
                 )
             self.position = spec.position.build(site.at("position"))
         self.norm = spec.norm.build(site.width) if spec.norm else None
@@ -118,7 +118,7 @@ class TokenEmbedding(Embedding):
         return out
 
     def _segmented(self, x: Tensor, at: Coords) -> Tensor:
-        """With the vector of each token's segment; where none is told, all are of the first."""
+        """Add the vector of each token's segment; without segments in the batch, all tokens belong to the first."""
         if self.segment is None:
             if at.segment is not None:
                 raise ShapeError(f"{self.path} has no segments and was given some; set {self.path}.segments")

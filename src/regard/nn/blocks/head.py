@@ -1,4 +1,4 @@
-"""Heads: from the stream to logits, and the training loss that never stores all of them.
+"""Heads: from the stream to logits and loss.
 
 Vocab     a score for every token of the vocabulary            language models, translation
 Masked    the same, after one more layer of its own            BERT
@@ -28,7 +28,7 @@ HEADS: Registry[type[HeadSpec]] = Registry("head")
 
 
 class HeadSpec(Spec):
-    """What the stream is turned into."""
+    """Turns the stream into outputs."""
 
     registry = HEADS
 
@@ -36,11 +36,11 @@ class HeadSpec(Spec):
         raise NotImplementedError
 
     def refusals(self, width: int, table: int) -> list[str]:
-        """What it cannot do with a stream this wide and an embedding whose table is that wide (0: it has none)."""
+        """List what it cannot do with a stream of this width and an embedding table of that width (0: no table)."""
         return []
 
     def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
-        """Its parts that mean the same in another head, so that they may start from there, whatever others are called."""
+        """Return the names of parts that have the same meaning in another head, and can be initialized from it."""
         return ()
 
 
@@ -159,9 +159,9 @@ class MaskedHead(VocabHead):
 @HEADS.add
 @spec
 class Classes(HeadSpec):
-    """A score for every class: of a row, from its `first` token or the `mean` of all; without `pool`, of each token.
+    """A score for every class: per row, from its `first` token or the `mean` of all; without `pool`, per token.
 
-    `hidden` puts a layer before it: BERT's pooler, and ViT's head in pre-training. Theirs has tanh, DistilBERT's ReLU.
+    `hidden` adds a layer before it: BERT's pooler and ViT's pre-training head (tanh), DistilBERT's (ReLU).
     """
 
     count: Count
@@ -186,7 +186,7 @@ class Classes(HeadSpec):
 
 
 class PoolHead(Head):
-    """A head that reads whole rows: the stream pooled, and through a hidden layer."""
+    """A head that pools rows and can add a hidden layer."""
 
     def __init__(
         self, site: Site, pool: Literal["first", "mean"] | None, hidden: bool, activation: str = "tanh"
@@ -197,18 +197,16 @@ class PoolHead(Head):
         self.activation = ACTIVATIONS[activation]
 
     def read(self, x: Tensor, at: Coords | None) -> Tensor:
-        """The stream pooled, if it is to be, and through the hidden layer: what BERT calls the pooled output."""
+        """Pool the stream and apply the hidden layer, if set: what BERT calls the pooled output."""
         if self.pool is not None:
             if at is None:
-                raise ShapeError(
-                    f"{self.path} pools its rows: it must be told where tokens stand; use logits(stream, at)"
-                )
+                raise ShapeError(f"{self.path} pools its rows and needs coordinates; use logits(stream, at)")
             x = pooled(x, at, self.pool)
         return x if self.dense is None else self.activation(self.dense(x))
 
     def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """Rows that are pooled have one answer each, so there is none a token."""
-        raise ShapeError(f"{self.path} pools its rows and has no loss a token; take the loss of logits(stream, at)")
+        """A pooled row has one answer, so there is no loss per token."""
+        raise ShapeError(f"{self.path} pools its rows and has no loss per token; use the loss of logits(stream, at)")
 
     def flops(self, n: int) -> float:
         return super().flops(n) / (1 if self.pool is None else n)
@@ -235,7 +233,7 @@ class ClassHead(PoolHead):
 @HEADS.add
 @spec
 class Vector(HeadSpec):
-    """One vector a row, from its `first` token or the `mean` of all; `hidden` puts a layer with tanh behind (BERT's pooler)."""
+    """One vector per row, from its `first` token or the `mean` of all; `hidden` adds a tanh layer (BERT's pooler)."""
 
     pool: Literal["first", "mean"] = "first"
     hidden: bool = False
@@ -253,17 +251,17 @@ class VectorHead(PoolHead):
 
 
 def _shared_pooler(one: Classes | Vector, other: HeadSpec | None) -> tuple[str, ...]:
-    """A hidden layer that reads the same tokens and ends in the same function is one, be it for classes or a vector."""
+    """Return the hidden layer if both heads pool and activate alike, whether for classes or a vector."""
 
-    def told(head: Classes | Vector) -> tuple[object, ...]:
+    def reads(head: Classes | Vector) -> tuple[object, ...]:
         return head.hidden, head.pool, getattr(head, "activation", "tanh")
 
-    same = isinstance(other, Classes | Vector) and one.hidden and told(one) == told(other)
+    same = isinstance(other, Classes | Vector) and one.hidden and reads(one) == reads(other)
     return ("dense",) if same else ()
 
 
 def pooled(x: Tensor, at: Coords, how: Literal["first", "mean"]) -> Tensor:
-    """One vector a row of x (b, n, d): of its first token, or the mean of those that are there."""
+    """Pool x (b, n, d) to one vector per row: that of the first token, or the mean of all tokens."""
     kept = at.kept.expand(x.shape[0], -1)
     if how == "first":
         return x[torch.arange(x.shape[0], device=x.device), kept.to(torch.uint8).argmax(1)]

@@ -1,11 +1,13 @@
-"""Images as tokens: cut into patches, each flattened and projected (Dosovitskiy et al. 2020).
+"""Images as tokens: patches, flattened and projected.
+
+Dosovitskiy et al. 2020.
 
     image 4 × 6, patch 2      0 0 1 1 2 2        ──▶      first  0  1  2  3  4  5        7 tokens
                               0 0 1 1 2 2
                               3 3 4 4 5 5
                               3 3 4 4 5 5
 
-A learned vector a place is for square images of one size; for others that table is stretched like an image (§3.2).
+Each position has a learned vector, for square images of one size; for other sizes the table is interpolated (§3.2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Reversible wiring: the stream is a pair, and a block can be undone (Gomez et al. 2017; Kitaev et al. 2020, §3).
+"""Reversible wiring: blocks that can be undone.
+
+The stream is a pair (Gomez et al. 2017; Kitaev et al. 2020, §3).
 
     x1 ───────────(+)── y1 ──┬─────── y1        y1 = x1 + mix(x2)        x2 = y2 − feed(y1)
                    │         │                  y2 = x2 + feed(y1)       x1 = y1 − mix(x2)
@@ -6,9 +8,9 @@
          └─────────────────(+)─────── y2
 
 A sublayer f takes (a, b) to (b, a + f(b)), so any number of them, a `cross` in between, is undone the same way. Nothing inside
-a block is kept for the backward pass, nor what stands between blocks: only the last pair is, from which the backward pass
-finds the one before, runs the sublayer again with gradients, and goes on. What is kept does not grow with the depth, but for
-the state of chance and what a mixer chose (the buckets of a hash), a few bytes a token.
+or between blocks is stored for the backward pass, except the last pair, from which the backward pass computes the one before,
+runs the sublayer again with gradients, and continues. Memory does not grow with depth, except for random states and choices
+of mixers (the buckets of a hash), a few bytes per token.
 
 With a state, as in decoding, blocks run the plain way.
 """
@@ -36,13 +38,13 @@ if TYPE_CHECKING:
 
 
 class Trail:
-    """What the blocks of one pass through a stack share."""
+    """What the blocks share in one pass through a stack."""
 
     def __init__(self) -> None:
         self.scratch = Scratch()
-        """Made without gradients, so nobody else may find it."""
+        """Computed without gradients, so it is not shared with others."""
         self.pair: tuple[Tensor, Tensor] | None = None
-        """In the backward pass: what came out of the block whose turn it is."""
+        """In the backward pass: the output of the current block."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""How sublayers meet the stream. A block does not know how it is wired.
+"""Wirings: how sublayers are joined to the stream.
+
+PostNorm is the original: the norm comes after the residual sum. PreNorm puts it before the sublayer.
 
     PostNorm              PreNorm               Parallel                Bare
     x ──┬───────┐         x ──┬───────┐         x ──┬─────────┐         x
@@ -7,8 +9,8 @@
            norm               └─ add ─┘             └─add─┴add┘
                           (one norm at the end)  (one norm at the end)
 
-`enter` and `leave` bracket a stack, so a wiring may carry another stream inside it (a pair, for reversible layers), and
-let out a wider one.
+`enter` and `leave` surround a stack, so a wiring may use another stream inside it (a pair, for reversible layers) and
+return a wider one.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ States = dict[str, State | None]
 
 
 class WiringSpec(Spec):
-    """How the sublayers of a block meet the stream; a spec that is its own implementation, for it holds no weights."""
+    """How the sublayers of a block are joined to the stream; it holds no weights, so the spec is the implementation."""
 
     registry = WIRINGS
     norm: NormSpec | None
     dropout: float
     ends: ClassVar[bool] = True
-    """Whether a stack of such blocks needs one more norm at its end."""
+    """Whether a stack of such blocks needs a norm at its end."""
 
     def norms(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The sublayers that have a norm of their own."""
@@ -52,26 +54,26 @@ class WiringSpec(Spec):
         return stream  # type: ignore[no-any-return]
 
     def leaves(self, width: int) -> int:
-        """How wide the stream leaves that entered with this width."""
+        """Return the width of the output for this input width."""
         return width
 
     def values(self, x: Tensor, first: Tensor) -> Tensor:
-        """What a decoder reads as values, where `first` entered the encoder and `x` came out (ConvS2S adds the two)."""
+        """Return what a decoder reads as values, for encoder input `first` and output `x` (ConvS2S adds the two)."""
         return x
 
     def refusals(self, can: Can, where: str) -> list[str]:
-        """What the mixer at this place does that cannot be wired so."""
+        """List what the mixer does that this wiring does not support."""
         return []
 
     def run(self, block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
-        """One block. `states` has an entry a sublayer that remembers; the new ones are returned."""
+        """Run one block. `states` has an entry per stateful sublayer; the new states are returned."""
         raise NotImplementedError
 
 
 @WIRINGS.add(also=("post", "post_ln"))
 @spec
 class PostNorm(WiringSpec):
-    """norm(x + f(x)), the paper's."""
+    """norm(x + f(x)): the norm after the residual sum, as in the original Transformer."""
 
     norm: NormSpec = LayerNorm()
     dropout: Share = 0.0
@@ -88,7 +90,7 @@ class PostNorm(WiringSpec):
 @WIRINGS.add(also=("pre", "pre_ln"))
 @spec
 class PreNorm(WiringSpec):
-    """x + f(norm(x)), and one norm at the end of the stack."""
+    """x + f(norm(x)): the norm before the sublayer, and one at the end of the stack."""
 
     norm: NormSpec = LayerNorm()
     dropout: Share = 0.0

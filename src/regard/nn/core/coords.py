@@ -1,8 +1,8 @@
-"""Where tokens stand: position, document, tag and segment of tokens, for those in hand *and* for what a state remembers.
+"""Coordinates of tokens: position, document, tag, segment.
 
-Every mask, position code and cache is derived from these, so none of them carries an offset of its own. Padding is a
-position too: −1. Beside the tensors travel facts the maker of a batch knows for free; how attention runs is decided from
-those alone, never by reading a tensor.
+They describe the current tokens *and* those that a state remembers. Every mask, position code and cache is derived from them,
+so none needs an offset of its own. Padding has the position −1. Static facts that are known when a batch is made (`first`,
+`padded`) travel along; plans are made from those alone, without reading a tensor.
 
     right-padded batch        pos  0 1 2 3      first=0, padded      left-padded    pos −1 −1  0  1     first=None, padded
     of lengths 4 and 2             0 1 −1 −1                         prompt              0  1  2  3
@@ -23,18 +23,18 @@ from torch import Tensor
 from regard.errors import ShapeError
 
 PAD = -1
-"""The position of a token that is not there."""
+"""The position of padding."""
 OPTIONAL = ("doc", "tag", "segment")
-"""The tensors that not every batch has."""
+"""Tensors that are optional."""
 
 
 Tags = Literal["first", "segment"]
-"""Which tokens are tagged: the first of each text (classification), or all of its first segment (a question)."""
+"""Which tokens are tagged as global: the first of each text, or its whole first segment (a question)."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Coords:
-    """Coordinates (b, n) of tokens; one row stands for all rows alike."""
+    """Coordinates (b, n) of tokens; a single row applies to all rows of the batch."""
 
     pos: Tensor
     doc: Tensor | None = None
@@ -43,17 +43,17 @@ class Coords:
     """If set, every row holds `first, first + 1, …` from column 0, at least one token, and padding only at its end."""
     padded: bool = False
     segment: Tensor | None = None
-    """Which part of its text a token belongs to (0 or 1 in BERT's pairs of sentences); an embedding may read it."""
+    """Which part of its text a token belongs to (0 or 1 in BERT's sentence pairs); read by embeddings."""
     _picked: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def span(cls, n: int, first: int = 0, device: torch.device | str | None = None) -> Self:
-        """`n` tokens in a row, the same for every row of the batch."""
+        """`n` consecutive tokens, the same for every row of the batch."""
         return cls(torch.arange(first, first + n, device=device).unsqueeze(0), first=first)
 
     @classmethod
     def lengths(cls, lengths: Sequence[int], device: torch.device | str | None = None, *, left: bool = False) -> Self:
-        """Rows of different lengths, padded at the right (or at the left) to the longest."""
+        """Rows of different lengths, padded on the right (or left) to the longest."""
         n = max(lengths, default=0)
         if all(length == n for length in lengths):
             return cls.span(n, device=device)
@@ -64,7 +64,7 @@ class Coords:
 
     @classmethod
     def documents(cls, lengths: Sequence[Sequence[int]], device: torch.device | str | None = None) -> Self:
-        """Rows packed with several documents each (their lengths a row), padded at the right."""
+        """Rows that contain several documents each, given their lengths, padded on the right."""
         n = max((sum(row) for row in lengths), default=0)
         pos, doc = torch.full((len(lengths), n), PAD), torch.full((len(lengths), n), PAD)
         for r, row in enumerate(lengths):
@@ -93,11 +93,11 @@ class Coords:
 
     @property
     def kept(self) -> Tensor:
-        """True where a token is there."""
+        """True for tokens, False for padding."""
         return self.pos >= 0
 
     def extend(self, later: Coords) -> Coords:
-        """These tokens followed by later ones."""
+        """Append later tokens."""
         if self.n == 0:
             return later
         follows = self.first is not None and not self.padded and later.first == self.first + self.n
@@ -111,9 +111,9 @@ class Coords:
         )
 
     def select(self, rows: Tensor) -> Coords:
-        """The coordinates of chosen rows; nothing to do where one row stands for all.
+        """Select rows; a single row that applies to all stays as it is.
 
-        The same rows asked for again give the same object: layers that shared coordinates before still share them.
+        The same `rows` give the same object again, so layers that shared coordinates before still share them.
         """
         if all(t is None or t.shape[0] == 1 for t in (self.pos, self.doc, self.tag, self.segment)):
             return self
@@ -123,64 +123,62 @@ class Coords:
         return self._picked["picked"]  # type: ignore[no-any-return]
 
     def cut(self, n: int) -> Coords:
-        """The first `n` tokens."""
+        """Keep the first `n` tokens."""
         return self.map(lambda t: t[:, :n])
 
     def part(self, columns: slice | Tensor) -> Coords:
-        """The tokens in these columns; a slice of a row without gaps has none."""
+        """Select columns; a slice of contiguous rows stays contiguous."""
         start = columns.start or 0 if isinstance(columns, slice) else None
         keeps = self.first is not None and start is not None and (start == 0 or not self.padded)
         first = (self.first or 0) + (start or 0) if keeps else None
         return dataclasses.replace(self.map(lambda t: t[:, columns]), first=first)
 
     def take(self, columns: Tensor) -> Coords:
-        """The tokens in these columns (b | 1, x) of each row; where it says −1, none."""
+        """Select columns (b | 1, x) of each row; −1 gives padding."""
         index = columns.clamp(min=0)
         taken = self.map(lambda t: torch.take_along_dim(t, index, 1))
         return dataclasses.replace(taken, pos=taken.pos.where(columns >= 0, PAD), first=None, padded=True)
 
     def hide(self, those: Tensor) -> Coords:
-        """As if `those` (b | 1, n) were not there."""
+        """Turn `those` tokens (b | 1, n) into padding."""
         return dataclasses.replace(self, pos=self.pos.where(~those, PAD), first=None, padded=True)
 
     def last(self, n: int) -> Coords:
-        """The last `n` tokens."""
+        """Keep the last `n` tokens."""
         first = None if self.first is None or self.padded else self.first + max(self.n - n, 0)
         return dataclasses.replace(self.map(lambda t: t[:, max(self.n - n, 0) :]), first=first)
 
     def with_tags(self, which: Tags) -> Coords:
-        """With these tokens tagged, unless somebody tagged some already."""
+        """Tag tokens, unless some are tagged already."""
         if self.tag is not None or (which == "first" and self.first):
             return self
         if which == "segment" and self.segment is None:
-            raise ShapeError(
-                "tokens of the first segment should be tagged, and segments are not told; set Coords.segment"
-            )
+            raise ShapeError("tags are set to the first segment, and the batch has no segments; set Coords.segment")
         tagged = self.pos == 0 if self.segment is None or which == "first" else self.segment == 0
         return dataclasses.replace(self, tag=(tagged & self.kept).long())
 
     def flip(self) -> Coords:
-        """The tokens from last to first, for what reads backwards."""
+        """Reverse the order of the tokens."""
         return dataclasses.replace(self.map(lambda t: t.flip(1)), first=None)
 
     def to(self, device: torch.device | str) -> Coords:
         return self.map(lambda t: t.to(device))
 
     def flat(self) -> dict[str, Tensor]:
-        """As tensors alone, for a checkpoint; `filled` gives them back."""
+        """Return plain tensors for a checkpoint; `from_flat` restores them."""
         facts = torch.tensor([self.contiguous, self.first or 0, self.padded])
         tensors = {name: getattr(self, name) for name in ("pos", *OPTIONAL)} | {"facts": facts}
         return {name: t for name, t in tensors.items() if t is not None}
 
     @classmethod
     def from_flat(cls, tensors: Mapping[str, Tensor]) -> Self:
-        """The coordinates that `flat` gave these tensors for."""
+        """Restore coordinates from the tensors of `flat`."""
         contiguous, first, padded = tensors["facts"].tolist()
         known = {name: tensors.get(name) for name in OPTIONAL}
         return cls(tensors["pos"], **known, first=first if contiguous else None, padded=bool(padded))
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Coords:
-        """The same change to each of the tensors; what is known of them is for the caller to say."""
+        """Apply a change to each tensor; the caller adjusts `first` and `padded`."""
         there = ((name, getattr(self, name)) for name in ("pos", *OPTIONAL))
         changed: dict[str, Any] = {name: change(t) for name, t in there if t is not None}
         return dataclasses.replace(self, **changed)
@@ -198,6 +196,6 @@ def _join_optional(a: Tensor | None, b: Tensor | None, like_a: Tensor, like_b: T
 
 
 def last_of(those: Tensor, count: int) -> Tensor:
-    """The columns (b, count) of the last of `those` (b, n) in each row; −1 before them where there are fewer."""
+    """Return the columns (b, count) of the last of `those` (b, n) in each row, padded with −1 in front."""
     columns = those.to(torch.uint8).argsort(dim=1, stable=True)[:, max(those.shape[1] - count, 0) :]
     return columns.where(those.gather(1, columns), -1)

@@ -1,4 +1,4 @@
-"""Who may see whom: small rules over coordinates, joined with & and |.
+"""Mask rules over coordinates, joined with & and |.
 
     Causal()                    Window(1)                  Causal() & Window(1)
     1 . . .                     1 1 . .                    1 . . .
@@ -14,8 +14,8 @@
     1 . 1 1 1 .                 . 1 . 1 1 .                . . 1 . 1 .
     . 1 . 1 1 1                 . 1 . 1 1 1                . . . 1 . 1
 
-Padding is never seen and documents never see one another: `visible` adds both to every rule. Because rules read positions
-and not columns, they are right with caches, left padding, packing and memories of earlier segments alike.
+Padding is never visible, and documents never see each other: `visible` adds both to every rule. Rules read positions, not
+columns, so they are correct with caches, left padding, packing and memories of earlier segments.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RULES: Registry[type[Rule]] = Registry("mask rule")
 
 
 class Rule(Spec):
-    """Says which keys a query may see."""
+    """Decides which keys a query may see."""
 
     registry = RULES
 
@@ -59,7 +59,7 @@ class Everything(Rule):
 @RULES.add
 @spec
 class Causal(Rule):
-    """A query sees itself and what stands before it."""
+    """A query sees itself and earlier keys."""
 
     def allows(self, q: Coords, k: Coords) -> Tensor | None:
         return q.pos.unsqueeze(2) >= k.pos.unsqueeze(1)
@@ -68,7 +68,7 @@ class Causal(Rule):
 @RULES.add
 @spec
 class Window(Rule):
-    """A query sees `reach` keys on either side of it, each `dilation` places from the next."""
+    """A query sees `reach` keys on either side, `dilation` positions apart."""
 
     reach: Count
     dilation: Count = 1
@@ -82,7 +82,7 @@ class Window(Rule):
 @RULES.add
 @spec
 class Strided(Rule):
-    """A query sees keys at most `stride` places away, and every `stride`-th beyond (Child et al. 2019)."""
+    """A query sees keys at most `stride` positions away, and every `stride`-th beyond (Child et al. 2019)."""
 
     stride: Count
 
@@ -124,7 +124,7 @@ class Tagged(Rule):
 @RULES.add
 @spec
 class All(Rule):
-    """Every one of the rules allows it."""
+    """All of the rules allow it."""
 
     rules: tuple[Rule, ...]
 
@@ -154,7 +154,7 @@ class Any(Rule):
 
 
 def visible(rule: Rule, q: Coords, k: Coords) -> Tensor | None:
-    """The rule with padding and documents: True where a query sees a key, (b | 1, n | 1, m); None for everywhere."""
+    """Combine a rule with padding and documents: True where a query sees a key, (b | 1, n | 1, m); None for everywhere."""
     keep = rule.allows(q, k)
     if k.padded:
         there = k.kept.unsqueeze(1)

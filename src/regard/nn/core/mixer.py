@@ -1,8 +1,9 @@
-"""The contract of a mixer: the sublayer in which positions look at one another.
+"""The contract of a mixer: spec, site, abilities, module.
 
-A mixer is a spec (what users write) and a module (what runs), side by side in one file of `nn/mixers/`. The spec says what
-it `can` do; the builder refuses the rest. Its plain twin, where it has one, is named by `twin()`. What a module draws at
-random is a persistent buffer, for it is part of the model; what can be computed again is one with `persistent=False`.
+A mixer is a sublayer in which positions exchange information: a spec (what users write) and a module (what runs), in one file
+of `nn/mixers/`. The spec declares what it `can` do; the builder refuses the rest. `twin()` names an equal dense mixer, if
+there is one. Random values are persistent buffers, because they are part of the model; buffers that can be recomputed are
+registered with `persistent=False`.
 """
 
 from __future__ import annotations
@@ -26,27 +27,27 @@ if TYPE_CHECKING:
 MIXERS: Registry[type[MixerSpec]] = Registry("mixer")
 
 Act = Literal["embed", "rotate", "bias", "content"]
-"""What a position code does: adds to the stream, turns queries and keys, biases scores, or enters them."""
+"""How a position code acts: on the stream, by rotating queries and keys, as a bias, or through content terms."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Can:
-    """What a mixer supports, and what it asks of its place."""
+    """What a mixer supports, and what it requires."""
 
     causal: bool = True
     cross: bool = True
     stream: bool = True
-    """Runs token by token; a decoder of mixers that cannot runs all tokens again at every step."""
+    """It can run token by token; otherwise a decoder runs all tokens again at every step."""
     rewind: bool = True
     grads: bool = True
-    """Gradients flow back through what it remembers."""
+    """Gradients flow back through its state."""
     weights: bool = True
     packed: bool = True
-    """Keeps the documents packed into one row apart."""
+    """It keeps documents apart that are packed into one row."""
     memory: bool = False
-    """Reads the encoder from the `mix` place: recurrence and attention interleaved."""
+    """It reads the encoder in the `mix` role (recurrence interleaved with attention)."""
     losses: bool = False
-    """Puts auxiliary losses on the tape."""
+    """It adds auxiliary losses to the tape."""
     length: Literal["any", "fixed"] = "any"
     """"fixed" ties it to the model's length."""
     positions: frozenset[Act] = frozenset({"rotate", "bias", "content"})
@@ -54,7 +55,7 @@ class Can:
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """What a part knows about its place when it is built."""
+    """What a part knows about its place in the model when it is built."""
 
     path: str
     width: int
@@ -66,17 +67,17 @@ class Site:
     heads: int = 1
     head_width: int = 0
     memory: int = 0
-    """How wide the memory is that a decoder reads; 0 where there is none."""
+    """Width of the memory that a decoder reads; 0 without one."""
     position: PositionSpec | None = None
-    """The stack's own, which its mixers find in `ctx.position`."""
+    """The position of the stack, which its mixers find in `ctx.position`."""
 
     def at(self, name: str, **changes: object) -> Site:
-        """The site of a part inside this one."""
+        """Return the site of a part inside this one."""
         return dataclasses.replace(self, path=f"{self.path}.{name}" if self.path else name, **changes)  # type: ignore[arg-type]
 
 
 class MixerSpec(Spec):
-    """How positions look at one another."""
+    """How positions exchange information."""
 
     registry = MIXERS
     can: ClassVar[Can] = Can()
@@ -85,27 +86,27 @@ class MixerSpec(Spec):
         raise NotImplementedError
 
     def twin(self) -> MixerSpec | None:
-        """The plain spec this one must equal, where there is one."""
+        """Return the dense spec that this one must equal, if there is one."""
         return None
 
     def head_shape(self, width: int) -> tuple[int, int] | None:
-        """How many heads and how wide, which a position of the stack must know; None where there are none."""
+        """Return the number of heads and their width, for a position of the stack; None without heads."""
         return None
 
     @property
     def uses_tags(self) -> bool:
-        """Whether tagged tokens are anything special to it: here, whether a mask in it says so."""
+        """Whether tagged tokens are special; by default, whether a mask in it reads tags."""
         return any(isinstance(part, Tagged) for _, part in self.walk())
 
     def shares(self, site: Site) -> Mapping[str, Callable[[], nn.Module]]:
-        """Parts the stack makes once, for all layers that name them; `ctx.shared[name]` reaches them.
+        """Return modules that the stack makes once for all layers that name them; they are found in `ctx.shared[name]`.
 
-        Layers meet in the name, so it should say all that makes their parts alike (`linformer_64`).
+        Layers share by name, so the name should contain all settings that must agree (`linformer_64`).
         """
         return {}
 
     def refusals(self, site: Site) -> list[str]:
-        """What this mixer is asked to do at this place and cannot."""
+        """List what this mixer is asked to do here and cannot."""
         where, kind = f"({site.path})", kind_of(type(self))
         out = []
         if site.role == "mix" and site.causal and not self.can.causal:
@@ -128,34 +129,34 @@ class Mixer(nn.Module):
         raise NotImplementedError
 
     def read_source(self, x: Tensor, ctx: Context) -> Memory:
-        """What its keys and values are made of: the memory in cross-attention, else the stream itself."""
+        """Return what keys and values are made of: the memory in cross-attention, otherwise the stream itself."""
         if self.site.role != "cross":
             return Memory(x, x, ctx.at)
         if ctx.memory is None:
-            raise SpecError(f"{self.site.path} attends to a memory and none was given; give the model a source")
+            raise SpecError(f"{self.site.path} attends to a memory, and none was given; give the model a source")
         return ctx.memory
 
     def initialize(self) -> None:
-        """Set what starts from somewhere else than the initialisation scheme says; runs after it, without gradients."""
+        """Adjust parameters after the initialization scheme has run; called without gradients."""
 
     def before_step(self, step: int) -> None:
-        """Hear that training step `step` is about to begin; random features are drawn anew here."""
+        """Called before each training step; random features are redrawn here."""
 
     def start(self, rows: int, capacity: int) -> State | None:
-        """A state that remembers nothing yet, with room for `capacity` tokens; None where nothing need be remembered."""
+        """Return an empty state with space for `capacity` tokens; None if no state is needed."""
         raise StateError(f"{self.site.path} cannot run token by token")
 
     def flops(self, n: int, m: int) -> float:
-        """Multiply-adds ×2 of one token's forward pass among `n` tokens (`m` in memory): as it is here, of its linear maps."""
+        """FLOPs of the forward pass per token, among `n` tokens (`m` in memory); by default those of its linear layers."""
         return sum(2.0 * part.weight.numel() for part in self.modules() if isinstance(part, nn.Linear))
 
     def state_numbers(self, n: int) -> float:
-        """How many numbers are remembered after `n` tokens."""
+        """Number of values in the state after `n` tokens."""
         return 0.0
 
 
 def check_positions(spec: MixerSpec, site: Site, acts: frozenset[Act], name: str) -> None:
-    """Refuse a position code whose way of acting this mixer cannot honour."""
+    """Refuse a position code that acts in a way this mixer does not support."""
     if site.role == "cross":
         raise SpecError(f"position {name!r} has no meaning in cross-attention ({site.path}); leave it out")
     lacking = acts - spec.can.positions

@@ -1,7 +1,7 @@
-"""The chance a forward pass draws from: torch's own generator, or one of this thread's while rows of a batch run in parallel.
+"""Random numbers of a forward pass, one stream per thread.
 
-Whatever is drawn comes from one stream a thread, so a pass is a function of its inputs and one seed, whoever runs beside it;
-and a block that is run again for the backward pass first winds that stream back.
+This is torch's default generator, or one of the thread's own while parts of a batch run in parallel. A pass is thus a function
+of its inputs and one seed, and a block that runs again for the backward pass can rewind the stream.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _own = threading.local()
 
 
 def generator() -> Generator:
-    """The stream of this thread."""
+    """Return the generator of this thread."""
     return getattr(_own, "generator", None) or torch.default_generator
 
 
 def new_seed() -> int:
-    """A seed drawn from the stream."""
+    """Draw a seed."""
     return int(torch.randint(1 << 62, (), generator=generator()))
 
 
 @contextmanager
 def use_seed(seed: int) -> Iterator[None]:
-    """A stream of this thread's own for a while."""
+    """Use a generator of its own for this thread within a `with` block."""
     before = getattr(_own, "generator", None)
     _own.generator = Generator().manual_seed(seed)
     try:
@@ -40,9 +40,9 @@ def use_seed(seed: int) -> Iterator[None]:
 
 
 class RngSnapshot:
-    """Where the stream stands, and where those of the devices of some tensors do.
+    """The state of the random generators of this thread and of the devices of some tensors.
 
-    `with place:` draws again what was drawn from there on, as often as one likes; afterwards all goes on from where it was.
+    `with snapshot:` repeats the draws made after it was taken, any number of times; afterwards the generators continue.
     """
 
     def __init__(self, *tensors: Any) -> None:

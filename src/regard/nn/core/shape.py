@@ -1,4 +1,6 @@
-"""Shapes, checked where they matter: `b, n, d = sizes(x, "b n d", d=self.width)`.
+"""Shape checks, and the names of all dimensions.
+
+`b, n, d = sizes(x, "b n d", d=self.width)` names the dimensions of a tensor and checks those that are known.
 
 The legend of every dimension name in Regard:
 
@@ -16,7 +18,7 @@ from regard.errors import ShapeError, SpecError
 
 
 def sizes(x: Tensor, names: str, **known: int) -> tuple[int, ...]:
-    """The sizes of `x` by name; those in `known` must agree."""
+    """Return the sizes of `x`; those in `known` must agree."""
     shape, letters = tuple(x.shape), names.split()
     wrong = [f"{k} is {s}" for k, s in zip(letters, shape, strict=False) if known.get(k, s) != s]
     if len(shape) != len(letters) or wrong:
@@ -27,7 +29,7 @@ def sizes(x: Tensor, names: str, **known: int) -> tuple[int, ...]:
 
 
 def width_of_head(width: int, heads: int, chosen: int | None) -> int:
-    """How wide each of so many heads is: as chosen, or an equal share of the stream."""
+    """Return the width of a head, d_k: `chosen`, or d_model / heads."""
     if chosen is None and width % heads:
         raise SpecError(f"heads={heads} should divide the width {width}, or head_width be set")
     return chosen or width // heads
@@ -46,5 +48,5 @@ def merge_heads(x: Tensor) -> Tensor:
 
 
 def device_kind(x: Tensor) -> str:
-    """The kind of device autocast should be asked about; shapes without numbers (meta) go with the CPU."""
+    """Return the device type for autocast; meta tensors count as CPU."""
     return "cpu" if x.is_meta else x.device.type

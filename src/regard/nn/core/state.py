@@ -1,6 +1,7 @@
-"""What a layer remembers between calls: a small dataclass of its own, batch first.
+"""States: what a layer remembers between calls.
 
-A mixer makes its state with `start(rows, capacity)`; a call consumes the state it is given and returns the next one.
+Each mixer has a small dataclass of its own, batch first. It makes its state with `start(rows, capacity)`; a call consumes
+the state it is given and returns the next one.
 Tensors marked `moving` belong to a hypothesis, those marked `fixed` to a sentence: with three hypotheses of each of two
 sentences, moving tensors have six rows, fixed ones two, and reordering a beam never copies what belongs to the sentence.
 
@@ -23,21 +24,21 @@ from regard.nn.core.coords import OPTIONAL, Coords
 
 
 def moving(**kw: Any) -> Any:
-    """A tensor with a row for every hypothesis."""
+    """A field with a row per hypothesis."""
     return dataclasses.field(metadata={"moves": True}, **kw)
 
 
 def fixed(**kw: Any) -> Any:
-    """A tensor with a row for every sentence."""
+    """A field with a row per sentence."""
     return dataclasses.field(metadata={"moves": False}, **kw)
 
 
 @dataclasses.dataclass
 class State:
-    """Base of every state. Walks its own fields: tensors, coordinates, other states, and tuples or dicts of them."""
+    """Base of all states. Its fields are tensors, coordinates, other states, and tuples or dicts of them."""
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> Self:
-        """Keep or repeat hypotheses `rows` (and, when sentences leave, those `sentences`)."""
+        """Select hypotheses `rows` (and `sentences`, when some are finished)."""
 
         def pick(value: Any, moves: bool) -> Any:
             index = rows if moves else sentences
@@ -48,14 +49,14 @@ class State:
         return self._walk(pick, lambda state: state.select(rows, sentences))
 
     def detach(self) -> Self:
-        """The same values, cut from the graph."""
+        """Detach all tensors from the graph."""
         return self._walk(lambda v, _: v if isinstance(v, Coords) else v.detach(), lambda state: state.detach())
 
     def to(self, device: torch.device | str) -> Self:
         return self._walk(lambda v, _: v.to(device), lambda state: state.to(device))
 
     def cut(self, n: int) -> Self:
-        """Forget all but the first `n` tokens. A state with moving tensors of its own says how, or cannot."""
+        """Forget all but the first `n` tokens. A state with moving tensors implements this itself, or cannot."""
 
         def keep(value: Any, moves: bool) -> Any:
             if moves:
@@ -65,15 +66,15 @@ class State:
         return self._walk(keep, lambda state: state.cut(n))
 
     def copy(self) -> Self:
-        """The same tensors in a state of its own: a call that consumes one leaves the other as it was."""
+        """Return a copy that is unaffected when a call consumes the other one."""
         return self._walk(lambda v, _: v, lambda state: state.copy())
 
     def flat(self, name: str = "") -> dict[str, Tensor]:
-        """What it remembers, by dotted name below `name`: for the checkpoint of a run that carries state."""
+        """Return all tensors by dotted name below `name`, for checkpoints of runs that carry state."""
         return dict(_flat({f.name: getattr(self, f.name) for f in dataclasses.fields(self)}, name))
 
     def load_flat(self, tensors: Mapping[str, Tensor]) -> Self:
-        """A state of this shape, fresh from `start`, with what `flat` gave in it."""
+        """Return a state like this one, which `start` made, with the tensors of `flat`."""
         new: Self = _load_flat(self, tensors, "")
         wanted, got = set(new.flat()), set(tensors)
         if wanted != got:
@@ -101,10 +102,10 @@ class State:
 
 @dataclasses.dataclass
 class KeyValues(State):
-    """Keys and values (rows, h, n, e) of all tokens so far, in buffers with room to grow; `at` says where they stand.
+    """Keys and values (rows, h, n, e) of all tokens so far, in buffers with space to grow, and their coordinates `at`.
 
-    In memory time comes first: a newcomer is one block, and so is what is read when hypotheses change places. For that there
-    is a second buffer, and the two take turns; rows that leave make room in both, and neither is ever allocated again.
+    Time comes first in memory, so that a new token is one block, and so is what is read when hypotheses are reordered.
+    Reordering copies into a second buffer, and the two alternate, so nothing is allocated.
     """
 
     k: Tensor = moving()
@@ -123,7 +124,7 @@ class KeyValues(State):
         return cls(k, v, NOWHERE)
 
     def add(self, k: Tensor, v: Tensor, at: Coords) -> tuple[Tensor, Tensor]:
-        """Append the newcomers, whose coordinates are the last of `at`; returns all keys and values so far."""
+        """Append new keys and values, whose coordinates end `at`; returns all keys and values so far."""
         used, total = self.at.n, at.n
         if any(t.requires_grad for t in (k, v, self.k, self.v)):  # a graph needs the old ones as they are
             self.k, self.v = (torch.cat([old[:, :, :used], new], 2) for old, new in ((self.k, k), (self.v, v)))
@@ -135,7 +136,7 @@ class KeyValues(State):
         return self.k[:, :, :total], self.v[:, :, :total]
 
     def push(self, k: Tensor, v: Tensor, at: Coords) -> tuple[Tensor, Tensor]:
-        """`add` for one token a row, k and v (rows, h, e), where no graph is made: the same in half the calls."""
+        """A faster `add` for one token per row, k and v (rows, h, e), without gradients."""
         total = at.n
         self._grow(total)
         self.k.select(2, total - 1).copy_(k)
@@ -144,7 +145,7 @@ class KeyValues(State):
         return self.k.narrow(2, 0, total), self.v.narrow(2, 0, total)
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> Self:
-        """From one buffer into the other, unless a graph needs them as they are."""
+        """Copy the selected rows into the other buffer, unless gradients need the old ones."""
         used = self.at.n
         for name in ("k", "v"):
             old = getattr(self, name)
@@ -169,7 +170,7 @@ class KeyValues(State):
         return new
 
     def _grow(self, total: int) -> None:
-        """Make room for so many tokens: twice as much, so that it is seldom needed."""
+        """Make space for this many tokens; the buffer doubles, so this is rare."""
         if total > self.k.shape[2]:
             for name in ("k", "v"):
                 old = getattr(self, name)
@@ -181,32 +182,32 @@ class KeyValues(State):
 
     def cut(self, n: int) -> Self:
         if n > self.at.n:
-            raise StateError(f"cannot keep {n} tokens of {self.at.n} remembered")
+            raise StateError(f"cannot keep {n} of {self.at.n} remembered tokens")
         self.at = self.at.cut(n)
         return self
 
     def copy(self) -> Self:
-        """With buffers of its own: newcomers are written into them."""
+        """Return a copy with its own buffers, because new tokens are written into them."""
         return dataclasses.replace(self, k=self.k.clone(), v=self.v.clone())
 
     def flat(self, name: str = "") -> dict[str, Tensor]:
-        """Without the room to grow, in which nothing is written yet."""
+        """Leave out the unused part of the buffers."""
         k, v = (t[:, :, : self.at.n] for t in (self.k, self.v))
         return State.flat(dataclasses.replace(self, k=k, v=v), name)
 
 
 NOWHERE = Coords(torch.empty(1, 0, dtype=torch.long), first=0)
-"""Coordinates of nothing. All layers start from this one object, so what they derive from it is computed once."""
+"""Coordinates of no tokens. All layers start from this one object, so what they derive from it is computed once."""
 
 
 def _time_first(flat: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Room for (rows, h, n, e), with time first in memory, at the beginning of a flat buffer."""
+    """View the beginning of a flat buffer as (rows, h, n, e), with time first in memory."""
     rows, h, n, e = shape
     return flat[: math.prod(shape)].view(n, rows, h, e).permute(1, 2, 0, 3)
 
 
 def _as_time_first(t: Tensor) -> Tensor:
-    """(rows, h, n, e) as (n, rows, h, e), which is how it lies in memory."""
+    """View (rows, h, n, e) as (n, rows, h, e), which is its layout in memory."""
     return t.permute(2, 0, 1, 3)
 
 

@@ -1,4 +1,6 @@
-"""Dropout with true independent masks, drawn from few random bits (Srivastava et al. 2014).
+"""Fast dropout with independent masks on CPUs.
+
+Srivastava et al. 2014.
 
 torch draws a float an element from a serial generator, which is a tenth of a training step on a CPU. Here one 64-bit word of
 a fast counter-free generator (SFC64) serves four elements, 16 bits each; it is seeded from the pass's stream of chance, so

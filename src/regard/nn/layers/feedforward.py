@@ -1,4 +1,7 @@
-"""The feed-forward sublayer: up, activation, down, for every position alike; gated forms multiply two ups (Shazeer 2020)."""
+"""The feed-forward sublayer, plain or gated.
+
+Gated forms multiply two projections (Shazeer 2020).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ FEEDS: Registry[type[FeedSpec]] = Registry("feed-forward")
 
 
 class FeedSpec(Spec):
-    """A sublayer that treats every position alike."""
+    """A sublayer that processes each position by itself."""
 
     registry = FEEDS
 

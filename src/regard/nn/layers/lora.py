@@ -1,9 +1,11 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021): a linear map stays as it is and learns through two thin matrices beside it.
+"""LoRA: low-rank adapters beside frozen linear layers.
+
+Hu et al. 2021.
 
     x ─┬─ weight, frozen ────────────────(+)─ y       y = (W + alpha / rank · up · down) x
        └─ dropout ─ down ─ up ─ · scale ──┘           up starts at zero: an adapted model begins as the model it was
 
-`merge_adapters` adds the product to the weight; what is left are the weights of a plain model.
+`merge_adapters` adds the product to the weight, which gives the weights of a plain model.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from regard.nn.layers.dropout import Dropout
 from regard.spec import Count, Share, Spec, spec
 
 BODIES = ("encoder.", "decoder.")
-"""Where maps are adapted. A head is small, and often new: it learns as it is."""
+"""Where layers are adapted. A head is small and often new, so it is trained directly."""
 
 
 @spec
@@ -37,7 +39,7 @@ class Lora(Spec):
 
 
 class LoraLinear(nn.Linear):
-    """A linear map with an adapter beside it; the map's own weight and bias keep their names."""
+    """A linear layer with an adapter; its own weight and bias keep their names."""
 
     def __init__(self, linear: nn.Linear, spec: Lora) -> None:
         nn.Module.__init__(self)
@@ -52,17 +54,17 @@ class LoraLinear(nn.Linear):
         return super().forward(x) + self.scale * F.linear(F.linear(self.dropout(x), self.down), self.up)
 
     def merge(self) -> Tensor:
-        """The weight of the plain map that does the same."""
+        """Return the weight of the equivalent plain layer."""
         return self.weight + self.scale * (self.up @ self.down)
 
 
 def adapt(net: nn.Module, spec: Lora) -> list[str]:
-    """Put adapters on the maps that the spec names; gives the names of what they added."""
+    """Add adapters to the layers that the spec names; returns the names of the new parameters."""
     maps = {name: part for name, part in net.named_modules() if type(part) is nn.Linear and name.startswith(BODIES)}
     for pattern in spec.targets:
         if not _match(maps, [pattern]):
             there = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in maps)) or "none"
-            raise SpecError(f"no map of this model is called {pattern!r} (lora.targets); there is {there}")
+            raise SpecError(f"no linear layer of this model matches {pattern!r} (lora.targets); available: {there}")
     added = []
     for name in _match(maps, spec.targets):
         parent, _, leaf = name.rpartition(".")
@@ -76,7 +78,7 @@ def adapt(net: nn.Module, spec: Lora) -> list[str]:
 
 @torch.no_grad()
 def merge_adapters(net: nn.Module) -> dict[str, Tensor]:
-    """What belongs in a weights file, of the plain model that does the same; of one without adapters, just that."""
+    """Return the weights of the equivalent plain model, for a weights file."""
     out = dict(net.state_dict())
     for name, part in _adapted(net):
         del out[f"{name}.down"], out[f"{name}.up"]
@@ -85,7 +87,7 @@ def merge_adapters(net: nn.Module) -> dict[str, Tensor]:
 
 
 def zero_adapters(net: nn.Module) -> dict[str, Tensor]:
-    """Adapters that add nothing: beside merged weights, the adapted model is the merged one."""
+    """Return adapter weights that add nothing, for use with merged weights."""
     return {f"{name}.up": torch.zeros_like(part.up) for name, part in _adapted(net)}
 
 

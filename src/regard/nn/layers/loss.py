@@ -1,4 +1,6 @@
-"""Label-smoothed cross-entropy fused with the output projection, in chunks of rows: full logits are never stored.
+"""Label-smoothed loss fused with the output projection.
+
+It runs in chunks of rows, so the full logits are never stored.
 
 Each target gives 1 − ε to the true token and spreads ε over the whole vocabulary, the true token included (Szegedy et al.
 2016; torch's convention, not fairseq's, which spreads ε over the other v − 1). The loss of one row is therefore

@@ -1,4 +1,7 @@
-"""Normalisations of the stream: layer (Ba et al. 2016) and root-mean-square (Zhang & Sennrich 2019)."""
+"""Norms: LayerNorm and RMSNorm.
+
+Ba et al. 2016; Zhang & Sennrich 2019.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ NORMS: Registry[type[NormSpec]] = Registry("norm")
 
 
 class NormSpec(Spec):
-    """How a vector is brought to unit size."""
+    """How a vector is normalized."""
 
     registry = NORMS
 

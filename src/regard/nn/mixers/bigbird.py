@@ -1,15 +1,16 @@
-"""Block-sparse attention: neighbours, both ends and a few blocks drawn at random (BigBird, Zaheer et al. 2020, §2), for
-encoders. Queries go by blocks, and so do the keys they see:
+"""BigBird: block-sparse attention for encoders.
+
+Zaheer et al. 2020, §2. Queries and keys are grouped into blocks:
 
     block  0  1  2  3  4  5  6  7
         0  ■  ■  ■  ■  ■  ■  ■  ■      the first and the last block see all and are seen by all
-        1  ■  ■  ■  .  .  ◦  .  ■      every other sees its two neighbours and itself,
+        1  ■  ■  ■  .  .  ◦  .  ■      the others see themselves and both neighbors,
         2  ■  ■  ■  ■  .  .  ◦  ■      and `random` more (◦), other ones for each head and each layer
         3  ■  .  ■  ■  ■  ◦  .  ■
         …
 
-A row's blocks are counted by its own length, so batches and padding change nothing; where a row has no more blocks to draw,
-all of it is seen: short rows get full attention.
+Blocks are counted within each row, so padding changes nothing. Short rows, which have no more blocks to draw, get full
+attention.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class BigBirdMixer(FullMixer):
         return torch.randint(1 << BITS, (count, self.heads, self.random), generator=chance).transpose(0, 1)
 
     def _attend_masked(self, x: Tensor, ctx: Context) -> Tensor:
-        """The same under a mask of tokens, for their weights."""
+        """Compute the same with a mask of tokens, to record the weights."""
         at, name = ctx.at, f"{self.site.path}.weights"
         blocks, count = self._blocks(at), -(-at.n // self.block)
         table = self.table(blocks, count)
@@ -148,7 +149,7 @@ class BigBirdMixer(FullMixer):
         mine = (at.kept.cumsum(1) - 1).clamp(min=0) // self.block
         row, head = torch.arange(table.shape[0], device=x.device), torch.arange(self.heads, device=x.device)
         keep = seen[row.view(-1, 1, 1, 1), head.view(-1, 1, 1), mine[:, None, :, None], mine[:, None, None, :]]
-        how = Plan(False, "plain: somebody looks at the weights", keep=keep & at.kept[:, None, None, :], empty=True)
+        how = Plan(False, "plain: the weights are recorded", keep=keep & at.kept[:, None, None, :], empty=True)
         out, weights = self._run(*self._project(x, ctx), how)
         assert weights is not None
         ctx.tape.keep(name, weights)
@@ -161,7 +162,7 @@ class BigBirdMixer(FullMixer):
         return q, k, split_heads(self.v(x), self.kv_heads)
 
     def _blocks(self, at: Coords) -> Tensor:
-        """How many blocks each row has, (b | 1)."""
+        """Count the blocks of each row, (b | 1)."""
         return -(-at.kept.sum(1) // self.block)
 
     def _needs(self, q: Tensor) -> Needs:

@@ -1,11 +1,12 @@
-"""Compressing old memories: `rate` of them become one (Compressive Transformer, Rae et al. 2019, §3.2).
+"""Compression of old memories: `rate` become one.
+
+Compressive Transformer (Rae et al. 2019, §3.2).
 
     pooling       the largest or the mean of every `rate` memories
     convolution   one linear map of every `rate` memories, or a tree of pairs (dilated convolutions)
     most_used     the memories that drew the most attention so far, as they are
 
-What is learned here learns from a loss of its own: the model's loss never reaches a compressor, and a compressor's loss
-reaches nothing else.
+Learned compressors have a loss of their own: the loss of the model does not reach them, and theirs reaches nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ COMPRESSIONS: Registry[type[CompressionSpec]] = Registry("compression")
 
 
 class CompressionSpec(Spec):
-    """How memories are compressed when they are no longer recent: `rate` into one, of which the last `slots` are kept."""
+    """How older memories are compressed: `rate` into one, of which the last `slots` are kept."""
 
     registry = COMPRESSIONS
     slots: int
@@ -38,7 +39,7 @@ class CompressionSpec(Spec):
 
 @dataclasses.dataclass(frozen=True)
 class OldMemories:
-    """Memories that leave together, oldest first: their inputs (b, l, d), where they stand, the attention they drew."""
+    """Memories that are compressed together, oldest first: inputs (b, l, d), coordinates, attention received."""
 
     x: Tensor
     at: Coords
@@ -50,7 +51,7 @@ class Compressor(nn.Module):
 
     loss: Literal["attention", "autoencode"] | None = None
     uses = False
-    """Whether it asks how much attention memories drew."""
+    """Whether it needs the attention that memories received."""
 
     def __init__(self, rate: int) -> None:
         super().__init__()
@@ -60,7 +61,7 @@ class Compressor(nn.Module):
         raise NotImplementedError
 
     def autoencoding_loss(self, old: OldMemories, small: Tensor) -> Tensor:
-        """How far from the old memories a learned decoder lands that is given the small ones."""
+        """Return the error of a learned decoder that reconstructs the old memories from the compressed ones."""
         raise NotImplementedError
 
 
@@ -82,7 +83,7 @@ class Pooling(CompressionSpec):
 class Convolution(CompressionSpec):
     """A convolution whose stride is its width, or with `dilated` one of width two for each doubling of the stride.
 
-    It learns to leave the layer's attention unchanged, or to let the memories be told from what is left of them.
+    It is trained to leave the attention of the layer unchanged, or to reconstruct the memories.
     """
 
     slots: Count
@@ -101,7 +102,7 @@ class Convolution(CompressionSpec):
 @COMPRESSIONS.add
 @spec
 class MostUsed(CompressionSpec):
-    """Of every `rate` memories that leave, the one that drew the most attention stays; chosen among all that leave."""
+    """Keeps the memories that received the most attention: one of `rate`, chosen among all that leave."""
 
     slots: Count
     rate: Count = 4
@@ -169,7 +170,7 @@ class MostUsedCompressor(Compressor):
 
 
 def group(x: Tensor, count: int, dim: int = 1) -> Tensor:
-    """A dimension of groups of `count` in place of one of all."""
+    """Split a dimension into groups of `count`."""
     return x.reshape(*x.shape[:dim], -1, count, *x.shape[dim + 1 :])
 
 
@@ -187,7 +188,7 @@ def windows(at: Coords, rate: int) -> tuple[Tensor, Coords]:
 
 
 def number_slots(slots: Coords, recent: Coords) -> Coords:
-    """Slots numbered backwards from the first recent token: a compressed memory stands where its index says."""
+    """Number slots backwards from the first recent token; these are their positions."""
     if recent.first is not None and not (recent.padded or recent.packed or slots.padded):
         return Coords.span(slots.n, recent.first - slots.n, device=recent.pos.device)
     there, first = slots.kept, recent.kept.to(torch.int8).argmax(1, keepdim=True)
@@ -199,6 +200,6 @@ def number_slots(slots: Coords, recent: Coords) -> Coords:
 
 
 def masked_mean(x: Tensor, there: Tensor) -> Tensor:
-    """The mean of what is there."""
+    """Return the mean of the elements that are there."""
     there = there.expand_as(x)
     return x.masked_fill(~there, 0.0).sum() / there.sum().clamp(min=1)

@@ -1,7 +1,9 @@
-"""Full attention computed by tiles (FlashAttention, Dao et al. 2022): the same numbers in memory that grows with n, not n².
+"""Flash: full attention in tiles, with linear memory.
 
-It is `Full` in everything but the way it runs, so it takes the same dials and weights. Masks, biases, content terms,
-dropout and grouped heads all go by tiles; exact weights are made for the rows and heads that a tape asks for.
+FlashAttention (Dao et al. 2022): equal to `Full`, in memory that grows with n instead of n².
+
+It has the same settings and weights as `Full`. Masks, biases, content terms, dropout and grouped heads are computed per tile;
+exact weights are computed for the rows and heads that a tape requests.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Full attention: every position looks at every other (Vaswani et al. 2017, §3.2), with all its usual dials.
+"""Full attention: every position attends to every other.
 
-x ─┬─ q ─ norm? ─ turn ─┐
-   ├─ k ─ norm? ─ turn ─┼─ softmax(q·kᵀ·scale + bias)·v ─ out
-   └─ v ────────────────┘        keys and values may have fewer heads (grouped), or come from a memory (cross)
+Vaswani et al. 2017, §3.2. Scores are divided by √d_k, the root of the width of a head, where d_k = d_model / heads.
 
-A position whose codes each layer maps by itself (Transformer-XL) gets that map here: `r`.
+x ─┬─ q ─ norm? ─ rotate ─┐
+   ├─ k ─ norm? ─ rotate ─┼─ softmax(q·kᵀ·scale + bias)·v ─ out
+   └─ v ──────────────────┘        keys and values may have fewer heads (grouped), or come from a memory (cross)
+
+Positions whose codes are projected by each layer (Transformer-XL) use the projection `r`.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Full(SoftmaxAttention):
 
 @dataclasses.dataclass
 class CrossKeyValues(State):
-    """Keys and values of a memory, projected once a sentence."""
+    """Keys and values of a memory, projected once per sentence."""
 
     k: Tensor | None = fixed(default=None)
     v: Tensor | None = fixed(default=None)
@@ -93,7 +95,7 @@ class FullMixer(Mixer):
         return self.out(merge_heads(out)), state
 
     def _attend_across(self, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
-        """Cross-attention; several hypotheses of a sentence share its keys."""
+        """Cross-attention; the hypotheses of a sentence share its keys."""
         memory = self.read_source(x, ctx)
         k, v = self.project_memory(memory, state)
         if k.shape[0] != memory.keys.shape[0]:
@@ -105,7 +107,7 @@ class FullMixer(Mixer):
         return self.out(merge_heads(out)), state
 
     def project_memory(self, memory: Memory, state: State | None) -> tuple[Tensor, Tensor]:
-        """Keys and values of a memory, made once a sentence where there is a state to hold them."""
+        """Project a memory to keys and values, once per sentence if there is a state to store them."""
         if isinstance(state, CrossKeyValues) and state.k is not None and state.v is not None:
             return state.k, state.v
         k, v = self._key(memory.keys), split_heads(self.v(memory.values), self.kv_heads)
@@ -122,7 +124,7 @@ class FullMixer(Mixer):
         return k if self.k_norm is None else self.k_norm(k)
 
     def _rotate(self, x: Tensor, ctx: Context, at: Coords, position: Position | None) -> Tensor:
-        """Queries or keys that stand at `at`, turned by a position that turns."""
+        """Rotate queries or keys at `at`, if the position does that."""
         if position is None or "rotate" not in position.acts:
             return x
         return position.rotate(x, ctx.once((position, "table", at), lambda: position.table(at)))
@@ -137,7 +139,7 @@ class FullMixer(Mixer):
         position: Position | None,
         weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """From the tokens in hand to keys that stand at `at`; the weights come along if they are asked for."""
+        """Attend from the current tokens to keys at `at`; also returns the weights if they are requested."""
         p = bias = None
         content = position is not None and "content" in position.acts
         if position is not None and position.acts & {"bias", "content"}:
@@ -169,14 +171,14 @@ class FullMixer(Mixer):
         return KeyValues.empty(self.k.weight, rows, self.kv_heads, self.head_width, capacity)
 
     def flops(self, n: int, m: int) -> float:
-        """A memory's keys and values are made once for all `n` tokens that look at it."""
+        """The keys and values of a memory are computed once for all `n` tokens that attend to it."""
         seen = m if self.cross else n / 2 if isinstance(self.rule, Causal) else n
         per_key = 2.0 * (self.k.weight.numel() + self.v.weight.numel())
         maps = super().flops(n, m) + (per_key * (m / n - 1) if self.cross else 0.0)
         return maps + 4.0 * seen * self.heads * self.head_width + self._by_distance(n)
 
     def _by_distance(self, distances: float) -> float:
-        """FLOPs of a query's scores by distance, where there are codes of these."""
+        """FLOPs of the distance terms of a query, if there are any."""
         return 0.0 if self.r is None else 2.0 * distances * self.heads * self.head_width
 
     def state_numbers(self, n: int) -> float:

@@ -1,9 +1,11 @@
-"""Linformer: keys and values squeezed along the length, before anybody looks at them (Wang et al. 2020).
+"""Linformer: keys and values projected along the length.
+
+Wang et al. 2020.
 
     softmax(Q·(E·K)ᵀ/√e)·(F·V)        E and F are learned, (rank, length): n tokens become `rank` rows
 
-A row mixes all tokens, so nothing here can be causal, and a column of E belongs to a position, so the length is fixed. Who
-shares E and F:
+A row mixes all tokens, so it cannot be causal; a column of E belongs to a position, so the length is fixed. `sharing` of
+E and F:
 
     none        every head has its own          key_value   the heads share one matrix, which is E and F
     head        the heads share E, and F        layer       and so do all layers: the stack owns it
@@ -33,7 +35,7 @@ from regard.spec import Count, Heads, Share, spec
 @MIXERS.add
 @spec
 class Linformer(MixerSpec):
-    """Softmax attention over `rank` learned mixtures of the keys; what each query makes of them is kept as `slots`."""
+    """Softmax attention over `rank` learned mixtures of the keys; a tape records the weights as `slots`."""
 
     heads: Heads
     rank: Count = 128
@@ -58,7 +60,7 @@ class Linformer(MixerSpec):
 
 
 class LengthProjection(nn.Module):
-    """From n tokens to `rank` rows, for all heads alike or (`heads`) for each by itself."""
+    """Projects n tokens to `rank` rows, with one matrix for all heads or one for each of `heads`."""
 
     def __init__(self, rank: int, length: int, heads: int = 1) -> None:
         super().__init__()
@@ -66,7 +68,7 @@ class LengthProjection(nn.Module):
         self.weight = nn.Parameter(torch.empty(heads * rank, length))
 
     def forward(self, x: Tensor, at: Coords) -> Tensor:
-        """(b, h, n, e) to (b, h, rank, e), each token weighed by its position; padding weighs nothing."""
+        """Project (b, h, n, e) to (b, h, rank, e); padding has no weight."""
         x = x.masked_fill(~at.kept[:, None, :, None], 0.0) if at.padded else x
         if at.first is not None:
             by_place = self.weight[:, at.first : at.first + at.n].unsqueeze(0)
@@ -116,7 +118,7 @@ class LinformerMixer(Mixer):
         return self.out(merge_heads(unfold(out, q.shape[0]))), state
 
     def _rows(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
-        """The squeezed keys and values, of a memory or of the stream itself."""
+        """Return the projected keys and values, of a memory or of the stream."""
         source = self.read_source(x, ctx)
         squeeze_k = ctx.shared[self.shared] if self.squeeze_k is None else self.squeeze_k
         squeeze_v = squeeze_k if self.squeeze_v is None else self.squeeze_v
@@ -127,7 +129,7 @@ class LinformerMixer(Mixer):
         return CrossKeyValues() if self.cross else super().start(rows, capacity)
 
     def flops(self, n: int, m: int) -> float:
-        """Two squeezes a key, two products with the rows a query."""
+        """Two projections per key, and two products with the rows per query."""
         seen = m / n if self.cross else 1.0
         per_key = 2.0 * (self.k.weight.numel() + self.v.weight.numel())
         each = 4.0 * self.rank * self.heads * self.head_width

@@ -1,15 +1,16 @@
-"""Each token regards its neighbours, and a few tagged tokens regard all and are regarded by all (Longformer, Beltagy et al.
-2020, §3.1). Time and memory grow with n, not n².
+"""Local attention: a window, and a few global tokens.
 
-    reach=1, the second token tagged:        1 1 . . .        with dilation=2, neighbours are two places apart
+Longformer (Beltagy et al. 2020, §3.1). Tagged tokens see all tokens and are seen by all. Time and memory grow with n, not n².
+
+    reach=1, the second token tagged:        1 1 . . .        with dilation=2, neighbors are two positions apart
                                              1 1 1 1 1
                                              . 1 1 1 .
                                              . 1 1 1 1
                                              . 1 . 1 1
 
-With `own` maps, a tagged token looks at the others with queries, keys and values of its own (they start as copies of the
-usual ones); the others look at it as at any neighbour. Tags are in the coordinates; a stack puts them there by a word,
-`tags: first` for classification or `tags: segment` for every token of a question.
+With `own` projections, a tagged token attends to the others with separate queries, keys and values (initialized as copies);
+the others attend to it like to any neighbor. Tags are part of the coordinates; a stack sets them with `tags: first` for
+classification or `tags: segment` for every token of a question.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ from regard.nn.mixers.softmax import SoftmaxAttention
 from regard.spec import Count, spec
 
 TILE = 128
-"""How many queries go together: more would look at more keys in vain, fewer would take more calls."""
+"""Queries per tile: more would compute more masked pairs, fewer would take more calls."""
 
 
 @MIXERS.add(also=("longformer", "sliding_window", "window"))
 @spec
 class Local(SoftmaxAttention):
-    """Softmax attention over `reach` neighbours on each side (before it, where causal) and over tagged tokens."""
+    """Softmax attention over `reach` neighbors on each side (only before, if causal) and over tagged tokens."""
 
     reach: Count
     dilation: Count = 1
     own: bool = False
-    """Tagged tokens have maps of their own."""
+    """Tagged tokens have projections of their own."""
     tile: Count = TILE
-    """A matter of speed alone."""
+    """Queries per tile; this affects speed only."""
     can = Can(cross=False, rewind=False)
 
     def build(self, site: Site) -> LocalMixer:
@@ -68,7 +69,7 @@ class Local(SoftmaxAttention):
 
 @dataclasses.dataclass
 class Nearby(State):
-    """What was read last, at most twice as far back as a token regards, and every tagged token."""
+    """Keys and values of recent tokens (at most twice the reach) and of all tagged tokens."""
 
     recent: KeyValues
     tagged: KeyValues
@@ -129,7 +130,9 @@ class LocalMixer(FullMixer):
 
     def _tiles(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, beside: FarKeys | None) -> Tensor:
         n, tape, position = q.shape[2], ctx.tape.mute(), self.position or ctx.position
-        open_ended = self.site.causal or not at.padded  # padding of rows without gaps is last, and nobody looks ahead
+        open_ended = (
+            self.site.causal or not at.padded
+        )  # padding comes last in rows without gaps, and no token looks ahead
         alike = at.first is not None and not at.packed and open_ended and beside is None and self.dilation == 1
         if self.dilation > 1:
             lanes = Lanes(self.dilation, q.shape[0], before=k.shape[2] - n, n=n)
@@ -142,7 +145,7 @@ class LocalMixer(FullMixer):
         out = attend_to_neighbors(
             q, k, v, ctx, at, look, tile=self.tile, back=self.reach, ahead=self.ahead, alike=alike, beside=beside
         )  # fmt: skip
-        ctx.tape.plan(self.site.path, f"tiles of {self.tile} and their neighbours; {' '.join(tape.plans.values())}")
+        ctx.tape.plan(self.site.path, f"tiles of {self.tile} and their neighbors; {' '.join(tape.plans.values())}")
         return out if self.dilation == 1 else lanes.collect(out)
 
     def _beside(self, tagged: KeyValues, ctx: Context, at: Coords) -> FarKeys:
@@ -160,7 +163,7 @@ class LocalMixer(FullMixer):
         out: Tensor,
         near: Tensor | None,
     ) -> Tensor:
-        """Tagged tokens look at all the others: their outputs, and their weights if somebody looks, take their places."""
+        """Attend from tagged tokens to all others, and replace their outputs (and recorded weights)."""
         position = self.position or ctx.position
         if self.own:
             q, k, v = self._own("q", tags.take(x)), self._own("k", x), self._own("v", x)
@@ -181,12 +184,12 @@ class LocalMixer(FullMixer):
     def _remember(
         self, state: Nearby, k: Tensor, v: Tensor, ctx: Context, tagged: KeyValues | None, tiled: bool
     ) -> tuple[Tensor, Tensor, Coords, KeyValues | None]:
-        """Keys and values of recent tokens and of those in hand, where they stand, and the tagged ones of both."""
+        """Return keys and values of recent and current tokens, their coordinates, and the tagged ones."""
         recent, n = state.recent, k.shape[2]
         if tagged is not None:
             if recent.at.n:
                 raise StateError(
-                    f"{self.site.path} remembers {self.span} tokens, and a tagged one regards all before it; "
+                    f"{self.site.path} remembers {self.span} tokens, and a tagged token attends to all before it; "
                     "give the tagged tokens in the first chunk"
                 )
             state.tagged = tagged
@@ -207,7 +210,7 @@ class LocalMixer(FullMixer):
         return k, v, at, state.tagged if state.tagged.at.n else None
 
     def _forget(self, recent: KeyValues, ctx: Context) -> None:
-        """Keep the last `span` tokens of each row, side by side, with room for as many again."""
+        """Keep the last `span` tokens of each row, compacted, with space for as many again."""
         at, span = recent.at, self.span
         k, v = (t[:, :, : at.n] for t in (recent.k, recent.v))
         if at.padded:

@@ -1,16 +1,19 @@
-"""Attention among tokens that a random hash puts into one bucket (Reformer, Kitaev et al. 2020, §2).
+"""LSH attention: within the buckets of a random hash.
 
-Keys are the queries at unit length, so who looks alike looks at one another, and argmax[xR ; −xR] for a random R likely gives
-them the same bucket. Sorted by bucket, then by place, tokens are cut into chunks, and look in their own and in the one before:
+Reformer (Kitaev et al. 2020, §2).
 
-    bucket   0 0 0 1 │ 1 1 2 2 │ 2 2 3 3        only at those of their own bucket,
-    place    1 4 7 0 │ 5 9 2 3 │ 8 A 6 B        and only at earlier places where causal
+Keys are the queries scaled to unit length, so similar tokens attend to each other, and argmax[xR ; −xR] for a random R likely
+puts them into the same bucket. Tokens are sorted by bucket, then by position, and cut into chunks; they attend to their own
+chunk and the one before:
 
-A token looks at itself only if there is nobody else. The hash may part a pair, so there are several rounds. A pair that
-meets in c of them counts 1/c in each: all rounds together are one softmax over everybody ever met.
+    bucket   0 0 0 1 │ 1 1 2 2 │ 2 2 3 3        only tokens of their own bucket,
+    place    1 4 7 0 │ 5 9 2 3 │ 8 A 6 B        and only earlier ones if causal
 
-Where a chunk ends depends on the buckets of all tokens, later ones included: a later token, though never seen, may move a
-border. For given buckets it is strictly causal; it cannot run token by token.
+A token attends to itself only if there is no other. A hash may separate a pair, so there are several rounds. A pair that
+meets in c of them counts 1/c in each, so that all rounds together are one softmax over all tokens that met.
+
+Chunk borders depend on the buckets of all tokens: a later token is never seen, but may move a border. For given buckets it is
+strictly causal; it cannot run token by token.
 """
 
 from __future__ import annotations
@@ -35,13 +38,13 @@ from regard.spec import Count, Heads, Share, spec
 ITSELF = -1e5
 """A token's score for itself: below any other, above what is not seen."""
 MANY = 128
-"""More buckets than this are hashed as a product of two smaller hashes, unless told otherwise."""
+"""More buckets than this are hashed as a product of two smaller hashes by default."""
 
 
 @MIXERS.add(also=("reformer",))
 @spec
 class Lsh(MixerSpec):
-    """Attention within buckets of a hash, in chunks, over several rounds; there are 2·length/chunk buckets unless told.
+    """Attention within buckets of a hash, in chunks, over several rounds; by default there are 2·length/chunk buckets.
 
     A tuple of `buckets` is a product of hashes: (32, 32) makes 1024. With `redraw` the hash is another at each training
     step. `loose` does as `transformers` does: all see all in a chunk and the one before, the first looks back at the
@@ -61,8 +64,8 @@ class Lsh(MixerSpec):
     can = Can(cross=False, stream=False, rewind=False, packed=False, positions=frozenset[Act]({"rotate"}))
 
     def __post_init__(self) -> None:
-        told = self.buckets if isinstance(self.buckets, tuple) else (self.buckets or 1,)
-        if told != (1,) and (not told or any(count % 2 for count in told)):
+        counts = self.buckets if isinstance(self.buckets, tuple) else (self.buckets or 1,)
+        if counts != (1,) and (not counts or any(count % 2 for count in counts)):
             raise SpecError(f"buckets should be even, or one for all, got {self.buckets}")
 
     def build(self, site: Site) -> LshMixer:
@@ -102,7 +105,7 @@ class LshMixer(Mixer):
         return self.rotations.shape[2]
 
     def draw(self, rounds: int | None = None) -> None:
-        """Another hash, of as many rounds as told: there may be more in use than there were in training."""
+        """Draw another hash, with as many rounds as given: more can be used than in training."""
         h, e, old, half = self.rotations.shape
         self.rotations = torch.randn(h, e, rounds or old, half).to(self.rotations)
 
@@ -164,7 +167,7 @@ class LshMixer(Mixer):
         return (y * share.to(y.dtype)).sum(2)
 
     def _record_weights(self, weights: Tensor, who: Tensor, by: Sorted, ctx: Context) -> None:
-        """The weights of all rounds, laid out over the tokens, in the rows somebody looks at."""
+        """Record the weights of all rounds, laid out over the tokens, for the requested rows."""
         n, total, tape = ctx.at.n, by.order.shape[-1], ctx.tape
         rows = torch.arange(n) if tape.rows is None else torch.arange(n)[list(tape.rows)]
         slot = torch.full((total,), len(rows)).index_put((rows,), torch.arange(len(rows))).to(who.device)

@@ -1,16 +1,18 @@
-"""FAVOR+: attention in linear time through positive random features (Performer, Choromanski et al. 2020).
+"""Performer: linear attention by random features.
+
+FAVOR+ (Choromanski et al. 2020).
 
 With q and k divided by e^¼, exp(q·k) is the mean of φ(q)·φ(k) over random directions ω, where φ(x) = exp(ω·x − |x|²/2). So
 
-    Σ_j exp(q·k_j) v_j  ≈  φ(q)·Σ_j φ(k_j) v_jᵀ        keys and values are summed before any query looks at them
+    Σ_j exp(q·k_j) v_j  ≈  φ(q)·Σ_j φ(k_j) v_jᵀ        keys and values are summed first
 
-and a column of ones beside v gives the denominator. Causal attention needs the sums of every prefix; it goes chunk by chunk:
+and a column of ones beside v gives the denominator. Causal attention needs the sums of every prefix, computed chunk by chunk:
 
     keys      ░░░░░░░░▓          ░ before the chunk: through the sums so far
     queries           ▓          ▓ inside the chunk: pair by pair, below the diagonal
 
-Features are at most one; how large they were is kept apart as a logarithm and taken against the largest *seen so far*: a
-maximum over all keys would let the past see the future.
+Features are scaled to at most one; their size is stored as a logarithm relative to the largest *so far*, because a maximum
+over all keys would let the past see the future.
 """
 
 from __future__ import annotations
@@ -38,17 +40,19 @@ from regard.registry import kind_of
 from regard.spec import Count, Heads, spec
 
 CHUNK = 128
-"""How many causal queries go together: longer chunks cost more pairs, shorter ones more steps."""
+"""Causal queries per chunk: longer chunks compute more pairs, shorter ones take more steps."""
 
 WIDEST = 2048
-"""Numbers of a head: orthogonal directions need a square of them, however few directions there are."""
+"""Maximum width of a head with orthogonal directions, which need a square matrix."""
 
 
 @MIXERS.add(also=("favor", "favor+", "linear_attention"))
 @spec
 class Performer(MixerSpec):
-    """Softmax (or relu) attention estimated from random features, e·ln e of them unless told; in training they are
-    drawn anew every `redraw` steps (0: never)."""
+    """Softmax (or relu) attention estimated from random features, by default d_k·ln d_k of them.
+
+    In training they are redrawn every `redraw` steps (0: never).
+    """
 
     heads: Heads
     features: Count | None = None
@@ -72,7 +76,7 @@ class Performer(MixerSpec):
 
 @dataclasses.dataclass
 class Sums(State):
-    """Sums over the document in hand, divided by exp(`top`): as large after a million tokens as after one."""
+    """Sums over the current document, divided by exp(`top`), so that they do not grow with its length."""
 
     top: Tensor = moving()  # (b, h)
     sums: Tensor = moving()  # (b, h, r, e + 1)
@@ -81,7 +85,7 @@ class Sums(State):
 
 @dataclasses.dataclass
 class Summed(State):
-    """Sums over a memory, made once a sentence; with documents in it, (b, h, documents, r, e + 1)."""
+    """Sums over a memory, computed once per sentence; with documents, (b, h, documents, r, e + 1)."""
 
     sums: Tensor | None = fixed(default=None)
 
@@ -122,7 +126,7 @@ class PerformerMixer(Mixer):
         return self.out(merge_heads(y.to(x.dtype))), state
 
     def _attend_all(self, q: Tensor, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
-        """Every query looks at the sums over all keys, those of a memory or of its own stream."""
+        """Attend to the sums over all keys, of a memory or of the stream."""
         source = self.read_source(x, ctx)
         keys, values, at = source.keys, source.values, source.at
         looking = ctx.tape.wants(f"{self.site.path}.weights")
@@ -147,7 +151,7 @@ class PerformerMixer(Mixer):
     def _attend_causal(
         self, q: Tensor, k: Tensor, size: Tensor, v: Tensor, ctx: Context, state: State | None
     ) -> tuple[Tensor, State | None]:
-        """Every query looks at the keys up to its own, chunk by chunk."""
+        """Attend to the keys up to each query, chunk by chunk."""
         b, _, n, r = q.shape
         before = state if isinstance(state, Sums) else self.start(b, n)
         assert isinstance(before, Sums)
@@ -191,7 +195,7 @@ class PerformerMixer(Mixer):
         return (z - largest).exp(), largest.squeeze(-1) - x.square().sum(-1) / 2
 
     def _record_weights(self, q: Tensor, k: Tensor, size: Tensor, at: Coords, ctx: Context) -> None:
-        """The weights that the estimate amounts to, pair by pair, of the heads and rows somebody looks at."""
+        """Record the weights that the estimate amounts to, for the requested heads and rows."""
         name, tape = f"{self.site.path}.weights", ctx.tape
         if not tape.wants(name):
             return

@@ -1,5 +1,6 @@
-"""Attention over n·√n pairs: the neighbourhood, and a sample of what lies beyond (Sparse Transformer, Child et al. 2019,
-§4.2). With `stride` near √n, every token reaches every other in two steps.
+"""Sparse attention over strided or fixed patterns.
+
+Sparse Transformer (Child et al. 2019, §4.2): n·√n pairs. With `stride` near √n, every token reaches every other in two steps.
 
     Strided(3), causal                          Fixed(3), causal
     ■ . . . . . . .    the last `stride`        ■ . . . . . . .    its own block of `stride` positions
@@ -11,7 +12,7 @@
     ■ . . ■ ■ ■ ■ .                             . . ■ . . ■ ■ .
     . ■ . . ■ ■ ■ ■                             . . ■ . . ■ ■ ■
 
-One softmax runs over both parts (the paper's merged head). In an encoder both patterns look ahead as well.
+One softmax covers both parts (the merged head of the paper). In an encoder both patterns also look ahead.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from regard.registry import kind_of
 from regard.spec import spec
 
 Places = tuple[Coords, Coords, Tensor | None]
-"""Where queries and keys stand, and which of them see one another."""
+"""Coordinates of queries and keys, and which keys each query sees."""
 
 
 @MIXERS.add
@@ -87,7 +88,7 @@ class SparseMixer(FullMixer):
         return self.out(zero_padding(merge_heads(out), ctx.at)), state
 
     def _later(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None) -> Tensor:
-        """Tokens that follow remembered ones: over the columns that any of them sees, few for one token at a time."""
+        """Attend from tokens that follow remembered ones, over the columns that any of them sees."""
 
         def seen() -> tuple[Tensor, Coords]:
             keep = visible(self.rule, ctx.at, at)

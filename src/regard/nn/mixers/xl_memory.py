@@ -1,13 +1,14 @@
-"""Attention that remembers earlier segments (Transformer-XL, Dai et al. 2019), and compresses what is no longer recent
-(Compressive Transformer, Rae et al. 2019).
+"""XL memory: attention over earlier segments.
+
+Transformer-XL (Dai et al. 2019); with compression of older memories, Compressive Transformer (Rae et al. 2019).
 
     ┌ compressed ┐┌─ recent: `memory_length` ─┐┌── current segment ──┐
       ▪  ▪  ▪  ▪     ·  ·  ·  ·  ·  ·  ·  ·      x  x  x  x  x  x  x       keys and values: all of it
       └─┬─┘                                      └────── q ───────┘        queries: the segment only
      one of `rate`, when they leave           then the oldest leave, and the segment becomes recent
 
-What is remembered are the layer's inputs, cut from the graph: their keys and values are made anew for each segment, the
-gradient stays within it. Without a state it is full attention. Squeezed memories stand where their index says.
+The memory holds inputs of the layer, detached: keys and values are recomputed for each segment, and gradients stay within
+it. Without a state this is full attention. The position of a compressed memory is its index.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class XLMemory(SoftmaxAttention):
 
 @dataclasses.dataclass
 class XLState(State):
-    """Inputs of what was read, oldest first, and where they stand: the first `slots` of them compressed, the rest recent."""
+    """Inputs of earlier tokens, oldest first, with coordinates: the first `slots` are compressed, the rest recent."""
 
     x: Tensor = moving()
     at: Coords = moving()
     slots: int = 0
     used: Tensor | None = moving(default=None)
-    """How much attention each recent one drew, where compression asks."""
+    """Attention that each recent memory received, if the compression needs it."""
 
 
 class XLMemoryMixer(FullMixer):
@@ -88,7 +89,7 @@ class XLMemoryMixer(FullMixer):
         return self.out(merge_heads(out)), self._forget(new, x, ctx)
 
     def _forget(self, state: XLState, x: Tensor, ctx: Context) -> XLState:
-        """Let go of what is no longer recent, or compress it."""
+        """Drop or compress memories that are no longer recent."""
         if state.at.padded:
             state, leave = self._align_right(state, ctx)
         else:
@@ -185,10 +186,10 @@ class XLMemoryMixer(FullMixer):
         return XLState(self.k.weight.new_empty(rows, 0, self.site.width), NOWHERE)
 
     def flops(self, n: int, m: int) -> float:
-        """Of a segment of `n` tokens behind a full memory, whose keys, values and codes are made anew for all of them."""
+        """FLOPs for a segment of `n` tokens with a full memory, whose keys, values and codes are recomputed."""
         remembered = float(self.memory_length + self.slots)
         maps = [part for part in (self.k, self.v, self.r) if part is not None]
-        anew = sum(2.0 * part.weight.numel() for part in maps) * remembered / n
+        recomputed = sum(2.0 * part.weight.numel() for part in maps) * remembered / n
         looks = 4.0 * remembered * self.heads * self.head_width + self._by_distance(remembered)
         compressions = 0.0
         if (
@@ -198,7 +199,7 @@ class XLMemoryMixer(FullMixer):
             compressions = sum(v for name, v in each.items() if name.startswith("maps.")) / self._rate - sum(
                 each.values()
             )
-        return super().flops(n, m) + anew + looks + compressions
+        return super().flops(n, m) + recomputed + looks + compressions
 
     def state_numbers(self, n: int) -> float:
         rate = 1 if self.compressor is None else self.compressor.rate
@@ -213,7 +214,7 @@ def _offset_columns(columns: Tensor, by: int) -> Tensor:
 
 
 def _sum_attention(state: XLState, weights: Tensor, at: Coords) -> Tensor:
-    """The attention that recent memories and the tokens in hand drew so far, from all heads and queries."""
+    """Sum the attention that recent memories and current tokens received, over all heads and queries."""
     drawn = (weights * at.kept.unsqueeze(1).unsqueeze(-1)).sum((1, 2))[:, state.slots :]
     if state.used is not None:
         drawn[:, : state.used.shape[1]] += state.used

@@ -1,14 +1,14 @@
-"""Position codes: small hooks, identity by default, one class a scheme.
+"""Position codes: one class per scheme, with small hooks.
 
-    embed(x, at)                     joins the stream            sinusoidal, learned
-    table(at), turn(x, table)        turns queries and keys      rotary
+    embed(x, at)                     is added to the stream      sinusoidal, learned
+    table(at), rotate(x, table)      rotates queries and keys    rotary
     prepare(q, k), bias(p)           content-free, after scaling  bucketed (T5), ALiBi
-    prepare(q, k), score, blend      content terms, before it     relative (Shaw)
-    project(p, layer)                what a layer makes of them   Transformer-XL's W_R
+    prepare(q, k), score, output_term   content terms, before scaling   relative (Shaw)
+    project(p, layer)                the layer's projection      Transformer-XL's W_R
 
-`table` and `prepare` run once a forward pass and what they give is shared. **The place where a position is written owns
-its parameters**: in the embedding it acts on the stream, in a stack one object serves every layer, in a mixer each layer has
-its own.
+`table` and `prepare` run once per forward pass, and their results are shared. **The place where a position is set owns its
+parameters**: in the embedding it acts on the stream, in a stack one module serves every layer, in a mixer each layer has its
+own.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ POSITIONS: Registry[type[PositionSpec]] = Registry("position")
 
 
 class PositionSpec(Spec):
-    """How a model knows where tokens stand."""
+    """How a model knows the positions of tokens."""
 
     registry = POSITIONS
     acts: ClassVar[frozenset[Act]]
     projects: ClassVar[bool] = False
-    """Whether each layer has a linear map of its own, from the stream's width to its heads', that `project` is given."""
+    """Whether each layer has a linear projection of the codes, which is passed to `project`."""
 
     def build(self, site: Site) -> Position:
         raise NotImplementedError
 
 
 class Position(nn.Module):
-    """The hooks; a scheme overrides the few it needs."""
+    """The hooks, identity by default; a scheme overrides those it needs."""
 
     acts: frozenset[Act] = frozenset()
 
@@ -61,7 +61,7 @@ class Position(nn.Module):
         return None
 
     def project(self, p: Any, layer: Callable[[Tensor], Tensor]) -> Any:
-        """What was prepared for all layers, as this layer's own map makes it; only where the spec `projects`."""
+        """Apply the projection of a layer to what was prepared for all layers, if the spec `projects`."""
         return p
 
     def bias(self, p: Any) -> Tensor | None:
@@ -73,12 +73,12 @@ class Position(nn.Module):
         raise NotImplementedError
 
     def output_term(self, weights: Tensor, p: Any) -> Tensor | None:
-        """Added to the output, (b, h, n, e), if anything is."""
+        """Added to the output, (b, h, n, e), if not None."""
         return None
 
 
 def distance(q: Coords, k: Coords) -> Tensor:
-    """How far each key stands after each query, (b | 1, n, m)."""
+    """Return key position minus query position, (b | 1, n, m)."""
     return k.pos.unsqueeze(1) - q.pos.unsqueeze(2)
 
 
@@ -111,7 +111,7 @@ class NoPosition(PositionSpec):
 @POSITIONS.add(also=("sine", "absolute"))
 @spec
 class Sinusoidal(PositionSpec):
-    """Fixed waves added to the embedding; `halves` puts all sines first (Marian, tensor2tensor)."""
+    """Fixed sinusoids added to the embedding; `halves` puts all sines first (Marian, tensor2tensor)."""
 
     layout: Literal["pairs", "halves"] = "pairs"
     acts = frozenset[Act]({"embed"})
@@ -143,7 +143,7 @@ class SinusoidalPosition(Position):
 @POSITIONS.add
 @spec
 class Learned(PositionSpec):
-    """A learned vector a position, up to the model's length (`shift` leaves room in front, as RoBERTa does)."""
+    """A learned vector per position, up to the length of the model (`shift` leaves unused rows in front, as in RoBERTa)."""
 
     shift: Annotated[int, Field(ge=0)] = 0
     acts = frozenset[Act]({"embed"})
@@ -178,9 +178,9 @@ class LearnedPosition(Position):
 @POSITIONS.add(also=("rope",))
 @spec
 class Rotary(PositionSpec):
-    """Queries and keys turned by angles that grow with position (Su et al. 2021); `share` of each head turns.
+    """Queries and keys rotated by angles that grow with position (Su et al. 2021); `share` of each head is rotated.
 
-    `rope_scaling` makes the angles grow more slowly, for longer texts than those of training.
+    `rope_scaling` makes the angles grow more slowly, for longer texts than in training.
     """
 
     base: Annotated[float, Field(gt=0)] = 10000.0
@@ -207,7 +207,7 @@ class RotaryPosition(Position):
         self.turned = int(site.head_width * spec.share) // 2 * 2
         if not self.turned:
             raise SpecError(
-                f"rotary positions turn pairs of a head's numbers, and share={spec.share} of {site.head_width} holds none; "
+                f"rotary positions rotate pairs of numbers in a head, and share={spec.share} of {site.head_width} has none; "
                 "use fewer heads or a larger share"
             )
 
@@ -234,7 +234,7 @@ class RotaryPosition(Position):
 @POSITIONS.add
 @spec
 class ALiBi(PositionSpec):
-    """Scores fall linearly with distance, at a rate of its own for each head (Press et al. 2021)."""
+    """Scores decrease linearly with distance, at a different rate for each head (Press et al. 2021)."""
 
     kind = "alibi"
     acts = frozenset[Act]({"bias"})
@@ -269,7 +269,7 @@ def alibi_slopes(heads: int) -> list[float]:
 @POSITIONS.add(also=("t5",))
 @spec
 class Bucketed(PositionSpec):
-    """A learned scalar a head and bucket of distance: near ones exact, far ones log-spaced up to `reach` (T5)."""
+    """A learned bias per head and distance bucket: exact for near keys, log-spaced up to `reach` (T5)."""
 
     buckets: Count = 32
     reach: Count = 128
@@ -318,7 +318,7 @@ class BucketedPosition(Position):
 @POSITIONS.add(also=("shaw",))
 @spec
 class Relative(PositionSpec):
-    """A learned vector a clipped distance, added to keys and (with `values`) to values (Shaw et al. 2018)."""
+    """A learned vector per clipped distance, added to keys and (with `values`) to values (Shaw et al. 2018)."""
 
     reach: Count = 16
     values: bool = True
@@ -346,7 +346,7 @@ class RelativePosition(Position):
         return (q @ self.keys.t()).gather(-1, p.unsqueeze(1).expand(b, h, n, -1))
 
     def output_term(self, weights: Tensor, p: Tensor) -> Tensor | None:
-        """Weights summed a distance, then a product with the 2k+1 vectors."""
+        """Sum the weights per distance, then multiply by the 2k+1 vectors."""
         if self.values is None:
             return None
         b, h, n, _ = weights.shape

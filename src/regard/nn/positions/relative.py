@@ -1,11 +1,13 @@
-"""Positions as distances in the scores: the four terms of Transformer-XL (Dai et al. 2019, §3.3).
+"""Relative positions of Transformer-XL.
+
+The four terms of a score (Dai et al. 2019, §3.3):
 
     score_ij = q_i·k_j  +  q_i·W_R R_{i−j}  +  u·k_j  +  v·W_R R_{i−j}        all of it divided by √e
                  (a)            (b)             (c)           (d)
 
-R is a fixed sinusoid of the distance, u and v belong to whoever wrote the position (a stack: one pair for all layers) and
-W_R to each layer. (b) and (d) are one product with the codes of all distances; where queries and keys stand in rows without
-gaps, each pair then finds its own by the relative shift, and otherwise by its index.
+R is a fixed sinusoid of the distance; u and v belong to the place where the position is set (a stack: one pair for all layers)
+and W_R to each layer. (b) and (d) are one product with the codes of all distances; in rows without gaps each pair then finds
+its code by the relative shift, otherwise by index.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ DistanceCodes = tuple[Tensor, Tensor | None]
 @POSITIONS.add(also=("transformer_xl", "xl"))
 @spec
 class Distance(PositionSpec):
-    """How far away a key stands enters its score (Transformer-XL); beyond `clamp` all distances are alike."""
+    """The distance of a key enters its score (Transformer-XL); distances beyond `clamp` are treated alike."""
 
     clamp: Count | None = None
     acts = frozenset[Act]({"content"})
