@@ -48,11 +48,11 @@ class Dropout(nn.Module):
 
 
 def _keep(x: Tensor, drops: int, seed: int | None = None) -> Tensor:
-    """A mask like x, 0 with probability drops / 65536 and else 1: numbers multiply several times faster than booleans."""
+    """A mask like x, 0 with probability drops / 65536 and else 1, in bytes: they multiply faster than booleans."""
     count = x.numel()
     words = np.random.SFC64(new_seed() if seed is None else seed).random_raw((count + 3) // 4)
     bits = torch.from_numpy(words.view(np.int16))[:count].view(x.shape)
-    return torch.ge(bits, drops - LEVELS // 2, out=torch.empty(x.shape, dtype=x.dtype)).to(x.device)
+    return torch.ge(bits, drops - LEVELS // 2, out=torch.empty(x.shape, dtype=torch.uint8)).to(x.device)
 
 
 class _Dropout(torch.autograd.Function):
