@@ -1,6 +1,7 @@
 """Is quality unharmed? The same recipe with every fast path and with the plain twin of each, three seeds.
 
-`python -m bench.quality` trains Multi30k for a few passes six times; runs that are finished are not made again.
+`python -m bench.quality` trains Multi30k for a few passes six times; runs that are finished are not made again. With
+`--precision bfloat16` the fast paths train in bfloat16 on any processor; the plain twins always train in float32.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def plainly() -> Iterator[None]:
     with (
         patch("regard.nn.layers.dropout.dropout", dropout),
         patch("regard.nn.blocks.head.smoothed_loss", plain_smoothed_loss),
-        patch.object(ThreadGroup, "fitting", lambda threads, tokens, device: ThreadGroup(1, threads)),
+        patch.object(ThreadGroup, "choose", lambda threads, tokens, device: ThreadGroup(1, threads)),
     ):
         yield
 
@@ -49,15 +50,21 @@ def quickly() -> Iterator[None]:
 
 
 def main() -> None:
-    parse(argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__))
+    arguments = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
+    arguments.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of the fast paths")
+    arguments.add_argument("--steps", type=int, help="stop after so many steps: to see that it works")
+    asked = parse(arguments)
+    name_of_result = "quality" if asked.precision == "float32" else f"quality-{asked.precision}"
+    settings = SHORT if asked.steps is None else {**SHORT, "train.steps": asked.steps, "train.schedule.warmup": 0}
     found: dict[str, list[float]] = {}
     minutes: dict[str, float] = {}
     for seed in SEEDS:
         for name, way in (("fast", quickly), ("plain", plainly)):
-            out = Path("runs/quality") / f"{name}-{seed}"
-            precision = {"train.precision": "float32"} if name == "plain" else {}
+            precision = asked.precision if name == "fast" else "float32"
+            steps = "" if asked.steps is None else f"-{asked.steps}-steps"
+            out = Path("runs/quality") / f"{name}-{precision}-{seed}{steps}"
             with way():
-                regard.train(RECIPE, out=out, set={**SHORT, **precision, "train.seed": seed})
+                regard.train(RECIPE, out=out, set={**settings, "train.precision": precision, "train.seed": seed})
             done = next(e for e in reversed(read_log(out / "log.jsonl")) if e["event"] == "done")
             found.setdefault(name, []).append(round(done["scores"]["bleu_tokens"], 2))
             minutes[name] = minutes.get(name, 0.0) + done["seconds"] / 60
@@ -70,8 +77,10 @@ def main() -> None:
         "difference of the means": round(difference, 2),
         "standard deviation over seeds": round(spread, 2),
     }
-    print(write("quality", title=f"Fast paths against their plain twins, Multi30k, {EPOCHS} passes, validation BLEU",
-                command="python -m bench.quality", figures=figures))  # fmt: skip
+    if asked.steps is None:
+        title = f"Fast paths ({asked.precision}) against their plain twins, Multi30k, {EPOCHS} passes, validation BLEU"
+        command = "python -m bench.quality" + f" --precision {asked.precision}" * (asked.precision != "float32")
+        print(write(name_of_result, title=title, command=command, figures=figures))
     print(figures)
 
 
