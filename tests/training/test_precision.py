@@ -20,6 +20,8 @@ from regard.training.time_estimate import MIN_STEPS
 from regard.training.train import run_training
 from tests.training.small import stopping_after, tiny
 
+pytestmark = pytest.mark.numeric
+
 Force = Callable[[str | None], None]
 LONG: dict[str, Any] = {
     "train__steps": MIN_STEPS,
