@@ -178,3 +178,9 @@ def test_one_shipped_recipe_names_and_explains_every_key() -> None:
         if re.match(r" +\w+: [^\[]", line):
             assert "#" in line, line
     assert "auto:" in text
+
+
+def test_the_line_of_every_file_fits_the_tree() -> None:
+    for _, name, line in tree.lines():
+        if not name.endswith("/"):
+            assert 0 < len(line) <= tree.WIDTH, f"{name}: {line!r}"
