@@ -53,7 +53,8 @@ def anchor(cls: type) -> str:
 def summary(thing: object) -> str:
     """The docstring as one paragraph of Markdown, without tables and drawings."""
     doc = inspect.getdoc(thing) or ""
-    return " ".join(doc.split("\n\n")[0].split())
+    text = " ".join(doc.split("\n\n")[0].split())
+    return f"{text[:-1]}." if text.endswith(":") else text
 
 
 def keys(cls: type, links: Mapping[type, str]) -> list[Key]:
