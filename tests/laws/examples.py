@@ -28,8 +28,7 @@ from regard.nn.blocks.patches import Patches
 from regard.nn.blocks.reversible import Reversible
 from regard.nn.blocks.wiring import WIRINGS, Bare, Parallel, PostNorm, PreNorm, WiringSpec
 from regard.nn.core.coords import Coords
-from regard.nn.core.mask import RULES, All, Causal, Everything, Fixed, Strided, Tagged, Window
-from regard.nn.core.mask import Any as Some
+from regard.nn.core.mask import RULES, AllOf, AnyOf, Causal, Everything, Fixed, Strided, Tagged, Window
 from regard.nn.core.mixer import MIXERS, MixerSpec
 from regard.nn.layers.feedforward import FEEDS, FeedForward, FeedSpec
 from regard.nn.layers.norm import NORMS, LayerNorm, NormSpec, RMSNorm
@@ -176,8 +175,8 @@ EXAMPLES: dict[str, tuple[Registry[Any], dict[str, tuple[Spec, ...]]]] = {
             "strided": (Strided(3),),
             "fixed": (Fixed(3), Fixed(4, summary=2)),
             "tagged": (Tagged(),),
-            "all": (All((Causal(), Window(2))),),
-            "any": (Some((Tagged(), Causal() & Window(2))),),
+            "all": (AllOf((Causal(), Window(2))),),
+            "any": (AnyOf((Tagged(), Causal() & Window(2))),),
         },
     ),
 }

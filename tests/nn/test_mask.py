@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from regard.errors import SpecError
 from regard.nn.core.coords import Coords
-from regard.nn.core.mask import All, Any, Causal, Everything, Fixed, Rule, Strided, Tagged, Window, visible
+from regard.nn.core.mask import AllOf, AnyOf, Causal, Everything, Fixed, Rule, Strided, Tagged, Window, visible
 
 
 def drawn(rule: Rule, q: Coords, k: Coords | None = None, row: int = 0) -> str:
@@ -144,7 +144,7 @@ def test_documents_do_not_see_one_another() -> None:
 
 rules = st.recursive(
     st.sampled_from([Everything(), Causal(), Window(1), Window(2, dilation=2), Strided(2), Fixed(3, 2), Tagged()]),
-    lambda below: st.builds(All, st.tuples(below, below)) | st.builds(Any, st.tuples(below, below)),
+    lambda below: st.builds(AllOf, st.tuples(below, below)) | st.builds(AnyOf, st.tuples(below, below)),
     max_leaves=5,
 )
 
@@ -164,9 +164,9 @@ def says(rule: Rule, q: int, k: int, tag: set[int]) -> bool:
             return q // stride == k // stride or k % stride >= stride - summary
         case Tagged():
             return q in tag or k in tag
-        case All(parts):
+        case AllOf(parts):
             return all(says(r, q, k, tag) for r in parts)
-        case Any(parts):
+        case AnyOf(parts):
             return any(says(r, q, k, tag) for r in parts)
     raise AssertionError(rule)
 

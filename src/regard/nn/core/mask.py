@@ -41,10 +41,10 @@ class Rule(Spec):
         raise NotImplementedError
 
     def __and__(self, other: Rule) -> Rule:
-        return All((self, other))
+        return AllOf((self, other))
 
     def __or__(self, other: Rule) -> Rule:
-        return Any((self, other))
+        return AnyOf((self, other))
 
 
 @RULES.add
@@ -123,9 +123,10 @@ class Tagged(Rule):
 
 @RULES.add
 @spec
-class All(Rule):
+class AllOf(Rule):
     """All of the rules allow it."""
 
+    kind = "all"
     rules: tuple[Rule, ...]
 
     def allows(self, q: Coords, k: Coords) -> Tensor | None:
@@ -138,9 +139,10 @@ class All(Rule):
 
 @RULES.add
 @spec
-class Any(Rule):
+class AnyOf(Rule):
     """At least one of the rules allows it."""
 
+    kind = "any"
     rules: tuple[Rule, ...]
 
     def allows(self, q: Coords, k: Coords) -> Tensor | None:

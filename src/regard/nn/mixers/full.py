@@ -21,7 +21,7 @@ from regard.nn.attention.attend import attend, fold, unfold
 from regard.nn.attention.plan import Needs, plan
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Coords
-from regard.nn.core.mask import All, Causal, Everything, Rule
+from regard.nn.core.mask import AllOf, Causal, Everything, Rule
 from regard.nn.core.mixer import MIXERS, Can, Mixer, Site, check_positions
 from regard.nn.core.shape import merge_heads, sizes, split_heads
 from regard.nn.core.state import KeyValues, State, fixed
@@ -77,7 +77,7 @@ class FullMixer(Mixer):
         if self.cross and mask is not None:
             raise SpecError(f"a mask rule reads the positions of one sequence; {site.path} spans two: leave it out")
         rules = [r for r in (Causal() if site.causal and not self.cross else None, mask) if r is not None]
-        self.rule: Rule = Everything() if not rules else rules[0] if len(rules) == 1 else All(tuple(rules))
+        self.rule: Rule = Everything() if not rules else rules[0] if len(rules) == 1 else AllOf(tuple(rules))
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
