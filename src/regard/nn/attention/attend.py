@@ -6,7 +6,7 @@ ways give equal outputs and gradients; the plan decides which one runs. A query 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +14,11 @@ from torch import Tensor
 
 from regard.errors import StateError
 from regard.nn.attention.plan import Plan
+from regard.nn.core.autograd import FunctionContext
 from regard.nn.layers.dropout import dropout as drop
 
 if TYPE_CHECKING:
-    from regard.nn.positions.position import Position
+    from regard.nn.positions.position import Position, Prepared
 
 VECTOR = 16
 """Numbers of float32 in the widest vector register."""
@@ -31,7 +32,7 @@ def attend(
     *,
     scale: float,
     bias: Tensor | None = None,
-    content: tuple[Position, Any] | None = None,
+    content: tuple[Position, Prepared] | None = None,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor | None]:
     """Attend from q (b, h, n, e) to k, v (b, g, m, e), where g divides h; the plain path also returns the weights.
@@ -72,7 +73,7 @@ class _SoftmaxInFloat32(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, keep: Tensor | None) -> Tensor:
+    def forward(ctx: FunctionContext, scores: Tensor, keep: Tensor | None) -> Tensor:
         scores = scores.float()
         if keep is not None:
             scores.masked_fill_(~keep, torch.finfo(scores.dtype).min)
@@ -85,7 +86,7 @@ class _SoftmaxInFloat32(torch.autograd.Function):
         return weights
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: FunctionContext, grad: Tensor) -> tuple[Tensor, None]:
         grad, weights = grad.float(), ctx.saved_tensors[0].float()
         if weights.shape[-1] < VECTOR:
             grad = grad.mul_(weights).sub_(weights.mul_(grad.sum(-1, keepdim=True)))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -206,16 +206,23 @@ class Strip:
         return piece.transpose(1, 2)
 
 
+class _PieceContext(Protocol):
+    lo: int
+    hi: int
+    start: int
+    lengths: list[int]
+
+
 class _Piece(torch.autograd.Function):
     """Rows lo to hi; their gradient goes to the blocks that contain them, the first of which begins at `start`."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, lo: int, hi: int, start: int, *blocks: Tensor) -> Tensor:
+    def forward(ctx: _PieceContext, rows: Tensor, lo: int, hi: int, start: int, *blocks: Tensor) -> Tensor:
         ctx.lo, ctx.hi, ctx.start, ctx.lengths = lo, hi, start, [block.shape[1] for block in blocks]
         return rows[:, lo:hi]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _PieceContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         before, after = ctx.lo - ctx.start, ctx.start + sum(ctx.lengths) - ctx.hi
         grad = F.pad(grad, (0, 0, 0, 0, before, after)) if before or after else grad
         return None, None, None, None, *torch.split(grad, ctx.lengths, 1)

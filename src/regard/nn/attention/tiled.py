@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Protocol, overload
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.nn.attention.attend import grouped
+from regard.nn.core.autograd import FunctionContext
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Rule, visible
 from regard.nn.core.rng import new_seed
 from regard.nn.core.shape import device_kind
 from regard.nn.layers.dropout import dropout
-from regard.nn.positions.position import Position
+from regard.nn.positions.position import Position, Prepared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +126,7 @@ class _Tile:
             return cls(problem, cast, seed, None, q, k)
         return cls(problem, cast, seed, keep.unsqueeze(1), q, k) if keep.is_meta or keep.any() else None
 
-    def pairs(self) -> Any:
+    def pairs(self) -> Prepared:
         """What the position makes of these pairs."""
         position, layer = self.problem.position, self.problem.layer
         if position is None:
@@ -134,7 +135,7 @@ class _Tile:
             p = position.prepare(self.q, self.k)
             return p if layer is None else position.project(p, layer)
 
-    def added(self, q: Tensor, k: Tensor, p: Any) -> Tensor | None:
+    def added(self, q: Tensor, k: Tensor, p: Prepared) -> Tensor | None:
         """What the position adds to the scaled scores."""
         position = self.problem.position
         if position is None:
@@ -146,7 +147,7 @@ class _Tile:
             score = position.score(q, k, p) * self.problem.scale
             return score if bias is None else score + bias
 
-    def output_term(self, weights: Tensor, p: Any) -> Tensor | None:
+    def output_term(self, weights: Tensor, p: Prepared) -> Tensor | None:
         """What the position adds to the output."""
         position = self.problem.position
         if position is None or "content" not in position.acts:
@@ -164,10 +165,24 @@ class _Tile:
         return dropout(x, self.problem.dropout, self.seed)
 
 
+class _FlashContext(FunctionContext, Protocol):
+    problem: TiledProblem
+    seed: int
+    cast: _Cast
+    learned: tuple[Tensor, ...]
+
+
 class _Flash(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, problem: TiledProblem, seed: int, cast: _Cast, q: Tensor, k: Tensor, v: Tensor, *learned: Tensor
+        ctx: _FlashContext,
+        problem: TiledProblem,
+        seed: int,
+        cast: _Cast,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *learned: Tensor,
     ) -> Tensor:
         out = q.new_empty(*q.shape[:3], v.shape[-1])
         log = q.new_empty(*q.shape[:3], 1, dtype=cast.kind)
@@ -198,7 +213,7 @@ class _Flash(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _FlashContext, grad: Tensor) -> tuple[Tensor | None, ...]:
         (q, k, v, out, log), problem, cast = ctx.saved_tensors, ctx.problem, ctx.cast
         grad = grad.to(cast.kind)
         delta = (grad * out).sum(-1, keepdim=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import nn
 
 import regard.nn.mixers  # noqa: F401  fills the table that `mix: full` is looked up in
 from regard.errors import SpecError
-from regard.nn.blocks.wiring import States, WiringSpec
+from regard.nn.blocks.wiring import States, Stream, WiringSpec
 from regard.nn.core.context import Context
 from regard.nn.core.mixer import Mixer, MixerSpec, Site
 from regard.nn.layers.dropout import Dropout
@@ -70,7 +68,7 @@ class BlockLayer(nn.Module):
     def norm(self, role: str) -> nn.Module:
         return getattr(self, f"{role}_norm")  # type: ignore[no-any-return]
 
-    def forward(self, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
+    def forward(self, stream: Stream, ctx: Context, states: States) -> tuple[Stream, States]:
         return self.wiring.run(self, stream, ctx, states)
 
     def start(self, rows: int, capacity: int) -> States:

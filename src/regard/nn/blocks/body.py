@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import nullcontext
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.errors import SpecError
 from regard.nn.blocks.block import Block, BlockLayer
-from regard.nn.blocks.wiring import PreNorm, States, WiringSpec
+from regard.nn.blocks.wiring import PreNorm, States, Stream, WiringSpec
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Coords, Tags
 from regard.nn.core.mixer import MixerSpec, Site, check_positions
@@ -166,15 +165,15 @@ class StackBody(Body):
         return list(self.blocks)  # type: ignore[arg-type]
 
 
-def _run(block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
+def _run(block: BlockLayer, stream: Stream, ctx: Context, states: States) -> tuple[Stream, States]:
     return block(stream, ctx, states)  # type: ignore[no-any-return]
 
 
-def _run_twice(block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
+def _run_twice(block: BlockLayer, stream: Stream, ctx: Context, states: States) -> tuple[Stream, States]:
     """Run a block without storing activations: the backward pass runs it again, with a muted tape."""
     known, first = ctx.scratch.copy(), True
 
-    def run(stream: Any) -> tuple[Any, States]:
+    def run(stream: Stream) -> tuple[Stream, States]:
         nonlocal first
         here, first = ctx if first else ctx.for_rerun(known.copy()), False
         return _run(block, stream, here, {role: None if s is None else s.copy() for role, s in states.items()})

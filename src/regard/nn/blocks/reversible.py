@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from regard.nn.blocks.wiring import WIRINGS, States, WiringSpec
+from regard.nn.core.autograd import FunctionContext
 from regard.nn.core.context import Context, Scratch
 from regard.nn.core.mixer import Can
 from regard.nn.core.rng import RngSnapshot
@@ -93,19 +94,32 @@ class Reversible(WiringSpec):
         return Pair(a, b, trail), new
 
 
+class _LastContext(FunctionContext, Protocol):
+    trail: Trail
+
+
 class _Last(torch.autograd.Function):
     """Keeps the pair that leaves the stack: the backward pass starts from it."""
 
     @staticmethod
-    def forward(fn: Any, trail: Trail, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(fn: _LastContext, trail: Trail, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         fn.trail = trail
         fn.save_for_backward(a, b)
         return a.view_as(a), b.view_as(b)
 
     @staticmethod
-    def backward(fn: Any, ga: Tensor, gb: Tensor) -> tuple[None, Tensor, Tensor]:
-        fn.trail.pair = fn.saved_tensors
+    def backward(fn: _LastContext, ga: Tensor, gb: Tensor) -> tuple[None, Tensor, Tensor]:
+        a, b = fn.saved_tensors
+        fn.trail.pair = a, b
         return None, ga, gb
+
+
+class _BlockContext(FunctionContext, Protocol):
+    block: BlockLayer
+    trail: Trail
+    rest: tuple[Tensor, ...]
+    runs: list[_Sublayer]
+    ctx: Context
 
 
 class _Block(torch.autograd.Function):
@@ -113,7 +127,7 @@ class _Block(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        fn: Any, block: BlockLayer, ctx: Context, trail: Trail, a: Tensor, b: Tensor, *rest: Tensor
+        fn: _BlockContext, block: BlockLayer, ctx: Context, trail: Trail, a: Tensor, b: Tensor, *rest: Tensor
     ) -> tuple[Tensor, Tensor]:
         fn.block, fn.trail, fn.rest, fn.runs = block, trail, rest, []
         fn.ctx = dataclasses.replace(ctx, scratch=trail.scratch, choices={})
@@ -125,7 +139,8 @@ class _Block(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(fn: Any, ga: Tensor, gb: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(fn: _BlockContext, ga: Tensor, gb: Tensor) -> tuple[Tensor | None, ...]:
+        assert fn.trail.pair is not None
         a, b = fn.trail.pair
         count = len(fn.ctx.tensors())
         given = [t.detach().requires_grad_(t.requires_grad) for t in fn.rest[:count]]

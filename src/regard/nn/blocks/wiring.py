@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 WIRINGS: Registry[type[WiringSpec]] = Registry("wiring")
 
 States = dict[str, State | None]
+Stream = Any
+"""What flows from block to block: a tensor, or a type that only its wiring knows (between `enter` and `leave`)."""
 
 
 class WiringSpec(Spec):
@@ -47,10 +49,10 @@ class WiringSpec(Spec):
         """The sublayers that have a norm of their own."""
         return parts
 
-    def enter(self, x: Tensor) -> Any:
+    def enter(self, x: Tensor) -> Stream:
         return x
 
-    def leave(self, stream: Any) -> Tensor:
+    def leave(self, stream: Stream) -> Tensor:
         return stream  # type: ignore[no-any-return]
 
     def leaves(self, width: int) -> int:
@@ -65,7 +67,7 @@ class WiringSpec(Spec):
         """List what the mixer does that this wiring does not support."""
         return []
 
-    def run(self, block: BlockLayer, stream: Any, ctx: Context, states: States) -> tuple[Any, States]:
+    def run(self, block: BlockLayer, stream: Stream, ctx: Context, states: States) -> tuple[Stream, States]:
         """Run one block. `states` has an entry per stateful sublayer; the new states are returned."""
         raise NotImplementedError
 

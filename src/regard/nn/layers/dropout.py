@@ -9,12 +9,13 @@ saving that saves this, and recomputing a block from the same place draws the sa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.nn.core.autograd import FunctionContext
 from regard.nn.core.rng import new_seed
 
 LEVELS = 1 << 16
@@ -55,14 +56,18 @@ def _keep(x: Tensor, drops: int, seed: int | None = None) -> Tensor:
     return torch.ge(bits, drops - LEVELS // 2, out=torch.empty(x.shape, dtype=torch.uint8)).to(x.device)
 
 
+class _DropoutContext(FunctionContext, Protocol):
+    scale: float
+
+
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, keep: Tensor, scale: float) -> Tensor:
+    def forward(ctx: _DropoutContext, x: Tensor, keep: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(keep)
         ctx.scale = scale
         return x.mul(keep).mul_(scale)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: _DropoutContext, grad: Tensor) -> tuple[Tensor, None, None]:
         (keep,) = ctx.saved_tensors
         return grad.mul(keep).mul_(ctx.scale), None, None

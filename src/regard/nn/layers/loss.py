@@ -12,12 +12,11 @@ Because logits of a chunk are thrown away, their gradient is formed at once and 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from regard.nn.core.autograd import FunctionContext
 from regard.nn.core.shape import device_kind
 
 IGNORE = -100
@@ -46,7 +45,7 @@ def plain_smoothed_loss(
 class _Fused(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+        ctx: FunctionContext, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
         if torch.is_autocast_enabled(device_kind(x)):
             x, weight = (t.to(torch.get_autocast_dtype(device_kind(x))) for t in (x, weight))
@@ -94,6 +93,6 @@ class _Fused(torch.autograd.Function):
         return total, plain
 
     @staticmethod
-    def backward(ctx: Any, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionContext, scale: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         grads = (None if g is None else g * scale.to(g.dtype) for g in ctx.saved_tensors)
         return (*grads, None, None)

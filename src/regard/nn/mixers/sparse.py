@@ -18,7 +18,6 @@ One softmax covers both parts (the merged head of the paper). In an encoder both
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,7 +35,7 @@ from regard.nn.core.state import KeyValues, State
 from regard.nn.layers.dropout import dropout
 from regard.nn.mixers.full import Full, FullMixer
 from regard.nn.mixers.softmax import SoftmaxAttention
-from regard.nn.positions.position import Position, distance
+from regard.nn.positions.position import Position, Prepared, distance
 from regard.registry import kind_of
 from regard.spec import spec
 
@@ -160,7 +159,7 @@ class SparseMixer(FullMixer):
 
     def _scores(
         self, q: Tensor, k: Tensor, ctx: Context, here: Coords, there: Coords, keep: Tensor | None
-    ) -> tuple[Tensor, Any]:
+    ) -> tuple[Tensor, Prepared]:
         """Scaled scores of one part, the least there is where a key is hidden, and what the position made of the pairs."""
         position, p = self.position or ctx.position, None
         scores = grouped(q * self.scale, k.mT)
@@ -173,7 +172,7 @@ class SparseMixer(FullMixer):
         assert keep is not None
         return scores.masked_fill(~keep.unsqueeze(1), torch.finfo(scores.dtype).min), p
 
-    def _sum_values(self, weights: Tensor, v: Tensor, ctx: Context, p: Any) -> Tensor:
+    def _sum_values(self, weights: Tensor, v: Tensor, ctx: Context, p: Prepared) -> Tensor:
         position, out = self.position or ctx.position, grouped(weights, v)
         blend = position.output_term(weights, p) if position is not None and "content" in position.acts else None
         return out if blend is None else out + blend

@@ -29,6 +29,8 @@ from regard.registry import Registry
 from regard.spec import Count, Spec, spec
 
 POSITIONS: Registry[type[PositionSpec]] = Registry("position")
+Prepared = Any
+"""What `table` or `prepare` returns. Only the position's own hooks read it, so each scheme has its own type."""
 
 
 class PositionSpec(Spec):
@@ -51,28 +53,28 @@ class Position(nn.Module):
     def embed(self, x: Tensor, at: Coords) -> Tensor:
         return x
 
-    def table(self, at: Coords) -> Any:
+    def table(self, at: Coords) -> Prepared:
         return None
 
-    def rotate(self, x: Tensor, table: Any) -> Tensor:
+    def rotate(self, x: Tensor, table: Prepared) -> Tensor:
         return x
 
-    def prepare(self, q: Coords, k: Coords) -> Any:
+    def prepare(self, q: Coords, k: Coords) -> Prepared:
         return None
 
-    def project(self, p: Any, layer: Callable[[Tensor], Tensor]) -> Any:
+    def project(self, p: Prepared, layer: Callable[[Tensor], Tensor]) -> Prepared:
         """Apply the projection of a layer to what was prepared for all layers, if the spec `projects`."""
         return p
 
-    def bias(self, p: Any) -> Tensor | None:
+    def bias(self, p: Prepared) -> Tensor | None:
         """Added to the scaled scores, (b | 1, h, n, m)."""
         return None
 
-    def score(self, q: Tensor, k: Tensor, p: Any) -> Tensor:
+    def score(self, q: Tensor, k: Tensor, p: Prepared) -> Tensor:
         """Added to the scores before scaling, (b, h, n, m)."""
         raise NotImplementedError
 
-    def output_term(self, weights: Tensor, p: Any) -> Tensor | None:
+    def output_term(self, weights: Tensor, p: Prepared) -> Tensor | None:
         """Added to the output, (b, h, n, e), if not None."""
         return None
 
