@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import torch
 from torch import nn
@@ -11,7 +10,7 @@ from torch import nn
 from regard.model.cost import cost
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
-from regard.nn.blocks.body import Body, Stack
+from regard.nn.blocks.body import Body, BodySpec, Stack
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.core.context import Tape
 from regard.registry import kind_of
@@ -38,7 +37,7 @@ def tree(net: Net, n: int = 32, beside: str = "") -> str:
     return "\n".join(lines)
 
 
-def summary(net: Net, n: int = 32) -> dict[str, Any]:
+def summary(net: Net, n: int = 32) -> dict[str, object]:
     """Return the same facts as plain data."""
     n = _tokens(net, n)
     whole = cost(net, n)
@@ -85,9 +84,9 @@ def _thin(spec: ModelSpec) -> ModelSpec:
     return spec
 
 
-def _part(name: str, part: nn.Module, spec: Any, n: int, plans: dict[str, str]) -> list[str]:
+def _part(name: str, part: nn.Module, spec: Spec | None, n: int, plans: dict[str, str]) -> list[str]:
     own = cost(part, n)
-    if not isinstance(part, Body):
+    if not isinstance(part, Body) or not isinstance(spec, BodySpec):
         about = "" if spec is None else _words(spec)
         return [f"{name:<10}{_count(own.parameters):>9}  {about}", *_weights(part)]
     lines = [f"{name:<10}{_count(own.parameters):>9}  {_words(spec)}"]

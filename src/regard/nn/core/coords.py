@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -44,7 +44,7 @@ class Coords:
     padded: bool = False
     segment: Tensor | None = None
     """Which part of its text a token belongs to (0 or 1 in BERT's sentence pairs); read by embeddings."""
-    _picked: dict[str, Any] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    _picked: list[tuple[Tensor, Coords]] = dataclasses.field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def span(cls, n: int, first: int = 0, device: torch.device | str | None = None) -> Self:
@@ -117,10 +117,12 @@ class Coords:
         """
         if all(t is None or t.shape[0] == 1 for t in (self.pos, self.doc, self.tag, self.segment)):
             return self
-        if self._picked.get("rows") is not rows:
-            picked = self.map(lambda t: t if t.shape[0] == 1 else t.index_select(0, rows))
-            self._picked.update(rows=rows, picked=picked)
-        return self._picked["picked"]  # type: ignore[no-any-return]
+        known = self._picked  # another thread may change it
+        if known and (last := known[-1])[0] is rows:
+            return last[1]
+        picked = self.map(lambda t: t if t.shape[0] == 1 else t.index_select(0, rows))
+        known[:] = [(rows, picked)]
+        return picked
 
     def cut(self, n: int) -> Coords:
         """Keep the first `n` tokens."""
@@ -179,9 +181,8 @@ class Coords:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Coords:
         """Apply a change to each tensor; the caller adjusts `first` and `padded`."""
-        there = ((name, getattr(self, name)) for name in ("pos", *OPTIONAL))
-        changed: dict[str, Any] = {name: change(t) for name, t in there if t is not None}
-        return dataclasses.replace(self, **changed)
+        doc, tag, segment = (None if t is None else change(t) for t in (self.doc, self.tag, self.segment))
+        return dataclasses.replace(self, pos=change(self.pos), doc=doc, tag=tag, segment=segment)
 
 
 def _join(a: Tensor, b: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from torch import Generator
@@ -45,7 +44,7 @@ class RngSnapshot:
     `with snapshot:` repeats the draws made after it was taken, any number of times; afterwards the generators continue.
     """
 
-    def __init__(self, *tensors: Any) -> None:
+    def __init__(self, *tensors: object) -> None:
         self.stream, self.devices = generator().get_state(), get_device_states(*tensors)
         self._undo = ExitStack()
 

@@ -14,13 +14,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from regard.errors import StateError
 from regard.nn.core.coords import OPTIONAL, Coords
+
+Leaf = Tensor | Coords
+_S = TypeVar("_S", bound="State")
 
 
 def moving(**kw: Any) -> Any:
@@ -40,7 +43,7 @@ class State:
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> Self:
         """Select hypotheses `rows` (and `sentences`, when some are finished)."""
 
-        def pick(value: Any, moves: bool) -> Any:
+        def pick(value: Leaf, moves: bool) -> Leaf:
             index = rows if moves else sentences
             if index is None:
                 return value
@@ -58,7 +61,7 @@ class State:
     def cut(self, n: int) -> Self:
         """Forget all but the first `n` tokens. A state with moving tensors implements this itself, or cannot."""
 
-        def keep(value: Any, moves: bool) -> Any:
+        def keep(value: Leaf, moves: bool) -> Leaf:
             if moves:
                 raise StateError(f"{type(self).__name__} cannot go back to {n} tokens; run them again from the start")
             return value
@@ -75,15 +78,15 @@ class State:
 
     def load_flat(self, tensors: Mapping[str, Tensor]) -> Self:
         """Return a state like this one, which `start` made, with the tensors of `flat`."""
-        new: Self = _load_flat(self, tensors, "")
+        new = _load_state(self, tensors, "")
         wanted, got = set(new.flat()), set(tensors)
         if wanted != got:
             lacks, odd = (", ".join(sorted(names)) or "nothing" for names in (wanted - got, got - wanted))
             raise StateError(f"these are the tensors of another {type(self).__name__}: missing {lacks}; unknown {odd}")
         return new
 
-    def _walk(self, leaf: Callable[[Any, bool], Any], below: Callable[[State], State]) -> Self:
-        def visit(value: Any, moves: bool) -> Any:
+    def _walk(self, leaf: Callable[[Leaf, bool], Leaf], below: Callable[[State], State]) -> Self:
+        def visit(value: object, moves: bool) -> object:
             if isinstance(value, State):
                 return below(value)
             if isinstance(value, (Tensor, Coords)):
@@ -211,7 +214,7 @@ def _as_time_first(t: Tensor) -> Tensor:
     return t.permute(2, 0, 1, 3)
 
 
-def _flat(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
+def _flat(value: object, name: str) -> Iterator[tuple[str, Tensor]]:
     """Every tensor in a value, with its dotted name."""
     if isinstance(value, Tensor):
         yield name, value
@@ -230,15 +233,21 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, Tensor]]:
         raise StateError(f"{name} is a {type(value).__name__}, which cannot be written as tensors")
 
 
-def _load_flat(value: Any, tensors: Mapping[str, Tensor], name: str) -> Any:
+def _load_state(state: _S, tensors: Mapping[str, Tensor], name: str) -> _S:
+    fields = [f.name for f in dataclasses.fields(state)]
+    return dataclasses.replace(
+        state, **{field: _load_flat(getattr(state, field), tensors, _below(name, field)) for field in fields}
+    )
+
+
+def _load_flat(value: object, tensors: Mapping[str, Tensor], name: str) -> object:
     """The value with tensors in place of its own, where there are some of its dotted name."""
     if isinstance(value, State):
-        own = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return dataclasses.replace(value, **_load_flat(own, tensors, name))
+        return _load_state(value, tensors, name)
     if isinstance(value, dict):
         return {key: _load_flat(inner, tensors, _below(name, key)) for key, inner in value.items()}
     if isinstance(value, tuple):
-        return tuple(_load_flat(dict(enumerate(value)), tensors, name).values())
+        return tuple(_load_flat(inner, tensors, _below(name, i)) for i, inner in enumerate(value))
     places = {key: f"{name}.{key}" for key in ("pos", *OPTIONAL, "facts")}
     if {places["pos"], places["facts"]} <= tensors.keys():
         return Coords.from_flat({key: tensors[place] for key, place in places.items() if place in tensors})
