@@ -70,7 +70,7 @@ def test_all_that_cannot_be_followed(folder: Path) -> None:
     configure(folder, scale_attn_by_inverse_layer_idx=True, activation_function="mish")
     assert said(folder) == (
         f"{folder}/config.json: a gpt2 model of ours cannot have scale_attn_by_inverse_layer_idx=True (only False), "
-        "activation_function='mish' (there is gelu, gelu_new, gelu_pytorch_tanh, relu, silu, swish)"
+        "activation_function='mish' (it should be one of gelu, gelu_new, gelu_pytorch_tanh, relu, silu, swish)"
     )
 
 

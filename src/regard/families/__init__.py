@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from regard.errors import UnknownName
 
@@ -49,7 +50,7 @@ def paper(size: str) -> float | None:
     return figures.get(size)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> ModuleType:
     """Import a family on first use: `regard.families.gpt`."""
     if name in names():
         return importlib.import_module(f"regard.families.{name}")

@@ -7,9 +7,8 @@ embedding; the sides share one table of tokens, but each has its own positions a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from regard.families.named_sizes import sized
+from regard.families.named_sizes import Settings, sized
 from regard.families.published import ACTIVATIONS, Form, Key, Use
 from regard.families.weight_map import Again, Drop, Name, Rows
 from regard.model.model_spec import ModelSpec
@@ -23,7 +22,7 @@ from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full
 from regard.nn.positions.position import Learned
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "bart-base": dict(width=768, depth=6, heads=12, hidden=3072),
     "bart-large": dict(width=1024, depth=12, heads=16, hidden=4096),
 }

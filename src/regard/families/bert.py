@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
 from regard.errors import SpecError, UnknownName
-from regard.families.named_sizes import sized
+from regard.families.named_sizes import Settings, sized
 from regard.families.published import ACTIVATIONS, CLASSES, Config, Form, Key, Use
 from regard.families.weight_map import Again, Drop, Name, Rows
 from regard.model.model_spec import ModelSpec
@@ -27,12 +27,12 @@ from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full
 from regard.nn.positions.position import Learned
 
-_BERT: dict[str, Any] = dict(vocab=30522, segments=2, next_sentence=True, shift=0, eps=1e-12, squash="tanh")
-_ROBERTA: dict[str, Any] = dict(vocab=50265, segments=1, next_sentence=False, shift=2, eps=1e-5, squash="tanh")
-_BASE: dict[str, Any] = dict(width=768, depth=12, heads=12, hidden=3072)
-_LARGE: dict[str, Any] = dict(width=1024, depth=24, heads=16, hidden=4096)
+_BERT: Settings = dict(vocab=30522, segments=2, next_sentence=True, shift=0, eps=1e-12, squash="tanh")
+_ROBERTA: Settings = dict(vocab=50265, segments=1, next_sentence=False, shift=2, eps=1e-5, squash="tanh")
+_BASE: Settings = dict(width=768, depth=12, heads=12, hidden=3072)
+_LARGE: Settings = dict(width=1024, depth=24, heads=16, hidden=4096)
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "distilbert-base": _BASE | _BERT | dict(depth=6, segments=0, next_sentence=False, squash="relu"),
     "bert-base": _BASE | _BERT,
     "roberta-base": _BASE | _ROBERTA,
@@ -189,7 +189,7 @@ _KEYS = (
     Key("attention_dropout", "encoder.block.mix.dropout", "attention_probs_dropout_prob", 0.1),
 )
 _TIED = Key("tied", "head.tied", "tie_word_embeddings", True)
-_ONLY: dict[str, Any] = dict(position_embedding_type=("absolute",), is_decoder=(False,), add_cross_attention=(False,))
+_ONLY: Settings = dict(position_embedding_type=("absolute",), is_decoder=(False,), add_cross_attention=(False,))
 
 _BERT_FORM = Form(
     "bert",

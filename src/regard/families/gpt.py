@@ -7,10 +7,8 @@ The first puts its norms after each sublayer; GPT-2 before, with one more at the
 
 from __future__ import annotations
 
-from typing import Any
-
 from regard.errors import UnknownName
-from regard.families.named_sizes import sized
+from regard.families.named_sizes import Settings, sized
 from regard.families.published import ACTIVATIONS, Form, Key, Use
 from regard.families.weight_map import Again, Drop, Join, Name
 from regard.model.model_spec import ModelSpec
@@ -26,10 +24,10 @@ from regard.nn.positions.position import Learned
 
 WIRINGS = {"post": PostNorm, "pre": PreNorm}
 
-_GPT1: dict[str, Any] = dict(vocab=40478, length=512, norm="post")
-_GPT2: dict[str, Any] = dict(vocab=50257, length=1024, norm="pre")
+_GPT1: Settings = dict(vocab=40478, length=512, norm="post")
+_GPT2: Settings = dict(vocab=50257, length=1024, norm="pre")
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "openai-gpt": dict(width=768, depth=12, heads=12, hidden=3072, **_GPT1),
     "gpt2": dict(width=768, depth=12, heads=12, hidden=3072, **_GPT2),
     "gpt2-medium": dict(width=1024, depth=24, heads=16, hidden=4096, **_GPT2),

@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from regard.errors import SpecError
-from regard.families.named_sizes import sized
+from regard.families.named_sizes import Settings, sized
 from regard.families.published import Config, Form, Key, Use
 from regard.families.weight_map import Again, Drop, Name
 from regard.model.model_spec import ModelSpec
@@ -31,12 +31,12 @@ from regard.nn.positions.position import Rotary
 from regard.nn.positions.rope_scaling import LinearScaling, Llama3Scaling, RopeScalingSpec, YarnScaling
 from regard.registry import kind_of
 
-_SMOLLM2: dict[str, Any] = dict(vocab=49152, length=8192, base=1e5, eps=1e-5, tied=True)
-_QWEN2: dict[str, Any] = dict(vocab=151936, length=32768, base=1e6, eps=1e-6, tied=True, bias="qkv")
-_QWEN3: dict[str, Any] = dict(vocab=151936, length=40960, base=1e6, eps=1e-6, tied=True, head_width=128, qk_norm=True)
-_LLAMA: dict[str, Any] = dict(vocab=32000, base=1e4, eps=1e-5, tied=False)
+_SMOLLM2: Settings = dict(vocab=49152, length=8192, base=1e5, eps=1e-5, tied=True)
+_QWEN2: Settings = dict(vocab=151936, length=32768, base=1e6, eps=1e-6, tied=True, bias="qkv")
+_QWEN3: Settings = dict(vocab=151936, length=40960, base=1e6, eps=1e-6, tied=True, head_width=128, qk_norm=True)
+_LLAMA: Settings = dict(vocab=32000, base=1e4, eps=1e-5, tied=False)
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "smollm2-135m": dict(width=576, depth=30, heads=9, kv_heads=3, hidden=1536, **_SMOLLM2),
     "smollm2-360m": dict(width=960, depth=32, heads=15, kv_heads=5, hidden=2560, **_SMOLLM2),
     "qwen2.5-0.5b": dict(width=896, depth=24, heads=14, kv_heads=2, hidden=4864, **_QWEN2),
@@ -131,9 +131,9 @@ def _rope(config: Config) -> tuple[float, RopeScalingSpec | None]:
     return base, make(**given)
 
 
-def _ropes(value: tuple[float, RopeScalingSpec | None]) -> dict[str, Any]:
+def _ropes(value: tuple[float, RopeScalingSpec | None]) -> Settings:
     base, rope_scaling = value
-    said: dict[str, Any] = {
+    said: Settings = {
         "rope_type": "default" if rope_scaling is None else kind_of(type(rope_scaling)),
         "rope_theta": base,
     }
@@ -212,7 +212,7 @@ _QWEN_WINDOW = dataclasses.replace(
     write=lambda v: {"sliding_window": v, "use_sliding_window": v is not None, "max_window_layers": 0},
 )
 _BIAS = Key("bias", "decoder.block.mix.bias", "attention_bias", False, {True: True, False: False})
-_ONLY: dict[str, Any] = dict(hidden_act=("silu",), mlp_bias=(False,), attention_dropout=(0,))
+_ONLY: Settings = dict(hidden_act=("silu",), mlp_bias=(False,), attention_dropout=(0,))
 
 NAMES = (
     Name("embed", "model.embed_tokens"),

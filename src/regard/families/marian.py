@@ -6,10 +6,8 @@ sines before all cosines, and a bias a token at the end.
 
 from __future__ import annotations
 
-from typing import Any
-
 from regard.families.bart import KEYS, layers, sides
-from regard.families.named_sizes import sized
+from regard.families.named_sizes import Settings, sized
 from regard.families.published import Config, Form, Key, Use
 from regard.families.weight_map import Again, Drop, Name
 from regard.model.model_spec import ModelSpec
@@ -17,7 +15,7 @@ from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import Vocab
 from regard.nn.positions.position import Sinusoidal
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "marian-base": dict(width=512, depth=6, heads=8, hidden=2048),
     "marian-big": dict(width=1024, depth=6, heads=16, hidden=4096),
 }
@@ -76,7 +74,7 @@ def _vocabularies(config: Config) -> tuple[int, int | None]:
     return config.get("decoder_vocab_size") or size, size
 
 
-def _sizes(sizes: tuple[int, int | None]) -> dict[str, Any]:
+def _sizes(sizes: tuple[int, int | None]) -> Settings:
     target, source = sizes
     return {
         "vocab_size": target if source is None else source,

@@ -10,8 +10,11 @@ from typing import Any
 
 from regard.errors import UnknownName
 
+Settings = dict[str, Any]
+"""Arguments of a family's `spec` function by name; the function itself gives them their types."""
 
-def sized(sizes: Mapping[str, Mapping[str, Any]], size: str, **given: Any) -> dict[str, Any]:
+
+def sized(sizes: Mapping[str, Settings], size: str, **given: float | str | None) -> Settings:
     """The numbers of a named size, with those given by hand in their place; `hidden` follows a changed width."""
     if size not in sizes:
         raise UnknownName("size", size, sizes)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from regard.errors import CheckpointError, SpecError, UnknownName
+from regard.families.named_sizes import Settings
 from regard.families.weight_map import Rows
 from regard.model.model_spec import ModelSpec
 
@@ -37,26 +38,26 @@ class Key:
     ours: str | tuple[str, ...]
     at: str | tuple[str, ...]
     theirs: str
-    usual: Any = None
-    words: Mapping[Any, Any] | None = None
+    usual: object = None
+    words: Mapping[str, object] | Mapping[bool, object] | None = None
     """Their words for our values."""
-    read: Callable[[Config], Any] | None = None
-    write: Callable[[Any], dict[str, Any]] | None = None
-    back: Callable[[Any], Any] | None = None
+    read: Callable[[Config], object] | None = None
+    write: Callable[[Any], Settings] | None = None
+    back: Callable[[Any], object] | None = None
     """From what the spec holds to the argument."""
 
-    def arguments(self, config: Config) -> dict[str, Any]:
+    def arguments(self, config: Config) -> Settings:
         """What a config says."""
         return self._named(self._value(config))
 
-    def found(self, spec: ModelSpec) -> dict[str, Any]:
+    def found(self, spec: ModelSpec) -> Settings:
         """What a spec says."""
         if isinstance(self.at, tuple):
             return self._named(tuple(_at(spec, path) for path in self.at))
         value = _at(spec, self.at)
         return self._named(value if self.back is None else self.back(value))
 
-    def setting(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def setting(self, arguments: Settings) -> Settings:
         """What a config should say."""
         value = tuple(arguments[o] for o in self.ours) if isinstance(self.ours, tuple) else arguments[self.ours]
         if self.write is not None:
@@ -68,19 +69,23 @@ class Key:
             raise SpecError(f"{self.theirs} has no word for {value!r}")
         return {self.theirs: words[0]}
 
-    def _value(self, config: Config) -> Any:
+    def _value(self, config: Config) -> object:
         if self.read is not None:
             return self.read(config)
         value = config.get(self.theirs)
         value = self.usual if value is None else value
         if self.words is None:
             return value
-        if value not in self.words:
-            raise SpecError(f"there is {', '.join(map(str, self.words))}")
-        return self.words[value]
+        for word, ours in self.words.items():
+            if word == value:
+                return ours
+        raise SpecError(f"it should be one of {', '.join(map(str, self.words))}")
 
-    def _named(self, value: Any) -> dict[str, Any]:
-        return dict(zip(self.ours, value, strict=True)) if isinstance(self.ours, tuple) else {self.ours: value}
+    def _named(self, value: object) -> Settings:
+        if isinstance(self.ours, tuple):
+            assert isinstance(value, tuple)
+            return dict(zip(self.ours, value, strict=True))
+        return {self.ours: value}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,11 +94,11 @@ class Use:
 
     task: Task
     names: Rows = ()
-    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    fixed: Mapping[str, object] = dataclasses.field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     bare: bool = False
     """It is the body alone, whose weights go without the prefix."""
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Settings = dataclasses.field(default_factory=dict)
     """Of the task."""
 
 
@@ -109,11 +114,11 @@ class Form:
     """By the name of their class, and perhaps a word on it; the first is meant where a config names none."""
     prefix: str = ""
     """Of the body's weights; it may be absent."""
-    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    fixed: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """Arguments of ours that are always so."""
-    only: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    only: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)
     """Settings of theirs, and the values we can follow; silence is one of them."""
-    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    facts: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """What their config.json says beside."""
     seen: Callable[[Config, Iterable[str]], Config] | None = None
     """What the names of the weights say that the config does not."""
@@ -141,7 +146,7 @@ class Form:
         for name, fine in self.only.items():
             if config.get(name) is not None and config[name] not in fine:
                 wrong.append(f"{name}={config[name]!r} (only {' or '.join(map(repr, fine))})")
-        arguments: dict[str, Any] = {}
+        arguments: Settings = {}
         for key in (*self.keys, *use.keys):
             try:
                 arguments |= key.arguments(config)
@@ -154,7 +159,7 @@ class Form:
         except (TypeError, ValueError) as error:  # a text where a number should be
             raise SpecError(f"this config.json of a {self.kind} model makes no sense: {error}") from None
 
-    def config(self, spec: ModelSpec, use: str) -> tuple[dict[str, Any], list[str]]:
+    def config(self, spec: ModelSpec, use: str) -> tuple[Settings, list[str]]:
         """The config.json of a model with this spec; or, where theirs is another model, every difference.
 
         A spec that has no such arguments at all is a SpecError.
@@ -168,13 +173,13 @@ class Form:
             raise SpecError(f"it is no {self.kind} model: {error}") from None
         if wrong := differences(_bones(same.plain()), _bones(spec.plain())):
             return {}, wrong
-        out: dict[str, Any] = {"model_type": self.kind, "architectures": [use.split()[0]], **self.facts}
+        out: Settings = {"model_type": self.kind, "architectures": [use.split()[0]], **self.facts}
         for key in keys:
             out = key.setting(arguments) | out
         return out, []
 
 
-def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
+def differences(theirs: object, ours: object, path: str = "") -> list[str]:
     """Where two plain values differ: what it would have to be, and what it is."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         keys = dict.fromkeys([*theirs, *ours])
@@ -182,14 +187,14 @@ def differences(theirs: Any, ours: Any, path: str = "") -> list[str]:
     return [] if theirs == ours else [f"{path} should be {theirs!r}, is {ours!r}"]
 
 
-def _bones(plain: Any) -> Any:
+def _bones(plain: object) -> object:
     """A spec without what matters in training only."""
     if isinstance(plain, dict):
         return {key: _bones(value) for key, value in plain.items() if key not in TRAINING}
     return [_bones(value) for value in plain] if isinstance(plain, list) else plain
 
 
-def _at(spec: Any, path: str) -> Any:
+def _at(spec: object, path: str) -> object:
     """What a spec holds at a dotted path; None where something on the way is not there."""
     for name in path.split("."):
         spec = None if spec is None else getattr(spec, name)
@@ -200,7 +205,7 @@ def _count(config: Config) -> int:
     return int(config.get("num_labels") or len(config.get("id2label") or ()) or 2)
 
 
-def _labels(count: int) -> dict[str, Any]:
+def _labels(count: int) -> Settings:
     names = {str(i): f"LABEL_{i}" for i in range(count)}
     return {"id2label": names, "label2id": {name: int(i) for i, name in names.items()}}
 

@@ -9,9 +9,8 @@ The first version has ReLU and one table for reading and writing, whose output i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from regard.families.named_sizes import sized
+from regard.families.named_sizes import Settings, sized
 from regard.families.published import Config, Form, Key, Use
 from regard.families.weight_map import Again, Drop, Name, Rows
 from regard.model.model_spec import ModelSpec
@@ -25,10 +24,10 @@ from regard.nn.layers.norm import RMSNorm
 from regard.nn.mixers import Full
 from regard.nn.positions.position import Bucketed
 
-_V10: dict[str, Any] = dict(activation="relu", gated=False, tied=True, dropout=0.1)
-_V11: dict[str, Any] = dict(activation="gelu_tanh", gated=True, tied=False, dropout=0.0)
+_V10: Settings = dict(activation="relu", gated=False, tied=True, dropout=0.1)
+_V11: Settings = dict(activation="gelu_tanh", gated=True, tied=False, dropout=0.0)
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "t5-small": dict(width=512, depth=6, heads=8, head_width=64, hidden=2048, **_V10),
     "t5-v1.1-small": dict(width=512, depth=8, heads=6, head_width=64, hidden=1024, **_V11),
     "t5-base": dict(width=768, depth=12, heads=12, head_width=64, hidden=3072, **_V10),

@@ -8,10 +8,8 @@ Every default is the paper's base model; `norm="pre"` and the other words are th
 
 from __future__ import annotations
 
-from typing import Any
-
 from regard.errors import UnknownName
-from regard.families.named_sizes import sized
+from regard.families.named_sizes import Settings, sized
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
@@ -25,7 +23,7 @@ from regard.nn.positions.position import Sinusoidal
 
 WIRINGS = {"post": PostNorm, "pre": PreNorm, "parallel": Parallel}
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "tiny": dict(width=128, depth=4, heads=4, hidden=256, dropout=0.3),
     "base": dict(width=512, depth=6, heads=8, hidden=2048, dropout=0.1),
     "big": dict(width=1024, depth=6, heads=16, hidden=4096, dropout=0.3),

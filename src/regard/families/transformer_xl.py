@@ -9,10 +9,8 @@ evaluation. The paper evaluates its base model with `spec(memory_length=2100, cl
 
 from __future__ import annotations
 
-from typing import Any
-
 from regard.errors import UnknownName
-from regard.families.named_sizes import sized
+from regard.families.named_sizes import Settings, sized
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
@@ -27,7 +25,7 @@ from regard.nn.positions.relative import Distance
 
 WIRINGS = {"post": PostNorm, "pre": PreNorm}
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "xl-enwik8-base": dict(
         width=512, depth=12, heads=8, hidden=2048, memory_length=512, length=512, dropout=0.1, attention_dropout=0.0
     ),

@@ -8,10 +8,10 @@ places are interpolated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Literal
 
-from regard.families.named_sizes import sized
+from regard.families.named_sizes import Settings, sized
 from regard.families.published import ACTIVATIONS, CLASSES, Config, Form, Key, Use
 from regard.families.weight_map import Name
 from regard.model.model_spec import ModelSpec
@@ -24,7 +24,7 @@ from regard.nn.layers.feedforward import FeedForward
 from regard.nn.layers.norm import LayerNorm
 from regard.nn.mixers import Full
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "vit-ti16": dict(width=192, depth=12, heads=3, hidden=768, patch=16),
     "vit-s16": dict(width=384, depth=12, heads=6, hidden=1536, patch=16),
     "vit-b16": dict(width=768, depth=12, heads=12, hidden=3072, patch=16),
@@ -81,7 +81,7 @@ def spec(
 # ------------------------------------------------------------------------------------------------- as others have it
 
 
-def _square(name: str, usual: int) -> Any:
+def _square(name: str, usual: int) -> Callable[[Config], int]:
     """A side given alone or as two that are alike."""
 
     def read(config: Config) -> int:
