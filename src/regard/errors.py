@@ -148,9 +148,9 @@ def _nearest(wanted: str, names: Iterable[str]) -> str | None:
 
 
 def _have_part_in_common(a: str, b: str) -> bool:
-    """Whether one name contains the other, or both have at least half of the longer one as their beginning."""
+    """Whether one name begins with or contains the other, or both have at least half of the longer one as their beginning."""
     if min(len(a), len(b)) < MIN_COMMON:
-        return False
+        return min(len(a), len(b)) == MIN_COMMON - 1 and (a.startswith(b) or b.startswith(a))
     common = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     return a in b or b in a or common >= max(MIN_COMMON, max(len(a), len(b)) / 2)
 

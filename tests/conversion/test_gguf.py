@@ -224,7 +224,7 @@ def test_a_token_that_is_a_text_is_refused(letters: int, bpe: tokenizers.Tokeniz
             "tokenizer.ggml.model": kind,
             "tokenizer.ggml.scores": [0.0] * len(names),
         }
-        with pytest.raises(CheckpointError, match=f"its pieces have up to {letters} letters"):
+        with pytest.raises(CheckpointError, match=f"its pieces have up to {letters} characters"):
             gguf.read(tiny(tmp_path / "x.gguf", bpe, facts_=told))
 
 

@@ -51,7 +51,7 @@ ROWS = {
     ("jsonl", "too deep"): (b"[" * 99_000, "not JSON", "not JSON: "),
     ("jsonl", "a key less"): (b'{"source": "a"}', "other JSON", "should be an object with the texts 'source' and"),
     ("jsonl", "a number"): (b'{"source": "a", "target": 1}', "other JSON", "should be an object with the texts"),
-    ("jsonl", "a list"): (b'["a", "b"]', "other JSON", 'texts \'source\' and \'target\', got ["a"'),
+    ("jsonl", "a list"): (b'["a", "b"]', "other JSON", "should be an object with the texts 'source' and 'target', got ["),
     ("jsonl", "null"): (b"null", "other JSON", "should be an object with the texts"),
     ("jsonl", "an escaped NUL"): (
         b'{"source": "a\\u0000", "target": "b"}', "a NUL or half a character", "a text contains a NUL or half a surrogate pair",

@@ -89,18 +89,21 @@ def test_bpe_dropout_is_the_papers(word: str, share: float) -> None:
         assert found == {letters: 1.0}
 
 
-def test_bpe_dropout_is_the_librarys() -> None:
-    """The `tokenizers` library draws from the same distribution; its chance has no seed, so the bound is a wide one."""
+def test_bpe_dropout_is_close_to_the_librarys() -> None:
+    """The `tokenizers` library gives only segmentations that ours can give, with similar probabilities.
+
+    They are not the same: it queues a merge once for each neighbor that made it possible, and drops each entry by itself,
+    so that it drops fewer merges than the paper says. Its generator has no seed, so the bound is a wide one.
+    """
     tokenizer, share, times = trained(Bpe(vocab=70)), 0.3, 4000
     chances = told(build_segmenter(tokenizer, share), tokenizer, "lowest")
     loose = Core.from_str(tokenizer.core.to_str())
     loose.model.dropout = share
     seen = Counter(tuple(tokenizer.tokens(e.ids)) for e in loose.encode_batch(["lowest"] * times))
     assert set(seen) <= set(chances)
-    often = {cut: p * times for cut, p in chances.items() if p * times >= 5}
-    away, k = sum((seen[cut] - n) ** 2 / n for cut, n in often.items()), len(often)
-    assert k > 10
-    assert away < k * (1 - 2 / (9 * k) + 6 * math.sqrt(2 / (9 * k))) ** 3  # six sigma of chi-square (Wilson-Hilferty)
+    assert (
+        sum(abs(p - seen[cut] / times) for cut, p in chances.items()) / 2 < 0.1
+    )  # total variation; 0.045 when measured
 
 
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.5, 1.0])

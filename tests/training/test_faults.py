@@ -165,7 +165,7 @@ def resumed(storage: Memory) -> int | None:
     if loaded is None:
         return None
     steps = [step for step, _ in loaded.facts["snapshots"]]
-    mean = Snapshots(HERE.parent / "snapshots", storage).mean(steps)
+    mean = Snapshots(HERE.parent / "snapshots", storage).average(steps)
     assert torch.equal(mean["w"], torch.full((3,), sum(steps) / len(steps)))
     return loaded.step
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regard.training import train, trainer
+from regard.training import artifacts, trainer
 from tests.training.poison import poison_often
 
 pytestmark = pytest.mark.numeric
@@ -28,6 +28,6 @@ def test_the_poisoner_finds_what_nobody_looks_for(tmp_path: Path, monkeypatch: p
         return None
 
     monkeypatch.setattr(trainer, "check_finite", careless)
-    monkeypatch.setattr(train, "check_finite", careless)
+    monkeypatch.setattr(artifacts, "check_finite", careless)
     with pytest.raises(AssertionError, match="holds a bad"):
         poison_often(60, tmp_path)

@@ -85,9 +85,9 @@ def test_a_seed_of_ones_own_leaves_the_common_stream_alone() -> None:
     torch.manual_seed(3)
     wanted = rng.new_seed()
     torch.manual_seed(3)
-    with rng.seeded(7):
+    with rng.use_seed(7):
         inner = rng.new_seed()
-        place = rng.Place()
+        place = rng.RngSnapshot()
         following = rng.new_seed()
         for _ in range(2):
             with place:
