@@ -30,6 +30,8 @@ Heads = Annotated[int, Field(ge=1, le=4096)]
 """A number of attention heads; the maximum is far more than any model has, and few enough to iterate over."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 """A probability or share, below 1."""
+Plain = dict[str, Any]
+"""An object of JSON or YAML: a recipe, a configuration, an event of a log, or a part of one."""
 
 
 class Spec:
@@ -68,7 +70,7 @@ class Spec:
         except pydantic.ValidationError as error:
             raise SpecError(*_faults(cls, error, place)) from None
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> Plain:
         """Return this spec as plain data for JSON; `parse` restores it."""
         fields = {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
         return {"kind": kind_of(type(self)), **fields} if self.registry is not None else fields

@@ -191,11 +191,10 @@ class _Evaluator:
     def _read(self, task: Task) -> object:
         """The test set as the task reads it."""
         if self.on_bad is None:
-            return cast(object, task.read_test(task.settings, self.files))
+            return task.read_test(task.settings, self.files)
         if self.on_bad not in get_args(OnBad):
             raise UnknownName("way to treat bad pairs", self.on_bad, get_args(OnBad))
-        pairs = require(task, ReadsPairs).read_test_pairs(task.settings, self.files, cast(OnBad, self.on_bad))
-        return cast(object, pairs)
+        return require(task, ReadsPairs).read_test_pairs(task.settings, self.files, cast(OnBad, self.on_bad))
 
     def _tell_dropped(self, raw: object) -> None:
         for part in raw if isinstance(raw, list) else ():

@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from regard.errors import DataError, SpecError, UnknownName
+from regard.spec import Plain
 
 MAX_LEVELS, MAX_VALUES = 100, 100_000
 """Limits of one recipe: nesting depth, and number of values."""
-
-Plain = dict[str, Any]
-"""A recipe, or a part of one, as YAML gives it."""
 
 
 def list_recipes() -> dict[str, str]:
@@ -53,7 +50,7 @@ def parse_yaml(text: str, name: str) -> Plain:
     return value
 
 
-def merge(*layers: Mapping[str, Any]) -> Plain:
+def merge(*layers: Mapping[str, object]) -> Plain:
     """Merge layers level by level; later ones win. A part of another `kind` replaces the earlier part entirely."""
     out: Plain = {}
     for layer in layers:

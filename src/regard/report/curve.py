@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from regard.report.axis import LARGEST, Scale
 from regard.report.chart import Point
 
-Row = Mapping[str, Any]
+Row = Mapping[str, object]
 
 
-def quantity(value: Any) -> float:
+def quantity(value: object) -> float:
     """A number of the log: nan for what is none (JSON has null for what is not finite), infinity beyond all measure."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return math.nan
     return float(value) if abs(value) < LARGEST or value != value else math.inf if value > 0 else -math.inf
 
 
-def finite(values: Iterable[Any]) -> list[float]:
+def finite(values: Iterable[object]) -> list[float]:
     """Those of the values that are finite numbers."""
     return [v for v in map(quantity, values) if math.isfinite(v)]
 
@@ -38,9 +37,10 @@ def curve(log: Sequence[Row], event: str, key: str) -> list[Point]:
 
 def score_curves(log: Sequence[Row]) -> dict[str, list[Point]]:
     """The curve of each score in the validation rows, by name; what is no number (a signature) is no score."""
-    rows = [r for r in log if r.get("event") == "valid" and isinstance(r.get("scores"), Mapping)]
-    flat = [{**row["scores"], "event": "valid", "step": row.get("step")} for row in rows]
-    names = dict.fromkeys(name for row in rows for name, value in row["scores"].items() if finite([value]))
+    rows = [(row.get("step"), row.get("scores")) for row in log if row.get("event") == "valid"]
+    found = [(step, scores) for step, scores in rows if isinstance(scores, Mapping)]
+    flat = [{**scores, "event": "valid", "step": step} for step, scores in found]
+    names = dict.fromkeys(name for _, scores in found for name, value in scores.items() if finite([value]))
     return {name: points for name in names if (points := curve(flat, "valid", name))}
 
 

@@ -150,26 +150,25 @@ def _example_cell(example: Row, column: str, same: bool | None) -> Html:
 
 def _samples(log: Sequence[Row]) -> list[Html]:
     """How the outputs of a few inputs changed from validation to validation."""
-    rows = [row for row in log if row.get("event") == "valid" and isinstance(row.get("samples"), Sequence)]
+    found = ((row, row.get("samples")) for row in log if row.get("event") == "valid")
+    rows = [(row, samples) for row, samples in found if isinstance(samples, Sequence)]
     kept = {round(k * (len(rows) - 1) / (VALIDATIONS - 1)) for k in range(VALIDATIONS)} if rows else set()
     rows = [rows[i] for i in sorted(kept)]
     shown: list[tuple[Cell, ...]] = []
-    for i in range(max((len(row["samples"]) for row in rows), default=0)):
-        for n, row in enumerate(row for row in rows if i < len(row["samples"])):
-            source, reference, output = (_text(row["samples"][i].get(k)) for k in ("source", "reference", "output"))
-            shown.append(
-                (source, reference, quantity(row.get("step")), output)
-                if n == 0
-                else ("", "", quantity(row.get("step")), output)
-            )
-    how = sorted({word for row in rows for word in _decoding(row)})
+    for i in range(max((len(samples) for _, samples in rows), default=0)):
+        for n, (row, sample) in enumerate((row, samples[i]) for row, samples in rows if i < len(samples)):
+            source, reference, output = (_text(sample.get(k)) for k in ("source", "reference", "output"))
+            names = (source, reference) if n == 0 else ("", "")
+            shown.append((*names, quantity(row.get("step")), output))
+    how = sorted({word for row, _ in rows for word in _decoding(row)})
     note = [tag("p", f"Decoding: {', '.join(how)}.", class_="note")] if how else []
     return [*note, Table(("source", "reference", "step", "output"), tuple(shown)).html()] if shown else []
 
 
 def _decoding(row: Row) -> list[str]:
     """How the outputs of an event were decoded, if it has any."""
-    return [row["decoding"]] if isinstance(row.get("decoding"), str) and row["decoding"] else []
+    decoding = row.get("decoding")
+    return [decoding] if isinstance(decoding, str) and decoding else []
 
 
 def _events(log: Sequence[Row]) -> list[Html]:
@@ -234,7 +233,8 @@ def _dropped(dropped: Sequence[Row]) -> list[Html]:
     """Rejected pairs by reason, with examples."""
     shown = []
     for row in dropped:
-        examples = row.get("examples") or [""]
+        examples = row.get("examples")
+        examples = examples if examples and isinstance(examples, Sequence) else [""]
         told = (_text(row.get("corpus")), _text(row.get("reason")), _text(row.get("remark")), _cell(row.get("count")))
         shown += [(*(told if i == 0 else ("", "", "", "")), _text(e)) for i, e in enumerate(examples)]
     return [Table(("corpus", "reason", "", "pairs", "such as"), tuple(shown)).html()] if shown else []

@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
@@ -27,6 +27,7 @@ from regard.files.folder import JSON_LIMIT, MANIFEST, WEIGHTS, Folder, parse_jso
 from regard.files.storage import DISK, Storage
 from regard.files.tensors import pack
 from regard.model.net import Net
+from regard.spec import Plain
 from regard.tasks.common.task import Task
 
 FORMAT = 1
@@ -74,7 +75,7 @@ def find_model(path: str | Path) -> Folder:
     return read_folder(path)
 
 
-def read_config(folder: Folder) -> dict[str, Any]:
+def read_config(folder: Folder) -> Plain:
     """Read the configuration of a model folder, in the format of this version."""
     config: object = folder.json(CONFIG)
     wanted = {"format", "task", "settings", "model", "decode"}

@@ -6,9 +6,9 @@ Learned from pairs, such as English and German sentences, or dates and ISO 8601.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from regard.data.pairs import MAX_VOCABULARY_PAIRS, Pairs, fingerprint, sample_p
 from regard.data.subword_sampling import SubwordSampler
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
-from regard.spec import Count, Share, Spec, spec
+from regard.spec import Count, Plain, Share, Spec, spec
 from regard.tasks.common.advice import advise_pairs
 from regard.tasks.common.encoded_pairs import EncodedPairs
 from regard.tasks.common.seq2seq import TextPairs, tag_token
@@ -134,7 +134,7 @@ class Translate(TextPairs[TranslateData]):
         )
 
     @classmethod
-    def advise(cls, settings: TranslateData, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
+    def advise(cls, settings: TranslateData, dataset: Dataset, train: Plain) -> Advice:
         return advise_pairs(dataset.train, train)
 
     @classmethod

@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from regard.files.folder import read_folder
 from regard.files.storage import write_file
@@ -19,6 +18,7 @@ from regard.report.training_report import RunFacts, run_report
 from regard.serialization.load import load_model
 from regard.serialization.model_card import metric_signatures, render_card
 from regard.serialization.model_folder import BEST, FINAL, LOG, REPORT, write_model
+from regard.spec import Plain
 from regard.tasks.common.task import Dataset
 from regard.training.log import read_log
 from regard.training.optimizer_step import check_finite
@@ -33,14 +33,14 @@ class Artifacts:
 
     folder: Path
     recipe: Recipe
-    facts: Mapping[str, Any]
+    facts: Mapping[str, object]
     trainer: Trainer
 
     def write_best(self) -> None:
         """Export the current weights as the best model so far."""
         self._export(BEST, self.trainer.now.step)
 
-    def write_final(self) -> dict[str, Any]:
+    def write_final(self) -> Plain:
         """Export the final model, the average if asked for and otherwise the best; returns the `done` event of the log."""
         trainer = self.trainer
         steps = [step for step, _ in trainer.now.snapshots]
@@ -54,7 +54,7 @@ class Artifacts:
             source = f"the mean of {', '.join(map(str, steps))}" if steps else trainer.now.best_step
             self._export(FINAL, source, scores)
         decoding = trainer.validator.decoding(greedy=False)
-        done: dict[str, Any] = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": samples}
+        done: Plain = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": samples}
         done |= {"decoding": decoding} if decoding else {}
         trainer.log.write("done", trainer.now.step, **done)
         return done

@@ -16,12 +16,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import discard, parse_json, read_files, recover, verify, write_folder
 from regard.files.storage import DISK, Storage, explain_errors
 from regard.files.tensors import pack, unpack
+from regard.spec import Plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +39,7 @@ class Checkpoint:
 
     step: int
     groups: dict[str, dict[str, Tensor]]
-    facts: dict[str, Any]
+    facts: Plain
     messages: list[str]
 
 
@@ -50,7 +51,7 @@ class Checkpoints:
             raise SpecError(f"at least 1 checkpoint must be kept, got keep={keep}")
         self.folder, self.keep, self.storage = Path(folder), keep, storage
 
-    def save(self, step: int, groups: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> Path:
+    def save(self, step: int, groups: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, object]) -> Path:
         """Write a checkpoint. Once this returns, it survives a power cut; if it raises, the previous one is intact."""
         path = self._path(step)
         write_folder(path, _files(step, groups, facts), storage=self.storage)
@@ -86,7 +87,7 @@ class Checkpoints:
         found = (NAME.fullmatch(name) for name in self._names())
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
-    def facts(self) -> list[dict[str, Any]]:
+    def facts(self) -> list[Plain]:
         """The facts of every checkpoint, newest first."""
         with explain_errors("read checkpoints", self.folder, storage=self.storage):
             return [
@@ -102,18 +103,18 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def _read(self, step: int) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+    def _read(self, step: int) -> tuple[dict[str, dict[str, Tensor]], Plain]:
         path = self._path(step)
         files = read_files(path, self.storage)
         facts = self._parse_facts(step, files.pop(FACTS, b"null"))
         return {name.removesuffix(TENSORS): unpack(data, path / name) for name, data in files.items()}, facts
 
-    def _parse_facts(self, step: int, data: bytes) -> dict[str, Any]:
+    def _parse_facts(self, step: int, data: bytes) -> Plain:
         path = self._path(step)
         said = parse_json(data, path / FACTS)
         if not isinstance(said, dict) or set(said) != {"step", "facts"} or said["step"] != step:
             raise CheckpointError(f"{path} is damaged: its {FACTS} is not that of step {step}")
-        facts: dict[str, Any] = said["facts"]
+        facts: Plain = said["facts"]
         return facts
 
     def _rename_damaged(self, step: int) -> Path:
@@ -124,6 +125,6 @@ class Checkpoints:
         return aside
 
 
-def _files(step: int, groups: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> dict[str, bytes]:
+def _files(step: int, groups: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, object]) -> dict[str, bytes]:
     said = json.dumps({"step": step, "facts": facts}, indent=2, ensure_ascii=False).encode()
     return {name + TENSORS: pack(tensors) for name, tensors in groups.items()} | {FACTS: said}

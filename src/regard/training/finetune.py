@@ -16,7 +16,7 @@ import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -29,7 +29,7 @@ from regard.model.net import Net
 from regard.nn.blocks.head import HeadSpec
 from regard.nn.layers.lora import Lora, adapt
 from regard.serialization.model_folder import read_config
-from regard.spec import Spec, spec
+from regard.spec import Plain, Spec, spec
 from regard.tasks.common.classifier import CLASSES_FILE, unpack_classes
 
 BLOCK = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
@@ -179,7 +179,7 @@ def _theirs(name: str, ends: Mapping[str, str]) -> str | None:
     return None if found is None else f"{found}.{leaf}" if leaf else found
 
 
-def inherit_settings(start: Folder, task: str, settings: type[Spec]) -> tuple[dict[str, Any], dict[str, Any]]:
+def inherit_settings(start: Folder, task: str, settings: type[Spec]) -> tuple[Plain, Plain]:
     """The recipe settings that a model brings: defaults, and those that cannot be changed."""
     config = read_config(start)
     known = {f.name for f in dataclasses.fields(settings)}  # type: ignore[arg-type]

@@ -6,10 +6,14 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from regard.errors import SpecError
 from regard.files.storage import DISK, explain_errors, write_file
+from regard.spec import Plain
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 
 class Log:
@@ -18,10 +22,10 @@ class Log:
     def __init__(self, path: Path, *, tensorboard: Path | None = None) -> None:
         self.path, self._folder = path, tensorboard
         self._writer = None if tensorboard is None else _summary_writer()
-        self._board: Any = None
+        self._board: SummaryWriter | None = None
         self._purge: int | None = None
 
-    def write(self, event: str, step: int, **values: Any) -> None:
+    def write(self, event: str, step: int, **values: object) -> None:
         """Append an event."""
         line = json.dumps(
             {"event": event, "step": step, **{key: _finite(value) for key, value in values.items()}},
@@ -56,7 +60,7 @@ class Log:
             self._board = None
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Path) -> list[Plain]:
     """All complete events of a log, oldest first."""
     if not path.exists():
         return []
@@ -71,7 +75,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return out
 
 
-def _summary_writer() -> Any:
+def _summary_writer() -> type[SummaryWriter]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

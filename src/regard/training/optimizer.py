@@ -15,6 +15,8 @@ from regard.spec import Count, Share, Spec, spec
 
 OPTIMIZERS: Registry[type[OptimizerSpec]] = Registry("optimizer")
 
+ParamGroup = dict[str, Any]
+"""Parameters with their settings, as torch keeps them."""
 Betas = tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]]
 
 
@@ -54,7 +56,7 @@ class AdamW(OptimizerSpec):
         return torch.optim.AdamW(groups, lr=0.0, betas=self.betas, eps=self.eps, fused=can_fuse(net))
 
 
-def split_decay(parameters: Sequence[Tensor], decay: float) -> list[dict[str, Any]]:
+def split_decay(parameters: Sequence[Tensor], decay: float) -> list[ParamGroup]:
     """Parameter groups: matrices with weight decay, biases and norms without."""
     matrices, others = ([p for p in parameters if (p.dim() > 1) is wanted] for wanted in (True, False))
     groups = [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
@@ -133,7 +135,7 @@ class Muon(OptimizerSpec):
         maps = {m.weight for body in bodies for m in body.modules() if isinstance(m, nn.Linear)}
         matrices = [p for p in net.parameters() if p in maps]
         rest = split_decay([p for p in net.parameters() if p not in maps], self.weight_decay)
-        groups: list[dict[str, Any]] = [
+        groups: list[ParamGroup] = [
             {"params": matrices, "weight_decay": self.weight_decay, "turns": self.turns},
             *rest,
         ]
@@ -143,7 +145,7 @@ class Muon(OptimizerSpec):
 class _Muon(torch.optim.Optimizer):
     """Groups with `turns` use orthogonalized momentum; the others, with their state, are handed to AdamW."""
 
-    def __init__(self, groups: Sequence[dict[str, Any]], spec: Muon, can_fuse: bool) -> None:
+    def __init__(self, groups: Sequence[ParamGroup], spec: Muon, can_fuse: bool) -> None:
         plain = [group for group in groups if "turns" not in group]
         self.adam = torch.optim.AdamW(plain, lr=0.0, betas=spec.betas, eps=spec.eps, fused=can_fuse)
         super().__init__(groups, self.adam.defaults)
@@ -158,7 +160,7 @@ class _Muon(torch.optim.Optimizer):
             if "turns" in group:
                 self._orthogonal_step(group)
 
-    def _orthogonal_step(self, group: dict[str, Any]) -> None:
+    def _orthogonal_step(self, group: ParamGroup) -> None:
         alike: dict[torch.Size, list[tuple[Tensor, Tensor, Tensor]]] = {}
         for p in group["params"]:
             if p.grad is not None:

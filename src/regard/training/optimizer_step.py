@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from regard.errors import Diverged, SpecError
 from regard.model.net import Net
 from regard.nn.core.rng import new_seed
 from regard.tasks.common.capabilities import Contrasts, compute_loss, is_streaming, supports
-from regard.tasks.common.task import Loss, Task
+from regard.tasks.common.task import Batch, Examples, Loss, Task
 from regard.training.data_parallel import ProcessGroup, ThreadGroup, split_rows
 from regard.training.optimizer import (
     optimizer_state,
@@ -99,7 +98,7 @@ class OptimizerSteps:
         threads = 1 if supports(task, Contrasts) else torch.get_num_threads()
         self.shards = ThreadGroup.choose(threads, int(train.batch_tokens) // self.ranks.size, net.device.type)
 
-    def take(self, examples: Any, group: Group, *, number: int, rate: float, first: bool) -> StepResult:
+    def take(self, examples: Examples, group: Group, *, number: int, rate: float, first: bool) -> StepResult:
         """Take step `number` of a run over a group of batches; `first` in its epoch or not."""
         self.net.train()
         self.stream_state.begin(number, first=first)
@@ -110,7 +109,7 @@ class OptimizerSteps:
         if tokens is None:
             raise NoMoreSteps
 
-        def work(part: tuple[int, Any]) -> tuple[Tensor, float]:
+        def work(part: tuple[int, Batch]) -> tuple[Tensor, float]:
             with self.compute():
                 loss = self._loss(*part)
             return loss.total / tokens, float(loss.plain)
@@ -132,14 +131,14 @@ class OptimizerSteps:
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(tokens, loss, norm, rate, sound)
 
-    def _loss(self, part: int, batch: Any) -> Loss:
+    def _loss(self, part: int, batch: Batch) -> Loss:
         """The loss of one part of a batch; with streaming, continued from the same part of the batch before."""
         state = self.stream_state.states.get(part)
         loss = compute_loss(self.task, self.net, batch, self.train.label_smoothing, state=state)
         self.stream_state.keep(part, loss.state)
         return loss
 
-    def _batches(self, examples: Any, group: Group) -> list[tuple[tuple[int, Any], int | None]]:
+    def _batches(self, examples: Examples, group: Group) -> list[tuple[tuple[int, Batch], int | None]]:
         """This process's share of a step: numbered parts of batches, each with the seed of its randomness."""
         count = self.shards.count * self.ranks.size
         parts = [part for indices in group for part in split_rows(indices, count)]

@@ -6,7 +6,7 @@ import dataclasses
 import io
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from ruamel.yaml import YAML
@@ -15,7 +15,7 @@ from regard.decode import Search
 from regard.errors import SpecError
 from regard.families.expand import expand_model, family_arguments, model_keys
 from regard.model.model_spec import ModelSpec
-from regard.spec import Count, Share, Spec, spec
+from regard.spec import Count, Plain, Share, Spec, spec
 from regard.training.finetune import FineTuning
 from regard.training.optimizer import Adam, OptimizerSpec
 from regard.training.optimizer import Muon as Muon  # registered for recipes
@@ -72,12 +72,12 @@ class Recipe(Spec):
 
     task: str
     train: Train
-    data: dict[str, Any] = Field(default_factory=dict)
-    model: dict[str, Any] = Field(default_factory=dict)
+    data: Plain = Field(default_factory=dict)
+    model: Plain = Field(default_factory=dict)
     decode: Search = Search()
     about: str = ""
 
-    def model_spec(self, facts: Mapping[str, Any], notes: list[str] | None = None) -> ModelSpec:
+    def model_spec(self, facts: Mapping[str, object], notes: list[str] | None = None) -> ModelSpec:
         """Expand the `model` section, with the data's `facts` (vocabulary, length) as defaults."""
         return expand_model(self.model, facts, notes)
 
@@ -88,7 +88,7 @@ class Recipe(Spec):
         return out.getvalue()
 
 
-def check_placement(asked: Mapping[str, Any], settings: type[Spec]) -> None:
+def check_placement(asked: Mapping[str, object], settings: type[Spec]) -> None:
     """Refuse a top-level key that belongs into a section (`steps` for `train.steps`); `settings` are the task's."""
     model = asked.get("model", {})
     homes = {"train": field_names(Train), "model": model_keys(model) if isinstance(model, Mapping) else set()}
@@ -106,7 +106,7 @@ def field_names(part: type[Spec]) -> set[str]:
     return {field.name for field in dataclasses.fields(part)}  # type: ignore[arg-type]
 
 
-def select_supported(suggested: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+def select_supported(suggested: Mapping[str, object], asked: Mapping[str, object]) -> Plain:
     """The suggested model settings that the chosen family knows."""
     if "spec" in asked:
         return {}
@@ -114,14 +114,15 @@ def select_supported(suggested: Mapping[str, Any], asked: Mapping[str, Any]) -> 
     return {key: value for key, value in suggested.items() if key in known or key == "family"}
 
 
-def list_overrides(suggested: Mapping[str, Any], asked: Mapping[str, Any], path: str = "") -> list[str]:
+def list_overrides(suggested: Mapping[str, object], asked: Mapping[str, object], path: str = "") -> list[str]:
     """Settings that differ from what was suggested, as `model.width 32`."""
     out = []
     for key, value in asked.items():
-        if key not in suggested or suggested[key] == value:
+        other = suggested.get(key, value)
+        if other == value:
             continue
-        if isinstance(value, Mapping) and isinstance(suggested[key], Mapping):
-            out += list_overrides(suggested[key], value, f"{path}{key}.")
+        if isinstance(value, Mapping) and isinstance(other, Mapping):
+            out += list_overrides(other, value, f"{path}{key}.")
         else:
             out.append(f"{path}{key} {value}")
     return out

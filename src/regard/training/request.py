@@ -11,12 +11,12 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from regard.errors import SpecError
 from regard.files.folder import Folder
 from regard.recipes.merge import merge, nest, parse_yaml, read_recipe
 from regard.serialization.model_folder import RECIPE, read_config
+from regard.spec import Plain
 from regard.tasks import find
 from regard.tasks.common.capabilities import advise
 from regard.tasks.common.task import Dataset, Task
@@ -32,10 +32,10 @@ LENGTH = ("steps", "epochs")
 class TrainRequest:
     """What the user asked for: a recipe, files, settings, a model to start from."""
 
-    recipe: str | Mapping[str, Any]
+    recipe: str | Mapping[str, object]
     data: Sequence[str] = ()
     valid: Sequence[str] = ()
-    set: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    set: Mapping[str, object] = dataclasses.field(default_factory=dict)
     start: str | None = None
     """Model folder with the initial weights (`--from`)."""
     out: str | None = None
@@ -73,7 +73,7 @@ class TrainRequest:
         return words
 
 
-def build_recipe(request: TrainRequest, start: Folder | None) -> dict[str, Any]:
+def build_recipe(request: TrainRequest, start: Folder | None) -> Plain:
     """Merge the recipe with the files and settings of the request; what `auto` leaves open stays open."""
     _check_text(request.words)
     asked = read_recipe(request.recipe) if isinstance(request.recipe, str) else merge(request.recipe)
@@ -97,10 +97,10 @@ def build_recipe(request: TrainRequest, start: Folder | None) -> dict[str, Any]:
 
 
 def complete_recipe(
-    asked: Mapping[str, Any], kind: type[Task], dataset: Dataset, *, auto: bool, start: bool, say: Callable[[str], None]
+    asked: Plain, kind: type[Task], dataset: Dataset, *, auto: bool, start: bool, say: Callable[[str], None]
 ) -> Recipe:
     """The complete recipe: with `auto`, what the data suggests under what was asked for. A model to `start` from stays."""
-    suggested: dict[str, Any] = {}
+    suggested: Plain = {}
     if auto:
         settings = kind.Settings.parse(asked.get("data", {}), "data")
         advice = advise(kind, settings, dataset, asked.get("train", {}))
@@ -117,7 +117,7 @@ def complete_recipe(
     return dataclasses.replace(whole, data=kind.Settings.parse(whole.data, "data").plain())
 
 
-def reuse_recipe(folder: Path, asked: Mapping[str, Any]) -> Recipe | None:
+def reuse_recipe(folder: Path, asked: Plain) -> Recipe | None:
     """The recipe of an earlier run of the same request, perhaps of another length; None if the request is another one.
 
     What `auto` chose for a run stays: a longer run keeps its warm-up, and nothing is decided twice.
@@ -135,13 +135,13 @@ def reuse_recipe(folder: Path, asked: Mapping[str, Any]) -> Recipe | None:
     return Recipe.parse(recipe)
 
 
-def _pop_length(asked: dict[str, Any]) -> dict[str, Any]:
+def _pop_length(asked: Plain) -> Plain:
     train = asked.get("train", {})
     found = {name: train.pop(name, None) for name in LENGTH}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def fill_open_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
+def fill_open_settings(asked: Plain) -> Plain:
     """Fill what `auto` decides later (how long, which kinds), so that the rest can be checked before data is read."""
     whole = merge({"train": {"epochs": 1}}, asked)
     if isinstance(whole["train"], dict):
@@ -152,7 +152,7 @@ def fill_open_settings(asked: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def _drop_overruled_length(asked: dict[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_overruled_length(asked: Plain, chosen: Mapping[str, object]) -> Plain:
     """Setting one of `train.steps` and `train.epochs` replaces the recipe's other one; set both to stop at the first."""
     asked_train, train = asked.get("train"), chosen.get("train")
     if not isinstance(train, Mapping) or not isinstance(asked_train, Mapping):
@@ -168,5 +168,5 @@ def _check_text(words: Sequence[str]) -> None:
         raise SpecError(f"{', '.join(map(ascii, bad))} is not UTF-8 and cannot be stored in the run; rename the file")
 
 
-def _format(value: Any) -> str:
+def _format(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)

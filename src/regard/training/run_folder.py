@@ -19,7 +19,6 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import find_foreign_files, parse_json
@@ -38,6 +37,7 @@ from regard.serialization.model_folder import (
     TOKENS,
     VOCABULARY,
 )  # fmt: skip
+from regard.spec import Plain
 from regard.training.recipe import Recipe
 
 BEFORE, GONE = ".before", ".before.gone"
@@ -96,11 +96,11 @@ def move_aside(folder: Path, names: Sequence[str] = RUN_FILES) -> None:
 
 
 def open_run(
-    folder: Path, recipe: Recipe, facts: Mapping[str, Any], *, fresh: bool = False, anyway: bool = False
+    folder: Path, recipe: Recipe, facts: Mapping[str, object], *, fresh: bool = False, anyway: bool = False
 ) -> list[str]:
     """Start a run, or check that an earlier one can be continued; returns what changed since then.
 
-    A run may become longer or shorter. Any other change of recipe, corpus or machine is refused, unless `anyway`. A run that
+    A run may become longer or shorter. Other changes of recipe, corpus or machine are refused, unless `anyway`. A run that
     saved no checkpoint starts again, but keeps the data it prepared.
     """
     path, before = folder / RECIPE, folder / FACTS
@@ -137,13 +137,13 @@ def open_run(
     return changed
 
 
-def update_run(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
+def update_run(folder: Path, recipe: Recipe, facts: Mapping[str, object]) -> None:
     """Replace the recipe and facts of a run."""
     save_facts(folder, **facts)
     write_file(folder / RECIPE, recipe.yaml())
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
+def read_facts(folder: Path) -> Plain:
     """The facts of a run; empty if there is none, or it is damaged."""
     path = folder / FACTS
     try:
@@ -153,7 +153,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def save_facts(folder: Path, **facts: Any) -> None:
+def save_facts(folder: Path, **facts: object) -> None:
     """Add facts to those of a run."""
     path = folder / FACTS
     write_file(path, json.dumps({**parse_json(path.read_bytes(), path), **facts}, indent=2))
@@ -180,12 +180,12 @@ def _check_is_run(folder: Path) -> None:
         raise SpecError(f"{path} {NOT_A_RUN}")
 
 
-def _opening_files(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> list[tuple[Path, str]]:
+def _opening_files(folder: Path, recipe: Recipe, facts: Mapping[str, object]) -> list[tuple[Path, str]]:
     """The files every run starts with."""
     return [(folder / FACTS, json.dumps(facts, indent=2)), (folder / RECIPE, recipe.yaml())]
 
 
-def _find_prepared(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> tuple[str, ...]:
+def _find_prepared(folder: Path, recipe: Recipe, facts: Mapping[str, object]) -> tuple[str, ...]:
     """What an interrupted run has prepared for this one: tokens record what they were made of, a vocabulary does not."""
     path = folder / RECIPE
     if not path.exists() or path.read_bytes() != recipe.yaml().encode():

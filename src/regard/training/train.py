@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 
@@ -46,6 +45,7 @@ from regard.serialization.model_folder import (
     VOCABULARY,
     find_model,
 )  # fmt: skip
+from regard.spec import Plain
 from regard.tasks import find
 from regard.tasks.common.capabilities import encode_to, eval_sets, prepare_from
 from regard.tasks.common.task import Dataset, Task
@@ -84,7 +84,7 @@ def run_training(request: TrainRequest) -> Path:
 class _Run:
     """One run: the request, what was decided, and the steps from data to model folder."""
 
-    def __init__(self, request: TrainRequest, asked: dict[str, Any], start: Folder | None) -> None:
+    def __init__(self, request: TrainRequest, asked: Plain, start: Folder | None) -> None:
         self.request, self.folder, self.start = request, request.folder, start
         self.asked = {key: value for key, value in asked.items() if key != "auto"}
         self.auto = asked.get("auto", False)
@@ -106,7 +106,7 @@ class _Run:
         for line in dataset.messages:
             self.progress.say(line)
         self.recipe = self._decide(kind, dataset)
-        self.facts: dict[str, Any] = {
+        self.facts: Plain = {
             "fingerprint": dataset.fingerprint,
             "command": self.group.command_line(self.request.command),
             **versions(),
@@ -191,12 +191,12 @@ class _Run:
         trainer.steps.bf16 = self.facts["precision"] == "bfloat16"
         return trainer
 
-    def _measure_precision(self, trainer: Trainer) -> dict[str, Any]:
+    def _measure_precision(self, trainer: Trainer) -> Plain:
         """The faster precision and what was measured, once per run: the leader measures, and saves it for the others."""
         if not self.group.is_leader:
             known = read_facts(self.folder)
             return {name: known[name] for name in MEASURED if name in known}
-        found: dict[str, Any] = {"precision": "float32"}  # a short run is over before a measurement pays
+        found: Plain = {"precision": "float32"}  # a short run is over before a measurement pays
         if trainer.total >= MIN_STEPS:
             seconds = time_steps(trainer, ("float32", "bfloat16"))
             fast, slow = sorted(seconds, key=lambda name: seconds[name])
@@ -305,7 +305,7 @@ class _Run:
         trainer.save()
         update_run(self.folder, self.recipe, self.facts)
 
-    def _done(self) -> dict[str, Any] | None:
+    def _done(self) -> Plain | None:
         """The `done` event of a finished run, unless something changed since."""
         ends = (event for event in reversed(read_log(self.folder / LOG)) if event["event"] in ("done", "changed"))
         last = next(ends, {"event": None})
@@ -313,7 +313,7 @@ class _Run:
 
     def _log_start(self, trainer: Trainer, dataset: Dataset) -> None:
         facts = {key: value for key, value in self.facts.items() if key != "asked"}
-        began: dict[str, Any] = {"parameters": cost(trainer.net, 1).parameters, "total": trainer.total, **facts}
+        began: Plain = {"parameters": cost(trainer.net, 1).parameters, "total": trainer.total, **facts}
         began |= {} if self.initialization is None else {"weights": dataclasses.asdict(self.initialization)}
         began |= {"dropped": dataset.dropped} if dataset.dropped else {}
         trainer.log.write("start", 0, **began)

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class Trainer:
         self.now = TrainState()
         self._fault, self._printed = "", 0
         self._order: tuple[int, list[Group]] = (-1, [])
-        self.fresh: Any = data.train
+        self.fresh: Examples = data.train
         """The training examples of this epoch: augmented or masked anew."""
         passes = math.inf if train.epochs is None else train.epochs * len(self.updates(0))
         self.total = int(min(passes, math.inf if train.steps is None else train.steps))

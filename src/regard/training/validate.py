@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 from regard.decode import Search
 from regard.errors import SpecError
 from regard.metrics import METRICS
 from regard.model.net import Net
+from regard.spec import Plain
 from regard.tasks.common.capabilities import Generates, require
 from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.common.task import EvalSet, Examples, Task
 
-GREEDY: dict[str, Any] = {"beam": 1, "n_best": 1, "sample": False}
+GREEDY: Plain = {"beam": 1, "n_best": 1, "sample": False}
 """How outputs are decoded while training, whatever the recipe says: it is fast."""
 MAX_SHOWN = 60
 """Characters of a text in a printed sample."""

@@ -8,13 +8,14 @@ the machine can train it within a week. The row for up to 100,000 pairs is what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from regard.data.pairs import Pairs, sample_pairs
+from regard.spec import Plain
 from regard.tasks.common.task import Advice
 
 
@@ -71,7 +72,7 @@ class Length(NamedTuple):
     text: str
 
 
-def plan_length(asked: Mapping[str, Any], steps_per_epoch: float, epochs: int) -> Length:
+def plan_length(asked: Plain, steps_per_epoch: float, epochs: int) -> Length:
     """The length of a run: the steps or epochs that were `asked` for, otherwise `epochs`."""
     steps = asked.get("steps")
     if steps and not asked.get("epochs"):
@@ -84,7 +85,7 @@ def plan_length(asked: Mapping[str, Any], steps_per_epoch: float, epochs: int) -
     return Length(about, {"epochs": epochs}, f"{epochs} passes, about {about:,} steps")
 
 
-def advise_pairs(corpora: Sequence[Pairs], train: Mapping[str, Any]) -> Advice:
+def advise_pairs(corpora: Sequence[Pairs], train: Plain) -> Advice:
     """Vocabulary, model, batch and schedule for these corpora, where `train` of the recipe leaves them open."""
     count = sum(map(len, corpora))
     characters = sum(len(text) for pairs in corpora for text in pairs.target)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,21 @@ from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.state import State
 from regard.registry import kind_of
+from regard.spec import Plain, Spec
 from regard.tasks.common.encoder_input import Attention, Pool
 from regard.tasks.common.example_names import number_examples
-from regard.tasks.common.task import Advice, BatchOrder, Dataset, EvalSet, Examples, Loss, Output, RunOptions, Task
+from regard.tasks.common.task import (
+    Advice,
+    Batch,
+    BatchOrder,
+    Dataset,
+    EvalSet,
+    Examples,
+    Loss,
+    Output,
+    RunOptions,
+    Task,
+)
 from regard.tasks.common.word_scores import Alignment, Confidence
 
 C = TypeVar("C")
@@ -43,10 +55,12 @@ class Generates(Protocol):
     Options: type[RunOptions]
     """The dataclass of the options that `run`, `score`, `align` and `attention` take."""
 
-    def run(self, nets: Sequence[Net], inputs: Sequence[Any], search: Search, options: Any = ...) -> list[list[Output]]:
+    def run(
+        self, nets: Sequence[Net], inputs: Sequence[object], search: Search, options: RunOptions = ...
+    ) -> list[list[Output]]:
         """The outputs for each input, best first. Several nets are an ensemble."""
 
-    def eval_sets(self, raw: Any) -> list[EvalSet]:
+    def eval_sets(self, raw: object) -> list[EvalSet]:
         """Examples as inputs to `run` with their references; none if outputs have no references."""
 
 
@@ -54,7 +68,7 @@ class Generates(Protocol):
 class StreamsText(Protocol):
     """Gives its output in pieces, as it is generated."""
 
-    def stream(self, nets: Sequence[Net], text: str, search: Search, options: Any = ...) -> Iterator[str]:
+    def stream(self, nets: Sequence[Net], text: str, search: Search, options: RunOptions = ...) -> Iterator[str]:
         """Pieces of text that together are the output of `run`; not with beam search."""
 
 
@@ -62,7 +76,9 @@ class StreamsText(Protocol):
 class Scores(Protocol):
     """Gives the log-probability of outputs."""
 
-    def score(self, net: Net, inputs: Sequence[Any], outputs: Sequence[str], options: Any = ...) -> list[float]:
+    def score(
+        self, net: Net, inputs: Sequence[object], outputs: Sequence[str], options: RunOptions = ...
+    ) -> list[float]:
         """log P(output | input) for each pair."""
 
 
@@ -79,12 +95,18 @@ class Aligns(Protocol):
     """Relates the words of an output to those of its input."""
 
     def confidence(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: Any = ...
+        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = ...
     ) -> list[Confidence]:
         """The probability of each word of each output."""
 
     def align(
-        self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: Any = ..., *, layer: int | None = None
+        self,
+        net: Net,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        options: RunOptions = ...,
+        *,
+        layer: int | None = None,
     ) -> list[Alignment]:
         """Pairs (input word, output word), by the attention of a decoder layer."""
 
@@ -93,7 +115,7 @@ class Aligns(Protocol):
 class Attends(Protocol):
     """Shows attention weights."""
 
-    def attention(self, net: Net, text: str, output: str, options: Any = ...) -> Attention:
+    def attention(self, net: Net, text: str, output: str, options: RunOptions = ...) -> Attention:
         """Attention weights for one input and its output."""
 
 
@@ -141,7 +163,7 @@ class ChecksVocabulary(Protocol):
 class ChecksLength(Protocol):
     """Finds inputs that `run` would truncate."""
 
-    def find_too_long(self, inputs: Sequence[Any], options: Any = ...) -> list[int]:
+    def find_too_long(self, inputs: Sequence[object], options: RunOptions = ...) -> list[int]:
         """Indices of inputs that are longer than the model reads."""
 
 
@@ -149,7 +171,7 @@ class ChecksLength(Protocol):
 class Splits(ChecksLength, Protocol):
     """Splits long inputs into parts whose outputs can be joined."""
 
-    def split(self, text: str, options: Any = ...) -> list[str]:
+    def split(self, text: str, options: RunOptions = ...) -> list[str]:
         """The parts of a text, each short enough to be read."""
 
 
@@ -166,7 +188,7 @@ class ReadsPairs(Protocol):
     """Reads pairs of texts, some of which may be bad."""
 
     @classmethod
-    def read_test_pairs(cls, settings: Any, files: Sequence[str], on_bad: OnBad | None) -> Any:
+    def read_test_pairs(cls, settings: Spec, files: Sequence[str], on_bad: OnBad | None) -> object:
         """As `read_test`, with another way to treat bad pairs."""
 
 
@@ -181,7 +203,7 @@ class Streams(Protocol):
     def streaming(self) -> bool:
         """Whether this task's settings ask for it."""
 
-    def stream_loss(self, net: Net, batch: Any, smoothing: float, state: State | None) -> Loss:
+    def stream_loss(self, net: Net, batch: Batch, smoothing: float, state: State | None) -> Loss:
         """The loss of a batch whose rows continue those of the previous batch; state None: from the beginning."""
 
 
@@ -197,7 +219,7 @@ class Advises(Protocol):
     """Chooses settings from the data."""
 
     @classmethod
-    def advise(cls, settings: Any, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
+    def advise(cls, settings: Spec, dataset: Dataset, train: Plain) -> Advice:
         """Settings for what the recipe leaves open; `train` is that part of the recipe."""
 
 
@@ -206,7 +228,7 @@ class Finetunes(Protocol):
     """Combines the vocabulary of another model with what it learns from the data, such as classes."""
 
     @classmethod
-    def prepare_from(cls, settings: Any, dataset: Dataset, files: Mapping[str, bytes]) -> Task:
+    def prepare_from(cls, settings: Spec, dataset: Dataset, files: Mapping[str, bytes]) -> Task:
         """As `prepare`, with the tokenizer among the files of another model."""
 
 
@@ -214,7 +236,7 @@ class Finetunes(Protocol):
 class Stores(Protocol):
     """Encodes into files, for corpora that do not fit into memory."""
 
-    def encode_to(self, folder: Path, raw: Any, fingerprint: str) -> Examples:
+    def encode_to(self, folder: Path, raw: object, fingerprint: str) -> Examples:
         """As `encode`, kept in a folder and not repeated if it is there already."""
 
 
@@ -222,7 +244,7 @@ class Stores(Protocol):
 class Augments(Protocol):
     """Changes training examples in every epoch: other masks, other subwords, shifted images."""
 
-    def augment(self, examples: Any, seed: int, epoch: int) -> Any:
+    def augment(self, examples: E, seed: int, epoch: int) -> E:
         """The training examples as this epoch sees them."""
 
 
@@ -230,7 +252,7 @@ class Augments(Protocol):
 class OrdersBatches(Protocol):
     """Forms batches in its own way."""
 
-    def order_batches(self, examples: Any, *, tokens: int | None, seed: int, evaluate: bool = False) -> BatchOrder:
+    def order_batches(self, examples: Examples, *, tokens: int | None, seed: int, evaluate: bool = False) -> BatchOrder:
         """Batches of at most this many padded tokens; to `evaluate`, each example comes exactly once."""
 
 
@@ -238,7 +260,7 @@ class OrdersBatches(Protocol):
 class DescribesExamples(Protocol):
     """Names examples so that a user finds them in the data."""
 
-    def describe_examples(self, examples: Any, indices: NDArray[np.int64]) -> list[str]:
+    def describe_examples(self, examples: Examples, indices: NDArray[np.int64]) -> list[str]:
         """A name for each of these examples."""
 
 
@@ -291,8 +313,7 @@ def bucket(examples: Examples, *, tokens: int | None, seed: int, evaluate: bool 
 def augment(task: Task, examples: E, seed: int, epoch: int) -> E:
     """The training examples as this epoch sees them; unchanged, unless the task augments them."""
     if supports(task, Augments):
-        changed: E = task.augment(examples, seed, epoch)
-        return changed
+        return task.augment(examples, seed, epoch)
     return examples
 
 
@@ -306,12 +327,12 @@ def describe_examples(task: Task, examples: Examples, indices: NDArray[np.int64]
     return task.describe_examples(examples, indices) if supports(task, DescribesExamples) else number_examples(indices)
 
 
-def advise(kind: type[Task], settings: object, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
+def advise(kind: type[Task], settings: Spec, dataset: Dataset, train: Plain) -> Advice:
     """Settings chosen from the data; none, unless the task gives advice."""
     return kind.advise(settings, dataset, train) if supports(kind, Advises) else Advice({"train": {}}, [])
 
 
-def prepare_from(kind: type[Task], settings: object, dataset: Dataset, files: Mapping[str, bytes]) -> Task:
+def prepare_from(kind: type[Task], settings: Spec, dataset: Dataset, files: Mapping[str, bytes]) -> Task:
     """The task with the vocabulary of another model."""
     return kind.prepare_from(settings, dataset, files) if supports(kind, Finetunes) else kind.load(settings, files)
 
@@ -321,7 +342,7 @@ def is_streaming(task: Task) -> bool:
     return supports(task, Streams) and task.streaming
 
 
-def compute_loss(task: Task, net: Net, batch: object, smoothing: float = 0.0, *, state: State | None = None) -> Loss:
+def compute_loss(task: Task, net: Net, batch: Batch, smoothing: float = 0.0, *, state: State | None = None) -> Loss:
     """The loss of a batch; of a stream's, after `state`."""
     if supports(task, Streams) and task.streaming:
         return task.stream_loss(net, batch, smoothing, state)
@@ -346,7 +367,7 @@ def find_unknown(task: Task, inputs: Sequence[str]) -> list[int]:
     return task.find_unknown(inputs) if supports(task, ChecksVocabulary) else []
 
 
-def find_too_long(task: Task, inputs: Sequence[Any], options: RunOptions) -> list[int]:
+def find_too_long(task: Task, inputs: Sequence[object], options: RunOptions) -> list[int]:
     """Indices of inputs that `run` would truncate."""
     return task.find_too_long(inputs, options) if supports(task, ChecksLength) else []
 

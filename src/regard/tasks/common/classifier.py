@@ -6,7 +6,7 @@ import dataclasses
 import json
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from regard.model.net import Net
 from regard.nn.blocks.head import Classes
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
+from regard.spec import Plain
 from regard.tasks.common.task import Output
 
 CLASSES_FILE = "classes.json"
@@ -86,7 +87,7 @@ def pack_classes(classes: Sequence[str], **more: object) -> dict[str, bytes]:
     return {CLASSES_FILE: json.dumps({"classes": list(classes), **more}, indent=2, ensure_ascii=False).encode()}
 
 
-def unpack_classes(files: Mapping[str, bytes]) -> dict[str, Any]:
+def unpack_classes(files: Mapping[str, bytes]) -> Plain:
     """The content of the file that `pack_classes` makes."""
     if CLASSES_FILE not in files:
         raise CheckpointError(f"there is no {CLASSES_FILE} among {', '.join(files)}; this is not a classifier")

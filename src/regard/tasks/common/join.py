@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
+from regard.spec import Plain
 from regard.tasks.common.task import Output
 
 
@@ -35,9 +36,9 @@ def _join(firsts: Sequence[int], outputs: Sequence[Output]) -> Output:
     )
 
 
-def _join_words(firsts: Sequence[int], outputs: Sequence[Output]) -> dict[str, object]:
+def _join_words(firsts: Sequence[int], outputs: Sequence[Output]) -> Plain:
     """The word-level results; words of later parts are numbered consecutively."""
-    more: dict[str, object] = {}
+    more: Plain = {}
     if all("words" in o.more for o in outputs):
         more["words"] = [w for o in outputs for w in o.more["words"]]
         more["end"] = math.prod(o.more["end"] for o in outputs)

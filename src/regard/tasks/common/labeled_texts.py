@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Generic, Self, TypeVar
+from typing import Annotated, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from pydantic import Field
 from regard.data.pairs import Pairs, fingerprint, split_pairs
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
-from regard.spec import Count, Spec, spec
+from regard.spec import Count, Plain, Spec, spec
 from regard.tasks.common.advice import plan_length
 from regard.tasks.common.classifier import list_classes, pack_classes, unpack_classes
 from regard.tasks.common.encoder_input import TOKENIZER_FILE, EncodedTexts, EncoderTask, load_tokenizer
@@ -125,7 +125,7 @@ class LabeledTask(EncoderTask, Generic[L]):
         return train, [pairs for pairs in valid if len(pairs)]
 
     @classmethod
-    def advise(cls, settings: L, dataset: Dataset, train: Mapping[str, Any]) -> Advice:
+    def advise(cls, settings: L, dataset: Dataset, train: Plain) -> Advice:
         """Batches small enough for several steps per epoch, and a warm-up of a tenth of all steps."""
         count = sum(map(len, dataset.train))
         tokens = sum(min(len(text) // 4 + 2, settings.max_length) for pairs in dataset.train for text in pairs.source)

@@ -20,7 +20,7 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.state import State
 from regard.registry import Registry
-from regard.spec import Spec
+from regard.spec import Plain, Spec
 from regard.text import Tokenizer
 
 
@@ -56,7 +56,7 @@ class Dataset:
 class Advice:
     """Settings chosen from the data, to be merged under the recipe's own, and the reasons for them."""
 
-    recipe: Mapping[str, Any]
+    recipe: Plain
     reasons: Sequence[str]
 
 
@@ -67,7 +67,7 @@ class Output:
     text: str
     score: float | None = None
     log_prob: float | None = None
-    more: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    more: Plain = dataclasses.field(default_factory=dict)
     """Other results of the task as plain data, such as class probabilities or a vector."""
 
     def plain(self) -> dict[str, object]:
@@ -87,7 +87,7 @@ class RunOptions:
 class EvalSet:
     """Inputs with reference outputs, the options of `run` that go with them, and the corpus they are from."""
 
-    inputs: Sequence[Any]
+    inputs: Sequence[object]
     """Texts, or whatever else `run` takes; `str` of an input names it in a report."""
     references: Sequence[str]
     options: RunOptions
@@ -156,7 +156,7 @@ class Task(Protocol):
         """Read the corpora; bad data is an error that names file and line."""
 
     @classmethod
-    def read_test(cls, settings: Any, files: Sequence[str]) -> Any:
+    def read_test(cls, settings: Any, files: Sequence[str]) -> object:
         """Read all examples of these files for evaluation."""
 
     @classmethod
