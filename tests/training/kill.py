@@ -78,7 +78,7 @@ def _noted(what: str, method: Callable[..., object], run: Path) -> Callable[...,
     def noted(trainer: Trainer, *given: object) -> object:
         result = method(trainer, *given)
         with (run / "lives").open("a") as file:
-            file.write(f"{what} {trainer.now.step}\n")
+            file.write(f"{what} {trainer.state.step}\n")
         return result
 
     return noted

@@ -122,18 +122,18 @@ class Poisoner:
 
     @contextmanager
     def _gradient(self, trainer: Trainer) -> Any:
-        real, wanted = trainer.steps.shards.run, [p for p in trainer.net.parameters() if p.requires_grad]
+        real, wanted = trainer.steps.thread_group.run, [p for p in trainer.net.parameters() if p.requires_grad]
 
         def run(*given: Any) -> float:
             total = real(*given)
             self._spoil([p.grad for p in wanted if p.grad is not None])
             return total
 
-        trainer.steps.shards.run = run  # type: ignore[method-assign]
+        trainer.steps.thread_group.run = run  # type: ignore[method-assign]
         try:
             yield
         finally:
-            trainer.steps.shards.run = real  # type: ignore[method-assign]
+            trainer.steps.thread_group.run = real  # type: ignore[method-assign]
 
 
 def poison_often(count: int, folder: Path, seed: int = 0) -> str:

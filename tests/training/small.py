@@ -82,7 +82,7 @@ def stopping_after(step: int) -> Iterator[None]:
     class Pressing(Progress):
         def step(self, at: int, loss: float, speed: float, left: float) -> None:
             if at >= step:
-                made[-1].asked = signal.SIGINT
+                made[-1].signal = signal.SIGINT
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "InterruptHandler", Watched)

@@ -68,7 +68,7 @@ def test_a_bad_step_is_skipped_and_leaves_no_trace(tmp_path: Path, value: float)
     average = {k: v.clone() for k, v in made.steps.ema.weights.items()}
     made.steps.task = poison(made.task, [2], value)
     made._update([updates[1][0], updates[2][0]])
-    assert made.now.bad == 1
+    assert made.state.bad == 1
     for old, new in (
         (before, weights(made)),
         (state, _state(made)),
@@ -82,7 +82,7 @@ def test_a_bad_step_is_skipped_and_leaves_no_trace(tmp_path: Path, value: float)
     numbers = [int(i) for i in [*updates[1][0], *updates[2][0]]][:8]
     assert [int(name.split()[1]) for name in event["examples"]] == numbers
     made._update(updates[3] if len(updates) > 3 else updates[0])
-    assert made.now.bad == 0
+    assert made.state.bad == 0
     assert not all(torch.equal(before[name], p) for name, p in weights(made).items()), "a good step goes on"
 
 
@@ -241,7 +241,7 @@ def test_memory_that_is_not_finite_makes_a_bad_step(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(made.steps.stream_state, "tensors", lambda: {"0.past": torch.tensor([1.0, math.inf])})
     before = weights(made)
     made._update(made.updates(0)[0])
-    assert made.now.bad == 1 and all(torch.equal(before[name], p) for name, p in weights(made).items())
+    assert made.state.bad == 1 and all(torch.equal(before[name], p) for name, p in weights(made).items())
 
 
 def test_all_that_is_saved_must_be_finite(tmp_path: Path) -> None:

@@ -28,24 +28,24 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_first_signal_is_noted() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        with InterruptHandler() as stop:
-            assert stop.asked is None
+        with InterruptHandler() as interrupt:
+            assert interrupt.signal is None
             os.kill(os.getpid(), number)
-            assert stop.asked == number
+            assert interrupt.signal == number
 
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
-    with pytest.raises(KeyboardInterrupt), InterruptHandler() as stop:
+    with pytest.raises(KeyboardInterrupt), InterruptHandler() as interrupt:
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.asked == signal.SIGINT
+        assert interrupt.signal == signal.SIGINT
         os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_a_second_sigterm_changes_nothing_but_a_ctrl_c_after_it_stops() -> None:
-    with pytest.raises(KeyboardInterrupt), InterruptHandler() as stop:
+    with pytest.raises(KeyboardInterrupt), InterruptHandler() as interrupt:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.asked == signal.SIGTERM
+        assert interrupt.signal == signal.SIGTERM
         os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -66,8 +66,8 @@ def test_in_another_thread_signals_are_left_alone() -> None:
     found: list[Any] = []
 
     def work() -> None:
-        with InterruptHandler() as stop:
-            found.append((stop.asked, signal.getsignal(signal.SIGINT)))
+        with InterruptHandler() as interrupt:
+            found.append((interrupt.signal, signal.getsignal(signal.SIGINT)))
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -79,7 +79,7 @@ def test_it_leaves_no_trace(tmp_path: Path, changes: dict[str, Any]) -> None:
     assert all(torch.equal(before[name], p) for name, p in weights(made).items())
     assert all(p.grad is None for p in made.net.parameters())
     assert torch.equal(chance, torch.get_rng_state())
-    assert not made.steps.optimizer.state and made.now.step == 0
+    assert not made.steps.optimizer.state and made.state.step == 0
 
 
 def test_a_short_run_is_not_timed(tmp_path: Path) -> None:

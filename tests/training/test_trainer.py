@@ -135,7 +135,7 @@ def test_training_ends_with_whichever_comes_first(tmp_path: Path, changes: dict[
     made = trainer(tmp_path, train__batch_tokens=100_000, train__schedule="constant", **changes)
     assert made.total == total
     assert fit(made)
-    assert made.now.step == total
+    assert made.state.step == total
 
 
 def test_a_run_validates_ten_times_and_saves_then_unless_told_otherwise(tmp_path: Path) -> None:

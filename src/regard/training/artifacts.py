@@ -38,12 +38,12 @@ class Artifacts:
 
     def write_best(self) -> None:
         """Export the current weights as the best model so far."""
-        self._export(BEST, self.trainer.now.step)
+        self._export(BEST, self.trainer.state.step)
 
     def write_final(self) -> Plain:
         """Export the final model, the average if asked for and otherwise the best; returns the `done` event of the log."""
         trainer = self.trainer
-        steps = [step for step, _ in trainer.now.snapshots]
+        steps = [step for step, _ in trainer.state.snapshots]
         if steps:
             weights = trainer.snapshots.average(steps)
         else:
@@ -51,12 +51,12 @@ class Artifacts:
         with trainer.net.use_weights(weights):
             scores = trainer.validator.scores(greedy=False)
             samples = trainer.validator.samples()
-            source = f"the mean of {', '.join(map(str, steps))}" if steps else trainer.now.best_step
+            source = f"the mean of {', '.join(map(str, steps))}" if steps else trainer.state.best_step
             self._export(FINAL, source, scores)
         decoding = trainer.validator.decoding(greedy=False)
-        done: Plain = {"scores": scores, "seconds": round(trainer.now.seconds, 3), "examples": samples}
+        done: Plain = {"scores": scores, "seconds": round(trainer.state.seconds, 3), "examples": samples}
         done |= {"decoding": decoding} if decoding else {}
-        trainer.log.write("done", trainer.now.step, **done)
+        trainer.log.write("done", trainer.state.step, **done)
         return done
 
     def write_report(self, dataset: Dataset, samples: Sequence[Sample]) -> None:
@@ -87,12 +87,12 @@ class Artifacts:
         facts = {
             "recipe": json.dumps(json.loads(self.recipe.json()), ensure_ascii=False),
             "step": step,
-            **{key: value for key, value in self.facts.items() if key not in ("asked", "seconds_per_step")},
+            **{key: value for key, value in self.facts.items() if key not in ("requested", "seconds_per_step")},
         }
         title = f"{self.folder.name}: a {self.recipe.task} model"
         card = render_card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)
         weights = lora.merge_adapters(net)
-        check_finite(self.trainer.now.step, {name: weights})
+        check_finite(self.trainer.state.step, {name: weights})
         write_model(
             self.folder / name, task=task, name=self.recipe.task, net=net, search=self.recipe.decode,
             weights=weights, card=card,

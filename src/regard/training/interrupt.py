@@ -15,10 +15,10 @@ Handler = Callable[[int, FrameType | None], object] | int | None
 
 
 class InterruptHandler:
-    """`with Stop() as stop:` then check `stop.asked` after each step; it holds the number of the signal."""
+    """`with InterruptHandler() as interrupt:`, then check `interrupt.signal` after each step: the signal received, or None."""
 
     def __init__(self) -> None:
-        self.asked: int | None = None
+        self.signal: int | None = None
         self._before: dict[int, Handler] = {}
 
     def __enter__(self) -> InterruptHandler:
@@ -32,6 +32,6 @@ class InterruptHandler:
             signal.signal(number, handler or signal.SIG_DFL)  # None: the handler was not set from Python
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.asked is not None and number == signal.SIGINT:
+        if self.signal is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.asked = number
+        self.signal = number

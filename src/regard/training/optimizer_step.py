@@ -82,21 +82,23 @@ class OptimizerSteps:
     """A model with its optimizer, averages and random state: everything that a step changes."""
 
     def __init__(
-        self, net: Net, task: Task, train: Train, *, bf16: bool = False, ranks: ProcessGroup | None = None
+        self, net: Net, task: Task, train: Train, *, bf16: bool = False, process_group: ProcessGroup | None = None
     ) -> None:
         self.net, self.task, self.train, self.bf16 = net, task, train, bf16
         self.optimizer = train.optimizer.build(net)
         if train.finetune is not None:
             set_rate_factors(net, self.optimizer, train.finetune.factors(name for name, _ in net.named_parameters()))
         self.ema = None if train.ema is None else MovingAverage(net, train.ema)
-        self.ranks = ranks or ProcessGroup()
-        self.stream_state = StreamState(net, task, processes=self.ranks.size)
-        if supports(task, Contrasts) and self.ranks.size > 1:
+        self.process_group = process_group or ProcessGroup()
+        self.stream_state = StreamState(net, task, processes=self.process_group.size)
+        if supports(task, Contrasts) and self.process_group.size > 1:
             raise SpecError(
                 "this task compares the rows of a batch with one another; they cannot be divided among processes"
             )
         threads = 1 if supports(task, Contrasts) else torch.get_num_threads()
-        self.shards = ThreadGroup.choose(threads, int(train.batch_tokens) // self.ranks.size, net.device.type)
+        self.thread_group = ThreadGroup.choose(
+            threads, int(train.batch_tokens) // self.process_group.size, net.device.type
+        )
 
     def take(self, examples: Examples, group: Group, *, number: int, rate: float, first: bool) -> StepResult:
         """Take step `number` of a run over a group of batches; `first` in its epoch or not."""
@@ -105,7 +107,7 @@ class OptimizerSteps:
         # with streaming, each batch continues the one before
         turns = [[indices] for indices in group] if is_streaming(self.task) else [group]
         batches = [self._batches(examples, turn) for turn in turns]
-        tokens = self.ranks.announce_step(sum(batch.tokens for turn in batches for (_, batch), _ in turn))
+        tokens = self.process_group.announce_step(sum(batch.tokens for turn in batches for (_, batch), _ in turn))
         if tokens is None:
             raise NoMoreSteps
 
@@ -114,8 +116,8 @@ class OptimizerSteps:
                 loss = self._loss(*part)
             return loss.total / tokens, float(loss.plain)
 
-        loss = sum(self.shards.run(self.net, work, turn) for turn in batches)
-        loss = self.ranks.sum_gradients([p for p in self.net.parameters() if p.requires_grad], loss)
+        loss = sum(self.thread_group.run(self.net, work, turn) for turn in batches)
+        loss = self.process_group.sum_gradients([p for p in self.net.parameters() if p.requires_grad], loss)
         limit = math.inf if self.train.clip_norm is None else self.train.clip_norm
         norm = float(torch.nn.utils.clip_grad_norm_(self.net.parameters(), limit))
         sound = (
@@ -140,10 +142,10 @@ class OptimizerSteps:
 
     def _batches(self, examples: Examples, group: Group) -> list[tuple[tuple[int, Batch], int | None]]:
         """This process's share of a step: numbered parts of batches, each with the seed of its randomness."""
-        count = self.shards.count * self.ranks.size
+        count = self.thread_group.count * self.process_group.size
         parts = [part for indices in group for part in split_rows(indices, count)]
         seeds = [None if count == 1 else new_seed() for _ in parts]
-        own = self.ranks.share(list(zip(parts, seeds, strict=True)))
+        own = self.process_group.share(list(zip(parts, seeds, strict=True)))
         made = ((self.task.batch(examples, part).to(self.net.device), seed) for part, seed in own)
         return [((i, batch), seed) for i, (batch, seed) in enumerate(made)]
 

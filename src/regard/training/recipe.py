@@ -88,13 +88,13 @@ class Recipe(Spec):
         return out.getvalue()
 
 
-def check_placement(asked: Mapping[str, object], settings: type[Spec]) -> None:
+def check_placement(requested: Mapping[str, object], settings: type[Spec]) -> None:
     """Refuse a top-level key that belongs into a section (`steps` for `train.steps`); `settings` are the task's."""
-    model = asked.get("model", {})
+    model = requested.get("model", {})
     homes = {"train": field_names(Train), "model": model_keys(model) if isinstance(model, Mapping) else set()}
     homes |= {"data": field_names(settings), "decode": field_names(Search)}
     faults = []
-    for key in (key for key in asked if key not in field_names(Recipe)):
+    for key in (key for key in requested if key not in field_names(Recipe)):
         if places := [repr(f"{home}.{key}") for home, names in homes.items() if key in names]:
             faults.append(f"no key {key!r}; did you mean {' or '.join(places)}?")
     if faults:
@@ -106,18 +106,18 @@ def field_names(part: type[Spec]) -> set[str]:
     return {field.name for field in dataclasses.fields(part)}  # type: ignore[arg-type]
 
 
-def select_supported(suggested: Mapping[str, object], asked: Mapping[str, object]) -> Plain:
+def select_supported(suggested: Mapping[str, object], requested: Mapping[str, object]) -> Plain:
     """The suggested model settings that the chosen family knows."""
-    if "spec" in asked:
+    if "spec" in requested:
         return {}
-    known = family_arguments(str(asked.get("family", suggested.get("family", "transformer"))))
+    known = family_arguments(str(requested.get("family", suggested.get("family", "transformer"))))
     return {key: value for key, value in suggested.items() if key in known or key == "family"}
 
 
-def list_overrides(suggested: Mapping[str, object], asked: Mapping[str, object], path: str = "") -> list[str]:
+def list_overrides(suggested: Mapping[str, object], requested: Mapping[str, object], path: str = "") -> list[str]:
     """Settings that differ from what was suggested, as `model.width 32`."""
     out = []
-    for key, value in asked.items():
+    for key, value in requested.items():
         other = suggested.get(key, value)
         if other == value:
             continue

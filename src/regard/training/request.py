@@ -76,56 +76,56 @@ class TrainRequest:
 def build_recipe(request: TrainRequest, start: Folder | None) -> Plain:
     """Merge the recipe with the files and settings of the request; what `auto` leaves open stays open."""
     _check_text(request.words)
-    asked = read_recipe(request.recipe) if isinstance(request.recipe, str) else merge(request.recipe)
-    asked |= {"task": request.set["task"]} if "task" in request.set else {}
+    requested = read_recipe(request.recipe) if isinstance(request.recipe, str) else merge(request.recipe)
+    requested |= {"task": request.set["task"]} if "task" in request.set else {}
     if start is not None:
-        asked.setdefault("task", read_config(start)["task"])
-    if "task" not in asked:
+        requested.setdefault("task", read_config(start)["task"])
+    if "task" not in requested:
         raise SpecError(
             "task is missing: name one, or give a model to start from (--from MODEL), whose task is then used"
         )
     if request.data or request.valid:
-        asked = merge(asked, {"data": find(asked["task"]).configure_data(request.data, request.valid)})
+        requested = merge(requested, {"data": find(requested["task"]).configure_data(request.data, request.valid)})
     if start is not None:
-        under, over = inherit_settings(start, asked["task"], find(asked["task"]).Settings)
-        asked = {**merge(under, asked, over), "model": {"spec": read_config(start)["model"]}}
+        under, over = inherit_settings(start, requested["task"], find(requested["task"]).Settings)
+        requested = {**merge(under, requested, over), "model": {"spec": read_config(start)["model"]}}
     chosen = merge(*(nest(path, value) for path, value in request.set.items()))
-    asked = merge(_drop_overruled_length(asked, chosen), chosen)
-    if isinstance(asked["task"], str):
-        check_placement(asked, find(asked["task"]).Settings)
-    return asked
+    requested = merge(_drop_overruled_length(requested, chosen), chosen)
+    if isinstance(requested["task"], str):
+        check_placement(requested, find(requested["task"]).Settings)
+    return requested
 
 
 def complete_recipe(
-    asked: Plain, kind: type[Task], dataset: Dataset, *, auto: bool, start: bool, say: Callable[[str], None]
+    requested: Plain, kind: type[Task], dataset: Dataset, *, auto: bool, start: bool, say: Callable[[str], None]
 ) -> Recipe:
     """The complete recipe: with `auto`, what the data suggests under what was asked for. A model to `start` from stays."""
     suggested: Plain = {}
     if auto:
-        settings = kind.Settings.parse(asked.get("data", {}), "data")
-        advice = advise(kind, settings, dataset, asked.get("train", {}))
+        settings = kind.Settings.parse(requested.get("data", {}), "data")
+        advice = advise(kind, settings, dataset, requested.get("train", {}))
         for reason in advice.reasons:
             say(f"chosen: {reason}")
         suggested = {"train": advice.recipe["train"]} if start else {**advice.recipe}
-        if any(asked.get("train", {}).get(name) is not None for name in LENGTH):
+        if any(requested.get("train", {}).get(name) is not None for name in LENGTH):
             suggested["train"] = {key: value for key, value in suggested["train"].items() if key not in LENGTH}
         if "model" in suggested:
-            suggested["model"] = select_supported(suggested["model"], asked.get("model", {}))
-        if own := list_overrides(suggested, asked):
+            suggested["model"] = select_supported(suggested["model"], requested.get("model", {}))
+        if own := list_overrides(suggested, requested):
             say(f"set by you instead: {', '.join(own)}")
-    whole = Recipe.parse(merge(suggested, asked))
+    whole = Recipe.parse(merge(suggested, requested))
     return dataclasses.replace(whole, data=kind.Settings.parse(whole.data, "data").plain())
 
 
-def reuse_recipe(folder: Path, asked: Plain) -> Recipe | None:
+def reuse_recipe(folder: Path, requested: Plain) -> Recipe | None:
     """The recipe of an earlier run of the same request, perhaps of another length; None if the request is another one.
 
     What `auto` chose for a run stays: a longer run keeps its warm-up, and nothing is decided twice.
     """
-    before = read_facts(folder).get("asked")
+    before = read_facts(folder).get("requested")
     if before is None or not (folder / RECIPE).exists():
         return None
-    now = json.loads(json.dumps(asked, default=str))
+    now = json.loads(json.dumps(requested, default=str))
     old_length, new_length = _pop_length(before), _pop_length(now)
     if before != now or (old_length and not new_length):
         return None
@@ -135,15 +135,15 @@ def reuse_recipe(folder: Path, asked: Plain) -> Recipe | None:
     return Recipe.parse(recipe)
 
 
-def _pop_length(asked: Plain) -> Plain:
-    train = asked.get("train", {})
+def _pop_length(requested: Plain) -> Plain:
+    train = requested.get("train", {})
     found = {name: train.pop(name, None) for name in LENGTH}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def fill_open_settings(asked: Plain) -> Plain:
+def fill_open_settings(requested: Plain) -> Plain:
     """Fill what `auto` decides later (how long, which kinds), so that the rest can be checked before data is read."""
-    whole = merge({"train": {"epochs": 1}}, asked)
+    whole = merge({"train": {"epochs": 1}}, requested)
     if isinstance(whole["train"], dict):
         for name in ("optimizer", "schedule"):
             part = whole["train"].get(name)
@@ -152,14 +152,14 @@ def fill_open_settings(asked: Plain) -> Plain:
     return whole
 
 
-def _drop_overruled_length(asked: Plain, chosen: Mapping[str, object]) -> Plain:
+def _drop_overruled_length(requested: Plain, chosen: Mapping[str, object]) -> Plain:
     """Setting one of `train.steps` and `train.epochs` replaces the recipe's other one; set both to stop at the first."""
-    asked_train, train = asked.get("train"), chosen.get("train")
-    if not isinstance(train, Mapping) or not isinstance(asked_train, Mapping):
-        return asked
+    requested_train, train = requested.get("train"), chosen.get("train")
+    if not isinstance(train, Mapping) or not isinstance(requested_train, Mapping):
+        return requested
     given = [name for name in LENGTH if train.get(name) is not None]
     dropped = {name for name in LENGTH if name not in train} if given else set()
-    return {**asked, "train": {key: value for key, value in asked_train.items() if key not in dropped}}
+    return {**requested, "train": {key: value for key, value in requested_train.items() if key not in dropped}}
 
 
 def _check_text(words: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ def time_steps(trainer: Trainer, precisions: Sequence[str]) -> dict[str, float]:
         steps = OptimizerSteps(copy.deepcopy(trainer.net), trainer.task, trainer.train)
         began = time.perf_counter()
         for update in (spread[BATCHES // 2], *spread):
-            group = [rows[:: trainer.steps.ranks.size] for rows in update]  # the share of one process
+            group = [rows[:: trainer.steps.process_group.size] for rows in update]  # the share of one process
             for precision in precisions:
                 steps.bf16, started = precision == "bfloat16", time.perf_counter()
                 steps.take(trainer.fresh, group, number=1, rate=1e-5, first=True)

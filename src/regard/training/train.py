@@ -77,50 +77,50 @@ def run_training(request: TrainRequest) -> Path:
             raise SpecError(f"a run cannot start from a model in its own folder {request.folder}; choose another --out")
         load_model(start)  # report its faults before anything else is done
     run = _Run(request, build_recipe(request, start), start)
-    with RunLock(request.folder) if run.group.is_leader else nullcontext(), progress_to(run.progress.say):
+    with RunLock(request.folder) if run.process_group.is_leader else nullcontext(), progress_to(run.progress.say):
         return run.execute()
 
 
 class _Run:
     """One run: the request, what was decided, and the steps from data to model folder."""
 
-    def __init__(self, request: TrainRequest, asked: Plain, start: Folder | None) -> None:
+    def __init__(self, request: TrainRequest, requested: Plain, start: Folder | None) -> None:
         self.request, self.folder, self.start = request, request.folder, start
-        self.asked = {key: value for key, value in asked.items() if key != "auto"}
-        self.auto = asked.get("auto", False)
+        self.requested = {key: value for key, value in requested.items() if key != "auto"}
+        self.auto = requested.get("auto", False)
         if not isinstance(self.auto, bool):
             raise SpecError(f"auto should be true or false, got {self.auto!r}")
         self.device = resolve_device(request.device)
-        self.group = ProcessGroup.join(self.device)
-        self.quiet = request.quiet or not self.group.is_leader
+        self.process_group = ProcessGroup.join(self.device)
+        self.quiet = request.quiet or not self.process_group.is_leader
         self.progress = Progress(1, quiet=self.quiet)
         self.initialization: Initialization | None = None
         self.changed: list[str] = []
 
     def execute(self) -> Path:
-        Recipe.parse(fill_open_settings(self.asked) if self.auto else self.asked)
-        kind = find(self.asked["task"])
-        settings = kind.Settings.parse(self.asked.get("data", {}), "data")
-        check_model_keys(self.asked.get("model", {}))
+        Recipe.parse(fill_open_settings(self.requested) if self.auto else self.requested)
+        kind = find(self.requested["task"])
+        settings = kind.Settings.parse(self.requested.get("data", {}), "data")
+        check_model_keys(self.requested.get("model", {}))
         dataset = kind.read(settings, SPLIT_SEED)
         for line in dataset.messages:
             self.progress.say(line)
         self.recipe = self._decide(kind, dataset)
         self.facts: Plain = {
             "fingerprint": dataset.fingerprint,
-            "command": self.group.command_line(self.request.command),
+            "command": self.process_group.command_line(self.request.command),
             **versions(),
             "threads": self.recipe.train.threads or torch.get_num_threads(),
-            "processes": self.group.size,
+            "processes": self.process_group.size,
             "device": self.device,
             "precision": self._precision(),
             "start": None if self.start is None else f"{self.request.start} ({_digest(self.start)[:12]})",
-            "asked": json.loads(json.dumps(self.asked, default=str)),
+            "requested": json.loads(json.dumps(self.requested, default=str)),
         }
         keep_large_blocks()
         limit_kernel_caches(self.facts["threads"])
         with _threads(self.facts["threads"]), torch.random.fork_rng(devices=[]):
-            if not self.group.is_leader:
+            if not self.process_group.is_leader:
                 return self._follow(kind, dataset)
             with replace_run(self.folder):
                 how = {"fresh": self.request.fresh, "anyway": self.request.anyway}
@@ -131,11 +131,11 @@ class _Run:
 
     def _follow(self, kind: type[Task], dataset: Dataset) -> Path:
         """Be one of several processes that does not lead: wait for the run folder, and write nothing there."""
-        self.group.wait()
+        self.process_group.wait()
         with TemporaryDirectory() as scratch:
             trainer = self._trainer(self._task(kind, dataset), dataset, Path(scratch))
             trainer.resume()
-            self.group.wait()
+            self.process_group.wait()
             with InterruptHandler():  # the leader decides, also when all are interrupted
                 trainer.follow()
         return self.folder / FINAL
@@ -144,17 +144,17 @@ class _Run:
 
     def _decide(self, kind: type[Task], dataset: Dataset) -> Recipe:
         """The complete recipe; what `auto` chose for an earlier run of the same request stays."""
-        known = reuse_recipe(self.folder, self.asked) if self.auto and not self.request.fresh else None
+        known = reuse_recipe(self.folder, self.requested) if self.auto and not self.request.fresh else None
         return known or complete_recipe(
-            self.asked, kind, dataset, auto=self.auto, start=self.start is not None, say=self.progress.say
+            self.requested, kind, dataset, auto=self.auto, start=self.start is not None, say=self.progress.say
         )
 
     def _precision(self) -> str:
         """The precision asked for; `auto` is what the run started with, here or on another processor."""
-        asked = self.recipe.train.precision
-        resumes = asked == "auto" and not self.request.fresh and has_begun(self.folder)
+        requested = self.recipe.train.precision
+        resumes = requested == "auto" and not self.request.fresh and has_begun(self.folder)
         known = read_facts(self.folder).get("precision") if resumes else None
-        return str(known or precision(asked, self.device))
+        return str(known or precision(requested, self.device))
 
     def _task(self, kind: type[Task], dataset: Dataset) -> Task:
         """The task with its vocabulary: that of the initial model, or the run's own, learned once."""
@@ -184,7 +184,7 @@ class _Run:
             checkpoints=Checkpoints(self.folder / CHECKPOINTS, keep=settings.keep_checkpoints),
             log=Log((logs or self.folder) / LOG, tensorboard=tensorboard),
             search=self.recipe.decode,
-            ranks=self.group,
+            process_group=self.process_group,
         )  # fmt: skip
         if self.facts["precision"] == "auto":
             self.facts |= self._measure_precision(trainer)
@@ -193,7 +193,7 @@ class _Run:
 
     def _measure_precision(self, trainer: Trainer) -> Plain:
         """The faster precision and what was measured, once per run: the leader measures, and saves it for the others."""
-        if not self.group.is_leader:
+        if not self.process_group.is_leader:
             known = read_facts(self.folder)
             return {name: known[name] for name in MEASURED if name in known}
         found: Plain = {"precision": "float32"}  # a short run is over before a measurement pays
@@ -239,7 +239,7 @@ class _Run:
     def _train(self, trainer: Trainer, dataset: Dataset) -> Path:
         artifacts, final = Artifacts(self.folder, self.recipe, self.facts, trainer), self.folder / FINAL
         resumed = trainer.resume(self.changed) or self._begin(trainer)
-        progress = self.progress = Progress(trainer.total, trainer.now.step, quiet=self.quiet)
+        progress = self.progress = Progress(trainer.total, trainer.state.step, quiet=self.quiet)
         with closing(trainer.log), progress:
             for line in resumed or self._describe(trainer):
                 progress.say(line)
@@ -248,16 +248,18 @@ class _Run:
             if self.changed:
                 self._change(trainer)
             for _ in range(2):  # the others enter when the folder is ready, and again when they have read it
-                self.group.wait()
-            with InterruptHandler() as stop, self.group:
-                trainer.fit(stop, progress, on_better=artifacts.write_best)
-            if stop.asked is not None:
-                where = f"step {trainer.now.step} of {trainer.total}"
-                raise Interrupted(f"stopped at {where}, and saved; to continue: {self.facts['command']}", stop.asked)
+                self.process_group.wait()
+            with InterruptHandler() as interrupt, self.process_group:
+                trainer.fit(interrupt, progress, on_better=artifacts.write_best)
+            if interrupt.signal is not None:
+                where = f"step {trainer.state.step} of {trainer.total}"
+                raise Interrupted(
+                    f"stopped at {where}, and saved; to continue: {self.facts['command']}", interrupt.signal
+                )
             done = (self._done() if final.exists() else None) or artifacts.write_final()
             if skipped := sum(event["event"] == "skip" for event in read_log(self.folder / LOG)):
                 progress.say(
-                    f"{skipped} of {trainer.now.step} steps were not finite and were skipped; {LOG} lists their examples"
+                    f"{skipped} of {trainer.state.step} steps were not finite and were skipped; {LOG} lists their examples"
                 )
             progress.say(f"done: {render_scores(done['scores'], done.get('decoding', ''))}  in {final}")
         artifacts.write_report(dataset, done["examples"])
@@ -269,7 +271,7 @@ class _Run:
         """Start a run that has no checkpoint. Returns messages if it is finished nevertheless; no model is overwritten."""
         final, saved = self.folder / FINAL, self._was_saved(trainer.save_every)
         if saved and not self.changed and self._done() and _is_intact(final):
-            trainer.now.finished = True
+            trainer.state.finished = True
             return ["this run is finished; its checkpoints are gone, so no step can be added"]
         if saved:
             raise CheckpointError(
@@ -295,13 +297,13 @@ class _Run:
     def _change(self, trainer: Trainer) -> None:
         """Continue with changed settings. The checkpoint is saved first, then the recipe, so that no crash loses either."""
         self.progress.say(f"changed since the run was started: {'; '.join(self.changed)}")
-        if not trainer.now.finished:
-            step = trainer.now.step + 1
+        if not trainer.state.finished:
+            step = trainer.state.step + 1
             self.progress.say(
                 f"the schedule is now that of a run of {trainer.total:,} steps; "
                 f"the learning rate of step {step:,} is {trainer.rate(step):.3g}"
             )
-        trainer.log.write("changed", trainer.now.step, changes=self.changed)
+        trainer.log.write("changed", trainer.state.step, changes=self.changed)
         trainer.save()
         update_run(self.folder, self.recipe, self.facts)
 
@@ -312,7 +314,7 @@ class _Run:
         return last if last["event"] == "done" else None
 
     def _log_start(self, trainer: Trainer, dataset: Dataset) -> None:
-        facts = {key: value for key, value in self.facts.items() if key != "asked"}
+        facts = {key: value for key, value in self.facts.items() if key != "requested"}
         began: Plain = {"parameters": cost(trainer.net, 1).parameters, "total": trainer.total, **facts}
         began |= {} if self.initialization is None else {"weights": dataclasses.asdict(self.initialization)}
         began |= {"dropped": dataset.dropped} if dataset.dropped else {}

@@ -90,11 +90,11 @@ class Trainer:
 
     def __init__(
         self, net: Net, task: Task, data: TrainData, train: Train, *, checkpoints: Checkpoints, log: Log, bf16: bool = False,
-        search: Search | None = None, ranks: ProcessGroup | None = None,
+        search: Search | None = None, process_group: ProcessGroup | None = None,
     ) -> None:  # fmt: skip
         self.net, self.task, self.data, self.train = net, task, data, train
         self.checkpoints, self.log = checkpoints, log
-        self.steps = OptimizerSteps(net, task, train, bf16=bf16, ranks=ranks)
+        self.steps = OptimizerSteps(net, task, train, bf16=bf16, process_group=process_group)
         self.tokens = int(train.batch_tokens)  # `auto` has been resolved before
         self.validator = Validator(
             net,
@@ -106,7 +106,7 @@ class Trainer:
             compute=self.steps.compute,
         )
         self.snapshots = Snapshots(checkpoints.folder.parent / SNAPSHOTS, checkpoints.storage)
-        self.now = TrainState()
+        self.state = TrainState()
         self._fault, self._printed = "", 0
         self._order: tuple[int, list[Group]] = (-1, [])
         self.fresh: Examples = data.train
@@ -120,60 +120,60 @@ class Trainer:
 
     # ------------------------------------------------------------------------------------------------ the loop
 
-    def fit(self, stop: InterruptHandler, progress: Progress, on_better: Callable[[], None]) -> bool:
+    def fit(self, interrupt: InterruptHandler, progress: Progress, on_better: Callable[[], None]) -> bool:
         """Train to the end, or until interrupted; True at the end. `on_better` is called when validation improves."""
-        began, now = time.perf_counter() - self.now.seconds, self.now
-        if now.step >= self.total and not now.finished:  # all steps are done, but the last was not validated
+        began, state = time.perf_counter() - self.state.seconds, self.state
+        if state.step >= self.total and not state.finished:  # all steps are done, but the last was not validated
             self._validate(progress, on_better)
-            now.finished = True
+            state.finished = True
             self.save()
-        while not now.finished:
-            updates = self.updates(now.epoch)
-            if now.position >= len(updates):
-                now.epoch, now.position = now.epoch + 1, 0
+        while not state.finished:
+            updates = self.updates(state.epoch)
+            if state.position >= len(updates):
+                state.epoch, state.position = state.epoch + 1, 0
                 continue
             started = time.perf_counter()
-            step = self._update(updates[now.position])
+            step = self._update(updates[state.position])
             self.time_left.add_step(time.perf_counter() - started)
             if not step.sound:
                 self._report_skip(progress)
-            now.position += 1
-            now.step += 1
-            now.tokens += step.tokens
-            now.seconds = time.perf_counter() - began
+            state.position += 1
+            state.step += 1
+            state.tokens += step.tokens
+            state.seconds = time.perf_counter() - began
             speed = step.tokens / (time.perf_counter() - started)
-            if now.bad >= BAD_STEPS:
+            if state.bad >= BAD_STEPS:
                 self._give_up(on_better)
-            progress.step(now.step, step.loss / step.tokens, speed, self.time_left.after(now.step))
-            if now.step % self.train.log_every == 0 and now.window_tokens:  # all steps may have been skipped
+            progress.step(state.step, step.loss / step.tokens, speed, self.time_left.after(state.step))
+            if state.step % self.train.log_every == 0 and state.window_tokens:  # all steps may have been skipped
                 self._log_window(step, speed)
-            last = now.step >= self.total
-            if last or now.step % self.validate_every == 0:
+            last = state.step >= self.total
+            if last or state.step % self.validate_every == 0:
                 self._validate(progress, on_better)
-                now.finished = last or (self.train.patience is not None and now.worse >= self.train.patience)
-            now.seconds = time.perf_counter() - began
-            asked = stop.asked is not None  # read once: a signal may come between any two lines
-            if now.finished or asked or now.step % self.save_every == 0:
+                state.finished = last or (self.train.patience is not None and state.worse >= self.train.patience)
+            state.seconds = time.perf_counter() - began
+            stop = interrupt.signal is not None  # read once: a signal may come between any two lines
+            if state.finished or stop or state.step % self.save_every == 0:
                 self.save()
-            if asked:
+            if stop:
                 break
-        return now.finished
+        return state.finished
 
     def follow(self) -> None:
         """Take the steps that the leader announces."""
-        now = self.now
+        state = self.state
         while True:
-            updates = self.updates(now.epoch)
-            if now.position >= len(updates):
-                now.epoch, now.position = now.epoch + 1, 0
+            updates = self.updates(state.epoch)
+            if state.position >= len(updates):
+                state.epoch, state.position = state.epoch + 1, 0
                 continue
             try:
-                self._update(updates[now.position])
+                self._update(updates[state.position])
             except NoMoreSteps:
                 return
-            now.position += 1
-            now.step += 1
-            if now.bad >= BAD_STEPS:
+            state.position += 1
+            state.step += 1
+            if state.bad >= BAD_STEPS:
                 raise Diverged(f"{self._fault}; see the message of the first process")
 
     def updates(self, epoch: int) -> list[Group]:
@@ -189,14 +189,14 @@ class Trainer:
 
     def _update(self, group: Group) -> StepResult:
         """Take one step over a group of batches; the examples of a step that is not finite are logged."""
-        number, first = self.now.step + 1, self.now.position == 0
+        number, first = self.state.step + 1, self.state.position == 0
         step = self.steps.take(self.fresh, group, number=number, rate=self.rate(number), first=first)
         if step.sound:
-            self.now.bad = 0
-            self.now.window_loss += step.loss
-            self.now.window_tokens += step.tokens
+            self.state.bad = 0
+            self.state.window_loss += step.loss
+            self.state.window_tokens += step.tokens
         else:
-            self.now.bad += 1
+            self.state.bad += 1
             self._log_skip(group, step)
         return step
 
@@ -205,8 +205,8 @@ class Trainer:
         return self.train.schedule.rate(number, total=self.total, width=self.net.spec.width)
 
     def _log_skip(self, group: Group, step: StepResult) -> None:
-        if self.steps.ranks.is_leader:
-            number, loss, norm = self.now.step + 1, step.loss, step.norm
+        if self.steps.process_group.is_leader:
+            number, loss, norm = self.state.step + 1, step.loss, step.norm
             examples = describe_examples(self.task, self.fresh, np.concatenate(group)[:MAX_EXAMPLES])
             more = "" if sum(map(len, group)) <= MAX_EXAMPLES else " …"
             self._fault = (
@@ -222,64 +222,64 @@ class Trainer:
 
     def _give_up(self, on_better: Callable[[], None]) -> NoReturn:
         """Stop after several bad steps in a row. The weights are those before them, and are saved if they are finite."""
-        said, now = f"{self._fault}, as were the {BAD_STEPS - 1} before it", self.now
+        said, state = f"{self._fault}, as were the {BAD_STEPS - 1} before it", self.state
         if find_nonfinite(self.steps.tensors()):
             raise Diverged(f"{said}; so are the weights; {ADVICE}")
-        if now.best is None:  # not validated yet: without this there would be no model to start from
+        if state.best is None:  # not validated yet: without this there would be no model to start from
             with self.validated_weights():
                 on_better()
         self.save()
         raise Diverged(
-            f"{said}. The last finite weights, of step {now.step - now.bad}, are saved. If these examples are wrong, fix "
+            f"{said}. The last finite weights, of step {state.step - state.bad}, are saved. If these examples are wrong, fix "
             "them and run the same command again: it continues after them. Otherwise lower train.schedule.lr and start over "
             "with --fresh, or start from this run's best model with --from and another --out"
         )
 
     def _log_window(self, step: StepResult, speed: float) -> None:
-        now = self.now
-        loss = now.window_loss / now.window_tokens
-        now.window_loss, now.window_tokens = 0.0, 0
+        state = self.state
+        loss = state.window_loss / state.window_tokens
+        state.window_loss, state.window_tokens = 0.0, 0
         self.log.write(
-            "train", now.step, epoch=now.epoch, loss=loss, rate=step.rate, grad_norm=step.norm, tokens=now.tokens,
-            tokens_per_s=round(speed), seconds=round(now.seconds, 3),
+            "train", state.step, epoch=state.epoch, loss=loss, rate=step.rate, grad_norm=step.norm, tokens=state.tokens,
+            tokens_per_s=round(speed), seconds=round(state.seconds, 3),
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ validation
 
     def _validate(self, progress: Progress, on_better: Callable[[], None]) -> None:
         """Validate; remember and export the best model; keep weights for averaging."""
-        now, started = self.now, time.perf_counter()
-        check_finite(now.step, self.steps.tensors())
+        state, started = self.state, time.perf_counter()
+        check_finite(state.step, self.steps.tensors())
         with self.validated_weights():
             scores = self.validator.scores()
             self.time_left.add_validation(time.perf_counter() - started)
             if not math.isfinite(scores["loss"]):
-                raise Diverged(f"the validation loss after step {now.step} is {scores['loss']}; {ADVICE}")
+                raise Diverged(f"the validation loss after step {state.step} is {scores['loss']}; {ADVICE}")
             metric = METRICS[self.task.metrics[0]]
             score = scores[metric.kind]
-            equal = score == now.best and scores["loss"] < now.best_loss  # a tie goes to the lower loss
-            better = now.best is None or metric.better(score, now.best) or equal
+            equal = score == state.best and scores["loss"] < state.best_loss  # a tie goes to the lower loss
+            better = state.best is None or metric.better(score, state.best) or equal
             more = {name: score for name, score in scores.items() if name not in METRICS}  # scores of single corpora
             judged = {name: scores[name] for name in self.task.metrics} | more
             decoding, samples = self.validator.decoding(), self.validator.samples(MAX_SAMPLES)
             kept = [{name: shorten(text, MAX_KEPT) for name, text in sample.items()} for sample in samples]
             outputs = {"decoding": decoding, "samples": kept} if decoding else {}
             self.log.write(
-                "valid", now.step, loss=scores["loss"], scores=judged, seconds=round(now.seconds, 3), **outputs
+                "valid", state.step, loss=scores["loss"], scores=judged, seconds=round(state.seconds, 3), **outputs
             )
-            left = f"  {duration(self.time_left.after(now.step))} left" if now.step < self.total else ""
+            left = f"  {duration(self.time_left.after(state.step))} left" if state.step < self.total else ""
             progress.say(
-                f"step {now.step}/{self.total}  {render_scores(scores, decoding)}"
+                f"step {state.step}/{self.total}  {render_scores(scores, decoding)}"
                 + ("  best so far" if better else "")
                 + left
             )
             for sample in samples:
                 progress.say(render_sample(sample))
             if better:
-                now.best, now.best_loss, now.best_step, now.worse = score, scores["loss"], now.step, 0
+                state.best, state.best_loss, state.best_step, state.worse = score, scores["loss"], state.step, 0
                 on_better()
             else:
-                now.worse += 1
+                state.worse += 1
         self._keep_snapshot(score, metric.higher)
 
     def validated_weights(self) -> AbstractContextManager[None]:
@@ -293,32 +293,32 @@ class Trainer:
         average = self.train.average
         if average is None:
             return
-        taken = [*(old for old in self.now.snapshots if old[0] != self.now.step), (self.now.step, score)]
+        taken = [*(old for old in self.state.snapshots if old[0] != self.state.step), (self.state.step, score)]
         if average.which == "best":
             taken = sorted(taken, key=lambda s: (s[1] if higher else -s[1], s[0]))
-        self.now.snapshots = taken[-average.count :]
-        if (self.now.step, score) in self.now.snapshots:
+        self.state.snapshots = taken[-average.count :]
+        if (self.state.step, score) in self.state.snapshots:
             learned = {name: p for name, p in self.net.named_parameters() if p.requires_grad}
-            self.snapshots.add(self.now.step, self.steps.ema.weights if self.steps.ema else learned)
+            self.snapshots.add(self.state.step, self.steps.ema.weights if self.steps.ema else learned)
 
     def save(self) -> None:
         """Write a checkpoint of everything that changes."""
         groups = self.steps.tensors()
-        check_finite(self.now.step, groups)
+        check_finite(self.state.step, groups)
         self.log.sync()
-        self.checkpoints.save(self.now.step, groups, dataclasses.asdict(self.now))
+        self.checkpoints.save(self.state.step, groups, dataclasses.asdict(self.state))
         self.snapshots.prune(self.checkpoints)
 
     def _apply_changes(self, changed: Sequence[str]) -> None:
         """Reconsider what changed settings invalidate: the end of the run, the best score, snapshots."""
-        now, patience = self.now, self.train.patience
-        worn = patience is not None and now.worse >= patience
-        now.finished = now.best is not None and (now.step >= self.total or worn)
+        state, patience = self.state, self.train.patience
+        worn = patience is not None and state.worse >= patience
+        state.finished = state.best is not None and (state.step >= self.total or worn)
         greedy = tuple(f"decode.{name}:" for name in GREEDY)  # validation always decodes greedily
         if any(line.startswith(("data.", "decode.", "the corpus")) and not line.startswith(greedy) for line in changed):
-            now.best, now.worse = None, 0
+            state.best, state.worse = None, 0
         if self.train.average is None:
-            now.snapshots = []
+            state.snapshots = []
 
     def resume(self, changed: Sequence[str] = ()) -> list[str]:
         """Continue from the newest intact checkpoint; returns messages, or nothing if there is no checkpoint.
@@ -331,16 +331,16 @@ class Trainer:
         wanted = {name: tuple(t.shape) for name, t in trained_tensors(self.net).items()}
         if faults := weight_faults(wanted, loaded.groups["weights"]):
             raise CheckpointError(f"{self.checkpoints.folder} is of another model: {'; '.join(faults)}")
-        self.now = TrainState(**loaded.facts)
-        self.now.snapshots = [(int(step), float(score)) for step, score in self.now.snapshots]
+        self.state = TrainState(**loaded.facts)
+        self.state.snapshots = [(int(step), float(score)) for step, score in self.state.snapshots]
         self.steps.restore(loaded.groups, changed=bool(changed))
         if changed:
             self._apply_changes(changed)
-        self.log.rewind(self.now.step)
-        step, total = self.now.step, self.total
+        self.log.rewind(self.state.step)
+        step, total = self.state.step, self.total
         where = f"resuming at step {step} of {total}"
-        if self.now.finished and step > total:
+        if self.state.finished and step > total:
             where = f"this run is already at step {step}, beyond the {total} asked for: there is nothing left to train"
-        elif self.now.finished:
+        elif self.state.finished:
             where = f"this run is finished at step {step} of {total}"
         return [*loaded.messages, where]

@@ -1,4 +1,4 @@
-"""A corpus, recipe, thread count or torch that changed on the way: shown, and gone on with only where that is asked for."""
+"""Continuing a run after its corpus, recipe, threads or torch changed: refused with the difference, allowed with --anyway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How runs are judged, when they stop for it, and whose weights are kept."""
+"""Validation: scores, the best model, early stopping, and which weights are kept."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def scripted(made: Trainer, scores: Sequence[float], losses: Sequence[float] | N
 def test_better_is_what_the_metric_says(tmp_path: Path, metric: str, scores: list[float], best: list[int]) -> None:
     made = scripted(trainer(tmp_path, data__metrics=[metric]), scores)
     seen: list[int] = []
-    assert fit(made, lambda: seen.append(made.now.step))
+    assert fit(made, lambda: seen.append(made.state.step))
     assert seen == best
-    assert (made.now.best_step, made.now.best) == (best[-1], scores[best[-1] - 1])
+    assert (made.state.best_step, made.state.best) == (best[-1], scores[best[-1] - 1])
 
 
 def test_of_equal_scores_the_lower_loss_wins(tmp_path: Path) -> None:
     made = scripted(trainer(tmp_path), [0, 0, 0, 50, 50], [3.0, 2.0, 2.5, 2.6, 2.6])
     seen: list[int] = []
-    fit(made, lambda: seen.append(made.now.step))
+    fit(made, lambda: seen.append(made.state.step))
     assert seen == [1, 2, 4]
 
 
@@ -78,8 +78,8 @@ def test_of_equal_scores_the_lower_loss_wins(tmp_path: Path) -> None:
 def test_patience(tmp_path: Path, metric: str, scores: list[float], patience: int | None, end: int) -> None:
     made = scripted(trainer(tmp_path, data__metrics=[metric], train__patience=patience), scores)
     assert fit(made)
-    assert made.now.step == end
-    assert made.now.finished
+    assert made.state.step == end
+    assert made.state.finished
     assert Checkpoints(tmp_path / "checkpoints").steps()[0] == end
 
 
@@ -187,9 +187,9 @@ def test_averaging(tmp_path: Path, which: str, metric: str, scores: list[float],
     made = scripted(trainer(tmp_path, **changes), scores)
     path: dict[int, dict[str, Tensor]] = {}
     real = made._keep_snapshot
-    made._keep_snapshot = lambda *a: (path.__setitem__(made.now.step, weights(made)), real(*a))  # type: ignore
+    made._keep_snapshot = lambda *a: (path.__setitem__(made.state.step, weights(made)), real(*a))  # type: ignore
     fit(made)
-    steps = sorted(step for step, _ in made.now.snapshots)
+    steps = sorted(step for step, _ in made.state.snapshots)
     assert steps == kept
     found, wanted = made.snapshots.average(steps), average_weights(path[step] for step in kept)
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)

@@ -1,4 +1,4 @@
-"""What was asked for goes before what is advised, whatever the family; and it is checked before a corpus is read."""
+"""Requested settings win over automatic ones in every family, and are checked before a corpus is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked for: recipe, settings, advice, files and device, and what cannot be."""
+"""Training requests: recipe, settings, advice, files and device; and those that are refused."""
 
 from __future__ import annotations
 
