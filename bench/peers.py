@@ -37,10 +37,10 @@ def regard(shape: dict[str, int], make: Make, threads: bool = True) -> Train:
     net = transformer.spec(**shape, vocab=VOCAB, dropout=DROPOUT).build(seed=1)  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
     bf16 = machine().bf16
-    shards = ThreadGroup.choose(torch.get_num_threads() if threads else 1, 4096, "cpu")
+    group = ThreadGroup.choose(torch.get_num_threads() if threads else 1, 4096, "cpu")
 
     def train(rows: Rows) -> None:
-        batches = [make(part) for part in split_rows(rows, shards.count)]
+        batches = [make(part) for part in split_rows(rows, group.count)]
         tokens = sum(batch.tokens for batch in batches)
 
         def work(batch: Batch) -> tuple[Tensor, float]:
@@ -51,7 +51,7 @@ def regard(shape: dict[str, int], make: Make, threads: bool = True) -> Train:
                 loss, plain = net.loss(stream, batch.wanted, SMOOTHING)
             return loss / tokens, float(plain)
 
-        shards.run(net, work, [(batch, new_seed()) for batch in batches])
+        group.run(net, work, [(batch, new_seed()) for batch in batches])
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

@@ -24,7 +24,7 @@ def net(dropout: float = 0.0, **more: object) -> nn.Module:
     return spec.overlay({"decoder": more} if more else {}).build(seed=1).double()
 
 
-def gradients(one: nn.Module, shards: ThreadGroup, accumulate: int = 1) -> tuple[dict[str, Tensor], float]:
+def gradients(one: nn.Module, threads: ThreadGroup, accumulate: int = 1) -> tuple[dict[str, Tensor], float]:
     torch.manual_seed(5)
     ids = torch.randint(11, (ROWS * accumulate, 8))
     one.zero_grad(set_to_none=True)
@@ -34,8 +34,8 @@ def gradients(one: nn.Module, shards: ThreadGroup, accumulate: int = 1) -> tuple
         return loss, float(plain)
 
     groups = np.split(np.arange(ROWS * accumulate), accumulate)
-    parts = [part for group in groups for part in split_rows(group, shards.count)]
-    number = shards.run(one, work, [(part, None if shards.count == 1 else rng.new_seed()) for part in parts])
+    parts = [part for group in groups for part in split_rows(group, threads.count)]
+    number = threads.run(one, work, [(part, None if threads.count == 1 else rng.new_seed()) for part in parts])
     return {name: p.grad.clone() for name, p in one.named_parameters() if p.grad is not None}, number
 
 
@@ -53,19 +53,19 @@ def test_gradients_are_those_of_the_whole_batch(count: int, accumulate: int) -> 
 @pytest.mark.parametrize("more", [{}, {"recompute": True}, {"wiring": {"kind": "reversible", "dropout": 0.3}}], ids=str)
 def test_with_dropout_a_step_is_the_same_every_time(more: dict[str, object]) -> None:
     """However the threads take turns; also where a block runs again for the backward pass."""
-    one, shards = net(0.3, **more), ThreadGroup(3, 3)
+    one, threads = net(0.3, **more), ThreadGroup(3, 3)
     one.train()
-    first, _ = gradients(one, shards, 2)
+    first, _ = gradients(one, threads, 2)
     for _ in range(5):
-        again, _ = gradients(one, shards, 2)
+        again, _ = gradients(one, threads, 2)
         assert all(torch.equal(grad, again[name]) for name, grad in first.items())
 
 
 def test_recomputing_draws_the_same_masks() -> None:
     """In a thread with a stream of its own, and in the main one."""
     one, two = net(0.3).train(), net(0.3, recompute=True).train()
-    for shards in (ThreadGroup(1, 1), ThreadGroup(2, 2)):
-        kept, again = gradients(one, shards)[0], gradients(two, shards)[0]
+    for threads in (ThreadGroup(1, 1), ThreadGroup(2, 2)):
+        kept, again = gradients(one, threads)[0], gradients(two, threads)[0]
         assert all((grad - again[name]).abs().max() < 1e-12 for name, grad in kept.items())
 
 
