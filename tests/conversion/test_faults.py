@@ -69,7 +69,8 @@ def test_an_unknown_class(folder: Path) -> None:
 def test_all_that_cannot_be_followed(folder: Path) -> None:
     configure(folder, scale_attn_by_inverse_layer_idx=True, activation_function="mish")
     assert said(folder) == (
-        f"{folder}/config.json: a gpt2 model of ours cannot have scale_attn_by_inverse_layer_idx=True (only False), "
+        f"{folder}/config.json: these settings of a gpt2 model are not supported: "
+        "scale_attn_by_inverse_layer_idx=True (only False), "
         "activation_function='mish' (it should be one of gelu, gelu_new, gelu_pytorch_tanh, relu, silu, swish)"
     )
 
@@ -93,7 +94,7 @@ def test_a_vocabulary_of_any_size_is_not_made(folder: Path) -> None:
 def test_stretched_rotary_positions(tmp_path: Path) -> None:
     saved(make("llama"), tmp_path)
     configure(tmp_path, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 8.0})
-    assert "rotary positions of the kind 'dynamic' are not among ours; there is default, linear, llama3, yarn" in said(
+    assert "rotary positions of type 'dynamic' are not supported; available: default, linear, llama3, yarn" in said(
         tmp_path
     )
     configure(tmp_path, rope_parameters={"rope_type": "llama3", "rope_theta": 1e4})
@@ -105,7 +106,7 @@ def test_stretched_rotary_positions(tmp_path: Path) -> None:
 def test_a_window_in_some_layers(tmp_path: Path) -> None:
     saved(make("qwen2, window"), tmp_path)
     configure(tmp_path, layer_types=None, max_window_layers=1)
-    assert "some layers see everything and others do not; ours are alike" in said(tmp_path)
+    assert "some layers have a sliding window and others do not, which is not supported" in said(tmp_path)
     configure(tmp_path, max_window_layers=-(10**12))
     assert hf.read(tmp_path).spec == hf.read(saved(make("qwen2, window"), tmp_path / "same")).spec
     configure(tmp_path, max_window_layers=10**12, num_hidden_layers=10**11)
@@ -186,7 +187,7 @@ def test_a_bias_for_which_there_is_no_place(tmp_path: Path) -> None:
     model = make("bart")
     model.final_logits_bias += 1
     saved(model, tmp_path)
-    assert "final_logits_bias should be zero: ours has no place for it" in said(tmp_path)
+    assert "final_logits_bias should be zero, because our model has no such weight" in said(tmp_path)
 
 
 def test_a_body_saved_alone(folder: Path) -> None:

@@ -5,7 +5,7 @@ import torch
 
 from regard import families
 from regard.errors import UnknownName
-from regard.families.named_sizes import sized
+from regard.families.named_sizes import resolve_size
 from regard.model.model_spec import ModelSpec
 from regard.model.tree import summary
 from regard.nn.mixers.full import FullMixer
@@ -47,11 +47,11 @@ def test_the_smallest_size_can_be_drawn(name: str) -> None:
 
 def test_numbers_given_replace_those_of_the_size() -> None:
     sizes = {"small": {"width": 8, "hidden": 32, "heads": 2}}
-    assert sized(sizes, "small", width=None, heads=4) == {"width": 8, "hidden": 32, "heads": 4}
-    assert sized(sizes, "small", width=16) == {"width": 16, "hidden": 64, "heads": 2}
-    assert sized(sizes, "small", width=16, hidden=20)["hidden"] == 20
+    assert resolve_size(sizes, "small", width=None, heads=4) == {"width": 8, "hidden": 32, "heads": 4}
+    assert resolve_size(sizes, "small", width=16) == {"width": 16, "hidden": 64, "heads": 2}
+    assert resolve_size(sizes, "small", width=16, hidden=20)["hidden"] == 20
 
 
 def test_an_unknown_size_lists_all() -> None:
     with pytest.raises(UnknownName, match=r"^no size 'huge'; available: small$"):
-        sized({"small": {}}, "huge")
+        resolve_size({"small": {}}, "huge")

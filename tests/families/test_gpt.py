@@ -8,7 +8,7 @@ import pytest
 
 from regard.errors import UnknownName
 from regard.families import gpt
-from regard.families.weight_map import imported
+from regard.families.weight_map import import_weights
 from regard.nn.blocks.wiring import PostNorm
 
 pytestmark = pytest.mark.numeric
@@ -29,7 +29,7 @@ def test_the_initial_scales_are_gpt2s() -> None:
     depth = 4
     mine = dict(gpt.spec(width=64, depth=depth, heads=4, vocab=300, length=64).build(0).named_parameters())
     shapes = {name: tuple(value.shape) for name, value in mine.items()}
-    theirs, _ = imported(gpt.FORMS[0].names, shapes, dict(gpt2(300, 64, 64, depth, 4, 256).state_dict()))
+    theirs, _ = import_weights(gpt.FORMS[0].names, shapes, dict(gpt2(300, 64, 64, depth, 4, 256).state_dict()))
     assert set(mine) == set(theirs)
     for name, value in mine.items():
         small = name.endswith(("out.weight", "down.weight"))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.families import t5
-from regard.families.weight_map import imported
+from regard.families.weight_map import import_weights
 
 pytestmark = pytest.mark.numeric
 
@@ -25,7 +25,7 @@ def test_the_initial_scales_are_t5s(size: str) -> None:
     made.tie_word_embeddings = tied  # its constructor ties all; what a table of its own would start from is in its code
     torch.manual_seed(0)
     other = dict(T5ForConditionalGeneration(made).state_dict())
-    theirs, _ = imported(t5.FORMS[0].names, {name: tuple(value.shape) for name, value in ours.items()}, other)
+    theirs, _ = import_weights(t5.FORMS[0].names, {name: tuple(value.shape) for name, value in ours.items()}, other)
     assert set(ours) == set(theirs)
     for name, value in ours.items():
         if value.numel() > 500:

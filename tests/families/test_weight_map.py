@@ -12,21 +12,30 @@ from regard import families
 from regard.conversion.hf import match_form
 from regard.errors import SpecError
 from regard.families.published import Key
-from regard.families.weight_map import Again, Drop, Join, Name, expected, exported, faults, imported
+from regard.families.weight_map import (
+    Drop,
+    Join,
+    Name,
+    Tied,
+    compute_shapes,
+    export_weights,
+    find_faults,
+    import_weights,
+)
 from tests.laws.examples import FAMILY
 
 pytestmark = pytest.mark.numeric
 
 ROWS = (
     Name("embed", "wte"),
-    Join(("blocks.{}.q", "blocks.{}.k"), "h.{}.qk", turned=True),
-    Name("blocks.{}.up", "h.{}.wi_1", beside="blocks.{}.gate"),
+    Join(("blocks.{}.q", "blocks.{}.k"), "h.{}.qk", transposed=True),
+    Name("blocks.{}.up", "h.{}.wi_1", when="blocks.{}.gate"),
     Name("blocks.{}.up", "h.{}.wi"),
     Name("blocks.{}.gate", "h.{}.wi_0"),
     Name("bias", "bias", lead=1),
     Name("head", "lm_head"),
-    Again("lm_head.weight", of="wte.weight"),
-    Again("copy.weight", of="wte.weight", beside="head"),
+    Tied("lm_head.weight", of="wte.weight"),
+    Tied("copy.weight", of="wte.weight", when="head"),
     Drop("h.{}.mask"),
 )
 
@@ -45,21 +54,21 @@ def weights(gated: bool, untied: bool, sizes: tuple[int, int, int]) -> dict[str,
 def test_there_and_back(gated: bool, untied: bool, sizes: tuple[int, int, int]) -> None:
     ours = weights(gated, untied, sizes)
     shapes = {name: tuple(t.shape) for name, t in ours.items()}
-    theirs = exported(ROWS, ours)
+    theirs = export_weights(ROWS, ours)
     assert ("h.1.wi_1.weight" in theirs) == gated
     assert ("copy.weight" in theirs) == untied
     assert theirs["bias"].shape == (1, sizes[0])
     assert theirs["h.0.qk.weight"].shape == (sizes[1], sizes[2] + 2)
-    assert not faults(ROWS, shapes, {name: tuple(t.shape) for name, t in theirs.items()})
-    back, wrong = imported(ROWS, shapes, theirs)
+    assert not find_faults(ROWS, shapes, {name: tuple(t.shape) for name, t in theirs.items()})
+    back, wrong = import_weights(ROWS, shapes, theirs)
     assert not wrong
     assert back.keys() == ours.keys()
     assert all(torch.equal(back[name], ours[name]) for name in ours)
 
 
 def test_what_no_row_speaks_of() -> None:
-    with pytest.raises(SpecError, match=r"^no place elsewhere for tail.weight, blocks.0.tail.bias$"):
-        expected(ROWS, {"embed.weight": (2, 2), "tail.weight": (1,), "blocks.0.tail.bias": (1,)})
+    with pytest.raises(SpecError, match=r"^the target format has no weight for tail.weight, blocks.0.tail.bias$"):
+        compute_shapes(ROWS, {"embed.weight": (2, 2), "tail.weight": (1,), "blocks.0.tail.bias": (1,)})
 
 
 OURS = ("transformer", "transformer_xl", "openai-gpt", "vit of means")
@@ -81,10 +90,10 @@ def test_every_family_that_others_have_can_go_out() -> None:
         for name, spec in shape.items():
             if name not in OURS:
                 form, use, _ = match_form(spec)
-                assert expected(form.rows(use), spec.build().shapes())
+                assert compute_shapes(form.rows(use), spec.build().shapes())
 
 
 def test_a_value_without_a_word() -> None:
     key = Key("activation", "a", "act", words={"relu": "relu"})
-    with pytest.raises(SpecError, match=r"^act has no word for 'tanh'$"):
-        key.setting({"activation": "tanh"})
+    with pytest.raises(SpecError, match=r"^act has no value for 'tanh'$"):
+        key.write_config({"activation": "tanh"})

@@ -21,7 +21,7 @@ from regard.conversion.weight_files import list_weights
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError, UnknownName
 from regard.families.published import Form
-from regard.families.weight_map import expected, exported, faults, imported
+from regard.families.weight_map import compute_shapes, export_weights, find_faults, import_weights
 from regard.files.folder import JSON_LIMIT, WEIGHTS, parse_json, read_file
 from regard.model.model_spec import ModelSpec
 from regard.serialization.load import build_outline
@@ -72,17 +72,17 @@ def read(folder: Path, *, trust: bool = False) -> HfModel:
     form, there = find_form(said, folder), list_weights(folder, trust=trust)
     try:
         names = {_modernize(name): name for name in there}
-        config = form.whole(said, names)
+        config = form.complete(said, names)
         use, recorder = form.use(config), _RecordingConfig(config)
         spec = form.build(recorder)
         ours, rows = build_outline(spec, layers=len(there)).shapes(), form.rows(use)
-        wanted = set(expected(rows, ours))
+        wanted = set(compute_shapes(rows, ours))
     except UnknownName:
         raise
     except SpecError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from None
     names = _add_prefix(names, form, wanted)
-    wrong = faults(rows, ours, {name: there[own].shape for name, own in names.items()})
+    wrong = find_faults(rows, ours, {name: there[own].shape for name, own in names.items()})
     wrong += [
         f"{own} should hold real numbers, got {there[own].dtype}"
         for name, own in names.items()
@@ -92,7 +92,7 @@ def read(folder: Path, *, trust: bool = False) -> HfModel:
     theirs: dict[str, Tensor] = {}
     if not wrong:
         theirs = there.read(names)
-        weights, wrong = imported(rows, ours, theirs)
+        weights, wrong = import_weights(rows, ours, theirs)
     if wrong:
         raise CheckpointError(f"the weights of {folder} do not fit a {form.kind} model: {'; '.join(wrong)}")
     used = {name: said[name] for name in recorder.names if name in said}
@@ -149,7 +149,7 @@ def write(spec: ModelSpec, weights: Mapping[str, Tensor], facts: Config) -> dict
     from safetensors.torch import save
 
     form, use, config = match_form(spec)
-    tensors = exported(form.rows(use), dict(weights))
+    tensors = export_weights(form.rows(use), dict(weights))
     if form.uses[use].bare:
         tensors = {name.removeprefix(form.prefix): tensor for name, tensor in tensors.items()}
     kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}

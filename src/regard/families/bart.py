@@ -1,16 +1,16 @@
 """BART: an encoder-decoder pre-trained to restore text.
 
-Lewis et al. 2019. Post-norm, GELU, learned positions, a norm after the
-embedding; the sides share one table of tokens, but each has its own positions and norm.
+Lewis et al. 2019. Post-norm, GELU, learned positions, and a norm after the embedding. Encoder and decoder share one token
+table, but each has its own positions and norm.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from regard.families.named_sizes import Settings, sized
+from regard.families.named_sizes import Settings, resolve_size
 from regard.families.published import ACTIVATIONS, Form, Key, Use
-from regard.families.weight_map import Again, Drop, Name, Rows
+from regard.families.weight_map import Drop, Name, Rows, Tied
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
@@ -27,7 +27,7 @@ SIZES: dict[str, Settings] = {
     "bart-large": dict(width=1024, depth=12, heads=16, hidden=4096),
 }
 PAPER: dict[str, float] = {}
-"""It says only: some tenth more than BERT's of that size."""
+"""The paper only says: about 10% more than the BERT model of the same size."""
 
 
 def spec(
@@ -49,12 +49,12 @@ def spec(
     attention_dropout: float = 0.0,
     hidden_dropout: float = 0.0,
 ) -> ModelSpec:
-    """An encoder-decoder; the decoder is as deep and wide as the encoder by default."""
-    shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden)
+    """Build an encoder-decoder; by default, the decoder is as deep and wide as the encoder."""
+    shape = resolve_size(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden)
     writes = (decoder_depth, decoder_heads, decoder_hidden)
-    encoder, decoder = sides(shape, writes, activation, (dropout, attention_dropout, hidden_dropout))
+    encoder, decoder = build_sides(shape, writes, activation, (dropout, attention_dropout, hidden_dropout))
 
-    def table(tied: bool) -> Tokens:  # two rows stand before the first position, for no reason that still holds
+    def table(tied: bool) -> Tokens:  # two unused rows before the first position, for historical reasons
         return Tokens(vocab, position=Learned(2), scaled=scaled, norm=LayerNorm(), dropout=dropout, tied=tied)
 
     return ModelSpec(
@@ -69,14 +69,16 @@ def spec(
     )
 
 
-def sides(
+def build_sides(
     shape: Mapping[str, int],
     writes: tuple[int | None, int | None, int | None],
     activation: str,
     dropouts: tuple[float, float, float],
 ) -> tuple[Stack, Stack]:
-    """Encoder and decoder, post-norm, Marian's too. What `writes` does not say of depth, heads and hidden is the encoder's;
-    `dropouts` are of sublayers, attention and hidden.
+    """Build a post-norm encoder and decoder, for BART and Marian.
+
+    `writes` holds the decoder's depth, heads and hidden; None stands for the encoder's. `dropouts` are those of sublayers,
+    attention and the hidden layer.
     """
     own = tuple(shape[name] for name in ("depth", "heads", "hidden"))
     wiring = PostNorm(LayerNorm(), dropouts[0])
@@ -92,7 +94,7 @@ def sides(
     )
 
 
-# ------------------------------------------------------------------------------------------------- as others have it
+# ------------------------------------------------------------------------------------------------- published form
 
 KEYS = (
     Key("width", "width", "d_model", 1024),
@@ -110,11 +112,11 @@ KEYS = (
     Key("attention_dropout", "encoder.block.mix.dropout", "attention_dropout", 0.0),
     Key("hidden_dropout", "encoder.block.feed.dropout", "activation_dropout", 0.0),
 )
-"""Marian's too."""
+"""Shared with Marian."""
 
 
-def layers(side: str, *roles: str) -> Rows:
-    """The names of a side's layers; Marian's too."""
+def name_layers(side: str, *roles: str) -> Rows:
+    """Weight names of one side's layers; shared with Marian."""
     ours, theirs = f"{side}.blocks.{{}}", f"model.{side}.layers.{{}}"
     parts = (("q", "q_proj"), ("k", "k_proj"), ("v", "v_proj"), ("out", "out_proj"))
     return (
@@ -135,16 +137,16 @@ FORMS = (
         keys=(*KEYS, Key("vocab", "embed.vocab", "vocab_size", 50265)),
         names=(
             Name("embed", "model.shared"),
-            Again("model.encoder.embed_tokens.weight", of="model.shared.weight", beside="head"),
-            Again("model.decoder.embed_tokens.weight", of="model.shared.weight", beside="head"),
+            Tied("model.encoder.embed_tokens.weight", of="model.shared.weight", when="head"),
+            Tied("model.decoder.embed_tokens.weight", of="model.shared.weight", when="head"),
             Name("source.position", "model.encoder.embed_positions"),
             Name("source.norm", "model.encoder.layernorm_embedding"),
-            *layers("encoder", "mix"),
+            *name_layers("encoder", "mix"),
             Name("embed.position", "model.decoder.embed_positions"),
             Name("embed.norm", "model.decoder.layernorm_embedding"),
-            *layers("decoder", "mix", "cross"),
+            *name_layers("decoder", "mix", "cross"),
             Name("head", "lm_head"),
-            Again("lm_head.weight", of="model.shared.weight"),
+            Tied("lm_head.weight", of="model.shared.weight"),
             Drop("final_logits_bias", zero=True),
         ),
         uses={"BartForConditionalGeneration": Use("translate"), "BartModel": Use("translate")},

@@ -2,8 +2,8 @@
 
 Devlin et al. 2018. Post-norm.
 
-Pre-training has a second head, which says whether the second of two segments follows the first. RoBERTa (Liu et al. 2019)
-and DistilBERT (Sanh et al. 2019) do without it; the one has a single segment, the other none.
+Pre-training has a second head for next-sentence prediction. RoBERTa (Liu et al. 2019) and DistilBERT (Sanh et al. 2019) drop
+it; RoBERTa has a single segment, DistilBERT none.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 from regard.errors import SpecError, UnknownName
-from regard.families.named_sizes import Settings, sized
+from regard.families.named_sizes import Settings, resolve_size
 from regard.families.published import ACTIVATIONS, CLASSES, Config, Form, Key, Use
-from regard.families.weight_map import Again, Drop, Name, Rows
+from regard.families.weight_map import Drop, Name, Rows, Tied
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
@@ -41,7 +41,7 @@ SIZES: dict[str, Settings] = {
 }
 
 PAPER = {"distilbert-base": 66e6, "bert-base": 110e6, "bert-large": 340e6, "roberta-large": 355e6}
-"""Of the bodies; ours counts the heads of pre-training, too."""
+"""Without heads; our count includes those of pre-training."""
 
 Head = Literal["masked", "classes", "tags", "vector", "mean"]
 
@@ -67,13 +67,13 @@ def spec(
     dropout: float = 0.1,
     attention_dropout: float | None = None,
 ) -> ModelSpec:
-    """An encoder-only model with the `head` of pre-training (`masked`), or with another:
+    """Build an encoder-only model with the pre-training `head` (`masked`) or another one.
 
-    `classes` of a row (meant where their number is given), `tags` of each token, the `vector` of the pooler, or the `mean` of
-    all tokens. `next_sentence` adds the head for next-sentence prediction; `shift` leaves room before the first position, as
-    RoBERTa does; `squash` is what a classifier's hidden layer ends in.
+    Heads: `classes` for each row (the default if a number of classes is given), `tags` for each token, the `vector` of the
+    pooler, or the `mean` of all tokens. `next_sentence` adds the head for next-sentence prediction; `shift` leaves unused rows
+    before the first position, as in RoBERTa; `squash` is the activation of a classifier's hidden layer.
     """
-    shape = sized(
+    shape = resolve_size(
         SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, vocab=vocab, segments=segments,
         next_sentence=next_sentence, shift=shift, eps=eps, squash=squash,
     )  # fmt: skip
@@ -110,7 +110,7 @@ def spec(
     )
 
 
-# ------------------------------------------------------------------------------------------------- as others have it
+# ------------------------------------------------------------------------------------------------- published form
 
 
 def _layers(*rows: tuple[str, str]) -> Rows:
@@ -118,7 +118,7 @@ def _layers(*rows: tuple[str, str]) -> Rows:
 
 
 def _body(name: str) -> Rows:
-    """The names that BERT and RoBERTa share."""
+    """Weight names that BERT and RoBERTa share."""
     layer = f"{name}.encoder.layer.{{}}"
     return (
         Name("embed", f"{name}.embeddings.word_embeddings"),
@@ -142,12 +142,12 @@ def _body(name: str) -> Rows:
 
 def _segments(count: int) -> int:
     if count == 0:
-        raise SpecError("it has no segments")
+        raise SpecError("the model has no segments")
     return count
 
 
-def _pooler(config: Config, names: Iterable[str]) -> Config:
-    """A body is saved with its pooler or without; a masked model of pre-training may have kept its other head."""
+def _infer_pooler(config: Config, names: Iterable[str]) -> Config:
+    """Tell a body with a pooler from one without, and a masked model that kept its next-sentence head."""
     names, made = set(names), list(config.get("architectures") or ())
     if made == ["BertForMaskedLM"] and "cls.seq_relationship.weight" in names:
         return {**config, "architectures": ["BertForPreTraining"]}
@@ -161,14 +161,15 @@ _TAGS = Use("tag", (Name("head.classes", "classifier"),), dict(head="tags", next
 
 
 def _ends(decoder: str, bias: str | None, table: str) -> Rows:
-    """The names of a masked head's table and bias. A tied one saves neither table nor bias of its `decoder`; one that is not
-    reads both, and has another bias that nothing reads.
+    """Weight names of a masked head's table and bias.
+
+    A tied head saves neither the table nor the bias of its `decoder`; an untied one reads both and has another, unused bias.
     """
-    copies = (Name("head.weight", f"{decoder}.weight"), Again(f"{decoder}.weight", of=table))
+    copies = (Name("head.weight", f"{decoder}.weight"), Tied(f"{decoder}.weight", of=table))
     if bias is None:
         return (Name("head.bias", f"{decoder}.bias"), *copies)
-    own = Name("head.bias", f"{decoder}.bias", beside="head")
-    return (own, Name("head.bias", bias), *copies, Again(f"{decoder}.bias", of=bias), Drop(bias))
+    own = Name("head.bias", f"{decoder}.bias", when="head")
+    return (own, Name("head.bias", bias), *copies, Tied(f"{decoder}.bias", of=bias), Drop(bias))
 
 
 _MLM = (
@@ -216,7 +217,7 @@ _BERT_FORM = Form(
     prefix="bert.",
     fixed=dict(size="bert-base", shift=0, squash="tanh"),
     only=_ONLY,
-    seen=_pooler,
+    infer=_infer_pooler,
 )  # fmt: skip
 
 _ROBERTA_FORM = Form(
@@ -225,7 +226,7 @@ _ROBERTA_FORM = Form(
     keys=(
         *_KEYS,
         Key("vocab", "embed.vocab", "vocab_size", 50265),
-        Key(  # their table has two rows more, before the first position
+        Key(  # their table has two more rows, before the first position
             "length", "length", "max_position_embeddings", read=lambda c: c.get("max_position_embeddings", 512) - 2,
             write=lambda v: {"max_position_embeddings": v + 2},
         ),
@@ -253,7 +254,7 @@ _ROBERTA_FORM = Form(
     fixed=dict(size="roberta-base", shift=2, next_sentence=False, squash="tanh"),
     only=_ONLY | dict(pad_token_id=(1,)),
     facts=dict(pad_token_id=1),
-    seen=_pooler,
+    infer=_infer_pooler,
 )  # fmt: skip
 
 _LAYER = "distilbert.transformer.layer.{}"

@@ -51,11 +51,11 @@ def check_model_keys(model: Mapping[str, object]) -> None:
 
 
 def model_keys(model: Mapping[str, object]) -> set[str]:
-    """Every key this `model` section may have: the family's arguments, and the parts that all models have."""
+    """Return every key that this `model` section may have: the family's arguments, and the parts that all models have."""
     own = set() if "spec" in model else family_arguments(str(model.get("family", DEFAULT)))
     return {"family", "spec"} | {field.name for field in dataclasses.fields(ModelSpec)} | own
 
 
 def family_arguments(family: str) -> set[str]:
-    """The names of a family function's arguments."""
+    """Return the names of a family function's arguments."""
     return set(inspect.signature(families.find(family)).parameters)

@@ -2,15 +2,15 @@
 
 Radford et al. 2018, 2019. Input and output share one embedding table.
 
-The first puts its norms after each sublayer; GPT-2 before, with one more at the end.
+GPT has its norms after each sublayer; GPT-2 before, with one more at the end.
 """
 
 from __future__ import annotations
 
 from regard.errors import UnknownName
-from regard.families.named_sizes import Settings, sized
+from regard.families.named_sizes import Settings, resolve_size
 from regard.families.published import ACTIVATIONS, Form, Key, Use
-from regard.families.weight_map import Again, Drop, Join, Name
+from regard.families.weight_map import Drop, Join, Name, Tied
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
@@ -35,7 +35,7 @@ SIZES: dict[str, Settings] = {
     "gpt2-xl": dict(width=1600, depth=48, heads=25, hidden=6400, **_GPT2),
 }
 PAPER = {"gpt2": 117e6, "gpt2-medium": 345e6, "gpt2-large": 762e6, "gpt2-xl": 1542e6}
-"""Of the second paper, whose table is known to be too low."""
+"""From the GPT-2 paper, whose numbers are known to be too low."""
 
 
 def spec(
@@ -55,8 +55,8 @@ def spec(
     eps: float = 1e-5,
     tied: bool = True,
 ) -> ModelSpec:
-    """A decoder-only model; `norm` says where the norms stand, `pre` or `post`."""
-    shape = sized(
+    """Build a decoder-only model; `norm` is the placement of the norms, `pre` or `post`."""
+    shape = resolve_size(
         SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, vocab=vocab, length=length, norm=norm
     )
     if shape["norm"] not in WIRINGS:
@@ -77,7 +77,7 @@ def spec(
     )
 
 
-# ------------------------------------------------------------------------------------------------- as others have it
+# ------------------------------------------------------------------------------------------------- published form
 
 _KEYS = (
     Key("width", "width", "n_embd", 768),
@@ -93,12 +93,12 @@ _LAYERS = (
     Join(
         ("decoder.blocks.{}.mix.q", "decoder.blocks.{}.mix.k", "decoder.blocks.{}.mix.v"),
         "transformer.h.{}.attn.c_attn",
-        turned=True,
+        transposed=True,
     ),
-    Name("decoder.blocks.{}.mix.out", "transformer.h.{}.attn.c_proj", turned=True),
+    Name("decoder.blocks.{}.mix.out", "transformer.h.{}.attn.c_proj", transposed=True),
     Name("decoder.blocks.{}.mix_norm", "transformer.h.{}.ln_1"),
-    Name("decoder.blocks.{}.feed.up", "transformer.h.{}.mlp.c_fc", turned=True),
-    Name("decoder.blocks.{}.feed.down", "transformer.h.{}.mlp.c_proj", turned=True),
+    Name("decoder.blocks.{}.feed.up", "transformer.h.{}.mlp.c_fc", transposed=True),
+    Name("decoder.blocks.{}.feed.down", "transformer.h.{}.mlp.c_proj", transposed=True),
     Name("decoder.blocks.{}.feed_norm", "transformer.h.{}.ln_2"),
     Name("head", "lm_head"),
     Drop("transformer.h.{}.attn.bias"),
@@ -125,7 +125,7 @@ FORMS = (
             Name("embed.position", "transformer.wpe"),
             *_LAYERS,
             Name("decoder.norm", "transformer.ln_f"),
-            Again("lm_head.weight", of="transformer.wte.weight"),
+            Tied("lm_head.weight", of="transformer.wte.weight"),
         ),
         uses={"GPT2LMHeadModel": Use("lm"), "GPT2Model": Use("lm")},
         prefix="transformer.",
@@ -150,7 +150,7 @@ FORMS = (
             Name("embed", "transformer.tokens_embed"),
             Name("embed.position", "transformer.positions_embed"),
             *_LAYERS,
-            Again("lm_head.weight", of="transformer.tokens_embed.weight"),
+            Tied("lm_head.weight", of="transformer.tokens_embed.weight"),
             Drop("transformer.position_ids"),
         ),
         uses={"OpenAIGPTLMHeadModel": Use("lm"), "OpenAIGPTModel": Use("lm")},

@@ -2,8 +2,8 @@
 
 Touvron et al. 2023. RMS norms, rotary positions, gated feed-forward layers and grouped heads.
 
-SmolLM2 and TinyLlama have this very shape; Mistral looks back only so far; Qwen2 has biases on queries, keys and values; Qwen3
-has none, but normalizes queries and keys, and sets the width of a head apart. Llama 3 scales its angles for longer texts.
+SmolLM2 and TinyLlama have the same architecture. Mistral adds a sliding window; Qwen2 has biases on queries, keys and values;
+Qwen3 has none, but normalizes queries and keys and sets the head width explicitly. Llama 3 scales its angles for longer texts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from regard.errors import SpecError
-from regard.families.named_sizes import Settings, sized
+from regard.families.named_sizes import Settings, resolve_size
 from regard.families.published import Config, Form, Key, Use
-from regard.families.weight_map import Again, Drop, Name
+from regard.families.weight_map import Drop, Name, Tied
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
@@ -71,12 +71,12 @@ def spec(
     bias: bool | Literal["qkv"] | None = None,
     dropout: float = 0.0,
 ) -> ModelSpec:
-    """A decoder-only model. Heads given by hand share no keys unless `kv_heads` says so; `bias` is on attention's maps.
+    """Build a decoder-only model. If `heads` is set, `kv_heads` defaults to the same number; `bias` is that of attention.
 
-    `window` is how many tokens a token sees, itself included; `rope_scaling` slows its angles down for longer texts.
+    `window` is the number of tokens that a token sees, itself included; `rope_scaling` slows the angles down for longer texts.
     """
     kv_heads = heads if kv_heads is None else kv_heads
-    shape = sized(
+    shape = resolve_size(
         SIZES, size, width=width, depth=depth, heads=heads, kv_heads=kv_heads, head_width=head_width, hidden=hidden,
         vocab=vocab, length=length, base=base, eps=eps, tied=tied, qk_norm=qk_norm, bias=bias,
     )  # fmt: skip
@@ -106,18 +106,16 @@ def spec(
     )
 
 
-# ------------------------------------------------------------------------------------------------- as others have it
+# ------------------------------------------------------------------------------------------------- published form
 
 
-def _rope(config: Config) -> tuple[float, RopeScalingSpec | None]:
-    """The base of the rotary angles and their scaling; newer files state both in one place."""
+def _read_rope(config: Config) -> tuple[float, RopeScalingSpec | None]:
+    """Read the base of the rotary angles and their scaling; newer files have both in one place."""
     said = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
     base = float(said.get("rope_theta") or config.get("rope_theta") or 1e4)
     kind = said.get("rope_type", said.get("type", "default"))
     if kind not in _ROPE_SCALINGS:
-        raise SpecError(
-            f"rotary positions of the kind {kind!r} are not among ours; there is {', '.join(_ROPE_SCALINGS)}"
-        )
+        raise SpecError(f"rotary positions of type {kind!r} are not supported; available: {', '.join(_ROPE_SCALINGS)}")
     make, keys = _ROPE_SCALINGS[kind]
     if make is None:
         return base, None
@@ -131,7 +129,7 @@ def _rope(config: Config) -> tuple[float, RopeScalingSpec | None]:
     return base, make(**given)
 
 
-def _ropes(value: tuple[float, RopeScalingSpec | None]) -> Settings:
+def _write_rope(value: tuple[float, RopeScalingSpec | None]) -> Settings:
     base, rope_scaling = value
     said: Settings = {
         "rope_type": "default" if rope_scaling is None else kind_of(type(rope_scaling)),
@@ -153,7 +151,7 @@ _ROPE_SCALINGS: dict[str, tuple[Callable[..., RopeScalingSpec] | None, dict[str,
         {**_LONG, **{k: k for k in ("beta_fast", "beta_slow", "attention_factor", "truncate")}},
     ),
 }
-"""Their words for ours, and what they call its fields."""
+"""Our scalings by their names, with their names for the fields."""
 
 
 def _keys(eps: float, length: int, vocab: int, *more: Key) -> tuple[Key, ...]:
@@ -171,15 +169,15 @@ def _keys(eps: float, length: int, vocab: int, *more: Key) -> tuple[Key, ...]:
         Key("eps", "decoder.wiring.norm.eps", "rms_norm_eps", eps),
         Key("tied", "head.tied", "tie_word_embeddings", False),
         Key(
-            ("base", "rope_scaling"), ("decoder.position.base", "decoder.position.rope_scaling"), "rope_parameters", read=_rope,
-            write=_ropes,
+            ("base", "rope_scaling"), ("decoder.position.base", "decoder.position.rope_scaling"), "rope_parameters",
+            read=_read_rope, write=_write_rope,
         ),
         *more,
     )  # fmt: skip
 
 
 def _head_width(config: Config) -> int | None:
-    """Theirs, unless it is what width and heads make of it anyway."""
+    """Return their head width, or None if it is width / heads."""
     own = config.get("head_dim")
     return None if own is None or own * config["num_attention_heads"] == config["hidden_size"] else int(own)
 
@@ -191,13 +189,13 @@ _HEAD_WIDTH = Key(
 
 
 def _window(config: Config) -> int | None:
-    """How many tokens one sees, where all layers agree; Qwen's lower layers see everything."""
+    """Return the window if it is the same in all layers; Qwen's lower layers may have none."""
     if not config.get("use_sliding_window"):
         return None
     depth, whole = config.get("num_hidden_layers", 32), config.get("max_window_layers", 28)
     kinds = set(config.get("layer_types") or [_FULL] * (whole > 0) + [_SLIDING] * (depth > whole))
     if len(kinds) > 1:
-        raise SpecError("some layers see everything and others do not; ours are alike")
+        raise SpecError("some layers have a sliding window and others do not, which is not supported")
     return None if kinds == {_FULL} else config.get("sliding_window", 4096)
 
 
@@ -229,7 +227,7 @@ NAMES = (
     Name("decoder.blocks.{}.feed.down", "model.layers.{}.mlp.down_proj"),
     Name("decoder.norm", "model.norm"),
     Name("head", "lm_head"),
-    Again("lm_head.weight", of="model.embed_tokens.weight"),
+    Tied("lm_head.weight", of="model.embed_tokens.weight"),
     Drop("model.layers.{}.self_attn.rotary_emb.inv_freq"),
 )
 

@@ -1,15 +1,15 @@
 """Marian: the translation models of OPUS-MT.
 
-Junczys-Dowmunt et al. 2018. The Transformer of Vaswani et al. with SiLU, all
-sines before all cosines, and a bias a token at the end.
+Junczys-Dowmunt et al. 2018. The Transformer of Vaswani et al. with SiLU, all sines before all cosines, and an output bias
+per token.
 """
 
 from __future__ import annotations
 
-from regard.families.bart import KEYS, layers, sides
-from regard.families.named_sizes import Settings, sized
+from regard.families.bart import KEYS, build_sides, name_layers
+from regard.families.named_sizes import Settings, resolve_size
 from regard.families.published import Config, Form, Key, Use
-from regard.families.weight_map import Again, Drop, Name
+from regard.families.weight_map import Drop, Name, Tied
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import Vocab
@@ -19,7 +19,7 @@ SIZES: dict[str, Settings] = {
     "marian-base": dict(width=512, depth=6, heads=8, hidden=2048),
     "marian-big": dict(width=1024, depth=6, heads=16, hidden=4096),
 }
-"""Of OPUS-MT and of its larger models; with the vocabulary of English and German."""
+"""OPUS-MT and its larger models, with the vocabulary of English and German."""
 PAPER: dict[str, float] = {}
 
 
@@ -43,10 +43,10 @@ def spec(
     attention_dropout: float = 0.0,
     hidden_dropout: float = 0.0,
 ) -> ModelSpec:
-    """An encoder-decoder with one table of tokens, or with `source_vocab` two. `length` binds nothing here."""
-    shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden)
+    """Build an encoder-decoder with one token table, or two if `source_vocab` is set. `length` is not a limit here."""
+    shape = resolve_size(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden)
     writes = (decoder_depth, decoder_heads, decoder_hidden)
-    encoder, decoder = sides(shape, writes, activation, (dropout, attention_dropout, hidden_dropout))
+    encoder, decoder = build_sides(shape, writes, activation, (dropout, attention_dropout, hidden_dropout))
 
     def table(vocab: int) -> Tokens:
         return Tokens(vocab, position=Sinusoidal("halves"), scaled=scaled, dropout=dropout)
@@ -63,18 +63,18 @@ def spec(
     )
 
 
-# ------------------------------------------------------------------------------------------------- as others have it
+# ------------------------------------------------------------------------------------------------- published form
 
 
-def _vocabularies(config: Config) -> tuple[int, int | None]:
-    """Of the target, and of the source where it has its own."""
+def _read_vocabs(config: Config) -> tuple[int, int | None]:
+    """Read the size of the target vocabulary, and of the source's if it is separate."""
     size = config.get("vocab_size", 58101)
     if config.get("share_encoder_decoder_embeddings", True):
         return size, None
     return config.get("decoder_vocab_size") or size, size
 
 
-def _sizes(sizes: tuple[int, int | None]) -> Settings:
+def _write_vocabs(sizes: tuple[int, int | None]) -> Settings:
     target, source = sizes
     return {
         "vocab_size": target if source is None else source,
@@ -89,20 +89,23 @@ FORMS = (
         spec,
         keys=(
             *KEYS,
-            Key(("vocab", "source_vocab"), ("embed.vocab", "source.vocab"), "vocab_size", read=_vocabularies, write=_sizes),
+            Key(
+                ("vocab", "source_vocab"), ("embed.vocab", "source.vocab"), "vocab_size",
+                read=_read_vocabs, write=_write_vocabs,
+            ),
         ),
         names=(
             Name("source", "model.encoder.embed_tokens"),
-            Name("embed", "model.decoder.embed_tokens", beside="source"),
+            Name("embed", "model.decoder.embed_tokens", when="source"),
             Name("embed", "model.shared"),
-            Again("model.encoder.embed_tokens.weight", of="model.shared.weight", beside="head"),
-            Again("model.decoder.embed_tokens.weight", of="model.shared.weight", beside="head"),
-            *layers("encoder", "mix"),
-            *layers("decoder", "mix", "cross"),
+            Tied("model.encoder.embed_tokens.weight", of="model.shared.weight", when="head"),
+            Tied("model.decoder.embed_tokens.weight", of="model.shared.weight", when="head"),
+            *name_layers("encoder", "mix"),
+            *name_layers("decoder", "mix", "cross"),
             Name("head.bias", "final_logits_bias", lead=1),
             Name("head", "lm_head"),
-            Again("lm_head.weight", of="model.decoder.embed_tokens.weight"),
-            Again("lm_head.weight", of="model.shared.weight"),
+            Tied("lm_head.weight", of="model.decoder.embed_tokens.weight"),
+            Tied("lm_head.weight", of="model.shared.weight"),
             Drop("model.encoder.embed_positions"),
             Drop("model.decoder.embed_positions"),
         ),

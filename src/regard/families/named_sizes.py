@@ -14,8 +14,8 @@ Settings = dict[str, Any]
 """Arguments of a family's `spec` function by name; the function itself gives them their types."""
 
 
-def sized(sizes: Mapping[str, Settings], size: str, **given: float | str | None) -> Settings:
-    """The numbers of a named size, with those given by hand in their place; `hidden` follows a changed width."""
+def resolve_size(sizes: Mapping[str, Settings], size: str, **given: float | str | None) -> Settings:
+    """Return the settings of a named size, overridden by those given; `hidden` scales with a changed width."""
     if size not in sizes:
         raise UnknownName("size", size, sizes)
     shape = dict(sizes[size])

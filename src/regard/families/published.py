@@ -2,8 +2,8 @@
 
     config.json ──▶ arguments of the family's `spec` ──▶ ModelSpec ──▶ arguments ──▶ config.json
 
-A `Key` is one argument: what they call it, and where a finished spec holds it. Since a spec is a value, whether a model of ours
-*is* of some family needs no guess: read its arguments off the spec, and see whether they make the same spec again.
+A `Key` is one argument: its name in their config, and its place in a spec. A model of ours belongs to a family if the arguments
+read from its spec build the same spec again.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ Task = Literal["lm", "translate", "mlm", "classify", "tag", "embed", "image"]
 ACTIVATIONS = {
     "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu",
 }  # fmt: skip
-"""Their words for ours; of two for one, the first is written."""
+"""Their names for our activations; if two mean the same, the first is written."""
 TRAINING = {"dropout", "init", "recompute"}
-"""Fields of a spec that do not matter once a model is trained."""
+"""Fields of a spec that matter only in training."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """An argument of ours, the place of a spec that holds it, and what they call it (and assume where they are silent).
+    """An argument of ours, its dotted path in a spec, and its name and default in their config.
 
-    Where they have one word for several of ours, all three are tuples.
+    If one key of theirs sets several arguments, `ours` and `at` are tuples.
     """
 
     ours: str | tuple[str, ...]
     at: str | tuple[str, ...]
     theirs: str
-    usual: object = None
+    default: object = None
     words: Mapping[str, object] | Mapping[bool, object] | None = None
-    """Their words for our values."""
+    """Their values, mapped to ours."""
     read: Callable[[Config], object] | None = None
     write: Callable[[Any], Settings] | None = None
     back: Callable[[Any], object] | None = None
-    """From what the spec holds to the argument."""
+    """Converts the spec's value to the argument."""
 
-    def arguments(self, config: Config) -> Settings:
-        """What a config says."""
-        return self._named(self._value(config))
+    def read_config(self, config: Config) -> Settings:
+        """Read the argument from a config."""
+        return self._by_name(self._value(config))
 
-    def found(self, spec: ModelSpec) -> Settings:
-        """What a spec says."""
+    def read_spec(self, spec: ModelSpec) -> Settings:
+        """Read the argument from a spec."""
         if isinstance(self.at, tuple):
-            return self._named(tuple(_at(spec, path) for path in self.at))
-        value = _at(spec, self.at)
-        return self._named(value if self.back is None else self.back(value))
+            return self._by_name(tuple(_get(spec, path) for path in self.at))
+        value = _get(spec, self.at)
+        return self._by_name(value if self.back is None else self.back(value))
 
-    def setting(self, arguments: Settings) -> Settings:
-        """What a config should say."""
+    def write_config(self, arguments: Settings) -> Settings:
+        """Return the config entries for the argument."""
         value = tuple(arguments[o] for o in self.ours) if isinstance(self.ours, tuple) else arguments[self.ours]
         if self.write is not None:
             return self.write(value)
@@ -66,14 +66,14 @@ class Key:
             return {self.theirs: value}
         words = [word for word, ours in self.words.items() if ours == value]
         if not words:
-            raise SpecError(f"{self.theirs} has no word for {value!r}")
+            raise SpecError(f"{self.theirs} has no value for {value!r}")
         return {self.theirs: words[0]}
 
     def _value(self, config: Config) -> object:
         if self.read is not None:
             return self.read(config)
         value = config.get(self.theirs)
-        value = self.usual if value is None else value
+        value = self.default if value is None else value
         if self.words is None:
             return value
         for word, ours in self.words.items():
@@ -81,7 +81,7 @@ class Key:
                 return ours
         raise SpecError(f"it should be one of {', '.join(map(str, self.words))}")
 
-    def _named(self, value: object) -> Settings:
+    def _by_name(self, value: object) -> Settings:
         if isinstance(self.ours, tuple):
             assert isinstance(value, tuple)
             return dict(zip(self.ours, value, strict=True))
@@ -90,45 +90,45 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """What one of their classes adds to the body: its head, and the task that it is for."""
+    """What one of their classes adds to the body: a head, for a task."""
 
     task: Task
     names: Rows = ()
     fixed: Mapping[str, object] = dataclasses.field(default_factory=dict)
     keys: tuple[Key, ...] = ()
     bare: bool = False
-    """It is the body alone, whose weights go without the prefix."""
+    """The class is the body alone; its weights have no prefix."""
     settings: Settings = dataclasses.field(default_factory=dict)
-    """Of the task."""
+    """Settings of the task."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """One `model_type` of theirs."""
+    """One `model_type`: how other libraries publish a family."""
 
     kind: str
     spec: Callable[..., ModelSpec]
     keys: tuple[Key, ...]
     names: Rows
     uses: Mapping[str, Use]
-    """By the name of their class, and perhaps a word on it; the first is meant where a config names none."""
+    """By class name, perhaps with a remark; the first is the default."""
     prefix: str = ""
-    """Of the body's weights; it may be absent."""
+    """Prefix of the body's weights; files may omit it."""
     fixed: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """Arguments of ours that are always so."""
+    """Arguments of ours with a fixed value."""
     only: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)
-    """Settings of theirs, and the values we can follow; silence is one of them."""
+    """Settings of theirs and the values that we support; a missing setting is always supported."""
     facts: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    """What their config.json says beside."""
-    seen: Callable[[Config, Iterable[str]], Config] | None = None
-    """What the names of the weights say that the config does not."""
+    """Further entries of their config.json."""
+    infer: Callable[[Config, Iterable[str]], Config] | None = None
+    """Completes a config with what only the names of the weights tell."""
 
-    def whole(self, config: Config, names: Iterable[str]) -> Config:
-        """A config with what the names of the weights say beside."""
-        return config if self.seen is None else self.seen(config, frozenset(names))
+    def complete(self, config: Config, names: Iterable[str]) -> Config:
+        """Add to a config what only the names of the weights tell."""
+        return config if self.infer is None else self.infer(config, frozenset(names))
 
     def use(self, config: Config) -> str:
-        """Which of their classes a config is of."""
+        """Return which of their classes a config describes."""
         named = config.get("architectures") or [next(iter(self.uses))]
         if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
             raise CheckpointError(f"architectures should be a list of names, got {named!r}")
@@ -141,7 +141,7 @@ class Form:
         return (*self.uses[use].names, *self.names)
 
     def build(self, config: Config) -> ModelSpec:
-        """The spec of a model with this config; everything in it that we cannot follow is in one error."""
+        """Build the spec for a config; one error lists every setting that is not supported."""
         use, wrong = self.uses[self.use(config)], []
         for name, fine in self.only.items():
             if config.get(name) is not None and config[name] not in fine:
@@ -149,53 +149,53 @@ class Form:
         arguments: Settings = {}
         for key in (*self.keys, *use.keys):
             try:
-                arguments |= key.arguments(config)
+                arguments |= key.read_config(config)
             except (SpecError, TypeError, ValueError, AttributeError, KeyError) as error:
                 wrong.append(f"{key.theirs}={config.get(key.theirs)!r} ({error})")
         if wrong:
-            raise SpecError(f"a {self.kind} model of ours cannot have {', '.join(wrong)}")
+            raise SpecError(f"these settings of a {self.kind} model are not supported: {', '.join(wrong)}")
         try:
             return self.spec(**{**arguments, **self.fixed, **use.fixed})
-        except (TypeError, ValueError) as error:  # a text where a number should be
-            raise SpecError(f"this config.json of a {self.kind} model makes no sense: {error}") from None
+        except (TypeError, ValueError) as error:  # for example text instead of a number
+            raise SpecError(f"this config.json of a {self.kind} model is invalid: {error}") from None
 
     def config(self, spec: ModelSpec, use: str) -> tuple[Settings, list[str]]:
-        """The config.json of a model with this spec; or, where theirs is another model, every difference.
+        """Return the config.json for a spec; if their model differs, return every difference instead.
 
-        A spec that has no such arguments at all is a SpecError.
+        Raises SpecError if the spec does not have these arguments at all.
         """
         it = self.uses[use]
         keys = (*self.keys, *it.keys)
         try:
-            arguments = {name: value for key in keys for name, value in key.found(spec).items()}
+            arguments = {name: value for key in keys for name, value in key.read_spec(spec).items()}
             same = self.spec(**{**arguments, **self.fixed, **it.fixed})
         except (AttributeError, TypeError, SpecError) as error:
-            raise SpecError(f"it is no {self.kind} model: {error}") from None
-        if wrong := differences(_bones(same.plain()), _bones(spec.plain())):
+            raise SpecError(f"not a {self.kind} model: {error}") from None
+        if wrong := differences(_drop_training(same.plain()), _drop_training(spec.plain())):
             return {}, wrong
         out: Settings = {"model_type": self.kind, "architectures": [use.split()[0]], **self.facts}
         for key in keys:
-            out = key.setting(arguments) | out
+            out = key.write_config(arguments) | out
         return out, []
 
 
 def differences(theirs: object, ours: object, path: str = "") -> list[str]:
-    """Where two plain values differ: what it would have to be, and what it is."""
+    """List where two plain values differ: the required value and the actual one."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         keys = dict.fromkeys([*theirs, *ours])
         return [d for k in keys for d in differences(theirs.get(k), ours.get(k), f"{path}.{k}" if path else k)]
     return [] if theirs == ours else [f"{path} should be {theirs!r}, is {ours!r}"]
 
 
-def _bones(plain: object) -> object:
-    """A spec without what matters in training only."""
+def _drop_training(plain: object) -> object:
+    """Remove the fields that matter only in training."""
     if isinstance(plain, dict):
-        return {key: _bones(value) for key, value in plain.items() if key not in TRAINING}
-    return [_bones(value) for value in plain] if isinstance(plain, list) else plain
+        return {key: _drop_training(value) for key, value in plain.items() if key not in TRAINING}
+    return [_drop_training(value) for value in plain] if isinstance(plain, list) else plain
 
 
-def _at(spec: object, path: str) -> object:
-    """What a spec holds at a dotted path; None where something on the way is not there."""
+def _get(spec: object, path: str) -> object:
+    """Return the value at a dotted path of a spec; None if a part on the way is None."""
     for name in path.split("."):
         spec = None if spec is None else getattr(spec, name)
     return spec
@@ -211,4 +211,4 @@ def _labels(count: int) -> Settings:
 
 
 CLASSES = Key("classes", "head.count", "num_labels", read=_count, write=_labels)
-"""How many classes a classifier tells apart."""
+"""The number of classes of a classifier."""

@@ -1,18 +1,18 @@
 """T5: an encoder-decoder for text-to-text tasks.
 
-Raffel et al. 2019. RMS norms, no bias, and no scale on scores;
-where tokens stand is a learned scalar a head and bucket of distance, one table a side, seen by all its layers.
+Raffel et al. 2019. RMS norms, no biases, unscaled scores. Positions are a learned scalar per head and distance
+bucket, in one table per side that all its layers share.
 
-The first version has ReLU and one table for reading and writing, whose output is scaled; 1.1 has gates, and two tables.
+Version 1.0 has ReLU and one table for input and output, whose output is scaled; 1.1 has gates and two tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from regard.families.named_sizes import Settings, sized
+from regard.families.named_sizes import Settings, resolve_size
 from regard.families.published import Config, Form, Key, Use
-from regard.families.weight_map import Again, Drop, Name, Rows
+from regard.families.weight_map import Drop, Name, Rows, Tied
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
@@ -39,7 +39,7 @@ SIZES: dict[str, Settings] = {
     "t5-v1.1-xxl": dict(width=4096, depth=24, heads=64, head_width=64, hidden=10240, **_V11),
     "t5-11b": dict(width=1024, depth=24, heads=128, head_width=128, hidden=65536, **_V10),
 }
-"""`dropout` is pre-training's: 1.1 had none then, and 0.1 in fine-tuning."""
+"""`dropout` is that of pre-training: 1.1 had none, and 0.1 in fine-tuning."""
 
 PAPER = {"t5-small": 60e6, "t5-base": 220e6, "t5-large": 770e6, "t5-3b": 2.8e9, "t5-11b": 11e9}
 
@@ -65,12 +65,12 @@ def spec(
     scaled: bool | None = None,
     writes: bool = True,
 ) -> ModelSpec:
-    """An encoder-decoder. `length` binds nothing: distances beyond `reach` share the last bucket.
+    """Build an encoder-decoder. `length` is not a limit: distances beyond `reach` share the last bucket.
 
-    `scaled` multiplies what the head reads by d^−0.5, which is the default for a tied head. One that never `writes` is
-    the encoder alone, and gives the mean of its tokens (Ni et al. 2021).
+    `scaled` multiplies the head's input by d^−0.5, the default for a tied head. With `writes=False` the model is the encoder
+    alone and returns the mean of its tokens (Ni et al. 2021).
     """
-    shape = sized(
+    shape = resolve_size(
         SIZES, size, width=width, depth=depth, heads=heads, head_width=head_width, hidden=hidden, activation=activation,
         gated=gated, tied=tied, dropout=dropout,
     )  # fmt: skip
@@ -97,11 +97,11 @@ def spec(
     )
 
 
-# ------------------------------------------------------------------------------------------------- as others have it
+# ------------------------------------------------------------------------------------------------- published form
 
 
 def _sublayers(side: str, *roles: str) -> Rows:
-    """The names of a side's layers, whose sublayers are numbered; 1.1 calls the gate wi_0 and the other wi_1."""
+    """Weight names of one side's layers, whose sublayers are numbered; 1.1 calls the gate wi_0 and the other layer wi_1."""
     out: Rows = ()
     for i, role in enumerate(roles):
         ours, theirs = f"{side}.blocks.{{}}.{role}", f"{side}.block.{{}}.layer.{i}"
@@ -113,17 +113,17 @@ def _sublayers(side: str, *roles: str) -> Rows:
         else:
             out += (
                 Name(f"{ours}.gate", f"{theirs}.DenseReluDense.wi_0"),
-                Name(f"{ours}.up", f"{theirs}.DenseReluDense.wi_1", beside=f"{ours}.gate"),
+                Name(f"{ours}.up", f"{theirs}.DenseReluDense.wi_1", when=f"{ours}.gate"),
                 Name(f"{ours}.up", f"{theirs}.DenseReluDense.wi"),
                 Name(f"{ours}.down", f"{theirs}.DenseReluDense.wo"),
             )
     return out
 
 
-def _ties(config: Config, names: Iterable[str]) -> Config:
-    """Whether the head is the embedding, and its input scaled.
+def _infer_ties(config: Config, names: Iterable[str]) -> Config:
+    """Find out whether the head is tied to the embedding, and whether its input is scaled.
 
-    At first the one meant the other; newer files say that they are tied in any case, and are not if there are two tables.
+    In older files one implies the other; newer files always claim to be tied, and are not if they contain two tables.
     """
     tied = config.get("tie_word_embeddings") is not False
     scaled = bool(config.get("scale_decoder_outputs", tied))
@@ -168,8 +168,8 @@ FORMS = (
         ),
         names=(
             Name("embed", "shared"),
-            Again("encoder.embed_tokens.weight", of="shared.weight"),
-            Again("decoder.embed_tokens.weight", of="shared.weight"),
+            Tied("encoder.embed_tokens.weight", of="shared.weight"),
+            Tied("decoder.embed_tokens.weight", of="shared.weight"),
             *(
                 Name(f"{side}.position", f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias")
                 for side in ("encoder", "decoder")
@@ -179,7 +179,7 @@ FORMS = (
             *_sublayers("decoder", "mix", "cross", "feed"),
             Name("decoder.norm", "decoder.final_layer_norm"),
             Name("head", "lm_head"),
-            Again("lm_head.weight", of="shared.weight"),
+            Tied("lm_head.weight", of="shared.weight"),
             Drop("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias"),
         ),
         uses={
@@ -187,6 +187,6 @@ FORMS = (
             "T5EncoderModel": Use("embed", fixed=dict(writes=False)),
         },
         facts=dict(is_encoder_decoder=True),
-        seen=_ties,
+        infer=_infer_ties,
     ),
 )  # fmt: skip

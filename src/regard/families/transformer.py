@@ -3,13 +3,13 @@
 Vaswani et al. 2017. Encoder and decoder with full attention, post-norm (the norm comes after the residual sum), sinusoidal
 positions and one shared embedding table. Scores are divided by √d_k, where d_k = d_model / heads.
 
-Every default is the paper's base model; `norm="pre"` and the other words are the variants people use today.
+The defaults are the paper's base model; `norm="pre"` and the other arguments are today's variants.
 """
 
 from __future__ import annotations
 
 from regard.errors import UnknownName
-from regard.families.named_sizes import Settings, sized
+from regard.families.named_sizes import Settings, resolve_size
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
@@ -28,9 +28,9 @@ SIZES: dict[str, Settings] = {
     "base": dict(width=512, depth=6, heads=8, hidden=2048, dropout=0.1),
     "big": dict(width=1024, depth=6, heads=16, hidden=4096, dropout=0.3),
 }
-"""Base and big are the paper's; tiny is the shape of Wu et al. (2021) for Multi30k."""
+"""Base and big are from the paper; tiny is from Wu et al. (2021), for Multi30k."""
 PAPER = {"base": 65e6, "big": 213e6}
-"""With its vocabulary of English and German; of English and French it has fewer."""
+"""With the vocabulary of English and German; that of English and French is smaller."""
 
 
 def spec(
@@ -53,8 +53,8 @@ def spec(
     tied: bool = True,
     init: str = "xavier",
 ) -> ModelSpec:
-    """An encoder-decoder. `size` names width, depth, heads, hidden and dropout, each of which may be given instead."""
-    shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, dropout=dropout)
+    """Build an encoder-decoder. `size` sets width, depth, heads, hidden and dropout; each can be overridden."""
+    shape = resolve_size(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, dropout=dropout)
     if norm not in WIRINGS:
         raise UnknownName("norm placement", norm, WIRINGS)
     wiring = WIRINGS[norm](LayerNorm(), shape["dropout"])

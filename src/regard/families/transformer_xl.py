@@ -10,7 +10,7 @@ evaluation. The paper evaluates its base model with `spec(memory_length=2100, cl
 from __future__ import annotations
 
 from regard.errors import UnknownName
-from regard.families.named_sizes import Settings, sized
+from regard.families.named_sizes import Settings, resolve_size
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
@@ -33,7 +33,7 @@ SIZES: dict[str, Settings] = {
         width=1024, depth=24, heads=8, hidden=3072, memory_length=768, length=768, dropout=0.15, attention_dropout=0.15
     ),
 }
-"""The character models of the paper, as its code trains them; `length` is the segment."""
+"""The character models of the paper, as trained by its code; `length` is the segment length."""
 PAPER = {"xl-enwik8-base": 41e6, "xl-enwik8-large": 277e6}
 
 
@@ -55,8 +55,8 @@ def spec(
     activation: str = "relu",
     norm: str = "post",
 ) -> ModelSpec:
-    """A decoder whose layers remember the `memory_length` tokens before the segment. `bias` is that of attention."""
-    shape = sized(
+    """Build a decoder whose layers remember the `memory_length` tokens before the segment. `bias` is that of attention."""
+    shape = resolve_size(
         SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, memory_length=memory_length, length=length,
         dropout=dropout, attention_dropout=attention_dropout,
     )  # fmt: skip

@@ -2,8 +2,8 @@
 
 Dosovitskiy et al. 2020.
 
-Tiny and small are the shapes of Touvron et al. (2021). Images of another size than `image` need no other weights: their
-places are interpolated.
+The tiny and small sizes are from Touvron et al. (2021). Images of another size than `image` use the same weights: positions are
+interpolated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from regard.families.named_sizes import Settings, sized
+from regard.families.named_sizes import Settings, resolve_size
 from regard.families.published import ACTIVATIONS, CLASSES, Config, Form, Key, Use
 from regard.families.weight_map import Name
 from regard.model.model_spec import ModelSpec
@@ -55,11 +55,11 @@ def spec(
     activation: str = "gelu",
     eps: float = 1e-6,
 ) -> ModelSpec:
-    """A classifier of images. `pool` reads a class token of its own (`first`) or, without one, the `mean` of all patches.
+    """Build an image classifier. `pool` reads a class token (`first`) or, without one, the `mean` of all patches.
 
-    `pretraining` puts the paper's hidden layer with tanh before the classes; without `classes` what was pooled is all it gives.
+    `pretraining` adds the paper's tanh layer before the classes; without `classes` the model returns the pooled vector.
     """
-    shape = sized(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, patch=patch)
+    shape = resolve_size(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden, patch=patch)
     embed = Patches(image, shape["patch"], channels, first=pool == "first", dropout=dropout)
     return ModelSpec(
         width=shape["width"],
@@ -78,24 +78,24 @@ def spec(
     )
 
 
-# ------------------------------------------------------------------------------------------------- as others have it
+# ------------------------------------------------------------------------------------------------- published form
 
 
-def _square(name: str, usual: int) -> Callable[[Config], int]:
-    """A side given alone or as two that are alike."""
+def _read_square(name: str, usual: int) -> Callable[[Config], int]:
+    """Return a reader for a side length given as one number or as two equal ones."""
 
     def read(config: Config) -> int:
         side = config.get(name, usual)
         sides = set(side) if isinstance(side, list | tuple) else {side}
         if len(sides) > 1:
-            raise ValueError("ours are square")
+            raise ValueError("only square images and patches are supported")
         return int(sides.pop())
 
     return read
 
 
-def _pooler(config: Config, names: Iterable[str]) -> Config:
-    """A body is saved with its pooler or without."""
+def _infer_pooler(config: Config, names: Iterable[str]) -> Config:
+    """Tell a body with a pooler from one without."""
     bare = config.get("architectures") == ["ViTModel"] and not any(
         name.endswith("pooler.dense.weight") for name in names
     )
@@ -112,8 +112,8 @@ FORMS = (
             Key("depth", "encoder.depth", "num_hidden_layers", 12),
             Key("heads", "encoder.block.mix.heads", "num_attention_heads", 12),
             Key("hidden", "encoder.block.feed.width", "intermediate_size", 3072),
-            Key("image", "embed.side", "image_size", read=_square("image_size", 224)),
-            Key("patch", "embed.patch", "patch_size", read=_square("patch_size", 16)),
+            Key("image", "embed.side", "image_size", read=_read_square("image_size", 224)),
+            Key("patch", "embed.patch", "patch_size", read=_read_square("patch_size", 16)),
             Key("channels", "embed.channels", "num_channels", 3),
             Key("activation", "encoder.block.feed.activation", "hidden_act", "gelu", ACTIVATIONS),
             Key("eps", "encoder.wiring.norm.eps", "layer_norm_eps", 1e-12),
@@ -147,6 +147,6 @@ FORMS = (
         prefix="vit.",
         fixed=dict(pool="first"),
         only=dict(qkv_bias=(True,), pooler_act=("tanh",)),
-        seen=_pooler,
+        infer=_infer_pooler,
     ),
 )  # fmt: skip

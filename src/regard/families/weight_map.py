@@ -1,13 +1,13 @@
 """Weight names of other projects, for import and export.
 
     ours                              theirs
-    decoder.blocks.3.mix.out.weight   transformer.h.3.attn.c_proj.weight    Name; `turned`, for theirs is (in, out)
+    decoder.blocks.3.mix.out.weight   transformer.h.3.attn.c_proj.weight    Name, `transposed`: theirs is (in, out)
     decoder.blocks.3.mix.{q,k,v}      transformer.h.3.attn.c_attn           Join
-    –                                 lm_head.weight                        Again: it is transformer.wte.weight
-    –                                 transformer.h.3.attn.bias             Drop: a mask, nothing learned
+    –                                 lm_head.weight                        Tied to transformer.wte.weight
+    –                                 transformer.h.3.attn.bias             Drop: a mask, not learned
 
-A row speaks of a part, that is of its weight and its bias, or of one parameter; {} is the layer. What of ours no row speaks of
-cannot be exported, and what of theirs no row speaks of is surplus.
+A row maps a part (its weight and its bias) or one parameter; {} is the layer number. A weight of ours without a row cannot be
+exported, and a weight of theirs without a row is an error.
 """
 
 from __future__ import annotations
@@ -27,82 +27,83 @@ _ENDS = r"(\.weight|\.bias|)"
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """A part of ours is a part of theirs, which may be stored (in, out), `turned`, or have `lead` dimensions of one in front.
+    """One part of ours is one part of theirs.
 
-    With `beside` the row holds only where ours has that part too.
+    Theirs may be `transposed`, that is (in, out), and may start with `lead` dimensions of size one. With `when`, the row
+    applies only if our model has that part.
     """
 
     ours: str
     theirs: str
-    turned: bool = False
+    transposed: bool = False
     lead: int = 0
-    beside: str | None = None
+    when: str | None = None
 
     @property
     def parts(self) -> tuple[str, ...]:
         return (self.ours,)
 
     def pack(self, ours: Sequence[Tensor]) -> Tensor:
-        value = ours[0].t() if self.turned else ours[0]
+        value = ours[0].t() if self.transposed else ours[0]
         return value.reshape(*[1] * self.lead, *value.shape)
 
     def unpack(self, theirs: Tensor, sizes: Sequence[int]) -> list[Tensor]:
         value = theirs.reshape(theirs.shape[self.lead :])
-        return [value.t() if self.turned else value]
+        return [value.t() if self.transposed else value]
 
 
 @dataclasses.dataclass(frozen=True)
 class Join:
-    """Several maps of ours are one of theirs, side by side along the outputs."""
+    """Several linear layers of ours are one of theirs, concatenated along the outputs."""
 
     parts: tuple[str, ...]
     theirs: str
-    turned: bool = False
-    beside: str | None = None
+    transposed: bool = False
+    when: str | None = None
 
     def pack(self, ours: Sequence[Tensor]) -> Tensor:
         value = torch.cat(list(ours))
-        return value.t() if self.turned else value
+        return value.t() if self.transposed else value
 
     def unpack(self, theirs: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-        return list(torch.split(theirs.t() if self.turned else theirs, list(sizes)))
+        return list(torch.split(theirs.t() if self.transposed else theirs, list(sizes)))
 
 
 @dataclasses.dataclass(frozen=True)
-class Again:
-    """Theirs is `of` once more, a tied weight: equal to it where both are there, and in its place where it is missing.
+class Tied:
+    """A copy of their weight `of`. If a file has both, they must be equal; if it has only the copy, that is used.
 
-    It is not written, but with `beside` where ours has that part: there they do not tie what they read.
+    It is not exported, unless our model has the part `when`: their code does not tie the two then.
     """
 
     theirs: str
     of: str
-    beside: str | None = None
+    when: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Drop:
-    """Theirs holds nothing learned; with `zero`, as long as it is zero."""
+    """A tensor of theirs that is ignored; with `zero`, it must be zero."""
 
     theirs: str
     zero: bool = False
 
 
-Row = Name | Join | Again | Drop
+Row = Name | Join | Tied | Drop
 Rows = tuple[Row, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Link:
-    """One weight of theirs, and those of ours that it holds."""
+    """One weight of theirs and the weights of ours that it contains."""
 
     row: Name | Join
     ours: tuple[str, ...]
     theirs: str
 
 
-def links(rows: Rows, ours: Iterable[str]) -> list[Link]:
-    """Whose weight each of ours is: the first row that speaks of it says. All that no row speaks of are in one error."""
+def link_weights(rows: Rows, ours: Iterable[str]) -> list[Link]:
+    """Find the weight of theirs for each of ours, by the first row that matches; one error lists all that have none."""
     names, out, lost = list(ours), dict[str, Link](), list[str]()
     there = set(names)
     for name in names:
@@ -114,49 +115,44 @@ def links(rows: Rows, ours: Iterable[str]) -> list[Link]:
         else:
             out[link.theirs] = link
     if lost:
-        raise SpecError(f"no place elsewhere for {', '.join(lost)}")
+        raise SpecError(f"the target format has no weight for {', '.join(lost)}")
     return list(out.values())
 
 
-def exported(rows: Rows, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our weights under their names, in their layout."""
-    out = _packed(rows, ours)
+def export_weights(rows: Rows, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return our weights under their names and in their layout."""
+    out = _pack(rows, ours)
     for row in rows:
-        if (
-            isinstance(row, Again)
-            and row.beside is not None
-            and f"{row.beside}.weight" in ours
-            and row.theirs not in out
-        ):
+        if isinstance(row, Tied) and row.when is not None and f"{row.when}.weight" in ours and row.theirs not in out:
             out[row.theirs] = out[row.of].clone()
     return out
 
 
-def expected(rows: Rows, ours: Shapes) -> dict[str, tuple[int, ...]]:
-    """The shapes of theirs for weights of ours with these shapes, copies left out."""
+def compute_shapes(rows: Rows, ours: Shapes) -> dict[str, tuple[int, ...]]:
+    """Compute the shapes of their weights from the shapes of ours; tied copies are left out."""
     try:
-        made = _packed(rows, {name: torch.empty(shape, device="meta") for name, shape in ours.items()})
-    except RuntimeError as error:  # sizes that no tensor can have
+        made = _pack(rows, {name: torch.empty(shape, device="meta") for name, shape in ours.items()})
+    except RuntimeError as error:  # impossible sizes
         raise SpecError(f"this model cannot be built: {str(error).partition(chr(10))[0]}") from None
     return {name: tuple(value.shape) for name, value in made.items()}
 
 
-def faults(rows: Rows, ours: Shapes, theirs: Shapes) -> list[str]:
-    """Every missing, surplus or mis-shaped weight of theirs, from shapes alone."""
-    wanted = expected(rows, ours)
+def find_faults(rows: Rows, ours: Shapes, theirs: Shapes) -> list[str]:
+    """List every missing, unknown or wrongly shaped weight of theirs, from shapes alone."""
+    wanted = compute_shapes(rows, ours)
     stands_in = _again(rows, theirs, wanted).values()
     out = [f"{name} is missing" for name in wanted if name not in theirs and name not in stands_in]
     for name, shape in theirs.items():
         if name in wanted and shape != wanted[name]:
             out.append(f"{name} should be {wanted[name]}, got {shape}")
-        elif name not in wanted and not _spoken_of(rows, name):
+        elif name not in wanted and not _is_known(rows, name):
             out.append(f"{name} is not of this model")
     return out
 
 
-def imported(rows: Rows, ours: Shapes, theirs: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    """Their weights, which have no `faults`, as ours; and copies that differ from what they should repeat."""
-    tables = links(rows, ours)
+def import_weights(rows: Rows, ours: Shapes, theirs: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Convert their weights, in which `find_faults` found nothing, to ours; also list tied copies that differ."""
+    tables = link_weights(rows, ours)
     wanted = {link.theirs for link in tables}
     again = _again(rows, theirs, wanted)
     wrong = [
@@ -165,9 +161,9 @@ def imported(rows: Rows, ours: Shapes, theirs: Mapping[str, Tensor]) -> tuple[di
         if name not in wanted and of in theirs and not torch.equal(theirs[name], theirs[of])
     ]
     wrong += [
-        f"{name} should be zero: ours has no place for it"
+        f"{name} should be zero, because our model has no such weight"
         for name in theirs
-        if _blank(rows, name) and theirs[name].any()
+        if _must_be_zero(rows, name) and theirs[name].any()
     ]
     stands_in = {of: theirs[name] for name, of in again.items()}
     out: dict[str, Tensor] = {}
@@ -177,16 +173,16 @@ def imported(rows: Rows, ours: Shapes, theirs: Mapping[str, Tensor]) -> tuple[di
     return out, wrong
 
 
-def _packed(rows: Rows, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {link.theirs: link.row.pack([ours[name] for name in link.ours]) for link in links(rows, ours)}
+def _pack(rows: Rows, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {link.theirs: link.row.pack([ours[name] for name in link.ours]) for link in link_weights(rows, ours)}
 
 
 def _link(row: Name | Join, name: str, there: set[str]) -> Link | None:
-    """What a row says of a weight of ours, if anything."""
+    """Apply a row to a weight of ours, if it matches."""
     for part in row.parts:
         if found := _match(part, name):
             *layer, end = found.groups()
-            if row.beside is not None and f"{row.beside.format(*layer)}.weight" not in there:
+            if row.when is not None and f"{row.when.format(*layer)}.weight" not in there:
                 return None
             return Link(row, tuple(p.format(*layer) + end for p in row.parts), row.theirs.format(*layer) + end)
     return None
@@ -197,14 +193,14 @@ def _match(template: str, name: str) -> re.Match[str] | None:
 
 
 def _again(rows: Rows, theirs: Iterable[str], wanted: Container[str]) -> dict[str, str]:
-    """Weights of theirs that repeat one that is wanted, and which."""
-    copies = {row.theirs: row.of for row in rows if isinstance(row, Again) and row.of in wanted}
+    """Map copies among their weights to the wanted weight that they repeat."""
+    copies = {row.theirs: row.of for row in rows if isinstance(row, Tied) and row.of in wanted}
     return {name: copies[name] for name in theirs if name in copies}
 
 
-def _spoken_of(rows: Rows, name: str) -> bool:
-    return any(isinstance(row, Again | Drop) and _match(row.theirs, name) for row in rows)
+def _is_known(rows: Rows, name: str) -> bool:
+    return any(isinstance(row, Tied | Drop) and _match(row.theirs, name) for row in rows)
 
 
-def _blank(rows: Rows, name: str) -> bool:
+def _must_be_zero(rows: Rows, name: str) -> bool:
     return any(isinstance(row, Drop) and row.zero and _match(row.theirs, name) for row in rows)
