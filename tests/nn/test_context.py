@@ -91,8 +91,8 @@ def test_scratch_computes_once() -> None:
 
 def test_layers_that_remember_the_same_share_coordinates() -> None:
     ctx, before = Context(Coords.span(1, 3)), Coords.span(3)
-    both = ctx.remembered(before)
-    assert both is ctx.remembered(before)
+    both = ctx.extend_coords(before)
+    assert both is ctx.extend_coords(before)
     assert both.pos.tolist() == [[0, 1, 2, 3]]
 
 

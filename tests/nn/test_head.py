@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.errors import ShapeError, SpecError
-from regard.nn.blocks.head import Classes, Masked, Vector, pooled
+from regard.nn.blocks.head import Classes, Masked, Vector, pool_stream
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
 
@@ -54,17 +54,17 @@ class TestPooled:
         at = Coords.lengths([3, 2], left=left)
         alone = X[1:, 1:] if left else X[1:, :2]
         for how in ("first", "mean"):
-            got = pooled(X, at, how)  # type: ignore[arg-type]
-            torch.testing.assert_close(got[:1], pooled(X[:1], Coords.span(3), how))  # type: ignore[arg-type]
-            torch.testing.assert_close(got[1:], pooled(alone, Coords.span(2), how))  # type: ignore[arg-type]
+            got = pool_stream(X, at, how)  # type: ignore[arg-type]
+            torch.testing.assert_close(got[:1], pool_stream(X[:1], Coords.span(3), how))  # type: ignore[arg-type]
+            torch.testing.assert_close(got[1:], pool_stream(alone, Coords.span(2), how))  # type: ignore[arg-type]
 
     def test_first_and_mean(self) -> None:
         at = Coords.span(3)
-        assert torch.equal(pooled(X, at, "first"), X[:, 0])
-        torch.testing.assert_close(pooled(X, at, "mean"), X.mean(1))
+        assert torch.equal(pool_stream(X, at, "first"), X[:, 0])
+        torch.testing.assert_close(pool_stream(X, at, "mean"), X.mean(1))
 
     def test_a_row_of_nothing_is_zeros_not_nan(self) -> None:
-        assert (pooled(X, Coords.lengths([3, 0]), "mean")[1] == 0).all()
+        assert (pool_stream(X, Coords.lengths([3, 0]), "mean")[1] == 0).all()
 
 
 class TestClasses:
@@ -75,7 +75,7 @@ class TestClasses:
     def test_is_its_formula(self, pool: str | None, hidden: bool) -> None:
         head = shaken(Classes(4, pool, hidden).build(SITE, 0))  # type: ignore[arg-type]
         w = head.state_dict()
-        x = X if pool is None else pooled(X, self.at, pool)  # type: ignore[arg-type]
+        x = X if pool is None else pool_stream(X, self.at, pool)  # type: ignore[arg-type]
         x = (x @ w["dense.weight"].T + w["dense.bias"]).tanh() if hidden else x
         torch.testing.assert_close(head(X, None, self.at), x @ w["classes.weight"].T + w["classes.bias"])
 

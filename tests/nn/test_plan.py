@@ -93,9 +93,9 @@ def test_a_plan_reads_no_tensor() -> None:
 
 def test_the_mask_as_numbers_is_made_once() -> None:
     made = plan(Window(1), Coords.span(3), Coords.span(3), Needs())
-    added = made.added(torch.float64)
+    added = made.additive_mask(torch.float64)
     assert added is not None
-    assert added is made.added(torch.float64)
-    assert added is not made.added(torch.float32)
+    assert added is made.additive_mask(torch.float64)
+    assert added is not made.additive_mask(torch.float32)
     assert ((added == 0) == made.keep).all()
-    assert planned(Everything(), Coords.span(3), Coords.span(3)).added(torch.float32) is None
+    assert planned(Everything(), Coords.span(3), Coords.span(3)).additive_mask(torch.float32) is None

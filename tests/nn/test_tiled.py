@@ -62,7 +62,7 @@ def plain(q: Tensor, k: Tensor, v: Tensor, problem: TiledProblem) -> tuple[Tenso
 
 def same(q: Tensor, k: Tensor, v: Tensor, problem: TiledProblem) -> None:
     """Outputs where there are tokens, and gradients of all that takes part."""
-    into, kept = [q, k, v, *problem.learned()], problem.q.kept.unsqueeze(1).unsqueeze(-1)
+    into, kept = [q, k, v, *problem.parameters()], problem.q.kept.unsqueeze(1).unsqueeze(-1)
     outs = [out * kept for out in (tiled_attention(q, k, v, problem), plain(q, k, v, problem)[0])]
     torch.testing.assert_close(*outs, rtol=0, atol=1e-9)
     way = torch.randn_like(outs[0])
@@ -102,7 +102,7 @@ def test_what_positions_add(position: PositionSpec, place: str) -> None:
         layer = torch.nn.Linear(6, HEADS * E).double() if position.projects else None
         at = PLACES[place](14)
         problem = TiledProblem(rule, at, at, 0.6, made, layer, tile=4)
-        assert len(problem.learned()) == len(list(made.parameters())) + (2 if layer else 0)
+        assert len(problem.parameters()) == len(list(made.parameters())) + (2 if layer else 0)
         same(*tensors(14, 14, groups), problem)
 
 
@@ -176,7 +176,7 @@ class TestPrecision:
             torch.nn.init.normal_(parameter)
         exact = [t.detach().float().requires_grad_() for t in tensors(40, 40)]
         problem = TiledProblem(Causal(), self.at, self.at, 0.5, made, tile=8)
-        into = [*exact, *problem.learned()]
+        into = [*exact, *problem.parameters()]
         wanted = plain(*exact, problem)[0]
         with torch.autocast("cpu", torch.bfloat16):
             out = tiled_attention(*(t.bfloat16() for t in exact), problem)

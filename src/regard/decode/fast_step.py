@@ -101,7 +101,7 @@ class StepCache:
         """What is added to scores (rows·groups, queries, m), or None if nothing is masked."""
 
         def make() -> Tensor | None:
-            added = plan(rule, self.at, keys, Needs(dtype=dtype)).added(dtype)  # (rows | 1, 1, 1, m)
+            added = plan(rule, self.at, keys, Needs(dtype=dtype)).additive_mask(dtype)  # (rows | 1, 1, 1, m)
             return None if added is None else added.expand(rows, groups, 1, -1).reshape(rows * groups, 1, -1)
 
         return self.once((rule, keys, groups), make)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regard.errors import ShapeError, SpecError
 from regard.model.model_spec import ModelSpec
-from regard.nn.attention.attend import grouped
+from regard.nn.attention.attend import grouped_matmul
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
 from regard.nn.blocks.embedding import Tokens
@@ -99,8 +99,8 @@ def by_hand(mixer: Any, x: Tensor, lengths: list[int]) -> Tensor:
             split_heads(m(given), h)
             for m, h in ((mixer.q, mixer.heads), *((m, mixer.kv_heads) for m in (mixer.k, mixer.v)))
         )
-        scores = grouped(q * mixer.scale, k.mT).masked_fill(~keep, -torch.inf)
-        rows.append(mixer.out(merge_heads(grouped(scores.softmax(-1), v)))[0])
+        scores = grouped_matmul(q * mixer.scale, k.mT).masked_fill(~keep, -torch.inf)
+        rows.append(mixer.out(merge_heads(grouped_matmul(scores.softmax(-1), v)))[0])
     return torch.cat(rows)
 
 

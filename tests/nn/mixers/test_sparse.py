@@ -71,8 +71,10 @@ class TestWork:
     def test_pairs_of_a_strided_pattern(self, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         import regard.nn.mixers.sparse as sparse
 
-        pairs, grouped = [], sparse.grouped
-        monkeypatch.setattr(sparse, "grouped", lambda a, b: pairs.append(grouped(a, b).numel()) or grouped(a, b))
+        pairs, multiply = [], sparse.grouped_matmul
+        monkeypatch.setattr(
+            sparse, "grouped_matmul", lambda a, b: pairs.append(multiply(a, b).numel()) or multiply(a, b)
+        )
         for n, stride in ((64, 8), (256, 16)):
             pairs.clear()
             built(Sparse(2, Strided(stride)), causal)(torch.randn(1, n, WIDTH).double(), Context(Coords.span(n)))

@@ -41,8 +41,8 @@ def attend(
     any, is added to the output.
     """
     if plan.fused:
-        return _fused(q, k, v, plan, scale=scale, bias=bias), None
-    scores = grouped(q * scale, k.transpose(-2, -1))
+        return _run_fused(q, k, v, plan, scale=scale, bias=bias), None
+    scores = grouped_matmul(q * scale, k.transpose(-2, -1))
     if content is not None:
         scores = scores + content[0].score(q, k, content[1]) * scale
     if bias is not None:
@@ -51,7 +51,7 @@ def attend(
     if plan.empty and plan.keep is not None:
         weights = weights * plan.keep.any(-1, keepdim=True)
     mixed = drop(weights, dropout)
-    out = grouped(mixed, v)
+    out = grouped_matmul(mixed, v)
     added = None if content is None else content[0].output_term(mixed, content[1])
     return out if added is None else out + added, weights
 
@@ -119,9 +119,9 @@ def unfold(out: Tensor, rows: int) -> Tensor:
     return out.view(sentences, h, beam, n, x).transpose(1, 2).reshape(rows, h, n, x)
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, scale: float, bias: Tensor | None) -> Tensor:
+def _run_fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, scale: float, bias: Tensor | None) -> Tensor:
     if bias is None:
-        mask = plan.added(q.dtype)
+        mask = plan.additive_mask(q.dtype)
     else:
         keep = (
             torch.ones(1, 1, q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
@@ -130,11 +130,11 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, scale: float, bias: T
         )
         mask = bias if keep is None else bias.masked_fill(~keep, -torch.inf)
     causal = plan.causal and bias is None
-    grouped = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, is_causal=causal, enable_gqa=grouped)
+    grouped_matmul = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, is_causal=causal, enable_gqa=grouped_matmul)
 
 
-def grouped(a: Tensor, b: Tensor) -> Tensor:
+def grouped_matmul(a: Tensor, b: Tensor) -> Tensor:
     """Multiply a (b, h, n, x) by b (b, g, x, y): the heads of a group share one right-hand side, which is not copied."""
     rows, h, n, x = a.shape
     g = b.shape[1]

@@ -48,7 +48,7 @@ class Plan:
     """Some query may have nothing to see."""
     _added: dict[torch.dtype, Tensor] = dataclasses.field(default_factory=dict, repr=False)
 
-    def added(self, dtype: torch.dtype) -> Tensor | None:
+    def additive_mask(self, dtype: torch.dtype) -> Tensor | None:
         """The mask as numbers to add, made once for all layers; the fused kernel would make one a call and store it."""
         if self.keep is not None and dtype not in self._added:
             zeros = torch.zeros(self.keep.shape, dtype=dtype, device=self.keep.device)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from regard.nn.attention.attend import grouped
+from regard.nn.attention.attend import grouped_matmul
 from regard.nn.core.autograd import FunctionContext
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Rule, visible
@@ -45,7 +45,7 @@ class TiledProblem:
     dropout: float = 0.0
     tile: int = 128
 
-    def learned(self) -> list[Tensor]:
+    def parameters(self) -> list[Tensor]:
         """Parameters beside queries, keys and values that a gradient flows to."""
         parts = [part for part in (self.position, self.layer) if part is not None]
         return [p for part in parts for p in part.parameters() if p.requires_grad]
@@ -54,7 +54,7 @@ class TiledProblem:
 def tiled_attention(q: Tensor, k: Tensor, v: Tensor, problem: TiledProblem) -> Tensor:
     """softmax(q·kᵀ·scale + …)·v for q (b, h, n, e) and k, v (b, g, m, e), where g divides h."""
     seed = new_seed() if problem.dropout else 0
-    return _Flash.apply(problem, seed, _Cast.of(q), q, k, v, *problem.learned())  # type: ignore[no-any-return, no-untyped-call]
+    return _Flash.apply(problem, seed, _Cast.of(q), q, k, v, *problem.parameters())  # type: ignore[no-any-return, no-untyped-call]
 
 
 @torch.no_grad()
@@ -71,7 +71,7 @@ def compute_weights(
         if tile is None:
             return q.new_full((*q.shape[:2], len(i), columns.stop - columns.start), -torch.inf, dtype=cast.kind)
         q_i, k_c = q[:, :, i], k[:, :, columns]
-        return tile.scores(q_i, k_c, tile.added(q_i, k_c, tile.pairs()))
+        return tile.scores(q_i, k_c, tile.score_term(q_i, k_c, tile.pairs()))
 
     with cast.off():
         for i in (chosen[part] for part in _steps(len(chosen), problem.tile)):
@@ -135,7 +135,7 @@ class _Tile:
             p = position.prepare(self.q, self.k)
             return p if layer is None else position.project(p, layer)
 
-    def added(self, q: Tensor, k: Tensor, p: Prepared) -> Tensor | None:
+    def score_term(self, q: Tensor, k: Tensor, p: Prepared) -> Tensor | None:
         """What the position adds to the scaled scores."""
         position = self.problem.position
         if position is None:
@@ -157,7 +157,7 @@ class _Tile:
 
     def scores(self, q: Tensor, k: Tensor, added: Tensor | None) -> Tensor:
         """Scaled scores with what was added to them; −∞ where a key is hidden."""
-        scores = grouped(q.to(self.cast.kind) * self.problem.scale, k.to(self.cast.kind).mT)
+        scores = grouped_matmul(q.to(self.cast.kind) * self.problem.scale, k.to(self.cast.kind).mT)
         scores = scores if added is None else scores + added
         return scores if self.keep is None else scores.masked_fill_(~self.keep, -torch.inf)
 
@@ -196,13 +196,13 @@ class _Flash(torch.autograd.Function):
                         continue
                     q_r, k_c, v_c = q[:, :, rows], k[:, :, columns], v[:, :, columns]
                     p = tile.pairs()
-                    scores = tile.scores(q_r, k_c, tile.added(q_r, k_c, p))
+                    scores = tile.scores(q_r, k_c, tile.score_term(q_r, k_c, p))
                     higher = torch.maximum(top, scores.amax(-1, keepdim=True))
                     base = higher.masked_fill(higher == -torch.inf, 0.0)  # nothing seen so far
                     weights, shrink = scores.sub_(base).exp_(), (top - base).exp_()
                     mixed = tile.drop(weights)
                     blend = tile.output_term(mixed.to(v.dtype), p)
-                    made = made * shrink + grouped(mixed, v_c.to(cast.kind))
+                    made = made * shrink + grouped_matmul(mixed, v_c.to(cast.kind))
                     made = made if blend is None else made + blend
                     total, top = total * shrink + weights.sum(-1, keepdim=True), higher
                 out[:, :, rows] = made / total.masked_fill(total == 0, 1.0)
@@ -245,17 +245,17 @@ def _back(
     with torch.enable_grad():
         q, k = (t.detach().requires_grad_() for t in (q, k))
         p = tile.pairs()
-        added = tile.added(q, k, p)
+        added = tile.score_term(q, k, p)
     weights = tile.scores(q.detach(), k.detach(), None if added is None else added.detach()).sub_(log).exp_()
     mixed = tile.drop(weights)
     with torch.enable_grad():
         taken = mixed.to(v.dtype).detach().requires_grad_()
         blend = tile.output_term(taken, p)
     by_blend = _pull(blend, grad, [taken, *learned], again=True)
-    d_weights = tile.drop(_plus(grouped(grad, wide[2].mT), by_blend[0]))
+    d_weights = tile.drop(_plus(grouped_matmul(grad, wide[2].mT), by_blend[0]))
     d_scores = weights * (d_weights - delta)
     by_added = _pull(added, d_scores, [q, k, *learned])
-    d_q = grouped(d_scores, wide[1]) * scale
+    d_q = grouped_matmul(d_scores, wide[1]) * scale
     d_k = _sum_groups(d_scores, wide[0], k.shape[1]) * scale
     terms = [_plus(a, b) for a, b in zip(by_blend[1:], by_added[2:], strict=True)]
     return [_plus(d_q, by_added[0]), _plus(d_k, by_added[1]), _sum_groups(mixed, grad, v.shape[1]), *terms]

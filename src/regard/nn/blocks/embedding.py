@@ -111,13 +111,13 @@ class TokenEmbedding(Embedding):
         assert weight is not None  # a tied embedding without a table is refused when the model is built
         x = F.embedding(ids, weight)
         x = x * self.scale if self.scale != 1.0 else x
-        x = self._segmented(x, at)
+        x = self._add_segments(x, at)
         x = x if self.position is None else self.position.embed(x, at)
         x = x if self.norm is None else self.norm(x)
         out: Tensor = self.dropout(x)
         return out
 
-    def _segmented(self, x: Tensor, at: Coords) -> Tensor:
+    def _add_segments(self, x: Tensor, at: Coords) -> Tensor:
         """Add the vector of each token's segment; without segments in the batch, all tokens belong to the first."""
         if self.segment is None:
             if at.segment is not None:

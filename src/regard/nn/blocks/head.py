@@ -201,7 +201,7 @@ class PoolHead(Head):
         if self.pool is not None:
             if at is None:
                 raise ShapeError(f"{self.path} pools its rows and needs coordinates; use logits(stream, at)")
-            x = pooled(x, at, self.pool)
+            x = pool_stream(x, at, self.pool)
         return x if self.dense is None else self.activation(self.dense(x))
 
     def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -260,7 +260,7 @@ def _shared_pooler(one: Classes | Vector, other: HeadSpec | None) -> tuple[str, 
     return ("dense",) if same else ()
 
 
-def pooled(x: Tensor, at: Coords, how: Literal["first", "mean"]) -> Tensor:
+def pool_stream(x: Tensor, at: Coords, how: Literal["first", "mean"]) -> Tensor:
     """Pool x (b, n, d) to one vector per row: that of the first token, or the mean of all tokens."""
     kept = at.kept.expand(x.shape[0], -1)
     if how == "first":

@@ -148,6 +148,6 @@ class Context:
         memory = None if self.memory is None else Memory(next(rest), next(rest), self.memory.at)
         return dataclasses.replace(self, first=first, memory=memory, tape=self.tape.mute(), scratch=scratch)
 
-    def remembered(self, before: Coords) -> Coords:
+    def extend_coords(self, before: Coords) -> Coords:
         """Return the coordinates of remembered and current tokens; one object for all layers."""
         return self.once(("remembered", before), lambda: before.extend(self.at))

@@ -118,7 +118,7 @@ class Tagged(Rule):
     """Tagged (global) tokens see all and are seen by all."""
 
     def allows(self, q: Coords, k: Coords) -> Tensor | None:
-        return _tagged(q).unsqueeze(2) | _tagged(k).unsqueeze(1)
+        return _is_tagged(q).unsqueeze(2) | _is_tagged(k).unsqueeze(1)
 
 
 @RULES.add
@@ -167,5 +167,5 @@ def visible(rule: Rule, q: Coords, k: Coords) -> Tensor | None:
     return keep
 
 
-def _tagged(at: Coords) -> Tensor:
+def _is_tagged(at: Coords) -> Tensor:
     return torch.zeros_like(at.pos, dtype=torch.bool) if at.tag is None else at.tag > 0

@@ -80,7 +80,7 @@ def adapt(net: nn.Module, spec: Lora) -> list[str]:
 def merge_adapters(net: nn.Module) -> dict[str, Tensor]:
     """Return the weights of the equivalent plain model, for a weights file."""
     out = dict(net.state_dict())
-    for name, part in _adapted(net):
+    for name, part in _find_adapters(net):
         del out[f"{name}.down"], out[f"{name}.up"]
         out[f"{name}.weight"] = part.merge()
     return out
@@ -88,10 +88,10 @@ def merge_adapters(net: nn.Module) -> dict[str, Tensor]:
 
 def zero_adapters(net: nn.Module) -> dict[str, Tensor]:
     """Return adapter weights that add nothing, for use with merged weights."""
-    return {f"{name}.up": torch.zeros_like(part.up) for name, part in _adapted(net)}
+    return {f"{name}.up": torch.zeros_like(part.up) for name, part in _find_adapters(net)}
 
 
-def _adapted(net: nn.Module) -> Iterator[tuple[str, LoraLinear]]:
+def _find_adapters(net: nn.Module) -> Iterator[tuple[str, LoraLinear]]:
     yield from ((name, part) for name, part in net.named_modules() if isinstance(part, LoraLinear))
 
 

@@ -89,7 +89,7 @@ class FullMixer(Mixer):
         at = ctx.at
         if state is not None:
             assert isinstance(state, KeyValues)
-            at = ctx.remembered(state.at)
+            at = ctx.extend_coords(state.at)
             k, v = state.add(k, v, at)
         out, _ = self._attend(q, k, v, ctx, at, position)
         return self.out(merge_heads(out)), state

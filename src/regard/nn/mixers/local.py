@@ -109,7 +109,7 @@ class LocalMixer(FullMixer):
         q, k = (self._rotate(t, ctx, here, position) for t in (q, k))
         mine, tags = (k, v), None
         if here.tag is not None:
-            tags = ctx.once(("tags", here), lambda: TokenSubset.of(_tagged(here), here))
+            tags = ctx.once(("tags", here), lambda: TokenSubset.of(_is_tagged(here), here))
         tagged = None if tags is None else KeyValues(tags.take(k), tags.take(v), tags.at)
         at, before = here, 0
         if state is not None:
@@ -149,7 +149,7 @@ class LocalMixer(FullMixer):
         return out if self.dilation == 1 else lanes.collect(out)
 
     def _beside(self, tagged: KeyValues, ctx: Context, at: Coords) -> FarKeys:
-        rest = at if at.tag is None else ctx.once(("untagged", at), lambda: at.hide(_tagged(at)))
+        rest = at if at.tag is None else ctx.once(("untagged", at), lambda: at.hide(_is_tagged(at)))
         return FarKeys(tagged.k, tagged.v, tagged.at, rest, lambda _: tagged.at.n)
 
     def _far(
@@ -195,7 +195,7 @@ class LocalMixer(FullMixer):
             state.tagged = tagged
         if tiled and recent.at.padded:
             self._forget(recent, ctx)
-        at = ctx.remembered(recent.at)
+        at = ctx.extend_coords(recent.at)
         if n <= self.span:
             k, v = recent.add(k, v, at)
         else:
@@ -236,6 +236,6 @@ class LocalMixer(FullMixer):
         return 2.0 * self.kv_heads * self.head_width * min(n, self.span)
 
 
-def _tagged(at: Coords) -> Tensor:
+def _is_tagged(at: Coords) -> Tensor:
     assert at.tag is not None
     return at.tag > 0

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import SpecError
-from regard.nn.attention.attend import grouped
+from regard.nn.attention.attend import grouped_matmul
 from regard.nn.attention.banded import FarKeys, Lanes, TokenSubset, attend_to_neighbors, run_compacted, zero_padding
 from regard.nn.core.context import Context
 from regard.nn.core.coords import PAD, Coords
@@ -76,17 +76,21 @@ class SparseMixer(FullMixer):
         q, k = (self._rotate(t, ctx, at, position) for t in (q, k))
         if state is not None:
             assert isinstance(state, KeyValues)
-            at, before = ctx.remembered(state.at), state.at.n
+            at, before = ctx.extend_coords(state.at), state.at.n
             k, v = state.add(k, v, at)
         if (n <= self.stride and not before) or ctx.tape.wants(f"{self.site.path}.weights"):
             out, _ = self._attend(q, k, v, ctx, at, position)
         elif before:
-            out = self._later(q, k, v, ctx, at, position)
+            out = self._attend_later(q, k, v, ctx, at, position)
         else:
-            out = run_compacted(ctx, self._strided if isinstance(self.pattern, Strided) else self._fixed, q, k, v)
+            out = run_compacted(
+                ctx, self._attend_strided if isinstance(self.pattern, Strided) else self._attend_fixed, q, k, v
+            )
         return self.out(zero_padding(merge_heads(out), ctx.at)), state
 
-    def _later(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None) -> Tensor:
+    def _attend_later(
+        self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None
+    ) -> Tensor:
         """Attend from tokens that follow remembered ones, over the columns that any of them sees."""
 
         def seen() -> tuple[Tensor, Coords]:
@@ -98,7 +102,7 @@ class SparseMixer(FullMixer):
         columns, there = ctx.once(("seen", self.rule, at), seen)
         return self._attend(q, k.index_select(2, columns), v.index_select(2, columns), ctx, there, position)[0]
 
-    def _fixed(self, ctx: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attend_fixed(self, ctx: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Tile by tile, a tile as long as a block; what sums up blocks stands beside."""
         at, tape, position, pattern = ctx.at, ctx.tape.mute(), self.position or ctx.position, self.pattern
         assert isinstance(pattern, Fixed)
@@ -124,7 +128,7 @@ class SparseMixer(FullMixer):
         )
         return out
 
-    def _strided(self, ctx: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attend_strided(self, ctx: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Two parts under one softmax: chunks with those around them, and lanes of every stride-th token."""
         size, (b, h, n, e) = self.stride, q.shape
         lanes, count, around = Lanes(size, b, before=0, n=n), -(-n // size), (1, 0 if self.causal else 1)
@@ -162,7 +166,7 @@ class SparseMixer(FullMixer):
     ) -> tuple[Tensor, Prepared]:
         """Scaled scores of one part, the least there is where a key is hidden, and what the position made of the pairs."""
         position, p = self.position or ctx.position, None
-        scores = grouped(q * self.scale, k.mT)
+        scores = grouped_matmul(q * self.scale, k.mT)
         if position is not None and position.acts & {"bias", "content"}:
             p = ctx.once((position, "pairs", here, there), lambda: position.prepare(here, there))
             p = p if self.r is None else position.project(p, self.r)
@@ -173,7 +177,7 @@ class SparseMixer(FullMixer):
         return scores.masked_fill(~keep.unsqueeze(1), torch.finfo(scores.dtype).min), p
 
     def _sum_values(self, weights: Tensor, v: Tensor, ctx: Context, p: Prepared) -> Tensor:
-        position, out = self.position or ctx.position, grouped(weights, v)
+        position, out = self.position or ctx.position, grouped_matmul(weights, v)
         blend = position.output_term(weights, p) if position is not None and "content" in position.acts else None
         return out if blend is None else out + blend
 

@@ -77,7 +77,7 @@ class XLMemoryMixer(FullMixer):
             return super().forward(x, ctx)
         assert isinstance(state, XLState)
         sizes(x, "b n d", d=self.site.width)
-        at, seen = ctx.remembered(state.at), torch.cat([state.x, x], 1)
+        at, seen = ctx.extend_coords(state.at), torch.cat([state.x, x], 1)
         position, uses = self.position or ctx.position, self.compressor is not None and self.compressor.uses
         q = self._rotate(self._query(x), ctx, ctx.at, position)
         k, v = self._rotate(self._key(seen), ctx, at, position), split_heads(self.v(seen), self.kv_heads)

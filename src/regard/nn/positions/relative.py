@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from regard.nn.attention.attend import grouped
+from regard.nn.attention.attend import grouped_matmul
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Act, Site
 from regard.nn.core.shape import split_heads
@@ -70,7 +70,7 @@ class DistancePosition(Position):
     def score(self, q: Tensor, k: Tensor, p: DistanceCodes) -> Tensor:
         """Terms (b), (c) and (d), (b, h, n, m)."""
         codes, index = p
-        by_key = grouped(self.u.unsqueeze(1).expand(k.shape[0], -1, -1, -1), k.mT)
+        by_key = grouped_matmul(self.u.unsqueeze(1).expand(k.shape[0], -1, -1, -1), k.mT)
         by_distance = (q + self.v.unsqueeze(1)) @ codes.mT
         if index is None:
             return by_key + relative_shift(by_distance, k.shape[2])

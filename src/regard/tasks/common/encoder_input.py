@@ -23,7 +23,7 @@ from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.embedding import Tokens
-from regard.nn.blocks.head import pooled
+from regard.nn.blocks.head import pool_stream
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.text import Tokenizer
@@ -153,7 +153,7 @@ def embed_texts(
 def pool_rows(net: Net, read: EncoderBatch, pool: Pool, *, unit: bool) -> Tensor:
     """The same for a batch, with gradients."""
     at = read.at(net)
-    out = pooled(net(read.given.ids, at), at, pool)
+    out = pool_stream(net(read.given.ids, at), at, pool)
     return F.normalize(out, dim=-1) if unit else out
 
 
