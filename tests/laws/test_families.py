@@ -94,5 +94,5 @@ def test_a_head_that_cannot_be_is_refused(case: Case) -> None:
     if case.spec.embed.vocab:
         asked.build()
         return
-    with pytest.raises(SpecError, match="a head over a vocabulary needs an embedding of tokens, and here is none"):
+    with pytest.raises(SpecError, match="a head over a vocabulary needs a token embedding, and this model has none"):
         asked.build()

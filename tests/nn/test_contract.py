@@ -205,7 +205,7 @@ class TestWiring:
         assert net.head.weight.shape == (11, 16)
 
     def test_which_a_tied_head_cannot_read(self) -> None:
-        said = "a tied head reads a stream as wide as the embedding, 8, and this one is 16; set head.tied: false"
+        said = "a tied head needs a stream as wide as the embedding (8), and this one is 16 wide; set head.tied: false"
         assert refusals(writer(Full(2), wiring=Twofold())) == [said]
 
     def test_a_wiring_refuses_what_it_cannot_carry(self) -> None:

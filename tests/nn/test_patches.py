@@ -92,7 +92,7 @@ def test_images_that_cannot_be_cut() -> None:
 @pytest.mark.parametrize("head", [Vocab(), Vocab(tied=False), Masked()], ids=str)
 def test_a_head_over_a_vocabulary_is_refused(head: Vocab | Masked) -> None:
     body = Stack(Block(mix=Full(1)), depth=1)
-    said = "a head over a vocabulary needs an embedding of tokens, and here is none; use head.kind: classes"
+    said = "a head over a vocabulary needs a token embedding, and this model has none; use head.kind: classes"
     assert refusals(ModelSpec(5, 10, Patches(6, 2), encoder=body, head=head)) == [said]
     assert refusals(ModelSpec(5, 10, Patches(6, 2), encoder=body, head=Classes(2), beside=head)) == [said]
     assert refusals(ModelSpec(5, 10, Patches(6, 2), encoder=body, head=Classes(2))) == []

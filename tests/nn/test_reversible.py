@@ -125,7 +125,7 @@ class TestWhatItComputes:
     def test_a_wider_stream_has_a_wider_norm_and_head(self) -> None:
         stack = Stack(Block(mix=Full(2)), depth=2, causal=True, wiring=Reversible(leaving="both"))
         tied = ModelSpec(8, N, Tokens(11), decoder=stack)
-        said = "a tied head reads a stream as wide as the embedding, 8, and this one is 16; set head.tied: false"
+        said = "a tied head needs a stream as wide as the embedding (8), and this one is 16 wide; set head.tied: false"
         assert refusals(tied) == [said]
         net = tied.replace("head", Vocab(tied=False)).build()
         assert net.decoder.norm.weight.shape == (16,)  # type: ignore[union-attr]

@@ -13,7 +13,7 @@ ADVICE = "keep documents apart by `ctx.at.doc`, or declare Can(packed=False)"
 
 
 def check_separate(case: Case) -> None:
-    """Packed documents give what they give in rows of their own."""
+    """Packed documents give the same output as in separate rows."""
     net, tokens = case.net(), make_ids(2, AT.n)
     with torch.no_grad():
         packed = net(tokens, AT)

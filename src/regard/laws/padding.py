@@ -1,4 +1,4 @@
-"""Padding: what is not there is not seen."""
+"""Padding: padded positions have no effect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_noise(case: Case, left: bool) -> None:
 
 
 def check_row_alone(case: Case, left: bool) -> None:
-    """A row in a padded batch gives what it gives alone."""
+    """A row in a padded batch gives the same output as alone."""
     net, tokens = case.net(), make_ids(3, LENGTH)
     spans = [slice(LENGTH - n, LENGTH) if left else slice(n) for n in LENGTHS]
     with torch.no_grad():
@@ -89,7 +89,7 @@ def check_memory_noise(case: Case, left: bool) -> None:
 
 
 def check_pair_alone(case: Case) -> None:
-    """A pair in a padded batch gives what it gives alone."""
+    """A pair in a padded batch gives the same output as alone."""
     net, source, target, lengths = case.net(), make_ids(3, 7), make_ids(3, 5, seed=1), [(7, 5), (2, 3), (4, 1)]
     with torch.no_grad():
         at = Coords.lengths([m for m, _ in lengths]), Coords.lengths([n for _, n in lengths])

@@ -262,7 +262,7 @@ class TestDrawing:
 class TestRefusals:
     @pytest.mark.parametrize("buckets", [3, (2, 3), ()])
     def test_odd_buckets(self, buckets: Any) -> None:
-        with pytest.raises(SpecError, match=r"buckets should be even, or one for all, got "):
+        with pytest.raises(SpecError, match=r"buckets should be even numbers, or 1, got "):
             Lsh(2, buckets=buckets)
 
     def test_across(self) -> None:

@@ -54,7 +54,7 @@ class TokenSubset:
     def scatter(self, y: Tensor, x: Tensor) -> Tensor:
         """Return x (b, h, n, x) with the columns of the subset replaced by y."""
         n = x.shape[2]
-        index = self.columns.remainder(n + 1)[:, None, :, None]  # −1 is one place after the last
+        index = self.columns.remainder(n + 1)[:, None, :, None]  # −1 maps to one column after the last
         return F.pad(x, (0, 0, 0, 1)).scatter(2, index.expand_as(y), y)[:, :, :n]
 
 
@@ -152,7 +152,7 @@ class Lanes:
     n: int
 
     def deal(self, x: Tensor) -> Tensor:
-        """(b, h, n, e), with or without what is before, to (b·count, h, n / count, e)."""
+        """(b, h, n, e), with or without the columns before, to (b·count, h, n / count, e)."""
         (front, end), (rows, h, n, e) = self._room(), x.shape
         x = F.pad(x, (0, 0, front if n > self.n else 0, end))
         return x.reshape(rows, h, -1, self.count, e).permute(0, 3, 1, 2, 4).flatten(0, 1)

@@ -25,7 +25,7 @@ SHORT_BF16 = 192
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What one call asks of attention beside the product itself."""
+    """What one call needs in addition to the output of attention."""
 
     weights: bool = False
     content: bool = False
@@ -38,18 +38,18 @@ class Needs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Plan:
-    """`keep` is the mask left to apply, (b | 1, 1, n | 1, m); `causal` says a triangle does instead."""
+    """`keep` is the mask to apply, (b | 1, 1, n | 1, m); `causal` means that a triangle replaces it."""
 
     fused: bool
     reason: str
     causal: bool = False
     keep: Tensor | None = None
     empty: bool = False
-    """Some query may have nothing to see."""
+    """Some query may have no visible key."""
     _added: dict[torch.dtype, Tensor] = dataclasses.field(default_factory=dict, repr=False)
 
     def additive_mask(self, dtype: torch.dtype) -> Tensor | None:
-        """The mask as numbers to add, made once for all layers; the fused kernel would make one a call and store it."""
+        """Return the mask as numbers to add, once for all layers; the fused kernel would store one per call."""
         if self.keep is not None and dtype not in self._added:
             zeros = torch.zeros(self.keep.shape, dtype=dtype, device=self.keep.device)
             self._added[dtype] = zeros.masked_fill_(~self.keep, -torch.inf)
@@ -64,7 +64,7 @@ def plan(rule: Rule, q: Coords, k: Coords, needs: Needs) -> Plan:
     if rule == Causal() and _ends_together(q, k):
         if q.n == 1 and not k.padded:
             return Plan(fused, f"{why}; the newest token sees all")
-        if q.n == k.n:  # padding stands at the end, where the triangle hides it
+        if q.n == k.n:  # padding comes last, where the triangle hides it
             return Plan(fused, f"{why}; causal triangle", causal=fused, keep=None if fused else _triangle(q))
     keep = visible(rule, q, k)
     empty = not (rule == Everything() and k.contiguous and not k.packed)
@@ -86,7 +86,7 @@ def _how(m: int, needs: Needs) -> tuple[bool, str]:
 
 
 def _ends_together(q: Coords, k: Coords) -> bool:
-    """Queries are the last of the keys, both without gaps: then a causal rule is a triangle."""
+    """Whether the queries are the last of the keys, both without gaps: a causal rule is then a triangle."""
     return q.first is not None and k.first is not None and q.first + q.n == k.first + k.n and not (q.packed or k.packed)
 
 

@@ -2,12 +2,12 @@
 
 Dao et al. 2022. Nothing as large as queries × keys is ever stored.
 
-            k₀  k₁  k₂      a tile of queries walks along the tiles of keys and carries, for each query, the largest score
+            k₀  k₁  k₂      a tile of queries visits the tiles of keys in turn and carries, for each query, the largest score
         q₀  ▣ ─ ▣ ─ ▣  →    so far, the sum of exp(score − largest), and the unnormalized output; when the largest moves,
         q₁  ▣ ─ ▣ ─ ▣  →    both are rescaled. Only the output and L = largest + log(sum) are kept: O(n).
 
-Backward computes every tile again, P = exp(S − L), so it needs no more room. Masks, biases and score terms are made for
-one tile at a time from the coordinates of its tokens; tiles without a visible pair are skipped.
+The backward pass recomputes every tile, P = exp(S − L), so it needs no more memory. Masks, biases and score terms are computed
+for one tile at a time from the coordinates of its tokens; tiles without a visible pair are skipped.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class TiledProblem:
     k: Coords
     scale: float
     position: Position | None = None
-    """Its `bias`, `score` and `blend` take part; turning queries and keys comes before."""
+    """Its `bias`, `score` and `output_term` apply here; queries and keys are already rotated."""
     layer: nn.Module | None = None
-    """The layer's own map of position codes, where the position projects."""
+    """The layer's own projection of position codes, if the position `projects`."""
     dropout: float = 0.0
     tile: int = 128
 
     def parameters(self) -> list[Tensor]:
-        """Parameters beside queries, keys and values that a gradient flows to."""
+        """Return the parameters that receive a gradient in addition to queries, keys and values."""
         parts = [part for part in (self.position, self.layer) if part is not None]
         return [p for part in parts for p in part.parameters() if p.requires_grad]
 
@@ -61,7 +61,7 @@ def tiled_attention(q: Tensor, k: Tensor, v: Tensor, problem: TiledProblem) -> T
 def compute_weights(
     q: Tensor, k: Tensor, problem: TiledProblem, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None
 ) -> Tensor:
-    """The exact weights of chosen queries and heads, (b, heads, rows, m): beside them only tiles are held."""
+    """Compute the exact weights of some queries and heads, (b, heads, rows, m); everything else is stored in tiles only."""
     chosen = torch.arange(q.shape[2], device=q.device) if rows is None else torch.tensor(rows, device=q.device)
     picked = slice(None) if heads is None else list(heads)
     cast, out = _Cast.of(q), []
@@ -83,7 +83,7 @@ def compute_weights(
 
 @dataclasses.dataclass(frozen=True)
 class _Cast:
-    """Sums run in `kind`, at least single precision; what positions add runs in the mixed precision of the caller."""
+    """Sums are computed in `kind`, at least single precision; position terms in the mixed precision of the caller."""
 
     device: str
     kind: torch.dtype
@@ -105,14 +105,14 @@ class _Cast:
 
 @dataclasses.dataclass(frozen=True)
 class _Tile:
-    """Some queries and some keys that are not all hidden from one another."""
+    """Some queries and some keys with at least one visible pair."""
 
     problem: TiledProblem
     cast: _Cast
     seed: int
-    """Each tile drops its own elements, the same ones forward and backward."""
+    """Dropout differs from tile to tile, and is the same forward and backward."""
     keep: Tensor | None
-    """Who sees whom, (b | 1, 1, n | 1, m); None for all."""
+    """The visible pairs, (b | 1, 1, n | 1, m); None for all."""
     q: Coords
     k: Coords
 
@@ -127,7 +127,7 @@ class _Tile:
         return cls(problem, cast, seed, keep.unsqueeze(1), q, k) if keep.is_meta or keep.any() else None
 
     def pairs(self) -> Prepared:
-        """What the position makes of these pairs."""
+        """Prepare the position for these pairs."""
         position, layer = self.problem.position, self.problem.layer
         if position is None:
             return None
@@ -136,7 +136,7 @@ class _Tile:
             return p if layer is None else position.project(p, layer)
 
     def score_term(self, q: Tensor, k: Tensor, p: Prepared) -> Tensor | None:
-        """What the position adds to the scaled scores."""
+        """Return the position's term of the scaled scores."""
         position = self.problem.position
         if position is None:
             return None
@@ -148,7 +148,7 @@ class _Tile:
             return score if bias is None else score + bias
 
     def output_term(self, weights: Tensor, p: Prepared) -> Tensor | None:
-        """What the position adds to the output."""
+        """Return the position's term of the output."""
         position = self.problem.position
         if position is None or "content" not in position.acts:
             return None
@@ -156,7 +156,7 @@ class _Tile:
             return position.output_term(weights, p)
 
     def scores(self, q: Tensor, k: Tensor, added: Tensor | None) -> Tensor:
-        """Scaled scores with what was added to them; −∞ where a key is hidden."""
+        """Return scaled scores plus the position's term; −∞ where a key is hidden."""
         scores = grouped_matmul(q.to(self.cast.kind) * self.problem.scale, k.to(self.cast.kind).mT)
         scores = scores if added is None else scores + added
         return scores if self.keep is None else scores.masked_fill_(~self.keep, -torch.inf)
@@ -198,7 +198,7 @@ class _Flash(torch.autograd.Function):
                     p = tile.pairs()
                     scores = tile.scores(q_r, k_c, tile.score_term(q_r, k_c, p))
                     higher = torch.maximum(top, scores.amax(-1, keepdim=True))
-                    base = higher.masked_fill(higher == -torch.inf, 0.0)  # nothing seen so far
+                    base = higher.masked_fill(higher == -torch.inf, 0.0)  # no visible key so far
                     weights, shrink = scores.sub_(base).exp_(), (top - base).exp_()
                     mixed = tile.drop(weights)
                     blend = tile.output_term(mixed.to(v.dtype), p)
@@ -237,9 +237,9 @@ class _Flash(torch.autograd.Function):
 def _back(
     tile: _Tile, q: Tensor, k: Tensor, v: Tensor, learned: Sequence[Tensor], log: Tensor, delta: Tensor, grad: Tensor
 ) -> list[Tensor | None]:
-    """One tile computed again: gradients of its queries, keys, values and of learned terms.
+    """Recompute one tile: gradients of its queries, keys, values and learned terms.
 
-    P = exp(S − L), dP = dO·Vᵀ, dS = P∘(dP − Δ) with Δ = Σ dO∘O; what a position added goes back by autograd.
+    P = exp(S − L), dP = dO·Vᵀ, dS = P∘(dP − Δ) with Δ = Σ dO∘O; the position's terms use autograd.
     """
     scale, wide = tile.problem.scale, [t.to(tile.cast.kind) for t in (q, k, v)]
     with torch.enable_grad():
@@ -262,7 +262,7 @@ def _back(
 
 
 def _pull(value: Tensor | None, grad: Tensor, into: list[Tensor], again: bool = False) -> Sequence[Tensor | None]:
-    """Carry the gradient of what a position added back to what it was made from."""
+    """Pass the gradient of a position's term on to its inputs."""
     if value is None or not value.requires_grad:
         return [None] * len(into)
     grad = grad.sum_to_size(value.shape).to(value.dtype)
@@ -278,7 +278,7 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 
 def _sum_groups(a: Tensor, b: Tensor, groups: int) -> Tensor:
-    """aᵀ·b (b, g, m, e) of a (b, h, n, m) and b (b, h, n, e), summed over the heads of each group."""
+    """Compute aᵀ·b (b, g, m, e) for a (b, h, n, m) and b (b, h, n, e), summed over the heads of each group."""
     rows, h, n, _ = a.shape
     a, b = (t.reshape(rows, groups, h // groups * n, t.shape[-1]) for t in (a, b))
     return a.mT @ b

@@ -3,7 +3,7 @@
 Vocab     a score for every token of the vocabulary            language models, translation
 Masked    the same, after one more layer of its own            BERT
 Classes   a score for every class, of each token or of a row   classifiers, BERT's next sentence, ViT
-Vector    a vector a row, and no scores                        sentence embeddings, BERT's pooler
+Vector    one vector per row, no scores                        sentence embeddings, BERT's pooler
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ class HeadSpec(Spec):
 class Head(nn.Module):
     """`(x, table, at) -> logits`, where `table` is the embedding's weight for a head that shares it.
 
-    `at` says where the tokens stand, which a head must know only if it pools them.
+    `at` holds the coordinates of the tokens, which only a pooling head needs.
     """
 
     def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
         raise NotImplementedError
 
     def flops(self, n: int) -> float:
-        """Multiply-adds ×2 of a forward pass, a token among `n`: as it is here, of its linear maps."""
+        """FLOPs of the forward pass per token, among `n` tokens; by default those of its linear layers."""
         return sum(2.0 * part.weight.numel() for part in self.modules() if isinstance(part, nn.Linear))
 
     def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """Summed loss of the stream (b, n, d) against targets (b, n), and the part of it that is plain likelihood."""
+        """Return the summed loss of the stream (b, n, d) with targets (b, n), and the plain likelihood part of it."""
         raise NotImplementedError
 
 
 def _table_refusals(tied: bool, width: int, table: int) -> list[str]:
     if table == 0:
-        return ["a head over a vocabulary needs an embedding of tokens, and here is none; use head.kind: classes"]
+        return ["a head over a vocabulary needs a token embedding, and this model has none; use head.kind: classes"]
     if not tied or width == table:
         return []
     return [
-        f"a tied head reads a stream as wide as the embedding, {table}, and this one is {width}; set head.tied: false"
+        f"a tied head needs a stream as wide as the embedding ({table}), and this one is {width} wide; set head.tied: false"
     ]
 
 
@@ -107,7 +107,7 @@ class VocabHead(Head):
         return smoothed_loss(x, self._weight(table), self.bias, target.flatten(), smoothing)
 
     def read(self, x: Tensor) -> Tensor:
-        """The stream as the table meets it."""
+        """Return the input of the product with the table."""
         return x * self.scale if self.scale != 1.0 else x
 
     def flops(self, n: int) -> float:
@@ -122,7 +122,7 @@ class VocabHead(Head):
 @HEADS.add
 @spec
 class Masked(HeadSpec):
-    """A score for every token from `norm(activation(dense(x)))`: how BERT fills in what was masked (Devlin et al. 2018)."""
+    """A score for every token from `norm(activation(dense(x)))`: BERT's head for masked tokens (Devlin et al. 2018)."""
 
     activation: str = "gelu"
     norm: NormSpec = LayerNorm(1e-12)
@@ -139,7 +139,7 @@ class Masked(HeadSpec):
         return _table_refusals(self.tied, width, table)
 
     def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
-        """All or nothing: each part reads what the one before it makes."""
+        """All parts or none, because each reads the output of the one before."""
         same = isinstance(other, Masked) and (self.activation, self.norm) == (other.activation, other.norm)
         return ("weight", "bias", "dense", "norm") if same else ()
 
@@ -178,7 +178,7 @@ class Classes(HeadSpec):
         return ClassHead(self, site)
 
     def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
-        """The pooler; and where it reads the same, the classes, if they are the same ones, which a spec does not know."""
+        """The pooler, and the classes if they read the same and are equally many; a spec does not know their meaning."""
         if not isinstance(other, Classes):
             return _shared_pooler(self, other)
         reads = (self.pool, self.hidden, self.activation) == (other.pool, other.hidden, other.activation)
@@ -223,7 +223,7 @@ class ClassHead(PoolHead):
         return out
 
     def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        """Of each token against targets (b, n); rows that are pooled have a class each, so take their logits instead."""
+        """Return the loss per token with targets (b, n); for pooled rows use the loss of their logits instead."""
         if self.pool is not None:
             return super().loss(x, table, target, smoothing)
         x = self.dropout(self.read(x, None)).flatten(0, -2)

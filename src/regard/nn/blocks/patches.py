@@ -48,7 +48,7 @@ class Patches(EmbedSpec):
         return PatchEmbedding(self, site)
 
     def tokens(self, height: int | None = None, width: int | None = None) -> int:
-        """How many tokens an image is, as those of training or of another size."""
+        """Return the number of tokens of an image, of the training size by default."""
         return (height or self.side) // self.patch * ((width or self.side) // self.patch) + self.first
 
 
@@ -85,7 +85,7 @@ class PatchEmbedding(Embedding):
         return images, Coords.span(self.spec.tokens(), device=self.position.device)
 
     def _places(self, rows: int, columns: int) -> Tensor:
-        """A vector a token, stretched to this grid where it is not the one of training."""
+        """Return one vector per token, interpolated if this is not the training grid."""
         side = self.spec.side // self.spec.patch
         if (rows, columns) == (side, side):
             return self.position

@@ -168,7 +168,7 @@ class _Sublayer:
         self.block, self.name, self.part = block, name, part
         self.snapshot = RngSnapshot(x)
         device = device_kind(x)
-        # No cache of weights: in older versions of torch it keeps what was cast without gradients for those who want them.
+        # No weight cache: older versions of torch reuse casts made without gradients where gradients are needed.
         self.precision = partial(
             torch.autocast, device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device), False
         )

@@ -1,4 +1,4 @@
-"""Context: what a sublayer reads beside the stream.
+"""Context: what a sublayer reads besides the stream.
 
 Context   coordinates, the memory to attend to, the position of the stack: frozen, the same for every sublayer
 Scratch   results computed once per forward pass and shared by the layers (masks, rotary tables, plans)

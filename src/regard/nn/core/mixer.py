@@ -43,7 +43,7 @@ class Can:
     """Gradients flow back through its state."""
     weights: bool = True
     packed: bool = True
-    """It keeps documents apart that are packed into one row."""
+    """It separates documents that are packed into one row."""
     memory: bool = False
     """It reads the encoder in the `mix` role (recurrence interleaved with attention)."""
     losses: bool = False

@@ -2,9 +2,9 @@
 
 Srivastava et al. 2014.
 
-torch draws a float an element from a serial generator, which is a tenth of a training step on a CPU. Here one 64-bit word of
-a fast counter-free generator (SFC64) serves four elements, 16 bits each; it is seeded from the pass's stream of chance, so
-saving that saves this, and recomputing a block from the same place draws the same mask.
+torch draws one float per element from a serial generator, which takes a tenth of a training step on a CPU. Here one 64-bit word
+of a fast generator (SFC64) serves four elements, 16 bits each. It is seeded from the random stream of the pass: saving that
+stream saves the masks, and recomputing a block draws the same mask again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEVELS = 1 << 16
 def dropout(x: Tensor, p: float, seed: int | None = None) -> Tensor:
     """Zero each element with probability `p` (rounded to 1/65536) and scale the rest; nothing to do at p = 0.
 
-    A `seed` says which elements, for those who must drop the same ones twice.
+    The same `seed` drops the same elements.
     """
     drops = min(round(p * LEVELS), LEVELS - 1)
     if drops == 0:
@@ -49,7 +49,7 @@ class Dropout(nn.Module):
 
 
 def _keep(x: Tensor, drops: int, seed: int | None = None) -> Tensor:
-    """A mask like x, 0 with probability drops / 65536 and else 1, in bytes: they multiply faster than booleans."""
+    """Return a mask like x, 0 with probability drops / 65536 and otherwise 1, in bytes, which multiply faster than booleans."""
     count = x.numel()
     words = np.random.SFC64(new_seed() if seed is None else seed).random_raw((count + 3) // 4)
     bits = torch.from_numpy(words.view(np.int16))[:count].view(x.shape)

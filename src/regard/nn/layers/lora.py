@@ -3,7 +3,7 @@
 Hu et al. 2021.
 
     x ─┬─ weight, frozen ────────────────(+)─ y       y = (W + alpha / rank · up · down) x
-       └─ dropout ─ down ─ up ─ · scale ──┘           up starts at zero: an adapted model begins as the model it was
+       └─ dropout ─ down ─ up ─ · scale ──┘           up starts at zero, so the adapted model starts unchanged
 
 `merge_adapters` adds the product to the weight, which gives the weights of a plain model.
 """
@@ -30,7 +30,7 @@ BODIES = ("encoder.", "decoder.")
 
 @spec
 class Lora(Spec):
-    """Adapters of this `rank` on the maps named by `targets`: a part's own name (`q`) or a pattern of its whole one."""
+    """Adapters of this `rank` on the linear layers in `targets`: a layer's name (`q`) or a pattern for its full path."""
 
     rank: Count = 8
     alpha: Annotated[float, Field(gt=0)] = 16.0
@@ -48,7 +48,7 @@ class LoraLinear(nn.Linear):
         self.down = nn.Parameter(linear.weight.new_empty(spec.rank, linear.in_features))
         self.up = nn.Parameter(linear.weight.new_zeros(linear.out_features, spec.rank))
         self.scale, self.dropout = spec.alpha / spec.rank, Dropout(spec.dropout)
-        nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))  # as the paper's own code begins
+        nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))  # as in the paper's code
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) + self.scale * F.linear(F.linear(self.dropout(x), self.down), self.up)
@@ -68,7 +68,7 @@ def adapt(net: nn.Module, spec: Lora) -> list[str]:
     added = []
     for name in _match(maps, spec.targets):
         parent, _, leaf = name.rpartition(".")
-        drops = leaf != "r"  # which reads distances, not a text: nothing is dropped there, in no tile another part
+        drops = leaf != "r"  # `r` reads distances, and all tiles must agree on them: no dropout
         setattr(
             net.get_submodule(parent), leaf, LoraLinear(maps[name], spec if drops else spec.replace("dropout", 0.0))
         )

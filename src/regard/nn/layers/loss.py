@@ -20,15 +20,15 @@ from regard.nn.core.autograd import FunctionContext
 from regard.nn.core.shape import device_kind
 
 IGNORE = -100
-"""A target that does not count."""
+"""A target that is ignored."""
 CHUNK = 1 << 20
-"""How many logits are held at once: few enough to stay in the cache (1 << 22 was a sixth slower on one core)."""
+"""Number of logits in memory at once: few enough for the cache (1 << 22 was a sixth slower on one core)."""
 
 
 def smoothed_loss(
     x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    """Sum over rows of x (r, d) against `target` (r,): the smoothed loss, and (without gradient) the plain likelihood's."""
+    """Sum the smoothed loss over rows of x (r, d) with `target` (r,), and the plain loss (without gradient)."""
     return _Fused.apply(x, weight, bias, target, smoothing)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -66,15 +66,15 @@ class _Fused(torch.autograd.Function):
             if bias is not None:
                 logits += bias
             true, top = logits.gather(1, index).squeeze(1), logits.amax(1)
-            chance = torch.softmax(logits, 1, out=logits)  # in their place
-            lse = top - chance.amax(1).log()  # as exact as a log-softmax: the largest share is at least 1 / v
+            probs = torch.softmax(logits, 1, out=logits)  # in place
+            lse = top - probs.amax(1).log()  # as exact as a log-softmax: the largest share is at least 1 / v
             nll, even = lse - true, lse - part.to(kind) @ middle - lift
             plain += torch.where(count, nll, 0).sum()
             total += torch.where(count, (1 - smoothing) * nll + smoothing * even, 0).sum()
             if grad_x is None:
                 continue
-            # softmax − (1 − ε)·onehot here; −ε/v, the same for every token, joins below without a pass over the logits
-            weigh, grad = count.to(kind), chance
+            # softmax − (1 − ε)·onehot here; −ε/v, the same for every token, is added below without a pass over the logits
+            weigh, grad = count.to(kind), probs
             if not all_count:
                 grad.mul_(weigh.unsqueeze(1))
             grad.scatter_add_(1, index, ((smoothing - 1) * weigh).unsqueeze(1))

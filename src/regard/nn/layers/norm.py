@@ -59,7 +59,7 @@ class _RMSNorm(nn.RMSNorm):
 
 
 def _in_compute_dtype(x: Tensor) -> Tensor:
-    """Cast as autocast would for each map that reads the norm, so that all of them share one copy; float64 stays."""
+    """Cast as autocast would for each layer that reads the norm, so that they share one copy; float64 is unchanged."""
     kind = device_kind(x)
     casts = torch.is_autocast_enabled(kind) and x.dtype == torch.float32
     return x.to(torch.get_autocast_dtype(kind)) if casts else x

@@ -36,7 +36,7 @@ from regard.nn.mixers.softmax import SoftmaxAttention
 from regard.spec import Count, spec
 
 BITS = 31
-"""A draw is a whole number below 2^31: as a share of so many blocks it picks one of them."""
+"""A draw is an integer below 2^31; scaled to the number of blocks, it picks one of them."""
 
 
 @MIXERS.add
@@ -88,7 +88,7 @@ class BigBirdMixer(FullMixer):
         return zero_padding(merge_heads(out), at)
 
     def _over(self, q: Tensor, k: Tensor, v: Tensor, at: Coords, table: Tensor) -> Tensor:
-        """Each block of queries over the blocks of keys its row of the table names."""
+        """Attend from each block of queries to the blocks of keys in its row of the table."""
         (b, h, n, e), (rows, _, count, slots), groups = q.shape, table.shape, k.shape[1]
         room, size = count * self.block - n, self.block
         head = torch.arange(h, device=q.device).view(-1, 1, 1) * groups // h
@@ -133,7 +133,7 @@ class BigBirdMixer(FullMixer):
         return torch.stack([slot.expand(shape) for slot in (*ends, *window, *others)], -1)
 
     def _draw(self, count: int) -> Tensor:
-        """Draws for so many blocks, (h, count, random); those for fewer are the first of them."""
+        """Return draws for `count` blocks, (h, count, random); fewer blocks use the first of them."""
         chance = torch.Generator().manual_seed(self.seed * 10007 + self.site.layer)
         return torch.randint(1 << BITS, (count, self.heads, self.random), generator=chance).transpose(0, 1)
 

@@ -68,7 +68,7 @@ class Compressor(nn.Module):
 @COMPRESSIONS.add
 @spec
 class Pooling(CompressionSpec):
-    """The mean, or the largest, of every `rate` memories."""
+    """The mean or the maximum of every `rate` memories."""
 
     slots: Count
     rate: Count = 4
@@ -135,7 +135,7 @@ class ConvolutionCompressor(Compressor):
         self.decoder = nn.Linear(width, spec.rate * width) if spec.loss == "autoencode" else None
 
     def forward(self, old: OldMemories) -> tuple[Tensor, Coords]:
-        """Of a dilated convolution only what the last output of a window depends on: pairs, then pairs of pairs."""
+        """Compute only what the last output of a window depends on in a dilated convolution: pairs, then pairs of pairs."""
         there, at = windows(old.at, self.rate)
         x = group(old.x, self.rate).masked_fill(~there.unsqueeze(-1), 0.0)
         x = F.pad(x, (0, 0, self.room, 0))
@@ -158,7 +158,7 @@ class MostUsedCompressor(Compressor):
         assert old.used is not None
         there = old.at.kept.expand_as(old.used)
         best = old.used.masked_fill(~there, -1.0).topk(old.x.shape[1] // self.rate, 1).indices
-        if old.at.padded:  # a row of which fewer leave keeps fewer
+        if old.at.padded:  # a row with fewer leaving memories keeps fewer
             rank = torch.arange(best.shape[1], device=best.device)
             best = best.where(rank < there.sum(1, keepdim=True) // self.rate, -1)
         best = best.sort(1).values
@@ -175,7 +175,7 @@ def group(x: Tensor, count: int, dim: int = 1) -> Tensor:
 
 
 def windows(at: Coords, rate: int) -> tuple[Tensor, Coords]:
-    """Which of every `rate` tokens take part (b | 1, r, c), and which windows are there: each is of its last document."""
+    """Return which of every `rate` tokens count (b | 1, r, c), and which windows exist; each belongs to its last document."""
     there, doc = group(at.kept, rate), None
     if at.doc is not None:
         docs = group(at.doc, rate)

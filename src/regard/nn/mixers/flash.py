@@ -59,7 +59,7 @@ class FlashMixer(FullMixer):
         tape.plan(self.site.path, f"flash: tiles of {self.tile}; masks and biases of one tile at a time")
         seen = None
         if weights or tape.wants(name):
-            whole = weights or q.shape[0] != rows  # hypotheses stand in a queue, in which rows have other numbers
+            whole = weights or q.shape[0] != rows  # folded hypotheses have other row numbers
             seen = compute_weights(q, k, problem, *(() if whole else (tape.rows, tape.heads)))
             seen = unfold(seen, rows)
             tape.keep(name, seen, chosen=not whole)

@@ -36,7 +36,7 @@ from regard.registry import kind_of
 from regard.spec import Count, Heads, Share, spec
 
 ITSELF = -1e5
-"""A token's score for itself: below any other, above what is not seen."""
+"""A token's score for itself: below all others, above hidden keys."""
 MANY = 128
 """More buckets than this are hashed as a product of two smaller hashes by default."""
 
@@ -46,9 +46,9 @@ MANY = 128
 class Lsh(MixerSpec):
     """Attention within buckets of a hash, in chunks, over several rounds; by default there are 2·length/chunk buckets.
 
-    A tuple of `buckets` is a product of hashes: (32, 32) makes 1024. With `redraw` the hash is another at each training
-    step. `loose` does as `transformers` does: all see all in a chunk and the one before, the first looks back at the
-    last, and a pair counts in full each time it meets.
+    A tuple of `buckets` is a product of hashes: (32, 32) makes 1024. With `redraw` the hash changes at each training
+    step. `loose` follows `transformers`: tokens see everything in their chunk and the one before, the first chunk sees the
+    last, and a pair counts fully in every round.
     """
 
     heads: Heads
@@ -66,7 +66,7 @@ class Lsh(MixerSpec):
     def __post_init__(self) -> None:
         counts = self.buckets if isinstance(self.buckets, tuple) else (self.buckets or 1,)
         if counts != (1,) and (not counts or any(count % 2 for count in counts)):
-            raise SpecError(f"buckets should be even, or one for all, got {self.buckets}")
+            raise SpecError(f"buckets should be even numbers, or 1, got {self.buckets}")
 
     def build(self, site: Site) -> LshMixer:
         return LshMixer(self, site)
@@ -75,7 +75,7 @@ class Lsh(MixerSpec):
         return self.heads, width_of_head(width, self.heads, self.head_width)
 
     def hashes(self, length: int) -> tuple[int, ...]:
-        """How many buckets each factor of the hash has."""
+        """Return the number of buckets of each factor of the hash."""
         if isinstance(self.buckets, tuple):
             return self.buckets
         count = self.buckets or (1 if length <= self.chunk else 2 * math.ceil(length / self.chunk))
@@ -105,7 +105,7 @@ class LshMixer(Mixer):
         return self.rotations.shape[2]
 
     def draw(self, rounds: int | None = None) -> None:
-        """Draw another hash, with as many rounds as given: more can be used than in training."""
+        """Draw a new hash with this many rounds, which may be more than in training."""
         h, e, old, half = self.rotations.shape
         self.rotations = torch.randn(h, e, rounds or old, half).to(self.rotations)
 
@@ -119,7 +119,7 @@ class LshMixer(Mixer):
         q, v = split_heads(self.q(x), self.heads), split_heads(self.v(x), self.heads)
         bucket = ctx.choose(f"{self.site.path}.buckets", lambda: self._hash(q.detach()))
         position = self.position or ctx.position
-        if position is not None and "rotate" in position.acts:  # the hash is of what they say, not of where they stand
+        if position is not None and "rotate" in position.acts:  # the hash depends on content, not on positions
             q = position.rotate(q, ctx.once((position, "table", ctx.at), lambda: position.table(ctx.at)))
         chunk = min(self.chunk, n)
         room = (0, 0, 0, -n % chunk)
@@ -129,7 +129,7 @@ class LshMixer(Mixer):
         return self.out(merge_heads(out[:, :, :n])), None
 
     def _hash(self, q: Tensor) -> Tensor:
-        """The bucket of every token in every round, (b, h, rounds, n)."""
+        """Return the bucket of every token in every round, (b, h, rounds, n)."""
         z = torch.einsum("bhne,hers->bhrns", q, self.rotations.to(q.dtype))
         bucket, scale = torch.zeros(z.shape[:-1], dtype=torch.int32, device=q.device), 1
         for count, part in zip(self.hashes, torch.split(z, [count // 2 for count in self.hashes], -1), strict=True):
@@ -139,7 +139,7 @@ class LshMixer(Mixer):
         return bucket
 
     def _attend(self, q: Tensor, v: Tensor, pos: Tensor, by: Sorted, ctx: Context) -> Tensor:
-        """Look within chunks, sort back, and join the rounds; (b, h, n, e)."""
+        """Attend within chunks, restore the order, and combine the rounds; (b, h, n, e)."""
         there, at = pos >= 0, by.arrange(pos)
         keep = by.look(at).unsqueeze(-2) >= 0
         if self.site.causal:
@@ -150,8 +150,8 @@ class LshMixer(Mixer):
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         scores = scores.masked_fill(who.unsqueeze(-1) == by.look(who).unsqueeze(-2), ITSELF)
         if not self.loose:
-            keep = keep & by.met()
-            scores = scores - by.often().to(scores.dtype).log() if self.rounds > 1 else scores
+            keep = keep & by.find_pairs()
+            scores = scores - by.count_meetings().to(scores.dtype).log() if self.rounds > 1 else scores
         scores = scores.masked_fill(~keep, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
         mixed = drop(weights, self.dropout if self.training else 0.0)
@@ -178,7 +178,7 @@ class LshMixer(Mixer):
         tape.keep(f"{self.site.path}.weights", dense, chosen=True)
 
     def flops(self, n: int, m: int) -> float:
-        """Each round hashes a token, and compares it with two chunks."""
+        """Each round hashes a token and compares it with two chunks."""
         seen = n if n <= self.chunk else 2 * self.chunk
         each = self.heads * self.head_width * (sum(self.hashes) // 2 * 2.0 + 4.0 * seen)
         return super().flops(n, m) + self.rounds * each
@@ -192,7 +192,7 @@ class Sorted:
         self.rounds, self.chunk, self.alone = rounds, chunk, n == chunk
         self.order = bucket.argsort(dim=-1, stable=True)  # (b, h, rounds, n)
         self.back = self.order.argsort(-1)
-        # One number for round, bucket and chunk: a token looks at those whose number is its own or one less.
+        # One number for round, bucket and chunk: a token attends to tokens with the same number or one less.
         which = buckets * torch.arange(rounds, device=bucket.device).unsqueeze(1) + bucket
         code = which * (n // chunk + 1) + self.back // chunk
         self.code = code.int() if rounds * buckets * (n // chunk + 1) < 2**31 else code
@@ -207,20 +207,20 @@ class Sorted:
         return self.cut(t.gather(2, index if t.dim() == 3 else index.unsqueeze(-1).expand(-1, -1, -1, t.shape[3])))
 
     def look(self, t: Tensor) -> Tensor:
-        """What each chunk looks at: the chunk before, and itself. One chunk alone has nothing before it."""
+        """Return what each chunk attends to: the chunk before and itself; a single chunk has none before it."""
         return t if self.alone else torch.cat([t.roll(1, 2), t], 3)
 
     def restore(self, t: Tensor) -> Tensor:
-        """(b, h, rounds · chunks, chunk, x) in the order of the text: (b, h, rounds, n, x)."""
+        """(b, h, rounds · chunks, chunk, x) to the order of the text, (b, h, rounds, n, x)."""
         b, h, rounds, n = self.back.shape
         return t.reshape(b, h, rounds, n, -1).gather(3, self.back.unsqueeze(-1).expand(-1, -1, -1, -1, t.shape[-1]))
 
-    def met(self) -> Tensor:
-        """Who meets whom, (b, h, rounds · chunks, chunk, seen)."""
+    def find_pairs(self) -> Tensor:
+        """Return the pairs that meet, (b, h, rounds · chunks, chunk, seen)."""
         return self._pairs(self.cut(self.code.gather(-1, self.order).flatten(2)))
 
-    def often(self) -> Tensor:
-        """In how many of the rounds, at least one."""
+    def count_meetings(self) -> Tensor:
+        """Count the rounds in which each pair meets, at least one."""
         times = sum(self._pairs(self.arrange(self.code[:, :, r])).to(torch.int16) for r in range(self.rounds))
         return torch.as_tensor(times).clamp(min=1)
 

@@ -116,7 +116,7 @@ class PerformerMixer(Mixer):
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
         q = self._rotate(split_heads(self.q(x), self.heads), ctx)
-        with torch.autocast(device_kind(x), enabled=False):  # exponentials want all the bits there are
+        with torch.autocast(device_kind(x), enabled=False):  # exponentials need full precision
             qf, _ = self._features(q)
         if self.causal:
             y, state = self._attend_causal(qf, *self._keys(x, x, ctx.at, ctx), ctx, state)
@@ -177,7 +177,7 @@ class PerformerMixer(Mixer):
         return position.rotate(x, ctx.once((position, "table", ctx.at), lambda: position.table(ctx.at)))
 
     def _keys(self, keys: Tensor, values: Tensor, at: Coords, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
-        """Features of the keys, how large they were (nothing where there is no token), values and a column of ones."""
+        """Return features of the keys, their sizes (that of nothing for padding), values and a column of ones."""
         k = self._rotate(split_heads(self.k(keys), self.heads), ctx)
         v = split_heads(self.v(values), self.heads)
         with torch.autocast(device_kind(k), enabled=False):
@@ -186,12 +186,12 @@ class PerformerMixer(Mixer):
             return f, size, F.pad(v.to(f.dtype), (0, 1), value=1.0)
 
     def _features(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """φ(x) divided by its largest feature, (b, h, n, r), and the logarithm of that one, (b, h, n)."""
+        """Return φ(x) divided by its largest feature, (b, h, n, r), and the logarithm of that feature, (b, h, n)."""
         x = x.to(torch.promote_types(x.dtype, torch.float32)) * self.head_width**-0.25
         z = x @ self.omega.to(x.dtype).mT
         if self.kernel == "relu":
             return z.relu() + 1e-3, torch.zeros_like(z[..., 0])
-        largest = z.detach().amax(-1, keepdim=True)  # any number would do: it is divided out again
+        largest = z.detach().amax(-1, keepdim=True)  # any number works: it cancels
         return (z - largest).exp(), largest.squeeze(-1) - x.square().sum(-1) / 2
 
     def _record_weights(self, q: Tensor, k: Tensor, size: Tensor, at: Coords, ctx: Context) -> None:
@@ -232,18 +232,18 @@ class PerformerMixer(Mixer):
 
 
 def directions(r: int, e: int, *, orthogonal: bool) -> Tensor:
-    """`r` random directions, each N(0, I_e) by itself; orthogonal within every `e` of them."""
+    """Draw `r` random directions, each distributed as N(0, I_e); every `e` of them are orthogonal."""
     free = torch.randn(r, e)
     if not orthogonal:
         return free
     q, upper = torch.linalg.qr(torch.randn(-(-r // e), e, e))
-    signs = upper.diagonal(dim1=-2, dim2=-1).sign()  # without them q is not uniform, and the estimate not unbiased
+    signs = upper.diagonal(dim1=-2, dim2=-1).sign()  # without them q is not uniform and the estimate is biased
     rows: Tensor = (q * signs.unsqueeze(-2)).mT.reshape(-1, e)[:r]
     return rows.mul(free.norm(dim=1, keepdim=True))
 
 
 def total(k: Tensor, size: Tensor, v: Tensor) -> Tensor:
-    """Σ_j φ(k_j) v_jᵀ, up to a factor; (…, r, e + 1)."""
+    """Compute Σ_j φ(k_j) v_jᵀ up to a factor, (…, r, e + 1)."""
     top = size.detach().amax(-1, keepdim=True).clamp(min=_lowest(size))
     return k.mT @ (v * (size - top).exp().unsqueeze(-1))
 
@@ -251,7 +251,7 @@ def total(k: Tensor, size: Tensor, v: Tensor) -> Tensor:
 def near(
     q: Tensor, k: Tensor, size: Tensor, keep: Tensor | None, before: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """φ(q)·φ(k) pair by pair (b, h, n, m), divided by the exponential of the largest size that the query sees; and that."""
+    """Return φ(q)·φ(k) of all pairs (b, h, n, m), divided by exp of the largest size each query sees, and that size."""
     seen = size.unsqueeze(-2)
     seen = seen if keep is None else seen.masked_fill(~keep, -torch.inf)
     top = seen.detach().amax(-1, keepdim=True)
@@ -260,20 +260,20 @@ def near(
 
 
 def chunk(q: Tensor, k: Tensor, size: Tensor, v: Tensor, doc: Tensor, past: Sums) -> tuple[Tensor, Sums]:
-    """Numerators and denominators of a few queries that follow `past`, and the sums with their keys."""
+    """Return numerators and denominators of queries that follow `past`, and the sums updated with their keys."""
     n = q.shape[2]
     before = past.top.unsqueeze(-1).masked_fill((doc != past.doc.unsqueeze(1)).unsqueeze(1), -torch.inf)
     keep = (doc.unsqueeze(2) == doc.unsqueeze(1)) & torch.ones(n, n, dtype=torch.bool, device=q.device).tril()
     pairs, top = near(q, k, size, keep.unsqueeze(1), before.unsqueeze(-1))
     y = pairs @ v + (q @ past.sums) * (before.unsqueeze(-1) - top).exp()
-    last, newest = top[:, :, -1], doc[:, -1:]  # the last query has seen all there is of its document
+    last, newest = top[:, :, -1], doc[:, -1:]  # the last query has seen its whole document
     grown = (size.masked_fill((doc != newest).unsqueeze(1), -torch.inf) - last).exp()
     faded = (before[:, :, -1:] - last).exp()
     return y, Sums(last.squeeze(-1), past.sums * faded.unsqueeze(-1) + k.mT @ (v * grown.unsqueeze(-1)), newest[:, 0])
 
 
 def _fill_documents(at: Coords, before: Tensor) -> Tensor:
-    """The document of every token, (b, n); padding counts to the one before it."""
+    """Return the document of every token, (b, n); padding belongs to the one before it."""
     rows = before.shape[0]
     if at.doc is None:
         return torch.zeros_like(at.pos).expand(rows, -1)
@@ -283,10 +283,10 @@ def _fill_documents(at: Coords, before: Tensor) -> Tensor:
 
 
 def _safe(total: Tensor) -> Tensor:
-    """A sum of positive numbers to divide by; where there was nothing to see, one."""
+    """Return a sum of positive numbers as a divisor: one if no key is visible."""
     return torch.where(total > torch.finfo(total.dtype).tiny, total, 1.0)
 
 
 def _lowest(like: Tensor) -> float:
-    """The size of nothing: finite, so that differences are."""
+    """Return the size of nothing; it is finite, so differences are finite too."""
     return torch.finfo(like.dtype).min / 2

@@ -103,7 +103,7 @@ class SparseMixer(FullMixer):
         return self._attend(q, k.index_select(2, columns), v.index_select(2, columns), ctx, there, position)[0]
 
     def _attend_fixed(self, ctx: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Tile by tile, a tile as long as a block; what sums up blocks stands beside."""
+        """Attend tile by tile, where a tile is one block; summary positions are added as far keys."""
         at, tape, position, pattern = ctx.at, ctx.tape.mute(), self.position or ctx.position, self.pattern
         assert isinstance(pattern, Fixed)
         apart = at.first is not None and at.first % self.stride == 0 and not at.packed  # tiles are blocks
@@ -129,7 +129,7 @@ class SparseMixer(FullMixer):
         return out
 
     def _attend_strided(self, ctx: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Two parts under one softmax: chunks with those around them, and lanes of every stride-th token."""
+        """Attend with two parts under one softmax: neighboring chunks, and lanes of every stride-th token."""
         size, (b, h, n, e) = self.stride, q.shape
         lanes, count, around = Lanes(size, b, before=0, n=n), -(-n // size), (1, 0 if self.causal else 1)
         near_at, far_at = ctx.once(
@@ -164,7 +164,7 @@ class SparseMixer(FullMixer):
     def _scores(
         self, q: Tensor, k: Tensor, ctx: Context, here: Coords, there: Coords, keep: Tensor | None
     ) -> tuple[Tensor, Prepared]:
-        """Scaled scores of one part, the least there is where a key is hidden, and what the position made of the pairs."""
+        """Return the scaled scores of one part (the lowest number where a key is hidden) and what the position prepared."""
         position, p = self.position or ctx.position, None
         scores = grouped_matmul(q * self.scale, k.mT)
         if position is not None and position.acts & {"bias", "content"}:
@@ -189,7 +189,7 @@ class SparseMixer(FullMixer):
 
 
 def _cut(x: Tensor, size: int, around: tuple[int, int] = (0, 0), fill: float = 0.0) -> Tensor:
-    """Chunks of x (b, h, n, e) as rows, (b·count, h, size, e), each with so many (0 or 1) before and after it."""
+    """Cut x (b, h, n, e) into chunks as rows, (b·count, h, size, e), with `around` (0 or 1) chunks before and after each."""
     b, h, n, e = x.shape
     x = F.pad(x, (0, 0, 0, -n % size), value=fill).reshape(b, h, -1, size, e)
     chunks = [x]

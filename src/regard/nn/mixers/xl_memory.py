@@ -158,7 +158,7 @@ class XLMemoryMixer(FullMixer):
             rest, all_slots = at.last(at.n - left), at.part(slice(0, slots)).extend(small_at)
             return number_slots(all_slots.last(kept), rest).extend(rest)
 
-        plain = at.contiguous and not at.packed  # then slots stand alike in every layer
+        plain = at.contiguous and not at.packed  # then slots have the same positions in every layer
         return XLState(
             torch.cat([memories[:, memories.shape[1] - kept :], recent], 1),
             ctx.once(("compressed", at, left, kept), stand) if plain else stand(),
@@ -167,9 +167,9 @@ class XLMemoryMixer(FullMixer):
         )
 
     def _attention_loss(self, x: Tensor, old: OldMemories, small: Tensor, at: Coords, ctx: Context) -> Tensor:
-        """How far apart old and small memories leave the attention of this segment, by content alone (§3.2, algorithm 2).
+        """Compare this segment's attention to old and to compressed memories, by content alone (§3.2, algorithm 2).
 
-        Only the small memories carry a gradient: queries, old memories and the layer's maps are as they are.
+        Only the compressed memories receive a gradient: queries, old memories and the layer's weights are constants.
         """
         q = _call_frozen(self.q_norm, split_heads(_call_frozen(self.q, x.detach()), self.heads))
 
@@ -194,7 +194,7 @@ class XLMemoryMixer(FullMixer):
         compressions = 0.0
         if (
             self.compressor is not None
-        ):  # its maps were counted for every token; they run once for `rate`, a decoder never
+        ):  # its layers were counted per token; they run once per `rate` tokens, a decoder never
             each = {name: 2.0 * p.numel() for name, p in self.compressor.named_parameters() if p.dim() > 1}
             compressions = sum(v for name, v in each.items() if name.startswith("maps.")) / self._rate - sum(
                 each.values()
@@ -209,7 +209,7 @@ class XLMemoryMixer(FullMixer):
 
 
 def _offset_columns(columns: Tensor, by: int) -> Tensor:
-    """Columns counted from `by` places earlier; where there was none, there is none."""
+    """Shift column numbers by `by`; −1 stays −1."""
     return torch.where(columns >= 0, columns + by, columns)
 
 
@@ -222,7 +222,7 @@ def _sum_attention(state: XLState, weights: Tensor, at: Coords) -> Tensor:
 
 
 def _call_frozen(part: nn.Module | None, x: Tensor) -> Tensor:
-    """A layer's map, through which a gradient passes and to which none comes."""
+    """Apply a linear layer without a gradient for its weights; the input receives one."""
     if part is None:
         return x
     return functional_call(part, {name: p.detach() for name, p in part.named_parameters()}, (x,))  # type: ignore[no-any-return]

@@ -135,7 +135,7 @@ class SinusoidalPosition(Position):
         if at.first is None:
             return x + sinusoid(at.pos.clamp(min=0), self.width, self.layout, x.dtype)
         end = at.first + at.n
-        waves = self.waves  # looked at once: another thread may change it
+        waves = self.waves  # read once: another thread may change it
         if end > waves.shape[0] or waves.dtype != x.dtype or waves.device != x.device:
             steps = torch.arange(max(2 * end, 64), device=x.device)
             self.waves = waves = sinusoid(steps, self.width, self.layout, x.dtype)
@@ -300,7 +300,7 @@ class BucketedPosition(Position):
         return nn.functional.embedding(bucket, self.weight).permute(0, 3, 1, 2)
 
     def bucket(self, after: Tensor) -> Tensor:
-        """The bucket of a distance: half of them for keys after the query where both sides are seen."""
+        """Return the bucket of a distance; if both sides are visible, half of the buckets are for keys after the query."""
         count = self.buckets
         base = torch.zeros_like(after)
         if self.both_sides:
@@ -343,7 +343,7 @@ class RelativePosition(Position):
         return distance(q, k).clamp(-self.reach, self.reach) + self.reach
 
     def score(self, q: Tensor, k: Tensor, p: Tensor) -> Tensor:
-        """q·a_r for every pair: a product with the 2k+1 vectors, then each pair picks its distance."""
+        """Compute q·a_r for every pair: a product with the 2k+1 vectors, from which each pair picks its distance."""
         b, h, n, _ = q.shape
         return (q @ self.keys.t()).gather(-1, p.unsqueeze(1).expand(b, h, n, -1))
 

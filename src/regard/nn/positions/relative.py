@@ -25,7 +25,7 @@ from regard.nn.positions.position import POSITIONS, Position, PositionSpec, dist
 from regard.spec import Count, spec
 
 DistanceCodes = tuple[Tensor, Tensor | None]
-"""Codes of distances from far to near, and which of them each pair (b | 1, n, m) has; None where shifting tells."""
+"""Codes of distances from far to near, and the index of each pair's code (b | 1, n, m); None if a shift gives it."""
 
 
 @POSITIONS.add(also=("transformer_xl", "xl"))
@@ -51,12 +51,10 @@ class DistancePosition(Position):
         self.v = nn.Parameter(torch.empty(site.heads, site.head_width))
 
     def prepare(self, q: Coords, k: Coords) -> DistanceCodes:
-        """The codes depend on coordinates alone, so all layers share them."""
+        """Prepare the codes, which depend on coordinates alone, for all layers."""
         if q.first is not None and k.first is not None:
             high, low = q.first + q.n - 1 - k.first, q.first - k.first - k.n + 1
-            if (
-                self.causal and low < 0
-            ):  # keys after a query are hidden; the shift needs a column more than there are keys
+            if self.causal and low < 0:  # keys after a query are hidden; the shift needs one more column than keys
                 low = min(0, high - k.n)
             return self._codes(low, high, q.pos.device), None
         far = -distance(q, k)
@@ -68,7 +66,7 @@ class DistancePosition(Position):
         return split_heads(layer(codes).unsqueeze(0), self.u.shape[0]), index
 
     def score(self, q: Tensor, k: Tensor, p: DistanceCodes) -> Tensor:
-        """Terms (b), (c) and (d), (b, h, n, m)."""
+        """Compute the terms (b), (c) and (d), (b, h, n, m)."""
         codes, index = p
         by_key = grouped_matmul(self.u.unsqueeze(1).expand(k.shape[0], -1, -1, -1), k.mT)
         by_distance = (q + self.v.unsqueeze(1)) @ codes.mT
@@ -82,7 +80,7 @@ class DistancePosition(Position):
         return sinusoid(far, self.width, "halves", self.u.dtype)
 
     def _reach(self, far: Tensor) -> tuple[int, int]:
-        """The least and greatest distance that needs a code of its own, read off the pairs that are there."""
+        """Return the smallest and largest distance that needs a code, from the actual pairs."""
         low, high = (0, 0) if far.numel() == 0 else (int(end) for end in far.aminmax())
         if self.clamp is not None:
             low, high = (min(max(end, -self.clamp), self.clamp) for end in (low, high))
@@ -90,7 +88,7 @@ class DistancePosition(Position):
 
 
 def relative_shift(x: Tensor, m: int) -> Tensor:
-    """Row i of x (…, n, r) moved left by n − 1 − i, and its first m columns: column n − 1 − i + j holds distance i − j.
+    """Shift row i of x (…, n, r) left by n − 1 − i and keep m columns: column n − 1 − i + j holds distance i − j.
 
     Where r < n + m − 1 the last columns of a row come from the next one; a causal rule hides just those.
     """
