@@ -78,15 +78,17 @@ def test_an_empty_folder_is_filled_in_place(tmp_path: Path) -> None:
 def test_a_folder_with_anything_else_in_it_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("years of work")
-    with pytest.raises(SpecError, match=r"holds thesis.tex, which we did not write; move it or choose another folder"):
+    with pytest.raises(
+        SpecError, match=r"contains thesis.tex, which Regard did not write; move it or choose another folder"
+    ):
         write_folder(tmp_path / "home", NEW)
     write_folder(tmp_path / "best", OLD)
     (tmp_path / "best" / "notes").mkdir()
-    with pytest.raises(SpecError, match="holds notes, which we did not write"):
+    with pytest.raises(SpecError, match="contains notes, which Regard did not write"):
         write_folder(tmp_path / "best", NEW)
     assert read_folder(tmp_path / "best").files == OLD  # surplus names do not hurt a reader
     (tmp_path / "file").write_text("")
-    with pytest.raises(CheckpointError, match=r"cannot write file in .*; a file stands where a folder should be"):
+    with pytest.raises(CheckpointError, match=r"cannot write file in .*; there is a file where a folder should be"):
         write_folder(tmp_path / "file", NEW)
 
 
@@ -112,9 +114,9 @@ def test_a_power_cut_leaves_the_old_or_the_new_one() -> None:
 @pytest.mark.parametrize(
     ("number", "error", "words"),
     [
-        (errno.ENOSPC, DiskFull, "no room to write best in /run .* needed"),
+        (errno.ENOSPC, DiskFull, "not enough disk space to write best in /run .* needed"),
         (errno.EIO, CheckpointError, r"cannot write best in /run \(Input/output error\)|cannot be read"),
-        (errno.EACCES, CheckpointError, r"cannot write best in /run \(Permission denied\); you lack the permission"),
+        (errno.EACCES, CheckpointError, r"cannot write best in /run \(Permission denied\); you do not have permission"),
     ],
 )
 @pytest.mark.parametrize("lasting", [False, True])
@@ -167,7 +169,7 @@ def test_all_faults_are_in_one_message(model: Path) -> None:
         read_folder(model)
     size = len(OLD["model.safetensors"])
     assert str(caught.value) == (
-        f"{model} is damaged: README.md is missing; config.json is not what was written (its SHA-256 differs); "
+        f"{model} is damaged: README.md is missing; config.json has changed since it was written (its SHA-256 differs); "
         f"model.safetensors should have {size} bytes, has 5"
     )
     (model / "model.safetensors").write_bytes(OLD["model.safetensors"] * 2)
@@ -195,7 +197,7 @@ def test_a_manifest_speaks_only_of_plain_files_beside_it(model: Path, name: str)
     relist(model, lambda files: files.update({name: {"size": 0, "sha256": "0" * 64}}))
     with pytest.raises(CheckpointError) as caught:
         read_folder(model)
-    assert f"{MANIFEST} is refused: it names {name!r}, not plain files beside it" in str(caught.value)
+    assert f"{MANIFEST} is refused: it names {name!r}, not plain files in the same folder" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_a_manifest_speaks_only_of_plain_files_beside_it(model: Path, name: str)
         (b'{"files": {"a": {"size": 1e99, "sha256": "%s"}}}' % (b"0" * 64), "damaged"),
         (b'{"files": {"%s": {"size": 1, "sha256": "%s"}}}' % (b"x" * 300, b"0" * 64), "File name too long"),
         (b'{"files": {"config.json": {"size": 999999999999999, "sha256": "%s"}}}' % (b"0" * 64), "has 8"),
-        (b" " * (MANIFEST_LIMIT + 1), "no manifest of ours has over 1000000 bytes"),
+        (b" " * (MANIFEST_LIMIT + 1), "a manifest has at most 1000000 bytes"),
     ],
 )
 def test_a_strange_manifest_is_refused(model: Path, manifest: bytes, words: str) -> None:
@@ -228,7 +230,9 @@ def test_what_is_no_model_folder(model: Path, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"README.md is a file; a model is a folder with a manifest.json"):
         read_folder(model / "README.md")
     (model / MANIFEST).unlink()
-    with pytest.raises(CheckpointError, match=r"has no manifest.json: it is not a model folder of ours, or was never"):
+    with pytest.raises(
+        CheckpointError, match=r"has no manifest.json: it is not a Regard model folder, or was not finished"
+    ):
         read_folder(model)
     (model / MANIFEST).symlink_to("config.json")
     with pytest.raises(CheckpointError, match=r"manifest.json is a link, and links are not followed"):
@@ -238,7 +242,7 @@ def test_what_is_no_model_folder(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pkl", "model.pth", "last.ckpt"])
 def test_pickles_are_refused_with_the_reason(tmp_path: Path, name: str) -> None:
     write_folder(tmp_path / "m", {"config.json": b"{}", name: b"\x80\x04."})
-    reason = "opening a pickle can run any code it names; save the weights as safetensors where you trust them"
+    reason = "loading a pickle can execute arbitrary code; convert it to safetensors where you trust it"
     with pytest.raises(CheckpointError) as caught:
         read_folder(tmp_path / "m")
     assert str(caught.value) == f"{tmp_path / 'm'} is refused: its weights are pickles ({name}); {reason}"
@@ -254,11 +258,11 @@ def test_a_pickle_beside_safetensors_is_only_ignored(model: Path) -> None:
 
 def test_asking_for_what_is_not_there(model: Path) -> None:
     folder = read_folder(model)
-    with pytest.raises(CheckpointError, match=r"holds no tokenizer.json; there is README.md, config.json, model"):
+    with pytest.raises(CheckpointError, match=r"has no tokenizer.json; it contains README.md, config.json, model"):
         folder["tokenizer.json"]
     with pytest.raises(CheckpointError, match=r"README.md is damaged: it is not JSON"):
         folder.json("README.md")
-    with pytest.raises(CheckpointError, match=r"README.md is damaged: it is not a safetensors file we can read"):
+    with pytest.raises(CheckpointError, match=r"README.md is damaged: it is not a valid safetensors file"):
         folder.tensors("README.md")
 
 
@@ -287,22 +291,22 @@ def test_a_link_may_lead_within_a_folder_or_into_the_store_of_a_download(tmp_pat
     plain = tmp_path / "plain"
     plain.mkdir()
     (plain / "config.json").symlink_to(blobs / "77")
-    with pytest.raises(CheckpointError, match=r"config.json is refused: it is a link that leads out of the folder"):
+    with pytest.raises(CheckpointError, match=r"config.json is refused: it is a link to a file outside the folder"):
         read_file(plain, "config.json")
     (tmp_path / "secret").write_bytes(b"mine")
     (blobs / "78").symlink_to(tmp_path / "secret")
     (folder / "vocab.txt").symlink_to("../../blobs/78")
-    with pytest.raises(CheckpointError, match=r"vocab.txt is refused: it is a link that leads out of the folder"):
+    with pytest.raises(CheckpointError, match=r"vocab.txt is refused: it is a link to a file outside the folder"):
         read_file(folder, "vocab.txt")
 
 
 def test_a_file_of_others_is_a_file_and_not_too_large(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(CheckpointError, match="pipe is refused: it is no regular file"):
+    with pytest.raises(CheckpointError, match="pipe is refused: it is not a regular file"):
         read_file(tmp_path, "pipe")
     (tmp_path / "large").write_bytes(b"1234567")
     assert read_file(tmp_path, "large", 7) == b"1234567"
-    with pytest.raises(CheckpointError, match="large is refused: no such file has over 6 bytes"):
+    with pytest.raises(CheckpointError, match="large is refused: it has more than 6 bytes"):
         read_file(tmp_path, "large", 6)
     with pytest.raises(CheckpointError, match=r"cannot read gone in .* \(No such file or directory\)"):
         read_file(tmp_path, "gone")
@@ -320,7 +324,7 @@ def test_a_header_is_looked_at_before_the_file_is_read(model: Path, monkeypatch:
     monkeypatch.setattr(storage.Disk, "read", counted)
     with pytest.raises(
         CheckpointError,
-        match=r"model\.safetensors is not a safetensors file we can read \(its header should have 67324752",
+        match=r"model\.safetensors is not a valid safetensors file \(its header would have 67324752",
     ):
         read_folder(model)
     assert 8 in read
@@ -330,7 +334,7 @@ def test_a_header_is_looked_at_before_the_file_is_read(model: Path, monkeypatch:
 def test_a_file_beyond_memory_is_not_begun_with(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "LARGE", 4)
     monkeypatch.setattr(storage, "free_memory", lambda: 5)
-    with pytest.raises(CheckpointError, match=r"\(\d+ bytes, more than the memory that is free\); nothing is wrong"):
+    with pytest.raises(CheckpointError, match=r"\(\d+ bytes, more than the free memory\); the files are intact"):
         read_folder(model)
     monkeypatch.setattr(storage, "free_memory", lambda: 0)  # nobody knows
     assert read_folder(model)
@@ -340,12 +344,14 @@ def test_a_folder_we_name_ourselves_is_no_link(model: Path, tmp_path: Path) -> N
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".best.previous").symlink_to(model)
     with pytest.raises(
-        CheckpointError, match=r"\.best\.previous is a link, and links are not followed; name the folder"
+        CheckpointError, match=r"\.best\.previous is a link, and links are not followed; use its target"
     ):
         read_folder(tmp_path / "run" / "best")
 
 
 def test_a_configuration_has_a_size(model: Path) -> None:
     write_folder(model, {**OLD, "config.json": b" " * (JSON_LIMIT + 1)})
-    with pytest.raises(CheckpointError, match=f"config.json is refused: no configuration has over {JSON_LIMIT} bytes"):
+    with pytest.raises(
+        CheckpointError, match=f"config.json is refused: a configuration has at most {JSON_LIMIT} bytes"
+    ):
         read_folder(model).json("config.json")

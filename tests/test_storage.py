@@ -162,14 +162,14 @@ def test_the_model_stops_and_fails_where_told() -> None:
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (errno.EACCES, "you lack the permission"),
-        (errno.EPERM, "you lack the permission"),
-        (errno.EROFS, "nothing can be written there"),
-        (errno.EIO, "the disk reports a fault"),
-        (errno.ENOMEM, "nothing is wrong with it, and it was left as it is: end other programs, or use a machine with"),
-        (errno.ENOTDIR, "a file stands where a folder should be"),
-        (errno.ENOLCK, "this file system keeps no locks: choose a folder on a disk of this machine"),
-        (errno.ENOTSUP, "this file system cannot do that: choose a folder on a disk of this machine"),
+        (errno.EACCES, "you do not have permission"),
+        (errno.EPERM, "you do not have permission"),
+        (errno.EROFS, "the file system is read-only"),
+        (errno.EIO, "the disk reported an error"),
+        (errno.ENOMEM, "the files are intact: close other programs, or use a machine with"),
+        (errno.ENOTDIR, "there is a file where a folder should be"),
+        (errno.ENOLCK, "this file system does not support locks: choose a folder on a local disk"),
+        (errno.ENOTSUP, "this file system does not support this: choose a folder on a local disk"),
         (errno.ENAMETOOLONG, "File name too long"),
     ],
 )
@@ -186,13 +186,13 @@ def test_a_full_disk_says_how_much_is_needed_and_free(number: int) -> None:
         explain_errors("save", Path("runs/x"), needed=2_000_000, storage=Memory(room=10)),
     ):
         raise OSError(number, os.strerror(number))
-    assert "no room to save in runs/x" in str(caught.value)
-    assert "2.0 MB needed, 10 bytes free; make room and run the same command again" in str(caught.value)
+    assert "not enough disk space to save in runs/x" in str(caught.value)
+    assert "2.0 MB needed, 10 bytes free; make space and run the same command again" in str(caught.value)
 
 
 def test_where_nobody_knows_how_much_is_needed_only_the_rest_is_told() -> None:
     with (
-        pytest.raises(DiskFull, match=r"\(full\): 10 bytes free; make"),
+        pytest.raises(DiskFull, match=r"\(full\): 10 bytes free; make space"),
         explain_errors("x", Path(), storage=Memory(room=10)),
     ):
         raise OSError(errno.ENOSPC, "full")

@@ -192,7 +192,9 @@ def test_what_cannot_be_converted(
 def test_a_folder_that_we_did_not_write_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(SpecError, match=r"holds thesis.txt, which we did not write; move it or choose another folder$"):
+    with pytest.raises(
+        SpecError, match=r"contains thesis.txt, which Regard did not write; move it or choose another folder$"
+    ):
         convert(str(ours(tmp_path / "ours")), str(tmp_path / "mine"))
 
 

@@ -81,5 +81,7 @@ def test_a_full_disk_is_told(room: int, monkeypatch: pytest.MonkeyPatch) -> None
     if not full.exists():
         pytest.skip("this system has no /dev/full")
     monkeypatch.setattr(line_store, "_open_scratch", lambda: full.open("wb", buffering=0))
-    with pytest.raises(DiskFull, match=r"no room to keep the texts of a corpus in \S+ \(No space left on device\)"):
+    with pytest.raises(
+        DiskFull, match=r"not enough disk space to keep the texts of a corpus in \S+ \(No space left on device\)"
+    ):
         piled(["a"] * 20_000)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.report.axis import axis, drawable, labels, ticks
+from regard.report.axis import axis, is_drawable, labels, ticks
 
 SIZES = st.floats(min_value=-1e12, max_value=1e12).map(lambda v: 0.0 if abs(v) < 1e-12 else v)
 
@@ -81,6 +81,6 @@ def test_zero_and_nothing():
 
 
 def test_what_can_be_drawn():
-    assert drawable(0.0) and drawable(-1e99)
-    assert not any(drawable(v) for v in (math.nan, math.inf, -math.inf, 1e200))
-    assert drawable(1e-9, "log") and not drawable(0.0, "log") and not drawable(-1.0, "log")
+    assert is_drawable(0.0) and is_drawable(-1e99)
+    assert not any(is_drawable(v) for v in (math.nan, math.inf, -math.inf, 1e200))
+    assert is_drawable(1e-9, "log") and not is_drawable(0.0, "log") and not is_drawable(-1.0, "log")

@@ -104,7 +104,7 @@ def fill_often(place: Path, every: int) -> str:
             shutil.rmtree(request.folder)
             with disk.filled_before(owner, name):
                 said = _refused(request)
-            assert said is not None and said.startswith(f"no room to {doing} in "), (doing, said)
+            assert said is not None and said.startswith(f"not enough disk space to {doing} in "), (doing, said)
             disk.filler.unlink()
             _ends_as(request, whole)
         told: Counter[str] = Counter()
@@ -128,7 +128,7 @@ def _refused(request: TrainRequest) -> str | None:
         said = str(error)
         assert error.exit_code == 5
         assert re.search(r": [\d.]+ (bytes|kB) needed, [\d.]+ (bytes|kB) free; ", said), said
-        assert said.endswith("make room and run the same command again: what was saved before is intact")
+        assert said.endswith("make space and run the same command again; everything saved before is intact")
         checkpoints = Checkpoints(request.folder / "checkpoints")
         if steps := checkpoints.steps():
             loaded = checkpoints.load_newest()

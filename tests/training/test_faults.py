@@ -96,9 +96,9 @@ def faults(number: int, lasting: bool) -> Iterator[Memory]:
 @pytest.mark.parametrize(
     ("number", "error", "words"),
     [
-        (errno.ENOSPC, DiskFull, r"no room to .* in /run/checkpoints .*: (.* needed, )?1.2 kB free"),
-        (errno.EIO, CheckpointError, r"the disk reports a fault|cannot be read \(Input/output error\)"),
-        (errno.EACCES, CheckpointError, "you lack the permission"),
+        (errno.ENOSPC, DiskFull, r"not enough disk space to .* in /run/checkpoints .*: (.* needed, )?1.2 kB free"),
+        (errno.EIO, CheckpointError, r"the disk reported an error|cannot be read \(Input/output error\)"),
+        (errno.EACCES, CheckpointError, "you do not have permission"),
     ],
 )
 def test_a_failing_call_is_reported_and_costs_nothing(
@@ -121,14 +121,14 @@ def test_a_full_disk_is_cleaned_up_and_says_what_is_needed() -> None:
     whole = save(Memory(), 2).files()
     needed = sum(len(data) for data in whole.values())
     assert (
-        f"no room to write step-00000002 in /run/checkpoints (No space left on device): {needed} bytes needed, 1.2 kB free"
-        in str(caught.value)
+        "not enough disk space to write step-00000002 in /run/checkpoints (No space left on device): "
+        f"{needed} bytes needed, 1.2 kB free" in str(caught.value)
     )
 
 
 @pytest.mark.parametrize(
     ("number", "advice"),
-    [(errno.EACCES, "you lack the permission"), (errno.ENOMEM, "nothing is wrong with it, and it was left as it is")],
+    [(errno.EACCES, "you do not have permission"), (errno.ENOMEM, "the files are intact")],
 )
 def test_a_checkpoint_that_cannot_be_read_now_is_not_taken_for_damaged(number: int, advice: str) -> None:
     storage = save(Memory(), 1, 2)
@@ -189,14 +189,14 @@ ERRORS = [
         errno.ENOSPC,
         DiskFull,
         5,
-        r"^no room to [a-z -.\d]+ in /run\S* \(No space left on device\): .*1.2 kB free; make room",
+        r"^not enough disk space to [a-z -.\d]+ in /run\S* \(No space left on device\): .*1.2 kB free; make space",
     ),
-    (errno.EIO, CheckpointError, 3, r"the disk reports a fault: check it|cannot be read \(Input/output error\)"),
+    (errno.EIO, CheckpointError, 3, r"the disk reported an error: check it|cannot be read \(Input/output error\)"),
     (
         errno.EACCES,
         CheckpointError,
         3,
-        r"^cannot [a-z -.\d]+ in /run\S* \(Permission denied\); you lack the permission",
+        r"^cannot [a-z -.\d]+ in /run\S* \(Permission denied\); you do not have permission",
     ),
 ]
 

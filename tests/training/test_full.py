@@ -48,8 +48,10 @@ def test_the_command_line_tells_a_full_disk(way: list[str], tmp_path: Path) -> N
     found = inside(way, tmp_path, "sh", "-c", script)
     assert (found.returncode, found.stdout) == (5, ""), found.stderr
     last = found.stderr.splitlines()[-1]
-    assert re.match(r"regard: no room to .+ in disk/run\S* \(No space left on device\): [\d.]+ kB needed, ", last), last
-    assert last.endswith("make room and run the same command again: what was saved before is intact")
+    assert re.match(
+        r"regard: not enough disk space to .+ in disk/run\S* \(No space left on device\): [\d.]+ kB needed, ", last
+    ), last
+    assert last.endswith("make space and run the same command again; everything saved before is intact")
     assert "Traceback" not in found.stderr
 
 

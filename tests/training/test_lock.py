@@ -98,7 +98,7 @@ def test_a_holder_that_has_not_signed_yet_is_another_process(tmp_path: Path) -> 
 
 def test_a_file_where_the_run_should_be(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="a file stands where a folder should be"), RunLock(tmp_path / "x"):
+    with pytest.raises(CheckpointError, match="there is a file where a folder should be"), RunLock(tmp_path / "x"):
         pass
 
 

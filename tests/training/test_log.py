@@ -90,7 +90,7 @@ def test_a_full_disk_is_told_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     log = filled(tmp_path / "log.jsonl")
     monkeypatch.setattr(Path, "open", full)
-    with pytest.raises(DiskFull, match="no room to write the log"):
+    with pytest.raises(DiskFull, match="not enough disk space to write the log"):
         log.write("train", 6)
 
 

@@ -168,7 +168,7 @@ def test_what_the_user_put_into_a_run_is_not_deleted(tmp_path: Path, name: str) 
     order = stopped(tiny(tmp_path))
     (tmp_path / name).mkdir(exist_ok=True)
     (tmp_path / name / "mine.txt").write_text("mine")
-    with pytest.raises(SpecError, match=f"{name} holds mine.txt, which we did not write; choose another --out"):
+    with pytest.raises(SpecError, match=f"{name} contains mine.txt, which Regard did not write; choose another --out"):
         run_training(dataclasses.replace(order, fresh=True))
     assert (tmp_path / name / "mine.txt").exists() and Checkpoints(tmp_path / "checkpoints").steps() == [5]
     (tmp_path / name / "mine.txt").unlink()
@@ -211,7 +211,7 @@ def test_a_second_trainer_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_where_the_run_should_be(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
-    with pytest.raises(CheckpointError, match="a file stands where a folder should be"):
+    with pytest.raises(CheckpointError, match="there is a file where a folder should be"):
         run_training(tiny(tmp_path / "x"))
 
 

@@ -94,7 +94,7 @@ def _index_files(index: Path) -> list[Path]:
     outside = [name for name in names if name in ("", ".", "..") or set(name) & set("/\\\0")]
     if outside:
         raise CheckpointError(
-            f"{index} is refused: it names {', '.join(map(repr, outside))}, not plain files beside it"
+            f"{index} is refused: it names {', '.join(map(repr, outside))}, not plain files in the same folder"
         )
     with explain_errors(f"read what {index.name} lists", index.parent):
         missing = [name for name in names if not (index.parent / name).exists()]
@@ -126,7 +126,7 @@ def _open(file: Path) -> Any:
         return safe_open(place, framework="pt")
     except (SafetensorError, OSError, ValueError, MemoryError) as error:
         said = str(error).partition("\n")[0]
-        raise CheckpointError(f"{file} is damaged: it is not a safetensors file we can read ({said})") from None
+        raise CheckpointError(f"{file} is damaged: it is not a valid safetensors file ({said})") from None
 
 
 def _read_pickles(files: list[Path], trust: bool) -> StoredWeights:

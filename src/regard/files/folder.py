@@ -70,12 +70,12 @@ class Folder:
 
     def __getitem__(self, name: str) -> bytes:
         if name not in self.files:
-            raise CheckpointError(f"{self.path} holds no {name}; there is {', '.join(self.files)}")
+            raise CheckpointError(f"{self.path} has no {name}; it contains {', '.join(self.files)}")
         return self.files[name]
 
     def json(self, name: str) -> Any:
         if len(self[name]) > JSON_LIMIT:
-            raise CheckpointError(f"{self.path / name} is refused: no configuration has over {JSON_LIMIT} bytes")
+            raise CheckpointError(f"{self.path / name} is refused: a configuration has at most {JSON_LIMIT} bytes")
         return parse_json(self[name], self.path / name)
 
     def tensors(self, name: str = WEIGHTS) -> dict[str, Tensor]:
@@ -134,7 +134,7 @@ def discard(path: Path, storage: Storage = DISK) -> None:
 
 
 def find_foreign_files(path: Path, storage: Storage = DISK) -> list[str]:
-    """Files that the manifest of a folder does not list; none, if the manifest is damaged and may have listed all."""
+    """Files that the manifest of a folder does not list; none if the manifest is damaged, since it may have listed them."""
     names = storage.list(path)
     if MANIFEST not in names:
         return names
@@ -157,7 +157,7 @@ def read_folder(path: Path | str, *, storage: Storage = DISK) -> Folder:
 def read_files(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize) -> dict[str, bytes]:
     """Read the files of a folder and verify them against its manifest; all faults are in one error.
 
-    `beside` is how many bytes all but the weights may have: a file can be large that takes no room on a disk.
+    `beside` limits the bytes of all files but the weights: a sparse file can be huge and take no space on disk.
     """
     _check_no_link(path)
     files: dict[str, bytes] = {}
@@ -173,7 +173,7 @@ def read_files(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize
             continue
         left -= 0 if name == WEIGHTS else len(data)
         if left < 0:
-            raise CheckpointError(f"{path} is refused: no model has over {beside} bytes beside its {WEIGHTS}")
+            raise CheckpointError(f"{path} is refused: its files other than {WEIGHTS} have more than {beside} bytes")
         faults += _differences(name, entry, len(data), hashlib.sha256(data).hexdigest())
         if not faults:
             files[name] = data
@@ -197,24 +197,24 @@ def read_file(folder: Path, name: str, limit: int = sys.maxsize) -> bytes:
     with explain_errors(f"read {name}", folder):
         data = DISK.read(file_in(folder, name), limit if limit == sys.maxsize else limit + 1)
     if len(data) > limit:
-        raise CheckpointError(f"{folder / name} is refused: no such file has over {limit} bytes")
+        raise CheckpointError(f"{folder / name} is refused: it has more than {limit} bytes")
     return data
 
 
 def file_in(folder: Path, name: str) -> Path:
     """Resolve a file of a folder. A link may lead within the folder, or into the cache of a download.
 
-    The Hugging Face library keeps files in `blobs/` and makes `snapshots/REVISION/` of links to them; nothing else lies
-    outside a folder that is of it.
+    The Hugging Face library keeps files in `blobs/` and fills `snapshots/REVISION/` with links to them; links to anything
+    else outside the folder are refused.
     """
     home, path = Path(os.path.realpath(folder)), folder / name
     place = Path(os.path.realpath(path))
     stores = [home, home.parents[1] / "blobs"] if home.parent.name == "snapshots" else [home]
     if not any(place.is_relative_to(store) for store in stores):
-        raise CheckpointError(f"{path} is refused: it is a link that leads out of the folder")
+        raise CheckpointError(f"{path} is refused: it is a link to a file outside the folder")
     with explain_errors(f"read {name}", folder):
         if not stat.S_ISREG(place.stat().st_mode):
-            raise CheckpointError(f"{path} is refused: it is no regular file")
+            raise CheckpointError(f"{path} is refused: it is not a regular file")
     return place
 
 
@@ -242,14 +242,14 @@ def _read_model(path: Path, storage: Storage) -> Folder:
     if pickles and not any(name.endswith(".safetensors") for name in names):
         raise CheckpointError(f"{path} is refused: its weights are pickles ({', '.join(pickles)}); {PICKLE}")
     if MANIFEST not in names:
-        raise CheckpointError(f"{path} has no {MANIFEST}: it is not a model folder of ours, or was never finished")
+        raise CheckpointError(f"{path} has no {MANIFEST}: it is not a Regard model folder, or was not finished")
     return Folder(path, read_files(place, storage, beside=BESIDE_LIMIT))
 
 
 def _check_no_link(path: Path) -> None:
     """Refuse a link where we expect a folder of our own."""
     if path.is_symlink():
-        raise CheckpointError(f"{path} is a link, and links are not followed; name the folder that it leads to")
+        raise CheckpointError(f"{path} is a link, and links are not followed; use its target instead")
 
 
 def _beside(path: Path) -> tuple[Path, Path]:
@@ -270,7 +270,7 @@ def _read_manifest(path: Path, storage: Storage) -> dict[str, Entry]:
     except OSError as error:
         raise CheckpointError(f"{path} is damaged: {_describe_error(MANIFEST, error)}") from None
     if len(data) > MANIFEST_LIMIT:
-        raise CheckpointError(f"{place} is damaged: no manifest of ours has over {MANIFEST_LIMIT} bytes")
+        raise CheckpointError(f"{place} is damaged: a manifest has at most {MANIFEST_LIMIT} bytes")
     try:
         files = Manifest.parse(parse_json(data, place)).files
     except SpecError as error:
@@ -278,7 +278,7 @@ def _read_manifest(path: Path, storage: Storage) -> dict[str, Entry]:
     outside = [name for name in files if name in ("", ".", "..") or set(name) & set("/\\\0")]
     if outside:
         raise CheckpointError(
-            f"{place} is refused: it names {', '.join(map(repr, outside))}, not plain files beside it"
+            f"{place} is refused: it names {', '.join(map(repr, outside))}, not plain files in the same folder"
         )
     return files
 
@@ -287,7 +287,7 @@ def _differences(name: str, entry: Entry, size: int, sha256: str) -> list[str]:
     """How a file differs from its manifest."""
     if size != entry.size:
         return [f"{name} should have {entry.size} bytes, has {'more' if size > entry.size else size}"]
-    return [] if sha256 == entry.sha256 else [f"{name} is not what was written (its SHA-256 differs)"]
+    return [] if sha256 == entry.sha256 else [f"{name} has changed since it was written (its SHA-256 differs)"]
 
 
 def _raise_faults(path: Path, faults: Sequence[str]) -> None:
@@ -316,6 +316,6 @@ def _can_replace(path: Path, storage: Storage) -> bool:
     foreign = sorted(set(names) - known)
     if foreign:
         raise SpecError(
-            f"{path} holds {', '.join(foreign[:3])}, which we did not write; move it or choose another folder"
+            f"{path} contains {', '.join(foreign[:3])}, which Regard did not write; move it or choose another folder"
         )
     return True

@@ -63,14 +63,14 @@ class Disk:
             file.write(data)
 
     def read(self, path: Path, limit: int) -> bytes:
-        with _opened(path) as file:
+        with _open_regular(path) as file:
             size = min(limit, os.fstat(file.fileno()).st_size + 1)  # allocate for the file, not for the limit
             if size > LARGE and size > (free_memory() or size):
-                raise OSError(errno.ENOMEM, f"{format_bytes(size)}, more than the memory that is free", str(path))
+                raise OSError(errno.ENOMEM, f"{format_bytes(size)}, more than the free memory", str(path))
             return file.read(size)
 
     def digest(self, path: Path) -> tuple[int, str]:
-        with _opened(path) as file:
+        with _open_regular(path) as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
             return file.tell(), found
 
@@ -111,7 +111,7 @@ DISK = Disk()
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BufferedReader]:
+def _open_regular(path: Path) -> Iterator[BufferedReader]:
     """Open a regular file. NOFOLLOW: nothing outside its folder is read; NONBLOCK: never wait for a pipe."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -149,14 +149,14 @@ def write_file(path: Path, data: bytes | str, *, storage: Storage = DISK) -> Non
 
 
 ADVICE = {
-    errno.EACCES: "you lack the permission: change the folder's owner or mode, or choose another folder",
-    errno.EPERM: "you lack the permission: change the folder's owner or mode, or choose another folder",
-    errno.EROFS: "nothing can be written there: choose another folder",
-    errno.EIO: "the disk reports a fault: check it before going on",
-    errno.ENOMEM: "nothing is wrong with it, and it was left as it is: end other programs, or use a machine with more memory",
-    errno.ENOLCK: "this file system keeps no locks: choose a folder on a disk of this machine",
-    errno.ENOTSUP: "this file system cannot do that: choose a folder on a disk of this machine",
-    errno.ENOTDIR: "a file stands where a folder should be: move it, or choose another folder",
+    errno.EACCES: "you do not have permission: change the folder's owner or mode, or choose another folder",
+    errno.EPERM: "you do not have permission: change the folder's owner or mode, or choose another folder",
+    errno.EROFS: "the file system is read-only: choose another folder",
+    errno.EIO: "the disk reported an error: check it before continuing",
+    errno.ENOMEM: "the files are intact: close other programs, or use a machine with more memory",
+    errno.ENOLCK: "this file system does not support locks: choose a folder on a local disk",
+    errno.ENOTSUP: "this file system does not support this: choose a folder on a local disk",
+    errno.ENOTDIR: "there is a file where a folder should be: move it, or choose another folder",
 }
 
 
@@ -170,8 +170,8 @@ def explain_errors(doing: str, folder: Path, *, needed: int = 0, storage: Storag
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             wanted = f"{format_bytes(needed)} needed, " if needed else ""
             raise DiskFull(
-                f"no room to {doing} in {folder} ({said}): {wanted}{format_bytes(storage.free(folder))} free; "
-                "make room and run the same command again: what was saved before is intact"
+                f"not enough disk space to {doing} in {folder} ({said}): {wanted}{format_bytes(storage.free(folder))} free; "
+                "make space and run the same command again; everything saved before is intact"
             ) from error
         advice = f"; {ADVICE[error.errno]}" if error.errno in ADVICE else ""
         raise CheckpointError(f"cannot {doing} in {folder} ({said}){advice}") from error

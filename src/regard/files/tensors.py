@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HEADER_LIMIT = 5_000_000
 """Maximum bytes of a safetensors header: enough for fifty thousand tensors."""
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-PICKLE = "opening a pickle can run any code it names; save the weights as safetensors where you trust them"
+PICKLE = "loading a pickle can execute arbitrary code; convert it to safetensors where you trust it"
 
 
 def pack(tensors: Mapping[str, Tensor]) -> bytes:
@@ -62,7 +62,7 @@ def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
         RuntimeError,
     ) as error:  # the last two: shapes out of range
         said = str(error).partition("\n")[0]
-        raise CheckpointError(f"{path} is damaged: it is not a safetensors file we can read ({said})") from None
+        raise CheckpointError(f"{path} is damaged: it is not a valid safetensors file ({said})") from None
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:
@@ -82,9 +82,9 @@ def check_header(path: Path) -> None:
 
 
 def find_header_fault(path: Path, size: int, storage: Storage) -> str | None:
-    """Why this is no safetensors file, judging by its first bytes: they hold the length of a header that must fit in."""
+    """Check the header length in the first bytes of a safetensors file; returns what is wrong with it, or None."""
     start = storage.read(path, 8)
     length = int.from_bytes(start, "little")
     if len(start) == 8 and (length > HEADER_LIMIT or not 0 < length <= size - 8):
-        return f"not a safetensors file we can read (its header should have {length} bytes, of {size})"
+        return f"not a valid safetensors file (its header would have {length} of {size} bytes)"
     return None

@@ -32,8 +32,8 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
 
-def drawable(value: float, scale: Scale = "linear") -> bool:
-    """Has this value a place on such an axis?"""
+def is_drawable(value: float, scale: Scale = "linear") -> bool:
+    """Whether a value can be drawn on an axis of this scale."""
     return abs(value) < LARGEST and (scale == "linear" or value > 1 / LARGEST)
 
 
@@ -46,7 +46,7 @@ def axis(
     low, high = min(found), max(found)
     if zero and scale == "linear":
         low, high = min(low, 0.0), max(high, 0.0)
-    low, high = _apart(low, high, scale)
+    low, high = _widen(low, high, scale)
     places = _log_ticks(low, high, count) if scale == "log" else ticks(low, high, count, whole=whole)
     if not snug:
         low, high = min(low, places[0]), max(high, places[-1])
@@ -61,9 +61,9 @@ def ticks(low: float, high: float, count: int = 5, *, whole: bool = False) -> li
     size = next((m for m in (1, 2, 5) if m * 10.0**power >= rough * (1 - 1e-9)), 10)
     if whole and power < 0:
         size, power = 1, 0
-    gap = _scaled(size, power)
+    gap = _scale(size, power)
     first, last = math.floor(low / gap + 1e-9), math.ceil(high / gap - 1e-9)
-    return [_scaled(i * size, power) for i in range(first, last + 1)]
+    return [_scale(i * size, power) for i in range(first, last + 1)]
 
 
 def labels(values: Sequence[float]) -> list[str]:
@@ -81,8 +81,8 @@ def labels(values: Sequence[float]) -> list[str]:
     return ["0" if not v else t.replace("-", "−", 1) if v < 0 else t for v, t in zip(values, texts, strict=True)]
 
 
-def _apart(low: float, high: float, scale: Scale) -> tuple[float, float]:
-    """Ends with something between them, also when there is one value only."""
+def _widen(low: float, high: float, scale: Scale) -> tuple[float, float]:
+    """Move the ends apart if there is only one value."""
     if scale == "log":
         return (low / 2, high * 2) if high / low < 1 + 1e-9 else (low, high)
     if high - low > max(1e-9 * max(abs(low), abs(high)), 1 / LARGEST):
@@ -97,14 +97,14 @@ def _log_ticks(low: float, high: float, count: int) -> list[float]:
     if high / low < 5:
         return [t for t in ticks(low, high, count) if t > 0]
     if top - bottom <= count / 2:
-        fine = [_scaled(m, p) for p in range(bottom, top + 1) for m in (1, 2, 5)]
+        fine = [_scale(m, p) for p in range(bottom, top + 1) for m in (1, 2, 5)]
         below = max(t for t in fine if t <= low * (1 + 1e-9))
         above = min(t for t in fine if t >= high * (1 - 1e-9))
         return [t for t in fine if below <= t <= above]
     stride = math.ceil((top - bottom) / count)
-    return [_scaled(1, p) for p in range(bottom, top + 1, stride)]
+    return [_scale(1, p) for p in range(bottom, top + 1, stride)]
 
 
-def _scaled(count: int, power: int) -> float:
-    """So many times a power of ten, rounded once: 6 / 10 is 0.6, where 3 * 0.2 is not."""
+def _scale(count: int, power: int) -> float:
+    """`count` times a power of ten, rounded once: 6 / 10 is 0.6, where 3 * 0.2 is not."""
     return count * 10.0**power if power >= 0 else count / 10.0**-power

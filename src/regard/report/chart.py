@@ -1,7 +1,7 @@
 """Line charts as inline SVG, without scripts.
 
-Nothing is hidden: a value without a place on the vertical axis (not finite, or not positive where that is logarithmic)
-interrupts its line and leaves a cross below it. Long series are thinned to what a screen can show, extremes kept.
+A value that cannot be drawn (not finite, or not positive on a logarithmic axis) interrupts its line and is marked with a
+cross. Long series are thinned to what a screen can show; extremes are kept.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from regard.report.axis import Axis, Scale, axis, drawable
+from regard.report.axis import Axis, Scale, axis, is_drawable
 from regard.report.markup import Html, tag
 from regard.report.number import compact, number
 
 Point = tuple[float, float]
 
 POINTS = 600
-"""Points drawn of one series."""
+"""Maximum number of points drawn per series."""
 DOTTED = 40
-"""Series of at most so many points show each as a dot."""
+"""Series of at most this many points show each as a dot."""
 CROSSES = 50
-"""Crosses drawn of one series."""
+"""Maximum number of crosses drawn per series."""
 STOPS = 120
-"""Places along the horizontal axis where hovering tells the values."""
-COLOURS = 6
-"""Colours in the style sheet; further series are dashed."""
+"""Number of places along the horizontal axis where hovering shows the values."""
+COLORS = 6
+"""Colors in the style sheet; further series are dashed."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ def line_chart(
 ) -> Html:
     """A figure with one line for each series.
 
-    `x_span` is what the horizontal axis covers at least, so that several charts can share it; `zero` makes the vertical
-    axis begin there.
+    The horizontal axis covers at least `x_span`, so that several charts can share it; with `zero` the vertical axis
+    starts at zero.
     """
     lines = [_Line.of(s, i, x_scale, y_scale) for i, s in enumerate(series)]
     reach = [
-        *(v for v in x_span or () if drawable(v, x_scale)),
+        *(v for v in x_span or () if is_drawable(v, x_scale)),
         *(p[0] for line in lines for p in (*line.points, *line.lost)),
     ]
     across = axis(reach, scale=x_scale, count=max(3, width // 90), snug=True)
@@ -111,9 +111,9 @@ class _Frame:
 
     @classmethod
     def around(cls, across: Axis, up: Axis, *, width: int, height: int) -> _Frame:
-        """The frame that leaves room for its labels; most are equally wide, so that charts align on a page."""
+        """A frame with space for its labels; most are equally wide, so that charts align on a page."""
         left = max(54.0, 14 + 6.6 * max(map(len, up.labels)))
-        beyond = 3.3 * len(across.labels[-1])  # half of the last label, should it stand at the very end
+        beyond = 3.3 * len(across.labels[-1])  # half of the last label, which may be at the very end
         return cls(left, 8, width - max(10, beyond), height - 38, across, up)
 
     def x(self, value: float) -> float:
@@ -123,7 +123,7 @@ class _Frame:
         return self.bottom - (self.bottom - self.top) * self.up.at(value)
 
     def draw(self, name: str) -> Html:
-        """Rules at the ticks of the vertical axis, labels at the ticks of both, and what the horizontal one counts."""
+        """Grid lines at the ticks of the vertical axis, tick labels, and the name of the horizontal axis."""
         left, bottom, along = place(self.left), place(self.bottom), f"H{place(self.right)}"
         parts = []
         for value, label in zip(self.up.ticks, self.up.labels, strict=True):
@@ -142,22 +142,22 @@ class _Frame:
 
 @dataclass(frozen=True)
 class _Line:
-    """A series sorted out: the points drawn, from left to right, and those that have no place."""
+    """A series divided into the points that are drawn, from left to right, and those that cannot be drawn."""
 
     name: str
-    colour: str
+    color: str
     points: tuple[Point, ...]
     lost: tuple[Point, ...]
 
     @classmethod
     def of(cls, series: Series, i: int, x_scale: Scale, y_scale: Scale) -> _Line:
-        points = sorted((p for p in series.points if drawable(p[0], x_scale)), key=lambda p: p[0])
-        good = decimate([p for p in points if drawable(p[1], y_scale)])
-        colour = f"s{i % COLOURS} dashed" if i >= COLOURS else f"s{i}"
-        return cls(series.name, colour, tuple(good), tuple(p for p in points if not drawable(p[1], y_scale)))
+        points = sorted((p for p in series.points if is_drawable(p[0], x_scale)), key=lambda p: p[0])
+        good = decimate([p for p in points if is_drawable(p[1], y_scale)])
+        color = f"s{i % COLORS} dashed" if i >= COLORS else f"s{i}"
+        return cls(series.name, color, tuple(good), tuple(p for p in points if not is_drawable(p[1], y_scale)))
 
     def draw(self, frame: _Frame) -> Html:
-        """A path through the points, interrupted where one without a place lies between two of them."""
+        """A path through the points, interrupted where a point between two others cannot be drawn."""
         breaks = [p[0] for p in self.lost]
         runs: dict[int, list[Point]] = {}
         for point in self.points:
@@ -166,13 +166,13 @@ class _Line:
             "M" + "L".join(f"{place(frame.x(x))} {place(frame.y(y))}" for x, y in run) for run in runs.values()
         )
         dots = [p for run in runs.values() for p in run if len(self.points) <= DOTTED or len(run) == 1]
-        return tag("g", tag("path", d=path), *(self.dot(p, frame, 2.2) for p in dots), class_=f"line {self.colour}")
+        return tag("g", tag("path", d=path), *(self.dot(p, frame, 2.2) for p in dots), class_=f"line {self.color}")
 
     def dot(self, point: Point, frame: _Frame, radius: float) -> Html:
-        return tag("circle", cx=place(frame.x(point[0])), cy=place(frame.y(point[1])), r=radius, class_=self.colour)
+        return tag("circle", cx=place(frame.x(point[0])), cy=place(frame.y(point[1])), r=radius, class_=self.color)
 
     def cross(self, point: Point, frame: _Frame, x: str) -> Html:
-        """Where a value is that cannot be drawn."""
+        """A cross where a value cannot be drawn."""
         left, top = place(frame.x(point[0]) - 3), place(frame.bottom - 3)
         return tag("path", tag("title", self.tell(point, x)), class_="lost", d=f"M{left} {top}l6 6m0 -6l-6 6")
 
@@ -180,14 +180,14 @@ class _Line:
         return f"{self.name}: {number(point[1])} ({x} {number(point[0])})"
 
     def key(self, *, alone: bool) -> Html:
-        """The legend: colour, name and last value; a line alone needs the value only."""
+        """The legend: color, name and last value; a single line shows only the value."""
         last = tag("span", compact(self.points[-1][1]) if self.points else "nothing to draw", class_="last")
         return tag(
-            "span", *(() if alone else (tag("i", class_=self.colour), tag("bdi", self.name), " ")), last, class_="key"
+            "span", *(() if alone else (tag("i", class_=self.color), tag("bdi", self.name), " ")), last, class_="key"
         )
 
     def summary(self) -> str:
-        """The line for those who cannot see it."""
+        """A description of the line for screen readers."""
         ends = f"from {number(self.points[0][1])} to {number(self.points[-1][1])}" if self.points else "nothing to draw"
         return f"{self.name} {ends}"
 
@@ -199,14 +199,14 @@ def _stops(lines: Sequence[_Line], frame: _Frame, x: str) -> list[Html]:
         usual = median([frame.y(p[1]) for p in line.points] or [0.0])
         for point in line.points:
             stop = near.setdefault(round(frame.across.at(point[0]) * STOPS), {})
-            stop[i] = max(stop.get(i, point), point, key=lambda p: abs(frame.y(p[1]) - usual))  # tell the spike
+            stop[i] = max(stop.get(i, point), point, key=lambda p: abs(frame.y(p[1]) - usual))  # show the spike
     stops = [near[k] for k in sorted(near)]
     middles = [frame.x(next(iter(stop.values()))[0]) for stop in stops]
     edges = [frame.left, *((a + b) / 2 for a, b in pairwise(middles)), frame.right]
     top, height = place(frame.top), place(frame.bottom - frame.top)
     strips = []
     for stop, (left, right) in zip(stops, pairwise(edges), strict=False):
-        told = tag("title", "\n".join(lines[i].tell(p, x) for i, p in stop.items()))
+        title = tag("title", "\n".join(lines[i].tell(p, x) for i, p in stop.items()))
         area = tag("rect", x=place(left), y=top, width=place(right - left), height=height)
-        strips.append(tag("g", told, area, *(lines[i].dot(p, frame, 4) for i, p in stop.items()), class_="stop"))
+        strips.append(tag("g", title, area, *(lines[i].dot(p, frame, 4) for i, p in stop.items()), class_="stop"))
     return strips

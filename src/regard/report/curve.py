@@ -18,7 +18,7 @@ Row = Mapping[str, object]
 
 
 def quantity(value: object) -> float:
-    """A number of the log: nan for what is none (JSON has null for what is not finite), infinity beyond all measure."""
+    """A number of the log: NaN for anything else (JSON has null for NaN), infinity if it is too large to draw."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return math.nan
     return float(value) if abs(value) < LARGEST or value != value else math.inf if value > 0 else -math.inf
@@ -30,13 +30,13 @@ def finite(values: Iterable[object]) -> list[float]:
 
 
 def curve(log: Sequence[Row], event: str, key: str) -> list[Point]:
-    """A quantity against the step; of a step logged twice (a run that was resumed) the last word counts."""
+    """A quantity by step; the last value counts if a step was logged twice (by a resumed run)."""
     found = {quantity(row.get("step")): quantity(row[key]) for row in log if row.get("event") == event and key in row}
     return sorted((step, value) for step, value in found.items() if math.isfinite(step))
 
 
 def score_curves(log: Sequence[Row]) -> dict[str, list[Point]]:
-    """The curve of each score in the validation rows, by name; what is no number (a signature) is no score."""
+    """The curve of each score in the validation rows, by name; values that are not numbers are ignored."""
     rows = [(row.get("step"), row.get("scores")) for row in log if row.get("event") == "valid"]
     found = [(step, scores) for step, scores in rows if isinstance(scores, Mapping)]
     flat = [{**scores, "event": "valid", "step": step} for step, scores in found]
@@ -44,7 +44,7 @@ def score_curves(log: Sequence[Row]) -> dict[str, list[Point]]:
     return {name: points for name in names if (points := curve(flat, "valid", name))}
 
 
-def fitting_scale(points: Sequence[Point]) -> Scale:
+def choose_scale(points: Sequence[Point]) -> Scale:
     """Logarithmic for positive values that span two powers of ten."""
     sizes = finite(y for _, y in points)
     return "log" if sizes and min(sizes) > 0 and max(sizes) >= 100 * min(sizes) else "linear"

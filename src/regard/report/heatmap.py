@@ -9,18 +9,18 @@ import math
 from collections.abc import Sequence
 
 from regard.errors import ShapeError
-from regard.report.axis import drawable
+from regard.report.axis import is_drawable
 from regard.report.chart import place
 from regard.report.markup import Html, tag
 from regard.report.number import compact, number
 from regard.report.table import display_width
 
 CELLS = 256
-"""Rows or columns of one heatmap."""
+"""Maximum number of rows or columns of a heatmap."""
 GLYPH = 7.5
 """Width of a character, in pixels, where it is wider than most."""
 LABEL = 16
-"""Width of a label, in characters; longer ones are cut and told in full on hover."""
+"""Width of a label, in characters; longer ones are truncated and shown in full on hover."""
 
 
 def heatmap(
@@ -32,15 +32,15 @@ def heatmap(
     low: float | None = None,
     high: float | None = None,
 ) -> Html:
-    """A figure with one cell for each number: blank at `low`, full colour at `high` (if not given, the extremes)."""
+    """A figure with one cell for each number: blank at `low`, full color at `high` (if not given, the extremes)."""
     _check(title, matrix, rows, columns)
-    values = [v for line in matrix for v in line if drawable(v)]
+    values = [v for line in matrix for v in line if is_drawable(v)]
     low = min(values, default=0.0) if low is None else low
     high = max(values, default=1.0) if high is None else high
     cell = max(5, min(26, 620 // max(1, len(columns))))
     beside, above = [_shorten(r) for r in rows], [_shorten(c) for c in columns]
     widest = max(map(display_width, above), default=0)
-    upright = widest * GLYPH <= cell  # column labels stand on their side unless all of them fit as they are
+    upright = widest * GLYPH <= cell  # column labels are rotated unless all of them fit
     left = 14 + GLYPH * max(map(display_width, beside), default=0)
     top = 20 if upright else 14 + GLYPH * widest
     width, height = left + cell * len(columns) + 2, top + cell * len(rows) + 2
@@ -86,14 +86,14 @@ def _check(title: str, matrix: Sequence[Sequence[float]], rows: Sequence[str], c
 
 
 def _cell(value: float, low: float, high: float, *, x: int, y: int, told: str) -> Html:
-    if not drawable(value):
+    if not is_drawable(value):
         return tag("rect", tag("title", told), x=x, y=y, class_="lost")
     share = min(1.0, max(0.0, (value - low) / (high - low))) if high > low else 0.0
     return tag("rect", tag("title", told), x=x, y=y, fill_opacity=f"{share:.2f}")
 
 
 def _shorten(label: str) -> str:
-    """A label that fits and can be seen: one of blanks only is shown as signs."""
+    """A label that fits and is visible: spaces are shown as symbols if there is nothing else."""
     if not label.strip():
         label = label.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥") or "∅"
     if display_width(label[: 4 * LABEL]) <= LABEL and len(label) <= 4 * LABEL:

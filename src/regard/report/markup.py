@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 VOID = frozenset({"br", "hr", "link", "meta"})
-# What no document may hold: control characters, halves of surrogate pairs (UTF-8 has none), non-characters.
+# Characters that no document may contain: control characters, halves of surrogate pairs (UTF-8 has none), non-characters.
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
@@ -21,12 +21,12 @@ class Html(str):
 
 
 def escape(text: str) -> Html:
-    """Any text as markup that shows it; what cannot be shown becomes U+FFFD. Markup stays as it is."""
+    """Escape text for HTML; characters that cannot be shown become U+FFFD. Markup is unchanged."""
     return text if isinstance(text, Html) else Html(html.escape(FORBIDDEN.sub("\ufffd", text)))
 
 
 def join(parts: Iterable[str]) -> Html:
-    """Pieces of text and markup, one after the other."""
+    """Join pieces of text and markup."""
     return Html("".join(escape(p) for p in parts))
 
 

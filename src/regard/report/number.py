@@ -30,7 +30,7 @@ def number(value: float) -> str:
 
 
 def numbers(values: Sequence[float]) -> list[str]:
-    """A column of numbers: as many decimals everywhere as the largest needs, unless that would hide the small ones."""
+    """A column of numbers with the same number of decimals, unless that would hide the small ones."""
     real = [abs(v) for v in values if math.isfinite(v)]
     broken = [v for v in real if v != int(v)]
     digits = SHOWN - 1 - math.floor(math.log10(max(real))) if broken else 0

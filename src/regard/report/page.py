@@ -25,7 +25,7 @@ class Section:
 
 
 def page(title: str, sections: Sequence[Section], *, lead: Sequence[str] = ()) -> str:
-    """A whole document: the title, what leads it, the contents, then the sections."""
+    """A complete document: title, lead, table of contents, sections."""
     names = _anchors([s.title for s in sections])
     links = [tag("li", tag("a", s.title, href=f"#{name}", dir="auto")) for s, name in zip(sections, names, strict=True)]
     contents = tag("nav", tag("ol", *links), aria_label="Contents") if len(links) > 1 else Html()
@@ -63,12 +63,12 @@ def pre(text: str) -> Html:
 
 
 def grid(parts: Sequence[str]) -> Html:
-    """Parts side by side where there is room."""
+    """Parts side by side where they fit."""
     return tag("div", *parts, class_="grid")
 
 
 def _anchors(titles: Sequence[str]) -> list[str]:
-    """A name to link to for every title, no two alike."""
+    """A unique anchor for every title."""
     names: list[str] = []
     for title in titles:
         stem = re.sub(r"\W+", "-", title.lower()).strip("-") or "section"

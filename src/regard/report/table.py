@@ -26,7 +26,7 @@ MARKDOWN = re.compile(r"[\\`*\[\]<>|~$]|(?<!\w)_|_(?!\w)|&(?=#?\w+;)")
 
 @dataclass(frozen=True)
 class Table:
-    """A heading and rows of equally many cells."""
+    """A heading, and rows with the same number of cells."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -38,7 +38,7 @@ class Table:
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Cell]]) -> Self:
-        """A table of records; a column for every key, in the order in which keys first appear."""
+        """A table of records with one column per key, in order of first appearance."""
         kept = list(records)
         head = tuple(dict.fromkeys(key for record in kept for key in record))
         return cls(head, tuple(tuple(record.get(key) for key in head) for record in kept))
@@ -79,14 +79,14 @@ class Table:
         return table
 
     def _texts(self) -> tuple[list[bool], list[list[str]]]:
-        """Which columns are numbers, and what each cell shows."""
+        """Which columns are numbers, and the text of each cell."""
         columns = [[row[i] for row in self.rows] for i in range(len(self.head))]
         shown = [_column(column) for column in columns]
         return [r for r, _ in shown], [list(line) for line in zip(*(texts for _, texts in shown), strict=True)]
 
 
 def _column(cells: Sequence[Cell]) -> tuple[bool, list[str]]:
-    """Is this a column of numbers, and its cells as text."""
+    """Whether a column is numeric, and its cells as text."""
     values = [c for c in cells if isinstance(c, (int, float)) and not isinstance(c, bool)]
     texts = iter(numbers(values))
     shown = [next(texts) if isinstance(c, (int, float)) and not isinstance(c, bool) else _word(c) for c in cells]

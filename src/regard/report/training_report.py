@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeGuard
 
 from regard.report.chart import Series, line_chart
-from regard.report.curve import Row, curve, finite, fitting_scale, quantity, score_curves
+from regard.report.curve import Row, choose_scale, curve, finite, quantity, score_curves
 from regard.report.markup import Html, tag
 from regard.report.number import compact, duration, number
 from regard.report.page import Section, figures, grid, page, pre
@@ -54,7 +54,7 @@ def run_report(run: RunFacts) -> str:
         ("Samples during training", _samples(run.log)),
         ("Events", _events(run.log)),
         ("Data", _data(run.data)),
-        ("Left out", _dropped(run.dropped)),
+        ("Left out", _rejections(run.dropped)),
         ("Architecture", [pre(run.tree)] if run.tree.strip() else []),
         ("Recipe", [pre(run.recipe)] if run.recipe.strip() else []),
         ("Environment", _environment(run.facts)),
@@ -107,17 +107,17 @@ def _curves(log: Sequence[Row]) -> list[Html]:
     loss = [s for s in both if s.points]
     found = []
     if loss:
-        scale = fitting_scale([p for s in loss for p in s.points])
+        scale = choose_scale([p for s in loss for p in s.points])
         chart = line_chart("Loss", loss, x_span=span, y_scale=scale, width=960, height=300)
         found.append(tag("div", chart, class_="wide"))
     small = [
-        line_chart(_title(name), [Series(name, points)], x_span=span, y_scale=fitting_scale(points))
+        line_chart(_title(name), [Series(name, points)], x_span=span, y_scale=choose_scale(points))
         for name, points in score_curves(log).items()
     ]
     if rate := curve(log, "train", "rate"):
         small.append(line_chart("Learning rate", [Series("learning rate", rate)], x_span=span, zero=True))
     if norm := curve(log, "train", "grad_norm"):
-        scale = fitting_scale(norm)
+        scale = choose_scale(norm)
         small.append(line_chart("Gradient norm", [Series("gradient norm", norm)], x_span=span, y_scale=scale))
     if pace := curve(log, "train", "tokens_per_s"):
         small.append(line_chart("Tokens per second", [Series("tokens per second", pace)], x_span=span, zero=True))
@@ -145,7 +145,7 @@ def _examples(examples: Sequence[Row]) -> list[Html]:
 def _example_cell(example: Row, column: str, same: bool | None) -> Html:
     text = _text(example.get(column))
     differs = column == "output" and same is False and "reference" in example
-    return tag("td", *(_marked(text, _text(example["reference"])) if differs else [text]), dir="auto")
+    return tag("td", *(_mark_difference(text, _text(example["reference"])) if differs else [text]), dir="auto")
 
 
 def _samples(log: Sequence[Row]) -> list[Html]:
@@ -229,7 +229,7 @@ def _flat(part: Row, path: str = "") -> dict[str, object]:
     return out
 
 
-def _dropped(dropped: Sequence[Row]) -> list[Html]:
+def _rejections(dropped: Sequence[Row]) -> list[Html]:
     """Rejected pairs by reason, with examples."""
     shown = []
     for row in dropped:
@@ -269,10 +269,10 @@ def _verdict(equal: bool | None) -> Html:
     return tag("span", sign, class_="yes" if equal else "no", role="img", aria_label=word, title=word)
 
 
-def _marked(text: str, wanted: str) -> list[str]:
+def _mark_difference(text: str, wanted: str) -> list[str]:
     """The text with the difference marked: everything between the common start and the common end."""
-    start = _shared(text, wanted)
-    end = len(text) - _shared(text[start:][::-1], wanted[start:][::-1])
+    start = _count_common(text, wanted)
+    end = len(text) - _count_common(text[start:][::-1], wanted[start:][::-1])
     while 0 < start < len(text) and unicodedata.combining(
         text[start]
     ):  # keep a letter and its combining marks together
@@ -282,7 +282,7 @@ def _marked(text: str, wanted: str) -> list[str]:
     return [text[:start], tag("mark", text[start:end]) if start < end else "", text[end:]]
 
 
-def _shared(a: str, b: str) -> int:
+def _count_common(a: str, b: str) -> int:
     """The length of the common prefix of two texts."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 

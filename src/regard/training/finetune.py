@@ -118,9 +118,9 @@ class Initialization:
     def lines(self, source: str) -> list[str]:
         out = [f"from {source}: {len(self.taken)} weights taken"]
         lent = [f"{ours} ({theirs})" for ours, theirs in self.lent]
-        out += [f"taken from another part: {_listed(lent)}"] if lent else []
-        out += [f"new, to be trained: {_listed(self.new)}"] if self.new else []
-        out += [f"not used: {_listed(self.left)}"] if self.left else []
+        out += [f"taken from another part: {_list_names(lent)}"] if lent else []
+        out += [f"new, to be trained: {_list_names(self.new)}"] if self.new else []
+        out += [f"not used: {_list_names(self.left)}"] if self.left else []
         return out
 
 
@@ -189,6 +189,6 @@ def inherit_settings(start: Folder, task: str, settings: type[Spec]) -> tuple[Pl
     return under, {"data": {name: own[name] for name in OF_VOCABULARY if name in own}}
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" … and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more

@@ -202,7 +202,9 @@ def _check_no_foreign_files(folder: Path) -> None:
             folder / name for name in RUN_FILES if name.removeprefix(".").removesuffix(".previous") in MODELS
         ):
             if place.exists() and (others := find_foreign_files(place)):
-                raise SpecError(f"{place} holds {', '.join(others[:3])}, which we did not write; choose another --out")
+                raise SpecError(
+                    f"{place} contains {', '.join(others[:3])}, which Regard did not write; choose another --out"
+                )
 
 
 def _clear(folder: Path, kept: Collection[str]) -> None:
