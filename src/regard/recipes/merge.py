@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from regard.errors import DataError, SpecError, UnknownName
-from regard.spec import Plain
+
+if TYPE_CHECKING:
+    from regard.spec import Plain  # `regard recipes` never waits for pydantic
 
 MAX_LEVELS, MAX_VALUES = 100, 100_000
 """Limits of one recipe: nesting depth, and number of values."""
