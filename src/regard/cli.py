@@ -360,14 +360,14 @@ def doctor(as_json: Json = False, debug: Debug = False) -> None:
         raise typer.Exit(1)
 
 
-class Result(Protocol):
+class Printable(Protocol):
     """What a function of the API returns: for programs and for people."""
 
     def plain(self) -> object: ...
     def render(self) -> str: ...
 
 
-def _print(found: Result, as_json: bool) -> None:
+def _print(found: Printable, as_json: bool) -> None:
     print(json.dumps(found.plain(), ensure_ascii=False) if as_json else found.render())
 
 

@@ -17,7 +17,7 @@ Law = Callable[[Case], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class LawResult:
     """The outcome of one law for one part: how many cases were tried, and why the first failure failed."""
 
     part: str
@@ -72,7 +72,7 @@ def laws_of(case: Case) -> Iterator[tuple[str, Law]]:
 LAWS = ("round trip", "refusal", "causality", "streaming", "padding", "packing", "twin", "inspection")
 
 
-def check_part(part: MixerSpec | PositionSpec) -> list[Result]:
+def check_part(part: MixerSpec | PositionSpec) -> list[LawResult]:
     """Try every law on a mixer or position; the first failure of each law is kept."""
     counts, failures = dict.fromkeys(LAWS, 0), dict[str, str]()
 
@@ -93,4 +93,4 @@ def check_part(part: MixerSpec | PositionSpec) -> list[Result]:
     for case in mixer_cases(part) if isinstance(part, MixerSpec) else position_cases(part):
         for law, check in laws_of(case):
             attempt(law, case.name, partial(check, case))
-    return [Result(describe(part), law, counts[law], failures.get(law)) for law in LAWS]
+    return [LawResult(describe(part), law, counts[law], failures.get(law)) for law in LAWS]

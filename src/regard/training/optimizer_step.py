@@ -19,7 +19,7 @@ from regard.errors import Diverged, SpecError
 from regard.model.net import Net
 from regard.nn.core.rng import new_seed
 from regard.tasks.common.capabilities import Contrasts, compute_loss, is_streaming, supports
-from regard.tasks.common.task import Batch, Examples, Loss, Task
+from regard.tasks.common.task import Examples, Loss, Task, TaskBatch
 from regard.training.data_parallel import ProcessGroup, ThreadGroup, split_rows
 from regard.training.optimizer import (
     optimizer_state,
@@ -111,7 +111,7 @@ class OptimizerSteps:
         if tokens is None:
             raise NoMoreSteps
 
-        def work(part: tuple[int, Batch]) -> tuple[Tensor, float]:
+        def work(part: tuple[int, TaskBatch]) -> tuple[Tensor, float]:
             with self.compute():
                 loss = self._loss(*part)
             return loss.total / tokens, float(loss.plain)
@@ -133,14 +133,14 @@ class OptimizerSteps:
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(tokens, loss, norm, rate, sound)
 
-    def _loss(self, part: int, batch: Batch) -> Loss:
+    def _loss(self, part: int, batch: TaskBatch) -> Loss:
         """The loss of one part of a batch; with streaming, continued from the same part of the batch before."""
         state = self.stream_state.states.get(part)
         loss = compute_loss(self.task, self.net, batch, self.train.label_smoothing, state=state)
         self.stream_state.keep(part, loss.state)
         return loss
 
-    def _batches(self, examples: Examples, group: Group) -> list[tuple[tuple[int, Batch], int | None]]:
+    def _batches(self, examples: Examples, group: Group) -> list[tuple[tuple[int, TaskBatch], int | None]]:
         """This process's share of a step: numbered parts of batches, each with the seed of its randomness."""
         count = self.thread_group.count * self.process_group.size
         parts = [part for indices in group for part in split_rows(indices, count)]

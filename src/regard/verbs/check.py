@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from regard.errors import SpecError
-from regard.laws.suite import Result, check_part
+from regard.laws.suite import LawResult, check_part
 from regard.nn.core.mixer import MIXERS, MixerSpec
 from regard.nn.mixers import Full
 from regard.nn.positions.position import POSITIONS, PositionSpec
@@ -18,7 +18,7 @@ Part = MixerSpec | PositionSpec
 REGISTRIES: tuple[Registry[type[Part]], ...] = (MIXERS, POSITIONS)  # type: ignore[assignment]
 
 
-def check_plugin(file: Path, load: Callable[[], None]) -> list[Result]:
+def check_plugin(file: Path, load: Callable[[], None]) -> list[LawResult]:
     """Load a plugin and try every law on the mixers and positions it adds.
 
     A part is made with its defaults and two heads. One that needs more is listed in the plugin: `EXAMPLES = [Mine(rank=4)]`.
@@ -46,7 +46,7 @@ def _make(kind: type[Part]) -> Part:
         raise SpecError(f"cannot make a {kind_of(kind)!r} to try: {error}; add {words} to the plugin") from None
 
 
-def render(results: list[Result]) -> Iterator[str]:
+def render(results: list[LawResult]) -> Iterator[str]:
     """The results as lines of text, part by part."""
     part = None
     for result in results:
@@ -56,7 +56,7 @@ def render(results: list[Result]) -> Iterator[str]:
         yield f"  {result.status:12} {result.law:11} {result.failure or ''}".rstrip()
 
 
-def summarize(results: list[Result]) -> str | None:
+def summarize(results: list[LawResult]) -> str | None:
     """Say which parts break which laws; None where all laws hold."""
     broken = [f"{result.part} breaks {result.law}" for result in results if result.failure is not None]
     return "; ".join(broken) or None

@@ -62,7 +62,7 @@ LONG_RUN = 20_000
 """From this number of steps on, validation has its own interval, and training stops when it no longer improves."""
 
 
-class Length(NamedTuple):
+class PlannedLength(NamedTuple):
     """How long to train."""
 
     steps: int
@@ -72,17 +72,19 @@ class Length(NamedTuple):
     text: str
 
 
-def plan_length(asked: Plain, steps_per_epoch: float, epochs: int) -> Length:
+def plan_length(asked: Plain, steps_per_epoch: float, epochs: int) -> PlannedLength:
     """The length of a run: the steps or epochs that were `asked` for, otherwise `epochs`."""
     steps = asked.get("steps")
     if steps and not asked.get("epochs"):
         passes = steps / max(steps_per_epoch, 1e-9)
-        return Length(steps, {}, f"{steps:,} steps, about {passes:.2g} passes" if passes >= 1 else f"{steps:,} steps")
+        return PlannedLength(
+            steps, {}, f"{steps:,} steps, about {passes:.2g} passes" if passes >= 1 else f"{steps:,} steps"
+        )
     epochs = asked.get("epochs") or epochs
     about = max(int(epochs * steps_per_epoch), 1)
     if steps and steps < about:
-        return Length(steps, {"epochs": epochs}, f"{steps:,} steps, before {epochs} passes are over,")
-    return Length(about, {"epochs": epochs}, f"{epochs} passes, about {about:,} steps")
+        return PlannedLength(steps, {"epochs": epochs}, f"{steps:,} steps, before {epochs} passes are over,")
+    return PlannedLength(about, {"epochs": epochs}, f"{epochs} passes, about {about:,} steps")
 
 
 def advise_pairs(corpora: Sequence[Pairs], train: Plain) -> Advice:

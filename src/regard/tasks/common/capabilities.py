@@ -27,7 +27,6 @@ from regard.tasks.common.encoder_input import Attention, Pool
 from regard.tasks.common.example_names import number_examples
 from regard.tasks.common.task import (
     Advice,
-    Batch,
     BatchOrder,
     Dataset,
     EvalSet,
@@ -36,6 +35,7 @@ from regard.tasks.common.task import (
     Output,
     RunOptions,
     Task,
+    TaskBatch,
 )
 from regard.tasks.common.word_scores import Alignment, Confidence
 
@@ -203,7 +203,7 @@ class Streams(Protocol):
     def streaming(self) -> bool:
         """Whether this task's settings ask for it."""
 
-    def stream_loss(self, net: Net, batch: Batch, smoothing: float, state: State | None) -> Loss:
+    def stream_loss(self, net: Net, batch: TaskBatch, smoothing: float, state: State | None) -> Loss:
         """The loss of a batch whose rows continue those of the previous batch; state None: from the beginning."""
 
 
@@ -342,7 +342,7 @@ def is_streaming(task: Task) -> bool:
     return supports(task, Streams) and task.streaming
 
 
-def compute_loss(task: Task, net: Net, batch: Batch, smoothing: float = 0.0, *, state: State | None = None) -> Loss:
+def compute_loss(task: Task, net: Net, batch: TaskBatch, smoothing: float = 0.0, *, state: State | None = None) -> Loss:
     """The loss of a batch; of a stream's, after `state`."""
     if supports(task, Streams) and task.streaming:
         return task.stream_loss(net, batch, smoothing, state)

@@ -113,7 +113,7 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
 
-class Batch(Protocol):
+class TaskBatch(Protocol):
     """Examples as tensors."""
 
     @property
@@ -179,7 +179,7 @@ class Task(Protocol):
     def encode(self, raw: Any) -> Examples:
         """Examples as they were read → token ids."""
 
-    def batch(self, examples: Any, indices: NDArray[np.int64]) -> Batch:
+    def batch(self, examples: Any, indices: NDArray[np.int64]) -> TaskBatch:
         """Combine these examples into one batch."""
 
     def loss(self, net: Net, batch: Any, smoothing: float) -> Loss: ...
