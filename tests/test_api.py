@@ -293,7 +293,7 @@ def test_load_from_anywhere(folder: Path, tmp_path: Path) -> None:
     assert regard.load(folder / "best").path == folder / "best"
     with pytest.raises(SpecError, match="there is no model folder"):
         regard.load(tmp_path / "nowhere")
-    with pytest.raises(CheckpointError, match=r"has no manifest\.json: it is not a model folder of ours"):
+    with pytest.raises(CheckpointError, match=r"has no manifest\.json: it is not a Regard model folder"):
         regard.load(tmp_path)
     with pytest.raises(UnknownName, match="no device 'gpu'"):
         regard.load(folder, device="gpu")
