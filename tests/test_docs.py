@@ -19,7 +19,7 @@ import regard
 from regard import families, tasks
 from regard.families import names
 from regard.training.recipe import Recipe
-from tests.code_blocks import OUTPUT, Runner, blocks, run_folder, shell_lines
+from tests.code_blocks import OUTPUT, Block, Runner, blocks, run_folder, shell_lines
 from tests.made_files import write_files
 from tests.test_layers import FREE, reach, row_of
 from tests.verbs.calling import ROOT, call
@@ -58,11 +58,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def runnable(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if block.reason is None and block.language != OUTPUT]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = [block for block in blocks(page) if block.reason is None and block.language != OUTPUT]
-    if not own:
-        pytest.skip("no code")
+    own = runnable(page)
     monkeypatch.chdir(tmp_path)
     write_files()
     trained = {run_folder(line) for block in own if block.language == "sh" for line in shell_lines(block.text)}
