@@ -157,3 +157,11 @@ def test_the_twin_is_laid_out_anew_after_an_optimizer_step(fused: bool, mode: bo
     net(torch.zeros(1, 3, dtype=torch.long), Coords.span(3)).sum().backward()
     optimizer.step()
     assert get_fast_decoder(net.eval()) is not first
+
+
+def test_layer_norms_skip_the_module_call() -> None:
+    net = DECODERS["post-norm"]().eval()
+    fast = get_fast_decoder(net)
+    assert fast is not None
+    norms = [norm for parts in fast.layers for _, _, norm in parts]
+    assert norms and not any(isinstance(norm, torch.nn.Module) for norm in norms)

@@ -248,7 +248,7 @@ def _concatenate(tensors: list[Tensor], scales: list[float]) -> Tensor:
 
 def _norm(norm: nn.Module) -> TensorFunction:
     """A norm as a plain function."""
-    if type(norm) is nn.LayerNorm:
+    if isinstance(norm, nn.LayerNorm):  # ours casts under autocast, where the next map casts by itself
         shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
         return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
     return norm
