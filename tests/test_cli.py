@@ -122,7 +122,7 @@ def test_what_nobody_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, KeyError("lost"))
     said = call("doctor")
     assert said.code == 1
-    assert said.err == "regard: unexpected KeyError: 'lost'\nRun again with --debug to see where.\n"
+    assert said.err == "regard: unexpected KeyError: 'lost'; run again with --debug to see where\n"
 
 
 def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,3 +87,31 @@ def test_a_long_list_is_cut_off() -> None:
 def test_offer_takes_any_text(name: str, known: list[str]) -> None:
     end = offer(name, known)
     assert end == "" if not known else end.startswith("; ")
+
+
+HOSTILE = "x\nregard: all fine\r\x1b[2J\x1b]0;pwned\x07\u202egnp.exe\u2028\x85\ud800\x00\x9b31m"
+"""A name that would forge a line, clear the screen, set a title and turn the direction of what follows."""
+
+
+def make_error(kind: type[Exception], text: str) -> Exception:
+    return UnknownName("part", text, [text]) if kind is UnknownName else kind(text)
+
+
+@pytest.mark.parametrize("kind", own_errors())
+def test_every_message_is_one_printable_line(kind: type[Exception]) -> None:
+    said = str(make_error(kind, HOSTILE))
+    assert said.isprintable()
+    assert "all fine" in said
+
+
+@given(st.text(alphabet=st.characters()))
+def test_printable_text_stays_and_the_rest_is_escaped_once(text: str) -> None:
+    shown = errors.make_printable(text)
+    assert shown.isprintable()
+    assert errors.make_printable(shown) == shown
+    assert shown == text or not text.isprintable()
+
+
+def test_letters_of_all_languages_are_printable() -> None:
+    for text in ("Ein größerer Überblick", "日本語のテキスト", "שלום עולם", "नमस्ते", "C₂H₅OH → 5 µm ✓", "🙂"):
+        assert errors.make_printable(text) == text

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, cast
 
 import typer
 
-from regard.errors import LawError, SpecError, UnknownName
+from regard.errors import LawError, SpecError, UnknownName, make_printable
 from regard.verbs.command import Verb, say
 
 if TYPE_CHECKING:
@@ -368,7 +368,10 @@ class Printable(Protocol):
 
 
 def _print(found: Printable, as_json: bool) -> None:
-    print(json.dumps(found.plain(), ensure_ascii=False) if as_json else found.render())
+    if as_json:
+        print(json.dumps(found.plain(), ensure_ascii=False))
+    else:
+        print("\n".join(map(make_printable, found.render().split("\n"))))
 
 
 def _changes(on_bad: str | None, sets: list[str]) -> dict[str, str]:

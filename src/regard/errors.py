@@ -13,7 +13,8 @@
     ├── DiskFull                  5   there is no disk space for the next checkpoint
     └── Interrupted             130   the user interrupted the program (143 for SIGTERM)
 
-Every message says what was expected, what was found, and what to do about it.
+Every message says what was expected, what was found, and what to do about it. It is one printable line: whatever a file or a
+name adds to it is escaped here, so that no folder can forge a line of ours or drive a terminal.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ class RegardError(Exception):
     """Base of all errors that Regard raises on purpose."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return make_printable(super().__str__())
 
 
 class SpecError(RegardError, ValueError):
@@ -104,6 +108,18 @@ class Interrupted(RegardError):
     def __init__(self, message: str, signal: int = 2) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal
+
+
+def make_printable(text: str) -> str:
+    """Return text on one line, with all that is not printable escaped: line breaks, control characters, direction overrides.
+
+    Printable text stays as it is, and so does text that was escaped before.
+    """
+    return text if text.isprintable() else "".join(map(_escape, text))
+
+
+def _escape(letter: str) -> str:
+    return letter if letter.isprintable() else letter.encode("unicode_escape").decode()
 
 
 def offer(name: object, known: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str:

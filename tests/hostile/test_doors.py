@@ -93,3 +93,13 @@ def test_what_a_folder_says_does_not_move_the_cursor(root: Path, tmp_path: Path)
         assert ("\\x1b[2J" in said.err) == ("escape" in name)
         assert ("more characters" in said.err) == ("megabyte" in name)
         shutil.rmtree(folder)
+
+
+def test_a_name_in_a_folder_cannot_forge_a_line(root: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(root / "ours", tmp_path / "forged")
+    entry = {"size": 3, "sha256": "0" * 64}
+    Place(folder, root, root).change("manifest.json", "files", {"x\nregard: all fine\u202e\ud800": entry})
+    said = call("run", folder, "the cat")
+    assert said.code == 3
+    assert said.err.count("\n") == 1
+    assert "x\\nregard: all fine\\u202e\\ud800" in said.err

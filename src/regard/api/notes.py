@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from regard.errors import make_printable
+
 Tell = Callable[[str], None]
 """Where notes go: `print`, the logger `regard`, stderr."""
 
 
 def log_note(text: str) -> None:
     """Log a note as a warning of the logger `regard`; the default."""
-    logging.getLogger("regard").warning(text)
+    logging.getLogger("regard").warning(make_printable(text))
 
 
 class Notes:

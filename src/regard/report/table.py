@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from regard.errors import ShapeError
+from regard.errors import ShapeError, make_printable
 from regard.report.markup import Html, tag
 from regard.report.number import numbers
 
@@ -75,7 +75,7 @@ class Table:
         for name, r in zip(self.head, right, strict=True):
             table.add_column(Text(name), justify="right" if r else "left", no_wrap=r)
         for line in texts:
-            table.add_row(*(Text(t) for t in line))
+            table.add_row(*(Text(make_printable(t)) for t in line))
         return table
 
     def _texts(self) -> tuple[list[bool], list[list[str]]]:
@@ -98,7 +98,7 @@ def _word(cell: str | bool | None) -> str:
 
 
 def _markdown(text: str) -> str:
-    return MARKDOWN.sub(lambda m: "&amp;" if m[0] == "&" else f"\\{m[0]}", " ".join(text.split()))
+    return MARKDOWN.sub(lambda m: "&amp;" if m[0] == "&" else f"\\{m[0]}", make_printable(" ".join(text.split())))
 
 
 def _pad(text: str, width: int, right: bool) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
+from regard.errors import make_printable
 from regard.report.number import duration
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Progress:
         """Print a line above the bar."""
         if self.quiet:
             return
+        text = make_printable(text)  # it may quote a corpus or the name of a file
         with self._ignoring_closed_streams():
             if self._bar is not None:
                 self._bar[0].console.print(text, markup=False, highlight=False)

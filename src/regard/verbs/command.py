@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import typer
 from typer.core import TyperCommand
 
-from regard.errors import DiskFull, RegardError
+from regard.errors import DiskFull, RegardError, make_printable
 
 _MAX_MESSAGE = 4000
 
@@ -32,7 +32,9 @@ class Verb(TyperCommand):
             sys.stdout.flush()  # now, while an error can still be reported
         except typer.Exit:
             raise
-        except (Exception, KeyboardInterrupt) as error:
+        except (SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:  # a panic of a library is not an Exception
             if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):  # the reader of our output has left
                 _discard(sys.stdout)
                 raise typer.Exit(0) from None
@@ -49,7 +51,7 @@ class Verb(TyperCommand):
 def say(text: str) -> None:
     """Print a line on stderr. If that is not possible, results and exit code say enough."""
     with suppress(OSError):
-        print(f"regard: {_make_printable(text)}", file=sys.stderr, flush=True)
+        print(f"regard: {_shorten(make_printable(text))}", file=sys.stderr, flush=True)
 
 
 class ProgressLine:
@@ -103,14 +105,13 @@ def _describe(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         _discard(sys.stdout)
         return f"the output cannot be written: {error.strerror}", DiskFull.exit_code
-    return f"unexpected {type(error).__name__}: {error}\nRun again with --debug to see where.", 1
+    return f"unexpected {type(error).__name__}: {error}; run again with --debug to see where", 1
 
 
-def _make_printable(text: str) -> str:
-    """A message without control characters, of limited length: it may quote a file from a stranger."""
-    more = f" … and {len(text) - _MAX_MESSAGE} more characters" if len(text) > _MAX_MESSAGE else ""
-    shown = (c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text[:_MAX_MESSAGE])
-    return "".join(shown) + more
+def _shorten(text: str) -> str:
+    """A message of limited length: it may quote a file from a stranger."""
+    more = len(text) - _MAX_MESSAGE
+    return f"{text[:_MAX_MESSAGE]} … and {more} more characters" if more > 0 else text
 
 
 def _has_no_reader(stream: TextIO) -> bool:
