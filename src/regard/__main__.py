@@ -16,6 +16,8 @@ def main() -> None:
     from regard.machine import wait_politely
 
     wait_politely()
+    if "--debug" not in sys.argv:
+        os.environ["RUST_BACKTRACE"] = "0"  # an error of a library is one line
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

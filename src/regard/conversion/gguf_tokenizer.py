@@ -17,9 +17,10 @@ from regard.conversion.gguf_file import GgufFile
 from regard.conversion.hf_tokenizer import with_names
 from regard.errors import CheckpointError, DataError
 from regard.text.importers import build_sentencepiece, check_vocabulary
+from regard.text.native_calls import translate_errors
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
-from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK, translate_errors
+from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _RUNS = (

@@ -23,10 +23,11 @@ from regard.errors import CheckpointError, DataError, RegardError
 from regard.files.folder import file_in, parse_json, read_file
 from regard.files.storage import explain_errors
 from regard.text.importers import build_sentencepiece, check_vocabulary, read_sentencepiece
+from regard.text.native_calls import translate_errors
 from regard.text.sandbox import MAX_FILE_BYTES, check_tokenizer_file
 from regard.text.template import Template
 from regard.text.tokenizer import Tokenizer
-from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK, translate_errors
+from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK
 
 MASK = "<mask>"
 """Our name for the mask token."""

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.spec import spec
+from regard.text.native_calls import translate_errors
 from regard.text.sandbox import MAX_FILE_BYTES
 from regard.text.tokenizer import TAG, Tokenizer, check_tags
 from regard.text.tokenizer_specs import (
@@ -29,7 +30,6 @@ from regard.text.tokenizer_specs import (
     UNK,
     TokenizerSpec,
     check_lines,
-    translate_errors,
 )
 
 _END = "</w>"  # marks the last piece of a word in subword-nmt's merges

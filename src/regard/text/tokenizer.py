@@ -18,10 +18,11 @@ from typing import Any, Self
 
 from tokenizers import Tokenizer as Core
 
-from regard.errors import CheckpointError, DataError, SpecError, UnknownName
+from regard.errors import CheckpointError, DataError, SpecError, UnknownName, make_printable
+from regard.text.native_calls import translate_errors
 from regard.text.sandbox import check_tokenizer_file
 from regard.text.template import Template, read_names
-from regard.text.tokenizer_specs import BOS, EOS, ROLES, TokenizerSpec, byte_alphabet, check_lines, translate_errors
+from regard.text.tokenizer_specs import BOS, EOS, ROLES, TokenizerSpec, byte_alphabet, check_lines
 
 TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
 _CHUNK = 10_000  # number of lines encoded by the library at once
@@ -112,6 +113,11 @@ class Tokenizer:
             out.extend(self._seal(encoding.ids) for encoding in encodings)
         return out
 
+    def find_offsets(self, lines: Sequence[str]) -> list[list[tuple[int, int]]]:
+        """Return the start and end in its text of each token that `encode_all` returns."""
+        with translate_errors(DataError, "the tokenizer failed on this text"):
+            return [e.offsets for e in self._core.encode_batch([*check_lines(lines)], add_special_tokens=False)]
+
     def mostly_unknown(self, lines: Iterable[str]) -> list[int]:
         """Return the indices of lines with at least half of their tokens unknown: another script or language."""
         found = enumerate(self.encode_all(lines))
@@ -166,7 +172,7 @@ class Tokenizer:
             token = bytes(map(_BYTES.__getitem__, token)).decode(errors="backslashreplace")
         if suffix := getattr(self._core.model, "end_of_word_suffix", None):
             token = token.removesuffix(suffix) if token.endswith(suffix) else f"{token}@@"
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in token).replace(" ", "▁")
+        return make_printable(token).replace(" ", "▁")
 
 
 _BYTES = {letter: byte for byte, letter in enumerate(byte_alphabet())}

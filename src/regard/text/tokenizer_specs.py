@@ -20,15 +20,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Core
 
-from regard.errors import DataError, RegardError, SpecError
+from regard.errors import DataError, SpecError
 from regard.registry import Registry
 from regard.spec import Count, Spec, spec
+from regard.text.native_calls import translate_errors
 from regard.text.normalize import Normalize
 from regard.text.template import Template
 
@@ -216,17 +216,6 @@ def byte_alphabet() -> list[str]:
     return [chr(b) if b in plain else chr(0x100 + others.index(b)) for b in range(0x100)]
 
 
-@contextmanager
-def translate_errors(error: type[RegardError], message: str) -> Iterator[None]:
-    """Convert errors of the library (bare `Exception`s, and panics, which are not even `Exception`s) to ours."""
-    try:
-        yield
-    except BaseException as fault:
-        if type(fault) is not Exception and type(fault).__name__ != "PanicException":
-            raise
-        raise error(f"{message}: {fault}") from None
-
-
 def check_lines(lines: Iterable[str]) -> Iterator[str]:
     """Yield the lines; raise an error for one that is not text or cannot be encoded as UTF-8."""
     if isinstance(lines, str):
@@ -268,8 +257,8 @@ def _wordpiece_trainer(reserved: Sequence[str], vocab: int) -> trainers.Trainer:
 
 def _train(core: Core, trainer: trainers.Trainer, lines: Iterable[str], vocab: int | None = None) -> Core:
     """Train, and check that there was something to learn and that it fits into the vocabulary."""
-    with translate_errors(SpecError, f"vocab={vocab} does not suit this corpus"):
-        core.train_from_iterator(check_lines(lines), trainer)
+    with translate_errors(SpecError, f"vocab={vocab} does not suit this corpus", quiet=False) as call:
+        core.train_from_iterator(call.quiet_after(check_lines(lines)), trainer)
     size, reserved = core.get_vocab_size(), len(core.get_added_tokens_decoder())
     if vocab is not None and size > vocab:
         raise SpecError(f"vocab={vocab} is too small: {reserved} reserved tokens and {size - reserved} single characters "

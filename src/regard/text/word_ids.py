@@ -30,7 +30,7 @@ def align_words(
     A word for which the tokenizer has no token becomes one unknown token.
     """
     cut = tokenizer.encode_all(texts)
-    spans = [found.offsets for found in tokenizer.core.encode_batch(list(texts), add_special_tokens=False)]
+    spans = tokenizer.find_offsets(texts)
     return [_align(tokenizer, *each) for each in zip(texts, cut, spans, places, strict=True)]
 
 
@@ -70,7 +70,7 @@ class TokenizedWords:
 def tokenize_words(tokenizer: Tokenizer, texts: Sequence[str]) -> list[TokenizedWords]:
     """Tokenize texts as a model reads them."""
     ids = tokenizer.encode_all(texts)
-    spans = [found.offsets for found in tokenizer.core.encode_batch(list(texts), add_special_tokens=False)]
+    spans = tokenizer.find_offsets(texts)
     return [_assign_words(*each) for each in zip(texts, ids, spans, strict=True)]
 
 
