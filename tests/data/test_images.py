@@ -5,7 +5,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
+import struct
 import tarfile
+import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +111,7 @@ def test_what_is_no_set_of_pictures(classes: Path, tmp_path: Path) -> None:
         read_image_set(classes, "train")
     assert read_image_set(classes, "train", side=4).pixels.shape == (4, 4, 4, 3)
     (classes / "train" / "dog" / "1.jpg").write_bytes(b"hello")
-    with pytest.raises(DataError, match=r"train/dog/1\.jpg is not an image that pillow can read"):
+    with pytest.raises(DataError, match=r"train/dog/1\.jpg is not an image in a format that is read here \(JPEG, PNG"):
         read_image_set(classes, "train")
     (classes / "train" / "dog" / "1.jpg").write_bytes(png(np.tile(COLOUR, (9, 9, 1)), "JPEG")[:-900])
     with pytest.raises(DataError, match=r"train/dog/1\.jpg is a damaged image"):
@@ -121,6 +125,62 @@ def test_one_picture(tmp_path: Path) -> None:
     assert read_image(path, channels=1, side=3).pixels.shape == (3, 3, 1)
     with pytest.raises(DataError, match=r"cannot read .*nothing\.png: No such file"):
         read_image(tmp_path / "nothing.png", channels=1)
+
+
+def test_a_file_is_only_opened_as_a_format_that_we_read(
+    classes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow goes by content: PostScript in a .png file would reach the Ghostscript of the PATH."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "gs").write_text(f"#!/bin/sh\ntouch {tmp_path}/reached\n")
+    (programs / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    script = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 6 6\n%%EndComments\nshowpage\n%%EOF\n"
+    path = classes / "train" / "dog" / "0.png"
+    for data in (script, png(COLOUR, "TIFF"), png(COLOUR, "PPM"), b"%PDF-1.4\n"):
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=r"0\.png is not an image in a format that is read here"):
+            read_image_set(classes, "train")
+        with pytest.raises(DataError, match=r"0\.png is not an image in a format that is read here"):
+            read_image(path, channels=3)
+    assert not (tmp_path / "reached").exists()
+
+
+@pytest.mark.parametrize(("width", "height"), [(10_000, 10_000), (20_000, 20_000), (2**31 - 1, 2**31 - 1)])
+def test_a_header_that_announces_too_many_pixels(tmp_path: Path, width: int, height: int) -> None:
+    """Before a pixel is decoded: pillow warns above 89 million pixels, and refuses twice as many."""
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunk = struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+    (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk + struct.pack(">I", 0) + b"IDAT" + bytes(4))
+    with pytest.raises(DataError, match=r"x\.png is refused: .*67,108,864"):
+        read_image(tmp_path / "x.png", channels=3)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WEBP"])
+def test_damaged_images_are_data_errors(tmp_path: Path, kind: str) -> None:
+    """Whatever a decoder raises."""
+    whole = bytearray(png(np.tile(COLOUR, (5, 5, 1)), kind))
+    draw = np.random.Generator(np.random.PCG64(1))
+    for _ in range(200):
+        data = bytearray(whole)
+        for place in draw.integers(0, len(data), 4):
+            data[place] = draw.integers(0, 256)
+        (tmp_path / "x").write_bytes(data[: draw.integers(1, len(data) + 1)])
+        with suppress(DataError):
+            read_image(tmp_path / "x", channels=3)
+
+
+def test_sets_that_lie_about_their_size(tmp_path: Path) -> None:
+    head = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (2**31 - 1, 2**10, 2**10))
+    (tmp_path / "train-images").write_bytes(gzip.compress(head + bytes(1000)))
+    with pytest.raises(DataError, match=r"train-images should have .* bytes for .*, and is too small for that"):
+        read_image_set(tmp_path, "train")
+    member = tarfile.TarInfo("name")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 1 << 33
+    (tmp_path / "x.tar").write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(10240))
+    with pytest.raises(DataError, match=r"x\.tar cannot be read: a header has 8,589,934,592 bytes"):
+        read_image_set(tmp_path / "x.tar", "train")
 
 
 def test_set_aside_by_content(tmp_path: Path) -> None:

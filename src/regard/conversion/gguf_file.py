@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from regard.errors import CheckpointError, SpecError
 from regard.files.storage import explain_errors
+from regard.files.user_file import open_user_file
 
 KINDS = ("F32", "F16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K")
 """Supported number formats, by their names in GGUF."""
@@ -48,8 +50,8 @@ class GgufFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with explain_errors(f"read {path.name}", path.parent), path.open("rb") as file:
-            if not path.stat().st_size:
+        with open_user_file(path, CheckpointError) as file, explain_errors(f"read {path.name}", path.parent):
+            if not os.fstat(file.fileno()).st_size:
                 raise CheckpointError(f"{path} is damaged: it is empty")
             self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         cursor = _Cursor(self._data, path)

@@ -7,25 +7,32 @@ Folders of classes may also be in a tar file:
     flowers.tar.xz: train/rose/001.jpg …  test/rose/001.jpg …               two parts, also as a folder
 
 Images are kept as bytes (N, height, width, channels) of one size. A file that cannot be read is an error that names it.
+A file is decoded by its content, whatever its name, but only as one of `FORMATS`: pillow knows others, and some of them run
+programs. Files and archives are read one image at a time, and their sizes are checked before memory is used.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import hashlib
 import io
+import math
+import os
 import tarfile
-import zlib
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import DataError
+from regard.files.storage import format_bytes
+from regard.files.user_file import UNREADABLE, decompress, open_user_file, read_user_file
+from regard.machine import free_memory
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,11 +40,22 @@ if TYPE_CHECKING:
 Pixels = NDArray[np.uint8]
 Part = Literal["train", "test"]
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp")
+FORMATS = {"JPEG": (".jpg", ".jpeg"), "PNG": (".png",), "BMP": (".bmp",), "GIF": (".gif",), "WEBP": (".webp",)}
+"""The formats that are read, by pillow's names, and the endings of file names in a folder of images."""
+ENDINGS = tuple(ending for endings in FORMATS.values() for ending in endings)
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 IDX = {"train": "train", "test": "t10k"}
 """The beginning of the file names of each part."""
-UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError)
+MAX_FILE_BYTES = 100_000_000
+"""Maximum bytes of an image file."""
+MAX_PIXELS = 1 << 26
+"""Maximum pixels of an image; more would take 200 MB, and hardly any camera takes such pictures."""
+MAX_HEADER_BYTES = 1_000_000
+"""Maximum bytes of a name in a tar file."""
+GZIP_RATIO = 1100
+"""The most that gzip can compress is a little less."""
+LARGE = 1_000_000_000
+"""Bytes of a set above which free memory is checked before it is read."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,11 +106,9 @@ def read_image_set(path: str | Path, part: Part, *, side: int | None = None) -> 
     if path.is_dir() and any(path.glob(f"{IDX['train']}-images*")):
         return _read_idx(path, part, side)
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file())
-        found = ((p.relative_to(path).as_posix(), p.read_bytes) for p in files)
-        return _build_image_set(path, _select_part([(name, read()) for name, read in found], part), side)
+        return _build_image_set(path, partial(_walk_folder, path), part, side)
     if path.name.lower().endswith(TARS):
-        return _build_image_set(path, _select_part(list(_read_tar(path)), part), side)
+        return _build_image_set(path, partial(_walk_tar, path), part, side)
     raise DataError(
         f"{path} is not a set of images; name a folder with IDX files (train-images-idx3-ubyte …), a folder with one folder "
         f"of images per class, or such a folder as {', '.join(TARS)}"
@@ -101,11 +117,7 @@ def read_image_set(path: str | Path, part: Part, *, side: int | None = None) -> 
 
 def read_image(path: str | Path, *, channels: int, side: int | None = None) -> LoadedImage:
     """Read an image file as grayscale or color; with `side`, resized to a square of that size."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from None
-    return LoadedImage(str(path), _decode(data, str(path), channels, side))
+    return LoadedImage(str(path), _decode(read_user_file(path, MAX_FILE_BYTES), str(path), channels, side))
 
 
 def split_image_set(images: ImageSet, *, size: int, seed: int) -> tuple[ImageSet, ImageSet]:
@@ -144,63 +156,134 @@ def _read_idx_array(folder: Path, start: str) -> Pixels:
     if not found:
         raise DataError(f"{folder} contains no {start}-… file")
     path = found[0]
-    try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except UNREADABLE as error:
-        raise DataError(f"{path} cannot be read: {error}; copy it again") from None
-    if len(data) < 4 or data[:3] != b"\0\0\x08":
-        raise DataError(f"{path} is not an IDX file of bytes: it begins with {data[:4].hex(' ') or 'nothing'}")
-    begin = 4 + 4 * data[3]
-    shape = tuple(int.from_bytes(data[i : i + 4], "big") for i in range(4, min(begin, len(data)), 4))
-    wanted = begin + int(np.prod(shape, dtype=np.int64))
-    if len(data) != wanted or 0 in shape:
-        raise DataError(f"{path} should have {wanted} bytes for {shape}, got {len(data)}; copy it again")
-    return np.frombuffer(data, np.uint8, offset=begin).reshape(shape)
+    with open_user_file(path) as file:
+        packed = os.fstat(file.fileno()).st_size
+        try:
+            inside = decompress(file, path, ("gzip",))
+            magic = inside.read(4)
+            if len(magic) < 4 or magic[:3] != b"\0\0\x08":
+                raise DataError(f"{path} is not an IDX file of bytes: it begins with {magic.hex(' ') or 'nothing'}")
+            head = inside.read(4 * magic[3])
+            shape = tuple(int.from_bytes(head[i : i + 4], "big") for i in range(0, len(head), 4))
+            count = math.prod(shape)
+            if count > GZIP_RATIO * packed:
+                raise DataError(
+                    f"{path} should have {count:,} bytes for {shape}, and is too small for that; copy it again"
+                )
+            _check_memory(path, count)
+            pixels = np.empty(count, np.uint8)
+            read = inside.readinto(pixels.data) if count else 0
+            more = len(inside.read(1))
+        except UNREADABLE as error:
+            raise DataError(f"{path} cannot be read: {error}; copy it again") from None
+    begin = 4 + 4 * magic[3]
+    if read != count or more or len(head) != 4 * magic[3] or 0 in shape:
+        got = f"{begin + read} or more" if more else f"{4 + len(head) + read}"
+        raise DataError(f"{path} should have {begin + count} bytes for {shape}, got {got}; copy it again")
+    return pixels.reshape(shape)
+
+
+def _check_memory(path: Path, size: int) -> None:
+    """Refuse a set of images that does not fit into memory, before anything is allocated."""
+    free = free_memory()
+    if size > LARGE and free and size > free:
+        raise DataError(
+            f"the images of {path} take {format_bytes(size)}, and {format_bytes(free)} of memory are free; set a smaller "
+            "data.side, or use fewer images"
+        )
 
 
 # ------------------------------------------------------------------------------------------------------- class folders
 
 
-def _read_tar(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the images of a tar file; nothing is written to disk."""
-    try:
-        with tarfile.open(path) as tar:
-            for member in tar:
-                name = PurePosixPath(member.name).as_posix()
-                file = tar.extractfile(member) if member.isfile() and name.lower().endswith(ENDINGS) else None
-                if file is not None:
-                    yield name, file.read()
-    except UNREADABLE as error:
-        first = str(error).partition("\n")[0].rstrip(":")  # the rest lists every format that was tried
-        raise DataError(f"{path} cannot be read: {first}; copy it or pack it again") from None
+Walk = Callable[[], Iterator[tuple[str, Callable[[], bytes]]]]
+"""Walks through the images of a set: their names, and functions that read them while the walk is there."""
 
 
-def _select_part(files: Sequence[tuple[str, bytes]], part: Part) -> list[tuple[str, str, bytes]]:
-    """Return (class, name, bytes) of the files of a part: the folder of an image is its class, the folder above it the part."""
-    split = [(PurePosixPath(name).parts, data) for name, data in sorted(files)]
-    parts = {folders[-3] for folders, _ in split if len(folders) > 2} & {"train", "test", "valid", "val"}
+def _walk_folder(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    for file in sorted(p for p in path.rglob("*") if p.suffix.lower() in ENDINGS and p.is_file()):
+        yield file.relative_to(path).as_posix(), partial(read_user_file, file, MAX_FILE_BYTES)
+
+
+def _walk_tar(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Read a tar file from its beginning to its end, once; nothing is written to disk."""
+    with _open_tar(path) as tar:
+        while (member := tar.next()) is not None:
+            tar.members.clear()  # type: ignore[attr-defined]  # the library would keep every header
+            name = PurePosixPath(member.name).as_posix()
+            if not member.isfile() or not name.lower().endswith(ENDINGS):
+                continue
+            if member.size > MAX_FILE_BYTES:
+                raise DataError(
+                    f"{path}: {name} is refused: it has {member.size:,} bytes; the limit is {MAX_FILE_BYTES:,}"
+                )
+            yield name, partial(_extract, tar, member)
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    return b"" if file is None else file.read()
+
+
+@contextmanager
+def _open_tar(path: Path) -> Iterator[tarfile.TarFile]:
+    with open_user_file(path) as file:
+        try:
+            with tarfile.open(fileobj=decompress(file, path), mode="r|", tarinfo=BoundedTarInfo) as tar:
+                yield tar
+        except (*UNREADABLE, tarfile.TarError) as error:
+            first = str(error).partition("\n")[0].rstrip(":")
+            raise DataError(f"{path} cannot be read: {first}; copy it or pack it again") from None
+
+
+class BoundedTarInfo(tarfile.TarInfo):
+    """A header of a tar file; one that announces a huge name, which the library would read into memory, is refused."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        if found.type not in (*tarfile.REGULAR_TYPES, tarfile.DIRTYPE) and found.size > MAX_HEADER_BYTES:
+            raise tarfile.ReadError(f"a header has {found.size:,} bytes")
+        return found
+
+
+def _select_part(names: Sequence[str], part: Part) -> dict[str, str]:
+    """The class of each image of a part, by name: its folder is its class, the folder above it the part."""
+    split = {name: PurePosixPath(name).parts for name in sorted(names)}
+    parts = {folders[-3] for folders in split.values() if len(folders) > 2} & {"train", "test", "valid", "val"}
     wanted = {"train"} if part == "train" else parts - {"train"}
-    kept = [(folders, data) for folders, data in split if not parts or (len(folders) > 2 and folders[-3] in wanted)]
-    return [(folders[-2], "/".join(folders), data) for folders, data in kept if len(folders) > 1]
+    kept = {n: f for n, f in split.items() if not parts or (len(f) > 2 and f[-3] in wanted)}
+    return {name: folders[-2] for name, folders in kept.items() if len(folders) > 1}
 
 
-def _build_image_set(path: Path, files: list[tuple[str, str, bytes]], side: int | None) -> ImageSet:
-    if not files:
+def _build_image_set(path: Path, walk: Walk, part: Part, side: int | None) -> ImageSet:
+    """Walk through a set twice: for its names, then for the images of a part, which are decoded one by one."""
+    owners = _select_part([name for name, _ in walk()], part)
+    if not owners:
         raise DataError(
             f"{path} contains no images in class folders (rose/001.jpg, or train/rose/001.jpg) with the endings "
             f"{', '.join(ENDINGS)}"
         )
-    classes = tuple(sorted({label for label, _, _ in files}))
-    pixels = [_decode(data, f"{path}: {name}", None, side) for _, name, data in files]
-    sizes = Counter(p.shape for p in pixels)
-    if len(shapes := list(dict.fromkeys(shape[:2] for shape in sizes))) > 1:
-        some = ", ".join(f"{h} × {w}" for h, w in shapes[:3])
-        raise DataError(f"images of {path} have different sizes ({some} …); set data.side to resize them")
-    channels = max(shape[2] for shape in sizes)  # grayscale images among color images
-    whole = np.stack([p if p.shape[2] == channels else np.repeat(p, channels, 2) for p in pixels])
-    labels = np.asarray([classes.index(label) for label, _, _ in files], np.int64)
-    return ImageSet(whole, labels, classes, path.name, [name for _, name, _ in files])
+    order = {name: i for i, name in enumerate(owners)}
+    whole: Pixels | None = None
+    for name, read in walk():
+        if name not in order:
+            continue
+        pixels = _decode(read(), f"{path}: {name}", None, side)
+        if whole is None:
+            _check_memory(path, len(order) * pixels.size)
+            whole = np.zeros((len(order), *pixels.shape), np.uint8)
+        if pixels.shape[:2] != whole.shape[1:3]:
+            some = ", ".join(f"{h} × {w}" for h, w in (whole.shape[1:3], pixels.shape[:2]))
+            raise DataError(f"images of {path} have different sizes ({some} …); set data.side to resize them")
+        if pixels.shape[2] > whole.shape[3]:  # the first one in color after grayscale images
+            _check_memory(path, len(order) * pixels.size)
+            whole = np.repeat(whole, pixels.shape[2], 3)
+        whole[order[name]] = pixels  # grayscale images among color images have equal channels
+    assert whole is not None
+    classes = tuple(sorted(set(owners.values())))
+    labels = np.asarray([classes.index(label) for label in owners.values()], np.int64)
+    return ImageSet(whole, labels, classes, path.name, list(owners))
 
 
 def _decode(data: bytes, name: str, channels: int | None, side: int | None) -> Pixels:
@@ -209,21 +292,33 @@ def _decode(data: bytes, name: str, channels: int | None, side: int | None) -> P
     grey = image.mode in ("1", "L", "I", "I;16") if channels is None else channels == 1
     try:
         image = image.convert("L" if grey else "RGB")
-    except UNREADABLE as error:
+    except Exception as error:  # a decoder of a damaged file raises anything
         raise DataError(f"{name} is a damaged image: {error}") from None
     pixels = np.asarray(image).reshape(image.height, image.width, 1 if grey else 3)
     return pixels if side is None or pixels.shape[:2] == (side, side) else _resize(pixels, side)
 
 
 def _open_image(data: bytes, name: str) -> Image:
+    """Read the header of an image, and refuse formats and sizes that we do not read."""
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise DataError("reading images needs pillow; pip install 'regard[vision]'") from None
     try:
-        return Image.open(io.BytesIO(data))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is lower
+            image = Image.open(io.BytesIO(data), formats=list(FORMATS))
     except UnidentifiedImageError:
-        raise DataError(f"{name} is not an image that pillow can read") from None
+        raise DataError(f"{name} is not an image in a format that is read here ({', '.join(FORMATS)})") from None
+    except Image.DecompressionBombError:
+        raise DataError(f"{name} is refused: an image has at most {MAX_PIXELS:,} pixels") from None
+    except Exception as error:  # a header that is damaged raises anything
+        raise DataError(f"{name} is a damaged image: {error}") from None
+    if image.width * image.height > MAX_PIXELS:
+        raise DataError(
+            f"{name} is refused: it would have {image.width:,} × {image.height:,} pixels; the limit is {MAX_PIXELS:,}"
+        )
+    return image
 
 
 def _resize(pixels: Pixels, side: int) -> Pixels:

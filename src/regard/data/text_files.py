@@ -7,10 +7,6 @@ endless line only its beginning.
 
 from __future__ import annotations
 
-import gzip
-import io
-import stat
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from regard.errors import DataError
+from regard.files.user_file import UNREADABLE, decompress, open_user_file
 
 MAX_LINE_BYTES = 100_000
 """Maximum number of bytes in a line of a parallel corpus: a longer line is not a sentence, but a file without line breaks."""
@@ -73,7 +70,7 @@ def iter_lines(path: str | Path, max_bytes: int | None = None) -> Iterator[str |
                 text = _decode_line(raw, where, position)
                 yield text.removeprefix("\ufeff") if number == 1 and isinstance(text, str) else text
                 position += len(raw)
-        except (EOFError, OSError, zlib.error) as error:
+        except UNREADABLE as error:
             raise DataError(f"{path} cannot be read past line {number}: {error}; copy or compress it again") from None
     if not number:
         raise DataError(f"{path} is empty")
@@ -105,18 +102,5 @@ def _skip_line(file: BinaryIO) -> int:
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file, decompressed if it starts like gzip, whatever its name."""
-    try:
-        mode = path.stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise DataError(f"{path} is a directory; name a file in it")
-        if not stat.S_ISREG(mode):
-            raise DataError(f"{path} is a pipe or device; save its output to a file, which can be read again")
-        file = path.open("rb")
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    with file:
-        if file.peek(2)[:2] != b"\x1f\x8b":
-            yield file
-        else:
-            with gzip.GzipFile(fileobj=file) as packed:
-                yield io.BufferedReader(packed)
+    with open_user_file(path) as file:
+        yield decompress(file, path, ("gzip",))

@@ -10,14 +10,13 @@ import errno
 import hashlib
 import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedReader
 from pathlib import Path
 from typing import Protocol
 
 from regard.errors import CheckpointError, DiskFull
+from regard.files.user_file import open_regular
 from regard.machine import free_memory
 
 LARGE = 1_000_000_000
@@ -63,14 +62,14 @@ class Disk:
             file.write(data)
 
     def read(self, path: Path, limit: int) -> bytes:
-        with _open_regular(path) as file:
+        with open_regular(path, follow=False) as file:
             size = min(limit, os.fstat(file.fileno()).st_size + 1)  # allocate for the file, not for the limit
             if size > LARGE and size > (free_memory() or size):
                 raise OSError(errno.ENOMEM, f"{format_bytes(size)}, more than the free memory", str(path))
             return file.read(size)
 
     def digest(self, path: Path) -> tuple[int, str]:
-        with _open_regular(path) as file:
+        with open_regular(path, follow=False) as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
             return file.tell(), found
 
@@ -108,19 +107,6 @@ class Disk:
 
 
 DISK = Disk()
-
-
-@contextmanager
-def _open_regular(path: Path) -> Iterator[BufferedReader]:
-    """Open a regular file. NOFOLLOW: nothing outside its folder is read; NONBLOCK: never wait for a pipe."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "Not a regular file", str(path))
-        with open(handle, "rb", closefd=False) as file:
-            yield file
-    finally:
-        os.close(handle)
 
 
 def make_folder(storage: Storage, path: Path) -> None:

@@ -14,12 +14,13 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from regard.errors import DataError, SpecError, UnknownName
+from regard.files.user_file import read_user_file
 
 if TYPE_CHECKING:
     from regard.spec import Plain  # `regard recipes` never waits for pydantic
 
-MAX_LEVELS, MAX_VALUES = 100, 100_000
-"""Limits of one recipe: nesting depth, and number of values."""
+MAX_BYTES, MAX_LEVELS, MAX_VALUES = 10_000_000, 100, 100_000
+"""Limits of one recipe: size of its file, nesting depth, and number of values."""
 
 
 def list_recipes() -> dict[str, str]:
@@ -37,9 +38,7 @@ def read_recipe(name: str) -> Plain:
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         try:
-            return parse_yaml(path.read_text("utf-8"), name)
-        except OSError as error:
-            raise DataError(f"cannot read the recipe {name}: {error.strerror}") from None
+            return parse_yaml(read_user_file(path, MAX_BYTES, what="the recipe").decode(), name)
         except UnicodeDecodeError as error:
             raise DataError(f"{name} is not UTF-8 (byte {error.start}); a recipe is a YAML text") from None
     raise UnknownName("recipe", name, here)

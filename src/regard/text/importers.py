@@ -5,9 +5,7 @@ The result is a tokenizer of the `tokenizers` library that segments text like th
 
 from __future__ import annotations
 
-import gzip
 import re
-import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +15,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError
+from regard.files.user_file import read_user_file
 from regard.spec import spec
 from regard.text.native_calls import translate_errors
 from regard.text.sandbox import MAX_FILE_BYTES
@@ -145,11 +144,10 @@ def build_sentencepiece(model: Any, path: str | Path, added: Sequence[str] = ())
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
     """Read the pairs of a merge file in order of priority, each once."""
+    data = read_user_file(path, MAX_FILE_BYTES, CheckpointError, what="the merge file", unpack=("gzip",))
     try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
         head, *rows = data.decode("utf-8").rstrip("\n").split("\n")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise CheckpointError(f"cannot read the merge file {path}: {error}") from None
     if head.strip() != "#version: 0.2":
         raise CheckpointError(f"{path} should begin with '#version: 0.2', as subword-nmt writes it, got {head[:40]!r}")
@@ -170,13 +168,10 @@ def read_sentencepiece(path: Path) -> Any:
     except ImportError:
         raise SpecError("reading SentencePiece models needs an extra: pip install 'regard[sentencepiece]'") from None
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
+    data = read_user_file(path, MAX_FILE_BYTES, CheckpointError, what="the SentencePiece model")
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-        if len(data) > MAX_FILE_BYTES:
-            raise CheckpointError(f"{path} is not a SentencePiece model: it has more than {MAX_FILE_BYTES} bytes")
         model.ParseFromString(data)
-    except (OSError, DecodeError) as error:
+    except DecodeError as error:
         raise CheckpointError(f"cannot read the SentencePiece model {path}: {error}") from None
     if not model.pieces:
         raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")

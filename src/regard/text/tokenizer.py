@@ -19,8 +19,9 @@ from typing import Any, Self
 from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName, make_printable
+from regard.files.user_file import read_user_file
 from regard.text.native_calls import translate_errors
-from regard.text.sandbox import check_tokenizer_file
+from regard.text.sandbox import MAX_FILE_BYTES, check_tokenizer_file
 from regard.text.template import Template, read_names
 from regard.text.tokenizer_specs import BOS, EOS, ROLES, TokenizerSpec, byte_alphabet, check_lines
 
@@ -51,11 +52,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise CheckpointError(f"cannot read the tokenizer {path}: {error}") from None
-        return cls.from_bytes(data, path)
+        return cls.from_bytes(read_user_file(path, MAX_FILE_BYTES, CheckpointError, what="the tokenizer"), path)
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str | Path) -> Self:
