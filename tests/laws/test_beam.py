@@ -9,7 +9,6 @@ import torch
 
 from regard.laws.case import CLOSE, decode_in_chunks
 from regard.laws.streaming import every_token
-from regard.nn.core.context import Memory
 from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, Case, make_ids, name_of
 
@@ -17,10 +16,6 @@ pytestmark = pytest.mark.numeric
 
 SENTENCES, WIDTH, N = 2, 3, 5
 EACH = torch.arange(SENTENCES).repeat_interleave(WIDTH)
-
-
-def repeated(memory: Memory, rows: torch.Tensor) -> Memory:
-    return Memory(memory.keys[rows], memory.values[rows], memory.at.select(rows))
 
 
 @pytest.mark.parametrize("case", BOTH, ids=name_of)
@@ -36,17 +31,17 @@ def test_a_beam_searches_as_if_each_hypothesis_had_its_own_source(case: Case) ->
         state = state.select(order)
         second, state = decode_in_chunks(net, tokens[:, 2:4], Coords.span(2, 2), state, every_token(2), memory)
         state = state.select(leave, torch.tensor([1]))
-        left = repeated(memory, torch.tensor([1]))
+        left = memory.select(torch.tensor([1]))
         third, _ = decode_in_chunks(net, tokens[3:, 4:], Coords.span(1, 4), state, [], left)
 
-        copies = repeated(memory, EACH)
+        copies = memory.select(EACH)
         whole, _ = net.decode(tokens[:, :2], Coords.span(2), copies)
         torch.testing.assert_close(first, whole, **CLOSE)
         history = torch.cat([tokens[order, :2], tokens[:, 2:4]], 1)
         whole, _ = net.decode(history, Coords.span(4), copies)
         torch.testing.assert_close(second, whole[:, 2:], **CLOSE)
         history = torch.cat([history[leave], tokens[3:, 4:]], 1)
-        whole, _ = net.decode(history, Coords.span(5), repeated(memory, torch.tensor([1, 1, 1])))
+        whole, _ = net.decode(history, Coords.span(5), memory.select(torch.tensor([1, 1, 1])))
         torch.testing.assert_close(third, whole[:, 4:], **CLOSE)
 
 

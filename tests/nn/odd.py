@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from regard.model.model_spec import ModelSpec
 from regard.nn.attention.attend import fold, unfold
 from regard.nn.blocks.block import Block, BlockLayer
-from regard.nn.blocks.body import Stack
+from regard.nn.blocks.body import BODIES, Body, Stack, StackBody
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import Vocab
 from regard.nn.blocks.wiring import WIRINGS, PreNorm, States, WiringSpec
-from regard.nn.core.context import Context
+from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import MIXERS, Act, Can, Mixer, MixerSpec, Site
 from regard.nn.core.shape import split_heads
@@ -92,7 +92,7 @@ class SqueezeMixer(Mixer):
 class Drift(MixerSpec):
     """A running sum with a loss of its own; starts from ones, and draws a direction anew at every second step."""
 
-    can = Can(cross=False, rewind=False, weights=False, losses=True, positions=frozenset())
+    can = Can(cross=False, rewind=False, weights=False, losses=True, final=True, positions=frozenset())
 
     def build(self, site: Site) -> Mixer:
         return DriftMixer(site)
@@ -211,7 +211,7 @@ class FarPosition(Position):
 
 @spec
 class Twofold(WiringSpec):
-    """Carries the stream twice and lets both out side by side; cannot carry losses. Values are what entered."""
+    """Carries the stream twice and lets both out side by side; cannot carry losses."""
 
     dropout: float = 0.0
     norm = None
@@ -229,9 +229,6 @@ class Twofold(WiringSpec):
     def leaves(self, width: int) -> int:
         return 2 * width
 
-    def values(self, x: Tensor, first: Tensor) -> Tensor:
-        return torch.cat([first, first], -1)
-
     def refusals(self, can: Can, where: str) -> list[str]:
         return [f"{where} has losses of its own, which a twofold stream cannot carry"] if can.losses else []
 
@@ -243,10 +240,25 @@ class Twofold(WiringSpec):
         return (a, b), new
 
 
+@spec
+class Added(Stack):
+    """A stack whose output is read as keys; values are that plus what entered (ConvS2S)."""
+
+    def build(self, site: Site) -> Body:
+        return AddedBody(self, site)
+
+
+class AddedBody(StackBody):
+    def encode(self, x: Tensor, ctx: Context) -> Memory:
+        memory = super().encode(x, ctx)
+        return dataclasses.replace(memory, values=memory.keys + x)
+
+
 @pytest.fixture
 def in_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind, mixer in {"blur": Blur, "squeeze": Squeeze, "drift": Drift, "gaze": Gaze, "headless": Headless}.items():
         monkeypatch.setitem(MIXERS._parts, kind, mixer)
+    monkeypatch.setitem(BODIES._parts, "added", Added)
     monkeypatch.setitem(POSITIONS._parts, "far", Far)
     monkeypatch.setitem(WIRINGS._parts, "twofold", Twofold)
 

@@ -6,18 +6,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.errors import ShapeError, SpecError
+from regard.errors import ShapeError, SpecError, StateError
 from regard.model.build import refusals
 from regard.model.cost import cost
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
-from regard.nn.core.context import Context, Tape
+from regard.nn.core.context import Context, Scratch, Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Mixer, Site
 from regard.nn.mixers import Full
 from regard.nn.positions.position import Relative, Rotary
 from tests.nn.odd import (
     LENGTH,
+    Added,
     Blur,
     Drift,
     DriftMixer,
@@ -184,12 +185,41 @@ class TestMemory:
         said = [f"decoder.blocks.{i}.mix attends to an encoder, and there is none before it" for i in range(3)]
         assert refusals(writer(Gaze())) == said
 
-    def test_a_wiring_says_what_is_read_as_values(self) -> None:
-        net = both(Block(mix=Full(2), cross=Full(2)), wiring=Twofold()).build().eval()
+    def test_a_body_says_what_is_read_as_values(self) -> None:
+        spec = both(Block(mix=Full(2), cross=Full(2)))
+        net = spec.replace("encoder", Added(Block(mix=Full(2)), depth=2)).build().eval()
         tokens = ids()
         memory, first = net.encode(tokens, AT), net.embed(tokens, AT)
-        assert torch.equal(memory.values, torch.cat([first, first], -1))
-        assert not torch.equal(memory.keys, memory.values)
+        assert torch.equal(memory.values, memory.keys + first)
+
+    def test_the_final_states_of_layers_are_part_of_it(self) -> None:
+        """Of those layers that have some: they are selected with the sentences, and each hypothesis gets its own copy."""
+        blocks = (Block(mix=Drift()), Block(mix=Full(2)), Block(mix=Drift()))
+        spec = both(Block(mix=Full(2), cross=Full(2)))
+        net = spec.replace("encoder", Stack(blocks=blocks)).build().eval()
+        memory = net.encode(ids(3), AT)
+        assert memory.final is not None
+        kept = memory.final.flat()
+        assert sorted({name.split(".")[1] for name in kept}) == ["0", "2"]
+        assert net.encode(ids(3), AT).final is not None
+        for name, t in memory.select(torch.tensor([2, 0])).final.flat().items():  # type: ignore[union-attr]
+            assert torch.equal(t, kept[name][[2, 0]] if t.dim() else kept[name])
+        for name, t in memory.final_of(6).flat().items():  # type: ignore[union-attr]
+            assert torch.equal(t, kept[name].repeat_interleave(2, 0) if t.dim() else kept[name])
+        with pytest.raises(StateError, match=r"^4 hypotheses cannot be divided among the 3 sentences of a memory$"):
+            memory.final_of(4)
+        assert both(Block(mix=Full(2), cross=Full(2))).build().encode(ids(), AT).final is None
+
+    def test_the_final_states_are_inputs_of_a_function_of_the_context(self) -> None:
+        spec = both(Block(mix=Full(2), cross=Full(2)))
+        net = spec.replace("encoder", Stack(Block(mix=Drift()), depth=1)).build().eval()
+        memory = net.encode(ids(), AT)
+        ctx = Context(AT, memory=memory)
+        again = ctx.for_rerun(Scratch(), [2 * t for t in ctx.tensors()]).memory
+        assert again is not None
+        before, after = memory.tensors(), again.tensors()
+        assert len(before) > 2
+        assert all(torch.equal(2 * a, b) for a, b in zip(before, after, strict=True))
 
     def test_a_memory_may_be_wider_than_the_stream(self) -> None:
         net = both(Block(mix=Full(2), cross=Full(2)), wiring=Twofold()).build()

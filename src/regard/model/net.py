@@ -47,8 +47,7 @@ class Net(nn.Module):
         embed = self.embed if self.source is None else self.source
         self._fits("encoder", at)
         first = embed(ids, at, self.embed.weight)
-        x, _ = self.encoder(first, Context(at, tape=tape or Tape()))
-        return self.encoder.memory(x, first, at)
+        return self.encoder.encode(first, Context(at, tape=tape or Tape()))
 
     def decode(
         self,

@@ -54,7 +54,7 @@ class BlockLayer(nn.Module):
 
     def __init__(self, spec: Block, site: Site, wiring: WiringSpec) -> None:
         super().__init__()
-        self.roles, self.wiring = spec.roles, wiring
+        self.spec, self.roles, self.wiring = spec, spec.roles, wiring
         for role in self.roles:
             setattr(self, role, getattr(spec, role).build(site.at(role, role=role)))
         for role in wiring.norms(self.roles):
@@ -73,3 +73,8 @@ class BlockLayer(nn.Module):
 
     def start(self, rows: int, capacity: int) -> States:
         return {name: part.start(rows, capacity) for name, part in self.parts() if isinstance(part, Mixer)}
+
+    def start_final(self, rows: int) -> States:
+        """Return the state of those mixers whose final state belongs to the memory."""
+        mixers = {role: mixer for role, mixer in self.spec.mixers if mixer.can.final}
+        return {role: getattr(self, role).start(rows, 0) for role in mixers}

@@ -17,7 +17,7 @@ from regard.errors import SpecError
 from regard.nn.blocks.block import Block, BlockLayer
 from regard.nn.blocks.wiring import PreNorm, States, Stream, WiringSpec
 from regard.nn.core.context import Context, Memory
-from regard.nn.core.coords import Coords, Tags
+from regard.nn.core.coords import Tags
 from regard.nn.core.mixer import MixerSpec, Site, check_positions
 from regard.nn.core.rng import RngSnapshot
 from regard.nn.core.state import State
@@ -67,9 +67,10 @@ class BodySpec(Spec):
 class Body(nn.Module):
     """`(x, ctx, state) -> (x, state)`."""
 
-    def memory(self, x: Tensor, first: Tensor, at: Coords) -> Memory:
-        """Return what a decoder reads of it, for input `first` and output `x`."""
-        return Memory(x, x, at)
+    def encode(self, x: Tensor, ctx: Context) -> Memory:
+        """Run as an encoder and return what a decoder reads: keys, values and, if layers are recurrent, their final states."""
+        y, _ = self(x, ctx)
+        return Memory(y, y, ctx.at)
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         raise NotImplementedError
@@ -132,7 +133,7 @@ class Layers(State):
 class StackBody(Body):
     def __init__(self, spec: Stack, site: Site) -> None:
         super().__init__()
-        layers = spec.layers()
+        self.spec, layers = spec, spec.layers()
         self.wiring, self.recompute, self.tags = spec.wiring, spec.recompute, spec.tags
         self.position = stack_position(spec.position, layers, site)
         self.shared = stack_shares(layers, site)
@@ -155,8 +156,15 @@ class StackBody(Body):
         x = x if self.norm is None else self.norm(x)
         return x, None if state is None else Layers(tuple(new))
 
-    def memory(self, x: Tensor, first: Tensor, at: Coords) -> Memory:
-        return Memory(x, self.wiring.values(x, first), at)
+    def encode(self, x: Tensor, ctx: Context) -> Memory:
+        y, final = self(x, ctx, self._start_final(x.shape[0]))
+        return Memory(y, y, ctx.at, final)
+
+    def _start_final(self, rows: int) -> State | None:
+        """Return the state of the layers whose final states belong to the memory; None if there is no such layer."""
+        if not any(mixer.can.final for _, mixer in self.spec.mixers()):
+            return None
+        return Layers(tuple(block.start_final(rows) for block in self._layers()))
 
     def start(self, rows: int, capacity: int) -> State:
         return Layers(tuple(block.start(rows, capacity) for block in self._layers()))

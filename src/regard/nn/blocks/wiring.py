@@ -59,10 +59,6 @@ class WiringSpec(Spec):
         """Return the width of the output for this input width."""
         return width
 
-    def values(self, x: Tensor, first: Tensor) -> Tensor:
-        """Return what a decoder reads as values, for encoder input `first` and output `x` (ConvS2S adds the two)."""
-        return x
-
     def refusals(self, can: Can, where: str) -> list[str]:
         """List what the mixer does that this wiring does not support."""
         return []

@@ -10,12 +10,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import torch
 from torch import Tensor, nn
 
+from regard.errors import StateError
 from regard.nn.core.coords import Coords
+from regard.nn.core.state import State
 
 if TYPE_CHECKING:
     from regard.nn.positions.position import Position
@@ -95,12 +98,34 @@ class Memory:
     keys: Tensor
     values: Tensor
     at: Coords
+    final: State | None = None
+    """What the encoder's layers remember after the last token, one row per sentence; None if none of them is recurrent."""
 
     def select(self, sentences: Tensor) -> Memory:
         """Select sentences; use it together with `State.select(rows, sentences)`."""
         keys = self.keys.index_select(0, sentences)
         values = keys if self.values is self.keys else self.values.index_select(0, sentences)
-        return Memory(keys, values, self.at.select(sentences))
+        final = None if self.final is None else self.final.copy().select(sentences, sentences)
+        return Memory(keys, values, self.at.select(sentences), final)
+
+    def final_of(self, rows: int) -> State | None:
+        """Return the final states with a row for each hypothesis: those of a sentence all start from its state."""
+        sentences = self.keys.shape[0]
+        if self.final is None or rows == sentences:
+            return None if self.final is None else self.final.copy()
+        if sentences == 0 or rows % sentences:
+            raise StateError(f"{rows} hypotheses cannot be divided among the {sentences} sentences of a memory")
+        each = torch.arange(sentences, device=self.keys.device).repeat_interleave(rows // sentences)
+        return self.final.copy().select(each, each)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Return every tensor that may carry a gradient."""
+        return self.keys, self.values, *(() if self.final is None else self.final.flat().values())
+
+    def with_tensors(self, tensors: Iterator[Tensor]) -> Memory:
+        """Return the same memory with the next of `tensors` instead of those of `tensors()`."""
+        keys, values, final = next(tensors), next(tensors), self.final
+        return Memory(keys, values, self.at, final and final.load_flat({name: next(tensors) for name in final.flat()}))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +156,7 @@ class Context:
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Return every tensor that may carry a gradient: inputs of a custom autograd function."""
-        memory = () if self.memory is None else (self.memory.keys, self.memory.values)
+        memory = () if self.memory is None else self.memory.tensors()
         return memory if self.first is None else (self.first, *memory)
 
     def parts(self) -> tuple[nn.Module, ...]:
@@ -145,7 +170,7 @@ class Context:
         """
         rest = iter(self.tensors() if tensors is None else tensors)
         first = None if self.first is None else next(rest)
-        memory = None if self.memory is None else Memory(next(rest), next(rest), self.memory.at)
+        memory = None if self.memory is None else self.memory.with_tensors(rest)
         return dataclasses.replace(self, first=first, memory=memory, tape=self.tape.mute(), scratch=scratch)
 
     def extend_coords(self, before: Coords) -> Coords:

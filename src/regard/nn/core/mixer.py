@@ -46,6 +46,8 @@ class Can:
     """It separates documents that are packed into one row."""
     memory: bool = False
     """It reads the encoder in the `mix` role (recurrence interleaved with attention)."""
+    final: bool = False
+    """In an encoder it may be given a state, and what it returns is part of the memory (the last state of a recurrence)."""
     losses: bool = False
     """It adds auxiliary losses to the tape."""
     length: Literal["any", "fixed"] = "any"
