@@ -167,6 +167,29 @@ class GazeMixer(Mixer):
 
 
 @spec
+class Widen(MixerSpec):
+    """Leaves a stream of another width, as recurrent layers may."""
+
+    width: Count
+    can = Can(cross=False, stream=False, rewind=False, weights=False, positions=frozenset())
+
+    def build(self, site: Site) -> Mixer:
+        return WidenMixer(self, site)
+
+    def leaves(self, width: int) -> int:
+        return self.width
+
+
+class WidenMixer(Mixer):
+    def __init__(self, spec: Widen, site: Site) -> None:
+        super().__init__(site)
+        self.out = nn.Linear(site.width, spec.width)
+
+    def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
+        return self.out(x), None
+
+
+@spec
 class Headless(MixerSpec):
     """Says it takes positions, and has no heads to make them for."""
 
@@ -256,7 +279,14 @@ class AddedBody(StackBody):
 
 @pytest.fixture
 def in_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind, mixer in {"blur": Blur, "squeeze": Squeeze, "drift": Drift, "gaze": Gaze, "headless": Headless}.items():
+    for kind, mixer in {
+        "blur": Blur,
+        "squeeze": Squeeze,
+        "drift": Drift,
+        "gaze": Gaze,
+        "headless": Headless,
+        "widen": Widen,
+    }.items():
         monkeypatch.setitem(MIXERS._parts, kind, mixer)
     monkeypatch.setitem(BODIES._parts, "added", Added)
     monkeypatch.setitem(POSITIONS._parts, "far", Far)

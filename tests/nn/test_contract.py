@@ -9,13 +9,18 @@ from torch import Tensor
 from regard.errors import ShapeError, SpecError, StateError
 from regard.model.build import refusals
 from regard.model.cost import cost
+from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.blocks.head import Vocab
+from regard.nn.blocks.wiring import Bare
 from regard.nn.core.context import Context, Scratch, Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Mixer, Site
+from regard.nn.layers.feedforward import FeedForward
 from regard.nn.mixers import Full
-from regard.nn.positions.position import Relative, Rotary
+from regard.nn.positions.position import Relative, Rotary, Sinusoidal
 from tests.nn.odd import (
     LENGTH,
     Added,
@@ -27,6 +32,7 @@ from tests.nn.odd import (
     Headless,
     Squeeze,
     Twofold,
+    Widen,
     both,
     in_tables,
     reader,
@@ -242,6 +248,48 @@ class TestWiring:
         said = "decoder.blocks.{}.mix has losses of its own, which a twofold stream cannot carry"
         assert refusals(writer(Drift(), wiring=Twofold(), tied=False)) == [said.format(i) for i in range(3)]
         assert refusals(writer(Drift())) == []
+
+
+class TestWidths:
+    def test_embeddings_and_mixers_say_what_they_leave(self) -> None:
+        """5 -> 6 -> 7 in the encoder, 4 -> 9 in the decoder, whose cross-attention reads 7."""
+        encoder = Stack(blocks=(Block(mix=Widen(6), feed=FeedForward(3)), Block(mix=Widen(7))), wiring=Bare())
+        decoder = Stack(Block(mix=Widen(9), cross=Full(3), feed=FeedForward(3)), depth=2, causal=True, wiring=Bare())
+        spec = ModelSpec(
+            8, LENGTH, Tokens(11, Sinusoidal(), width=4), encoder, decoder, Tokens(13, width=5), Vocab(tied=False)
+        )
+        assert (spec.memory_width, spec.out_width) == (7, 9)
+        net = spec.build()
+        shapes = {name: tuple(p.shape) for name, p in net.named_parameters() if name.endswith("weight")}
+        wanted = {
+            "embed": (11, 4), "source": (13, 5), "encoder.blocks.0.feed.up": (3, 6), "encoder.blocks.1.mix.out": (7, 6),
+            "decoder.blocks.0.mix.out": (9, 4), "decoder.blocks.1.mix.out": (9, 9), "decoder.blocks.0.cross.k": (9, 7),
+            "decoder.blocks.0.cross.q": (9, 9), "decoder.blocks.1.feed.down": (9, 3), "head": (11, 9),
+        }  # fmt: skip
+        assert {name: shapes[f"{name}.weight"] for name in wanted} == wanted
+        assert net.logits(net(ids(), AT, (ids(), AT))).shape == (2, 6, 11)
+
+    @pytest.mark.parametrize(("width", "std"), [(None, 0.05), (100, 0.1)])
+    def test_a_table_starts_by_its_own_width(self, width: int | None, std: float) -> None:
+        spec = ModelSpec(
+            400, LENGTH, Tokens(50, width=width), encoder=Stack(Block(mix=Widen(400)), depth=1, wiring=Bare())
+        )
+        weight = spec.replace("head", Vocab(tied=False)).build().embed.weight
+        assert weight is not None
+        assert weight.std().item() == pytest.approx(std, rel=0.1)
+
+    def test_what_is_added_to_its_input_must_be_as_wide(self) -> None:
+        assert refusals(reader(Widen(8))) == []
+        said = (
+            "encoder.blocks.0.mix turns a stream of width 8 into one of 9, and wiring 'pre_norm' adds the two; "
+            "set its width to 8, or use wiring 'bare'"
+        )
+        assert refusals(reader(Widen(9)))[0] == said
+
+    def test_a_tied_table_has_one_width(self) -> None:
+        spec = both(Block(mix=Full(2), cross=Full(2))).replace("source", Tokens(11, tied=True, width=6))
+        said = "source shares a table of width 8 and asks for 6; set source.width or leave out tied"
+        assert refusals(spec) == [said]
 
 
 class TestLosses:

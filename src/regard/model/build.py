@@ -12,7 +12,6 @@ from regard.errors import SpecError
 from regard.model.init import initialize
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
-from regard.nn.core.mixer import Site
 
 
 def build(spec: ModelSpec, seed: int | None = None) -> Net:
@@ -73,15 +72,19 @@ def _check(spec: ModelSpec) -> None:
 
 def refusals(spec: ModelSpec) -> list[str]:
     """List everything that the spec asks of a part and the part cannot do."""
-    out = [] if spec.encoder is None else spec.encoder.refusals(Site("encoder", spec.width, spec.length))
+    out = [] if spec.encoder is None else spec.encoder.refusals(spec.encoder_site)
     if spec.decoder is not None:
-        out += spec.decoder.refusals(Site("decoder", spec.width, spec.length, memory=spec.memory_width))
+        out += spec.decoder.refusals(spec.decoder_site)
         if not spec.decoder.causal:
             out.append("a decoder writes from left to right; set decoder.causal")
         if spec.encoder is not None and not spec.decoder.reads_memory:
             out.append("the decoder never looks at the encoder; give a block a `cross` mixer or drop the encoder")
-    out += spec.embed.refusals("embed", None)
-    out += [] if spec.source is None else spec.source.refusals("source", spec.embed.vocab)
+    out += spec.embed.refusals("embed", spec.width, None)
+    out += [] if spec.source is None else spec.source.refusals("source", spec.width, spec.embed)
     for head in (spec.head, spec.beside):
-        out += [] if head is None else head.refusals(spec.out_width, spec.width if spec.embed.vocab else 0)
+        out += (
+            []
+            if head is None
+            else head.refusals(spec.out_width, spec.embed.leaves(spec.width) if spec.embed.vocab else 0)
+        )
     return list(dict.fromkeys(out))

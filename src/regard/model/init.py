@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import UnknownName
+from regard.model.net import Net
 from regard.nn.core.mixer import Mixer
 
 
@@ -33,14 +34,16 @@ class ParameterInfo:
 Initializer = Callable[[Tensor, ParameterInfo], None]
 
 
-def initialize(net: nn.Module, scheme: str) -> None:
+def initialize(net: Net, scheme: str) -> None:
     """Initialize all parameters in place: norm weights one, biases zero, the rest by scheme; then mixers adjust their own."""
     if scheme not in SCHEMES:
         raise UnknownName("initialization", scheme, SCHEMES)
     if all(parameter.is_meta for parameter in net.parameters()):  # an outline: shapes, and no numbers to set
         return
     layers = sum(1 for name, _ in net.named_modules() if name.split(".")[-2:-1] == ["blocks"])
-    width: int = net.spec.width  # type: ignore[union-attr, assignment]
+    spec = net.spec
+    width, embeds = spec.width, {"embed": spec.embed, "source": spec.source}
+    widths = {side: embed.leaves(width) for side, embed in embeds.items() if embed is not None}
     with torch.no_grad():
         for name, parameter in net.named_parameters():
             if "norm" in name:
@@ -48,7 +51,8 @@ def initialize(net: nn.Module, scheme: str) -> None:
             elif name.endswith("bias"):
                 parameter.zero_()
             else:
-                SCHEMES[scheme](parameter, ParameterInfo(name, width, max(layers, 1), _head_width(net, name)))
+                at = ParameterInfo(name, widths.get(name.split(".")[0], width), max(layers, 1), _head_width(net, name))
+                SCHEMES[scheme](parameter, at)
         for part in net.modules():
             if isinstance(part, Mixer):
                 part.initialize()

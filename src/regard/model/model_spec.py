@@ -20,7 +20,7 @@ from regard.errors import SpecError
 from regard.nn.blocks.body import BodySpec
 from regard.nn.blocks.embedding import EmbedSpec
 from regard.nn.blocks.head import HeadSpec, Vocab
-from regard.nn.core.mixer import MixerSpec
+from regard.nn.core.mixer import MixerSpec, Site
 from regard.nn.positions.position import Learned
 from regard.spec import Count, Spec, spec
 
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 @spec
 class ModelSpec(Spec):
-    """What to build. Width and length are set here once and reach the parts through their `Site`."""
+    """What to build. Width and length are set here once and reach the parts through their `Site`.
+
+    Embeddings and mixers may leave another width (recurrent models); then `Site.width` is the width at that place.
+    """
 
     width: Count
     length: Count
@@ -51,14 +54,25 @@ class ModelSpec(Spec):
             raise SpecError("`source` is the encoder's embedding in an encoder-decoder; this model has one side only")
 
     @property
+    def encoder_site(self) -> Site:
+        """What the encoder knows about its place."""
+        return Site("encoder", (self.source or self.embed).leaves(self.width), self.length, role="stack")
+
+    @property
+    def decoder_site(self) -> Site:
+        """What the decoder knows about its place."""
+        width, memory = self.embed.leaves(self.width), self.memory_width
+        return Site("decoder", width, self.length, role="stack", memory=memory)
+
+    @property
     def memory_width(self) -> int:
         """Width of the encoder output that the decoder reads; 0 without an encoder."""
-        return 0 if self.encoder is None else self.encoder.leaves(self.width)
+        return 0 if self.encoder is None else self.encoder.leaves(self.encoder_site.width)
 
     @property
     def out_width(self) -> int:
         """Width of the stream that the head reads."""
-        return self.memory_width if self.decoder is None else self.decoder.leaves(self.width)
+        return self.memory_width if self.decoder is None else self.decoder.leaves(self.embed.leaves(self.width))
 
     @property
     def room(self) -> int | None:

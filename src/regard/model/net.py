@@ -31,9 +31,8 @@ class Net(nn.Module):
         site = Site("", spec.width, spec.length)
         self.embed: Embedding = spec.embed.build(site.at("embed", role="embed"))
         self.source: Embedding | None = spec.source.build(site.at("source", role="embed")) if spec.source else None
-        read, write = site.at("encoder", role="stack"), site.at("decoder", role="stack", memory=spec.memory_width)
-        self.encoder: Body | None = spec.encoder.build(read) if spec.encoder else None
-        self.decoder: Body | None = spec.decoder.build(write) if spec.decoder else None
+        self.encoder: Body | None = spec.encoder.build(spec.encoder_site) if spec.encoder else None
+        self.decoder: Body | None = spec.decoder.build(spec.decoder_site) if spec.decoder else None
         end = site.at("head", role="head", width=spec.out_width)
         self.head: Head = spec.head.build(end, spec.embed.vocab)
         aside = dataclasses.replace(end, path="beside")

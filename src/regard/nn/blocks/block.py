@@ -11,6 +11,7 @@ from regard.nn.core.context import Context
 from regard.nn.core.mixer import Mixer, MixerSpec, Site
 from regard.nn.layers.dropout import Dropout
 from regard.nn.layers.feedforward import FeedSpec
+from regard.registry import kind_of
 from regard.spec import Spec, spec
 
 ROLES = ("mix", "cross", "feed")
@@ -42,11 +43,30 @@ class Block(Spec):
 
     def refusals(self, site: Site, wiring: WiringSpec) -> list[str]:
         """List what its mixers are asked to do here, with this wiring, and cannot."""
-        out = []
+        out, widths = [], self.widths(site.width)
         for role, mixer in self.mixers:
-            here = site.at(role, role=role)
+            here = site.at(role, role=role, width=widths[role])
             out += mixer.refusals(here) + wiring.refusals(mixer.can, here.path)
+            if wiring.adds and (left := mixer.leaves(here.width)) != here.width:
+                out.append(
+                    f"{here.path} turns a stream of width {here.width} into one of {left}, and wiring "
+                    f"{kind_of(type(wiring))!r} adds the two; set its width to {here.width}, or use wiring 'bare'"
+                )
         return out
+
+    def widths(self, width: int) -> dict[str, int]:
+        """Return the width that each sublayer reads, if the first reads `width`."""
+        out = {}
+        for role in self.roles:
+            out[role], part = width, getattr(self, role)
+            width = part.leaves(width) if isinstance(part, MixerSpec) else width
+        return out
+
+    def leaves(self, width: int) -> int:
+        """Return the width of the output for this input width."""
+        for _, mixer in self.mixers:
+            width = mixer.leaves(width)
+        return width
 
 
 class BlockLayer(nn.Module):
@@ -55,8 +75,8 @@ class BlockLayer(nn.Module):
     def __init__(self, spec: Block, site: Site, wiring: WiringSpec) -> None:
         super().__init__()
         self.spec, self.roles, self.wiring = spec, spec.roles, wiring
-        for role in self.roles:
-            setattr(self, role, getattr(spec, role).build(site.at(role, role=role)))
+        for role, width in spec.widths(site.width).items():
+            setattr(self, role, getattr(spec, role).build(site.at(role, role=role, width=width)))
         for role in wiring.norms(self.roles):
             assert wiring.norm is not None
             setattr(self, f"{role}_norm", wiring.norm.build(site.width))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from contextlib import nullcontext
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -112,12 +113,18 @@ class Stack(BodySpec):
         inside, out = self._inside(site), []
         if self.tags is not None and not any(mixer.uses_tags for _, mixer in self.mixers()):
             out.append(f"{site.path}.tags is {self.tags!r}, and no mixer uses tags; use 'local' or a 'tagged' mask")
-        for i, block in enumerate(self.layers()):
-            out += block.refusals(inside.at(f"blocks.{i}"), self.wiring)
+        for i, (block, width) in enumerate(zip(self.layers(), self.widths(site.width), strict=True)):
+            out += block.refusals(inside.at(f"blocks.{i}", width=width), self.wiring)
         return out
 
     def leaves(self, width: int) -> int:
+        for block in self.layers():
+            width = block.leaves(width)
         return self.wiring.leaves(width)
+
+    def widths(self, width: int) -> list[int]:
+        """Return the width that each block reads, if the first reads `width`."""
+        return list(accumulate(self.layers()[:-1], lambda read, block: block.leaves(read), initial=width))
 
     def _inside(self, site: Site) -> Site:
         return dataclasses.replace(site, causal=self.causal, position=self.position)
@@ -138,8 +145,8 @@ class StackBody(Body):
         self.position = stack_position(spec.position, layers, site)
         self.shared = stack_shares(layers, site)
         self.blocks = nn.ModuleList(
-            block.build(site.at(f"blocks.{i}", layer=i, depth=len(layers)), spec.wiring)
-            for i, block in enumerate(layers)
+            block.build(site.at(f"blocks.{i}", layer=i, depth=len(layers), width=width), spec.wiring)
+            for i, (block, width) in enumerate(zip(layers, spec.widths(site.width), strict=True))
         )
         self.norm = spec.wiring.norm.build(spec.leaves(site.width)) if spec.wiring.ends and spec.wiring.norm else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated
 
 import torch
@@ -30,8 +31,12 @@ class EmbedSpec(Spec):
     def build(self, site: Site) -> Embedding:
         raise NotImplementedError
 
-    def refusals(self, path: str, table: int | None) -> list[str]:
-        """List what it cannot do; `table` is the vocabulary of the other side's embedding (None: there is no other)."""
+    def leaves(self, width: int) -> int:
+        """Return the width of the stream it makes in a model of this width."""
+        return width
+
+    def refusals(self, path: str, width: int, other: EmbedSpec | None) -> list[str]:
+        """List what it cannot do in a model of this width; `other` is the other side's embedding, if there is one."""
         return []
 
 
@@ -58,7 +63,8 @@ class Tokens(EmbedSpec):
     """One vector per token; `scaled` multiplies it by √d_model, as in the paper, before the position is added.
 
     `segments` adds a vector for each part of a text, given by `Coords.segment` (BERT's sentence pairs). A `tied` source uses
-    the table of the other side and has its own positions (BART). `position: none` uses no positions.
+    the table of the other side and has its own positions (BART). `position: none` uses no positions. `width` is that of the
+    vectors if the model itself is wider or narrower (recurrent models).
     """
 
     vocab: Count
@@ -68,20 +74,29 @@ class Tokens(EmbedSpec):
     dropout: Share = 0.0
     segments: Annotated[int, Field(ge=0)] = 0
     tied: bool = False
+    width: Count | None = None
 
     def build(self, site: Site) -> Embedding:
-        return TokenEmbedding(self, site)
+        return TokenEmbedding(self, dataclasses.replace(site, width=self.leaves(site.width)))
 
-    def refusals(self, path: str, table: int | None) -> list[str]:
+    def leaves(self, width: int) -> int:
+        return self.width or width
+
+    def refusals(self, path: str, width: int, other: EmbedSpec | None) -> list[str]:
         if not self.tied:
             return []
-        if not table:
+        table = 0 if other is None else other.vocab
+        if other is None or not table:
             return [
                 f"{path}.tied shares the table of an embedding of tokens, and there is no other; set it for `source`"
             ]
         if table != self.vocab:
             return [
                 f"{path} shares a table of {table} tokens and asks for {self.vocab}; set {path}.vocab or leave out tied"
+            ]
+        if (shared := other.leaves(width)) != self.leaves(width):
+            return [
+                f"{path} shares a table of width {shared} and asks for {self.leaves(width)}; set {path}.width or leave out tied"
             ]
         return []
 

@@ -44,6 +44,8 @@ class WiringSpec(Spec):
     dropout: float
     ends: ClassVar[bool] = True
     """Whether a stack of such blocks needs a norm at its end."""
+    adds: ClassVar[bool] = True
+    """Whether the output of a sublayer is added to its input, so that both must have one width."""
 
     def norms(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The sublayers that have a norm of their own."""
@@ -130,6 +132,7 @@ class Bare(WiringSpec):
     dropout: Share = 0.0
     norm = None
     ends = False
+    adds = False
 
     def norms(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         return ()

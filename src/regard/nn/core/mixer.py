@@ -91,6 +91,10 @@ class MixerSpec(Spec):
         """Return the dense spec that this one must equal, if there is one."""
         return None
 
+    def leaves(self, width: int) -> int:
+        """Return the width of its output for this input width. Another width needs a wiring without a residual sum."""
+        return width
+
     def head_shape(self, width: int) -> tuple[int, int] | None:
         """Return the number of heads and their width, for a position of the stack; None without heads."""
         return None
