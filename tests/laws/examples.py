@@ -273,17 +273,32 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
 """Families, small, by shape; those of pictures read with an encoder, but no tokens."""
 
 
+def body_cases(shape: str) -> Iterator[Case]:
+    """Bodies that are not made of blocks, in the place their examples are for."""
+    for body in every(BODY):
+        place = "both" if body.reads_memory else "decoder" if body.causal else "encoder"
+        if body.layers() or place != shape:
+            continue
+        read = None if place == "decoder" else Stack(Block(mix=Full(2)), depth=1)
+        sides = {"encoder": body} if place == "encoder" else {"encoder": read, "decoder": body}
+        yield Case(
+            f"{shape}: {describe(body)}", ModelSpec(WIDTH, LENGTH, Tokens(VOCAB), **sides, head=Vocab(False)), body
+        )
+
+
 def family_cases(shape: str) -> Iterator[Case]:
     for name, spec in FAMILY[shape].items():
         body = spec.decoder or spec.encoder
         assert body is not None
-        yield Case(f"{shape}: family {name}", spec, body.mixers()[-1][1])
+        yield Case(f"{shape}: family {name}", spec, body.mixers()[-1][1] if body.layers() else body)
 
 
-DECODERS, ENCODERS, BOTH = ([*cases(shape), *family_cases(shape)] for shape in ("decoder", "encoder", "both"))
+DECODERS, ENCODERS, BOTH = (
+    [*cases(shape), *body_cases(shape), *family_cases(shape)] for shape in ("decoder", "encoder", "both")
+)
 IMAGES = [*family_cases("pictures")]
 FAMILIES = [case for shape in FAMILY for case in family_cases(shape)]
-STREAMING = [c for c in DECODERS if c.mixer.can.stream]
+STREAMING = [c for c in DECODERS if c.part.can.stream]
 
 
 def given(net: Net, rows: int, seed: int = 0) -> tuple[torch.Tensor, Coords]:

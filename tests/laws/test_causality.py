@@ -6,13 +6,13 @@ import pytest
 
 from regard.laws import causality
 from regard.laws.case import Case
-from tests.laws.examples import DECODERS, name_of
+from tests.laws.examples import BOTH, DECODERS, name_of
 
 pytestmark = pytest.mark.numeric
 decoders = pytest.mark.parametrize("case", DECODERS, ids=name_of)
 
 
-@decoders
+@pytest.mark.parametrize("case", DECODERS + BOTH, ids=name_of)
 def test_the_past_does_not_see_the_future(case: Case) -> None:
     causality.check_outputs(case)
 

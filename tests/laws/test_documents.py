@@ -11,7 +11,7 @@ from tests.laws.examples import BOTH, DECODERS, ENCODERS, STREAMING, name_of
 pytestmark = pytest.mark.numeric
 
 
-@pytest.mark.parametrize("case", [c for c in ENCODERS + DECODERS if c.mixer.can.packed], ids=name_of)
+@pytest.mark.parametrize("case", [c for c in ENCODERS + DECODERS if c.part.can.packed], ids=name_of)
 def test_packed_is_separate(case: Case) -> None:
     packing.check_separate(case)
 
@@ -21,6 +21,6 @@ def test_packed_in_chunks(case: Case) -> None:
     packing.check_chunks(case)
 
 
-@pytest.mark.parametrize("case", [c for c in BOTH if c.mixer.can.packed], ids=name_of)
+@pytest.mark.parametrize("case", [c for c in BOTH if c.part.can.packed], ids=name_of)
 def test_packed_pairs_are_separate(case: Case) -> None:
     packing.check_pairs(case)

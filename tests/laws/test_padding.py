@@ -21,7 +21,7 @@ def test_noise_in_padded_places_changes_nothing(case: Case, left: bool) -> None:
     padding.check_noise(case, left)
 
 
-@pytest.mark.parametrize("case", [c for c in ALONE if c.mixer.can.length == "any"], ids=name_of)
+@pytest.mark.parametrize("case", [c for c in ALONE if c.part.can.length == "any"], ids=name_of)
 @sides
 def test_a_row_alone_is_the_row_in_a_batch(case: Case, left: bool) -> None:
     padding.check_row_alone(case, left)

@@ -21,8 +21,8 @@ def reads_distances(case: Case) -> bool:
     Nor those whose pattern cuts positions into blocks: it stands where it stands.
     """
     embed = getattr(case.spec.embed, "position", None)
-    blocks = isinstance(getattr(case.mixer, "pattern", None), Fixed)
-    return embed is None and case.mixer.can.length == "any" and not (isinstance(case.mixer, Performer) or blocks)
+    blocks = isinstance(getattr(case.part, "pattern", None), Fixed)
+    return embed is None and case.part.can.length == "any" and not (isinstance(case.part, Performer) or blocks)
 
 
 @pytest.mark.parametrize("case", [c for c in ENCODERS + DECODERS if reads_distances(c)], ids=name_of)

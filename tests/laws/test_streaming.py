@@ -14,7 +14,7 @@ pytestmark = pytest.mark.numeric
 
 N = streaming.N
 cases = pytest.mark.parametrize("case", STREAMING, ids=name_of)
-GRADUAL = [c for c in STREAMING if c.mixer.can.grads]
+GRADUAL = [c for c in STREAMING if c.part.can.grads]
 
 
 @cases
@@ -38,7 +38,7 @@ def test_after_rows_were_selected(case: Case, padded: bool) -> None:
     streaming.check_select(case, padded)
 
 
-@pytest.mark.parametrize("case", [c for c in STREAMING if c.mixer.can.rewind], ids=name_of)
+@pytest.mark.parametrize("case", [c for c in STREAMING if c.part.can.rewind], ids=name_of)
 def test_after_a_cut(case: Case) -> None:
     streaming.check_cut(case)
 

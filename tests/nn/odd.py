@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from regard.model.model_spec import ModelSpec
 from regard.nn.attention.attend import fold, unfold
 from regard.nn.blocks.block import Block, BlockLayer
-from regard.nn.blocks.body import BODIES, Body, Stack, StackBody
+from regard.nn.blocks.body import BODIES, Body, BodySpec, Stack, StackBody
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import Vocab
 from regard.nn.blocks.wiring import WIRINGS, PreNorm, States, WiringSpec
@@ -264,6 +264,55 @@ class Twofold(WiringSpec):
 
 
 @spec
+class Echo(BodySpec):
+    """A body that is no stack: what it wrote last is read again, beside the mean of the memory."""
+
+    width: Count
+    causal: bool = True
+    can = Can(rewind=False, packed=False, weights=False, memory=True)
+
+    def build(self, site: Site) -> Body:
+        return EchoBody(self, site)
+
+    def leaves(self, width: int) -> int:
+        return self.width
+
+
+class EchoBody(Body):
+    def __init__(self, spec: Echo, site: Site) -> None:
+        super().__init__()
+        self.inner = nn.Linear(site.width + spec.width + site.memory, spec.width)
+        self.steps: list[int] = []
+
+    def initialize(self) -> None:
+        self.inner.bias.fill_(0.5)
+
+    def before_step(self, step: int) -> None:
+        self.steps.append(step)
+
+    def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
+        assert ctx.memory is not None
+        last = state.total if isinstance(state, Sum) else x.new_zeros(x.shape[0], self.inner.out_features)
+        kept = ctx.memory.at.kept.unsqueeze(-1).to(x.dtype)
+        mean = (ctx.memory.values * kept).sum(1) / kept.sum(1).clamp(min=1)
+        mean, out = mean.repeat_interleave(x.shape[0] // mean.shape[0], 0), []
+        for token, there in zip(x.unbind(1), ctx.at.kept.expand(x.shape[0], -1).unbind(1), strict=True):
+            new = self.inner(torch.cat([token, last, mean], -1)).tanh()
+            last = torch.where(there.unsqueeze(-1), new, last)
+            out.append(last)
+        return torch.stack(out, 1), None if state is None else Sum(last)
+
+    def start(self, rows: int, capacity: int) -> State:
+        return Sum(self.inner.weight.new_zeros(rows, self.inner.out_features))
+
+    def flops(self, n: int, m: int) -> float:
+        return 2.0 * self.inner.weight.numel() + m / n
+
+    def state_numbers(self, n: int) -> float:
+        return self.inner.out_features
+
+
+@spec
 class Added(Stack):
     """A stack whose output is read as keys; values are that plus what entered (ConvS2S)."""
 
@@ -289,6 +338,7 @@ def in_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         monkeypatch.setitem(MIXERS._parts, kind, mixer)
     monkeypatch.setitem(BODIES._parts, "added", Added)
+    monkeypatch.setitem(BODIES._parts, "echo", Echo)
     monkeypatch.setitem(POSITIONS._parts, "far", Far)
     monkeypatch.setitem(WIRINGS._parts, "twofold", Twofold)
 

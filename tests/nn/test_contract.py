@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import Tensor
 
 from regard.errors import ShapeError, SpecError, StateError
+from regard.laws.case import slice_coords
 from regard.model.build import refusals
 from regard.model.cost import cost
 from regard.model.model_spec import ModelSpec
+from regard.model.tree import tree
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
 from regard.nn.blocks.embedding import Tokens
@@ -27,6 +31,8 @@ from tests.nn.odd import (
     Blur,
     Drift,
     DriftMixer,
+    Echo,
+    EchoBody,
     Far,
     Gaze,
     Headless,
@@ -290,6 +296,52 @@ class TestWidths:
         spec = both(Block(mix=Full(2), cross=Full(2))).replace("source", Tokens(11, tied=True, width=6))
         said = "source shares a table of width 8 and asks for 6; set source.width or leave out tied"
         assert refusals(spec) == [said]
+
+
+def echoing(width: int = 6) -> ModelSpec:
+    spec = both(Block(mix=Full(2), cross=Full(2)))
+    return dataclasses.replace(spec, decoder=Echo(width), head=Vocab(tied=False))
+
+
+class TestBodiesOfTheirOwn:
+    def test_one_steps_all_its_layers(self) -> None:
+        net = echoing().build().double().eval()
+        source, tokens, at = ids(2, 5), ids(4), Coords.lengths([6, 3, 5, 1])
+        memory = net.encode(source, Coords.lengths([5, 2]))
+        whole, _ = net.decode(tokens, at, memory)
+        state, out = net.start(4, 6), []
+        for i in range(6):
+            y, state = net.decode(tokens[:, i : i + 1], slice_coords(at, i, i + 1), memory, state)  # type: ignore[assignment]
+            out.append(y)
+        torch.testing.assert_close(torch.cat(out, 1), whole)
+        assert net.logits(whole).shape == (4, 6, 11)
+
+    def test_it_is_initialized_and_hears_every_step(self) -> None:
+        net = echoing().build()
+        assert isinstance(net.decoder, EchoBody)
+        assert (net.decoder.inner.bias == 0.5).all()
+        net.before_step(7)
+        assert net.decoder.steps == [7]
+
+    def test_what_it_cannot_is_refused(self) -> None:
+        alone = dataclasses.replace(echoing(), encoder=None)
+        assert refusals(alone) == ["decoder attends to an encoder, and there is none before it"]
+        said = r"^body 'echo' in the decoder cannot keep packed documents apart; give it one document a row$"
+        packed = Coords.documents([[2, 3]])
+        with pytest.raises(ShapeError, match=said):
+            echoing().build()(ids(1, 5), packed, (ids(1, 5), packed))
+
+    def test_it_says_what_it_costs(self) -> None:
+        net = echoing().build()
+        assert net.decoder is not None
+        found = cost(net.decoder, 4, 8)
+        assert (found.flops, found.state) == (2 * 6 * (8 + 6 + 8) + 2, 6 / 4)
+        assert "decoder" in tree(net, 8)
+
+    def test_the_encoder_knows_how_many_layers_read_it(self) -> None:
+        assert echoing().encoder_site.readers == 1
+        assert both(Block(mix=Full(2), cross=Full(2))).encoder_site.readers == 2
+        assert reader(Full(2)).encoder_site.readers == 0
 
 
 class TestLosses:

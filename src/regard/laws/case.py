@@ -13,7 +13,7 @@ from regard.errors import LawError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.block import Block
-from regard.nn.blocks.body import Body, Stack
+from regard.nn.blocks.body import Body, BodySpec, Stack
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.wiring import PreNorm, WiringSpec
 from regard.nn.core.context import Memory
@@ -33,11 +33,11 @@ CLOSE_GRADIENTS = {"rtol": 1e-9, "atol": 1e-9}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A model to try the laws on, and the mixer it is about."""
+    """A model to try the laws on, and the part it is about: a mixer, or a body that is not made of blocks."""
 
     name: str
     spec: ModelSpec
-    mixer: MixerSpec
+    part: MixerSpec | BodySpec
 
     def net(self, seed: int = 0) -> Net:
         """Build the model in double precision, without dropout, with every parameter far from its initial value."""
@@ -116,7 +116,7 @@ def make_ids(rows: int, n: int, seed: int = 0) -> Tensor:
 
 
 def body_of(net: Net) -> Body:
-    """The body that is about the mixer: the decoder, or the encoder of a model that has no other."""
+    """The body that the case is about: the decoder, or the encoder of a model that has no other."""
     body = net.encoder if net.decoder is None else net.decoder
     assert body is not None
     return body

@@ -31,15 +31,15 @@ def check_tape(case: Case, place: str = "right") -> None:
         run_with_gradients(net, at, both, tape), run_with_gradients(net, at, both, None), strict=True
     ):
         require_close(seen, unseen, "recording with a tape changes the result", CLOSE_GRADIENTS)
-    if not case.mixer.can.weights:
+    if not case.part.can.weights:
         return
-    blocks = [f"{side}.blocks.{i}" for side in ("encoder", "decoder") if getattr(case.spec, side) for i in range(2)]
-    wanted = {f"{block}.mix.weights" for block in blocks}
-    wanted |= {f"decoder.blocks.{i}.cross.weights" for i in range(2) if both}
+    sides = [(side, body) for side in ("encoder", "decoder") if (body := getattr(case.spec, side)) is not None]
+    places = {path for side, body in sides for path in body.weight_paths(side)}
+    wanted = {f"{path}.weights" for path in places}
+    require(len(places) > 0, "a part that records weights must say where in `weight_paths`")
     advice = "call `ctx.tape.keep(f'{self.site.path}.weights', weights)`, or declare Can(weights=False)"
     require(wanted <= set(tape.kept), f"no attention weights were recorded; {advice}")
-    named = {name.removesuffix(".weights") for name in wanted}
-    require(set(tape.plans) == named, "no plan was recorded; call `ctx.tape.plan(self.site.path, reason)`")
+    require(places <= set(tape.plans), "no plan was recorded; call `ctx.tape.plan(self.site.path, reason)`")
     for name in wanted:
         weights = tape.kept[name].transpose(1, 2)[at.kept.expand(2, -1)]
         ones = torch.ones(weights.shape[:2], dtype=torch.double)

@@ -32,10 +32,11 @@ class LawResult:
 
 
 def laws_of(case: Case) -> Iterator[tuple[str, Law]]:
-    """The laws that a case must obey, by what its mixer claims in `can`."""
-    can, shape = case.mixer.can, case.shape
-    if shape == "decoder":
+    """The laws that a case must obey, by what its part claims in `can`."""
+    can, shape = case.part.can, case.shape
+    if shape != "encoder":
         yield "causality", causality.check_outputs
+    if shape == "decoder":
         yield "causality", causality.check_gradients
         if can.stream:
             yield "streaming", streaming.check_chunks
@@ -61,7 +62,7 @@ def laws_of(case: Case) -> Iterator[tuple[str, Law]]:
         yield "padding", padding.check_empty_source
     if can.packed:
         yield "packing", packing.check_pairs if shape == "both" else packing.check_separate
-    if shape != "both" and case.mixer.twin() is not None:
+    if shape != "both" and isinstance(case.part, MixerSpec) and case.part.twin() is not None:
         for at in (Coords.span(LENGTH), Coords.lengths([LENGTH, 5])):
             yield "twin", partial(twin.check_twin, at=at)
     for place in inspection.PLACES:

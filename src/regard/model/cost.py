@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from regard.nn.blocks.body import Body
 from regard.nn.blocks.head import Head
 from regard.nn.core.mixer import Mixer
 
@@ -33,7 +34,10 @@ def cost(module: nn.Module, n: int, m: int | None = None) -> Cost:
     parameters = sum(p.numel() for p in module.parameters())
     flops = state = 0.0
     for part in _outermost(module):
-        if isinstance(part, Mixer):
+        if isinstance(part, Body):
+            state += part.state_numbers(n) / n
+            flops += part.flops(n, m) or 0.0
+        elif isinstance(part, Mixer):
             flops += part.flops(n, m)
             state += part.state_numbers(n) / n if part.site.causal else 0.0
         elif isinstance(part, Head):
@@ -44,8 +48,8 @@ def cost(module: nn.Module, n: int, m: int | None = None) -> Cost:
 
 
 def _outermost(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield every module except those inside a mixer or head, which report their own cost."""
+    """Yield every module except those inside a mixer, a head or some body, which report their own cost."""
     yield module
-    if not isinstance(module, Mixer | Head):
+    if not isinstance(module, Mixer | Head) and not (isinstance(module, Body) and module.flops(1, 1) is not None):
         for child in module.children():
             yield from _outermost(child)

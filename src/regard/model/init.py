@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from regard.errors import UnknownName
 from regard.model.net import Net
-from regard.nn.core.mixer import Mixer
+from regard.nn.core.part import Part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ Initializer = Callable[[Tensor, ParameterInfo], None]
 
 
 def initialize(net: Net, scheme: str) -> None:
-    """Initialize all parameters in place: norm weights one, biases zero, the rest by scheme; then mixers adjust their own."""
+    """Initialize all parameters in place: norm weights one, biases zero, the rest by scheme; then parts adjust their own."""
     if scheme not in SCHEMES:
         raise UnknownName("initialization", scheme, SCHEMES)
     if all(parameter.is_meta for parameter in net.parameters()):  # an outline: shapes, and no numbers to set
@@ -54,7 +54,7 @@ def initialize(net: Net, scheme: str) -> None:
                 at = ParameterInfo(name, widths.get(name.split(".")[0], width), max(layers, 1), _head_width(net, name))
                 SCHEMES[scheme](parameter, at)
         for part in net.modules():
-            if isinstance(part, Mixer):
+            if isinstance(part, Part):
                 part.initialize()
 
 

@@ -56,7 +56,11 @@ class ModelSpec(Spec):
     @property
     def encoder_site(self) -> Site:
         """What the encoder knows about its place."""
-        return Site("encoder", (self.source or self.embed).leaves(self.width), self.length, role="stack")
+        width, readers = (
+            (self.source or self.embed).leaves(self.width),
+            0 if self.decoder is None else self.decoder.readers,
+        )
+        return Site("encoder", width, self.length, role="stack", readers=readers)
 
     @property
     def decoder_site(self) -> Site:
@@ -78,7 +82,8 @@ class ModelSpec(Spec):
     def room(self) -> int | None:
         """Maximum number of tokens on either side; None if no part has a limit."""
         bound = any(
-            isinstance(p, Learned) or (isinstance(p, MixerSpec) and p.can.length == "fixed") for _, p in self.walk()
+            isinstance(p, Learned) or (isinstance(p, MixerSpec | BodySpec) and p.can.length == "fixed")
+            for _, p in self.walk()
         )
         return self.length if bound else None
 

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from regard.errors import ShapeError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.replay import Replay
-from regard.nn.blocks.body import Body, BodySpec
+from regard.nn.blocks.body import Ability, Body, BodySpec
 from regard.nn.blocks.embedding import Embedding
 from regard.nn.blocks.head import Head
 from regard.nn.core.context import Context, Memory, Tape
 from regard.nn.core.coords import Coords
-from regard.nn.core.mixer import Mixer, MixerSpec, Site
+from regard.nn.core.mixer import Site
+from regard.nn.core.part import Part
 from regard.nn.core.state import State
-from regard.registry import kind_of
 
 
 class Net(nn.Module):
@@ -97,20 +97,20 @@ class Net(nn.Module):
         return self.decoder.start(rows, capacity) if self.spec.decoder.streams else Replay.empty(rows, self.device)
 
     def before_step(self, step: int) -> None:
-        """Notify every mixer that training step `step` is about to begin."""
+        """Notify every part that training step `step` is about to begin."""
         for part in self.modules():
-            if isinstance(part, Mixer):
+            if isinstance(part, Part):
                 part.before_step(step)
 
     def _fits(self, side: str, at: Coords, memory: Memory | None = None) -> None:
         """Refuse inputs that a mixer cannot handle, without reading a tensor."""
-        for role, mixer in self._picky[side]:
-            name = f"mixer {kind_of(type(mixer))!r} in the {side}"
-            seen = memory.at if role == "cross" and memory is not None else at
-            if seen.packed and not mixer.can.packed:
+        for part in self._picky[side]:
+            name = f"{part.name} in the {side}"
+            seen = memory.at if part.role == "cross" and memory is not None else at
+            if seen.packed and not part.can.packed:
                 raise ShapeError(f"{name} cannot keep packed documents apart; give it one document a row")
             end = seen.n + (seen.first or 0)
-            if end > self.spec.length and mixer.can.length == "fixed":
+            if end > self.spec.length and part.can.length == "fixed":
                 raise ShapeError(
                     f"{name} is built for {self.spec.length} tokens, got {end}; shorten them or raise the length"
                 )
@@ -141,7 +141,7 @@ class Net(nn.Module):
         return next(self.parameters()).device
 
 
-def _picky(body: BodySpec | None) -> list[tuple[str, MixerSpec]]:
-    """List the mixers of a body, with their roles, that cannot handle every batch."""
-    found = [] if body is None else body.mixers()
-    return list(dict.fromkeys((r, m) for r, m in found if m.can.length == "fixed" or not m.can.packed))
+def _picky(body: BodySpec | None) -> list[Ability]:
+    """List the parts of a body that cannot handle every batch."""
+    found = [] if body is None else body.abilities()
+    return list(dict.fromkeys(part for part in found if part.can.length == "fixed" or not part.can.packed))

@@ -14,7 +14,6 @@ from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.mixer import Mixer
 from regard.nn.core.state import State
-from regard.registry import kind_of
 from regard.tasks.common.capabilities import is_streaming
 from regard.tasks.common.task import Task
 
@@ -75,10 +74,8 @@ def find_stream_faults(net: Net, processes: int = 1) -> list[str]:
     if net.spec.decoder is None:
         return ["data.stream needs a model with a decoder, and this one has none"]
     if not net.spec.decoder.streams:
-        kinds = {kind_of(type(mixer)) for _, mixer in net.spec.decoder.mixers() if not mixer.can.stream}
-        return [
-            f"mixer {', '.join(map(repr, sorted(kinds)))} cannot continue from a state, which data.stream needs; {OTHERS}"
-        ]
+        names = sorted({part.name for part in net.spec.decoder.abilities() if not part.can.stream})
+        return [f"{', '.join(names)} cannot continue from a state, which data.stream needs; {OTHERS}"]
     out = []
     if net.spec.room is not None:
         out.append(f"the model has room for {net.spec.room} tokens, and data.stream has no end: use relative positions")

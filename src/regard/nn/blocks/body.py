@@ -1,7 +1,10 @@
-"""Bodies: the blocks between embedding and head.
+"""Bodies: what runs between embedding and head.
 
 A stack runs its blocks one after another. A uniform stack is a `block` and a `depth`, so that one setting changes every
 layer; a hybrid lists its `blocks`.
+
+A model whose layers do not follow one another (recurrent layers with input feeding, multi-step attention, memory hops) has a
+body of its own: a spec that says what it `can` do and what width it leaves, and a module with its weights.
 """
 
 from __future__ import annotations
@@ -9,17 +12,19 @@ from __future__ import annotations
 import dataclasses
 from contextlib import nullcontext
 from itertools import accumulate
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.errors import SpecError
+from regard.errors import SpecError, StateError
 from regard.nn.blocks.block import Block, BlockLayer
 from regard.nn.blocks.wiring import PreNorm, States, Stream, WiringSpec
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Tags
-from regard.nn.core.mixer import MixerSpec, Site, check_positions
+from regard.nn.core.mixer import Can, MixerSpec, Site, check_positions
+from regard.nn.core.part import Part
 from regard.nn.core.rng import RngSnapshot
 from regard.nn.core.state import State
 from regard.nn.positions.position import Position, PositionSpec
@@ -34,17 +39,24 @@ class BodySpec(Spec):
 
     registry = BODIES
     causal: bool
+    can: ClassVar[Can] = Can()
+    """What it supports as a whole. A body of blocks supports what all of its mixers do."""
 
     def build(self, site: Site) -> Body:
         raise NotImplementedError
 
     def layers(self) -> tuple[Block, ...]:
-        """Return the blocks in the order in which they run."""
-        raise NotImplementedError
+        """Return the blocks in the order in which they run; none if it is not made of blocks."""
+        return ()
 
     def refusals(self, site: Site) -> list[str]:
-        """List what its parts are asked to do here and cannot."""
-        raise NotImplementedError
+        """List what it or its parts are asked to do here and cannot."""
+        out, name = [], f"body {kind_of(type(self))!r}"
+        if self.causal and not self.can.causal:
+            out.append(f"{name} cannot be causal ({site.path})")
+        if self.reads_memory and not site.memory:
+            out.append(f"{site.path} attends to an encoder, and there is none before it")
+        return out
 
     def leaves(self, width: int) -> int:
         """Return the width of the output for this input width."""
@@ -54,18 +66,43 @@ class BodySpec(Spec):
         """Return every mixer with its role."""
         return [pair for block in self.layers() for pair in block.mixers]
 
+    def abilities(self) -> list[Ability]:
+        """Return what it can do, part by part."""
+        if not self.layers():
+            return [Ability("mix", f"body {kind_of(type(self))!r}", self.can)]
+        return [Ability(role, f"mixer {kind_of(type(mixer))!r}", mixer.can) for role, mixer in self.mixers()]
+
     @property
     def streams(self) -> bool:
         """Whether it can run token by token."""
-        return all(mixer.can.stream for _, mixer in self.mixers())
+        return all(part.can.stream for part in self.abilities())
+
+    @property
+    def readers(self) -> int:
+        """Number of its layers that read an encoder."""
+        return sum(part.role == "cross" or part.can.memory for part in self.abilities())
 
     @property
     def reads_memory(self) -> bool:
         """Whether any part of it reads an encoder."""
-        return any(role == "cross" or mixer.can.memory for role, mixer in self.mixers())
+        return self.readers > 0
+
+    def weight_paths(self, path: str) -> list[str]:
+        """Return the paths of its parts that record attention weights, for a body at `path`; `.cross` reads the encoder."""
+        blocks = enumerate(self.layers())
+        return [f"{path}.blocks.{i}.{role}" for i, block in blocks for role, mixer in block.mixers if mixer.can.weights]
 
 
-class Body(nn.Module):
+class Ability(NamedTuple):
+    """What a part of a body can do."""
+
+    role: str
+    name: str
+    """For messages: `mixer 'lsh'`."""
+    can: Can
+
+
+class Body(Part):
     """`(x, ctx, state) -> (x, state)`."""
 
     def encode(self, x: Tensor, ctx: Context) -> Memory:
@@ -77,7 +114,15 @@ class Body(nn.Module):
         raise NotImplementedError
 
     def start(self, rows: int, capacity: int) -> State:
-        raise NotImplementedError
+        raise StateError(f"{type(self).__name__} cannot run token by token")
+
+    def flops(self, n: int, m: int) -> float | None:
+        """FLOPs of the forward pass per token, among `n` tokens (`m` in memory); None: the sum of its parts."""
+        return None
+
+    def state_numbers(self, n: int) -> float:
+        """Number of values in the state of a decoder after `n` tokens, besides those of its mixers."""
+        return 0.0
 
 
 @BODIES.add

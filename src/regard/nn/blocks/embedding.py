@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from regard.errors import ShapeError, SpecError
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
+from regard.nn.core.part import Part
 from regard.nn.layers.dropout import Dropout
 from regard.nn.layers.norm import NormSpec
 from regard.nn.positions.position import Position, PositionSpec
@@ -40,10 +41,11 @@ class EmbedSpec(Spec):
         return []
 
 
-class Embedding(nn.Module):
+class Embedding(Part):
     """`(ids, at, table) -> (b, n, d)`; `weight` is the table that others may share, if there is one.
 
-    `table` is the other side's, for an embedding that shares it.
+    `table` is the other side's, for an embedding that shares it. `ids` are whatever the task puts into a batch, one entry for
+    each position of the stream: tokens (b, n), sentences (b, n, w), or an image, which fills all positions.
     """
 
     weight: nn.Parameter | None
@@ -63,8 +65,7 @@ class Tokens(EmbedSpec):
     """One vector per token; `scaled` multiplies it by √d_model, as in the paper, before the position is added.
 
     `segments` adds a vector for each part of a text, given by `Coords.segment` (BERT's sentence pairs). A `tied` source uses
-    the table of the other side and has its own positions (BART). `position: none` uses no positions. `width` is that of the
-    vectors if the model itself is wider or narrower (recurrent models).
+    the table of the other side and has its own positions (BART). `position: none` uses no positions.
     """
 
     vocab: Count
@@ -75,6 +76,7 @@ class Tokens(EmbedSpec):
     segments: Annotated[int, Field(ge=0)] = 0
     tied: bool = False
     width: Count | None = None
+    """Width of the vectors where it is not that of the model."""
 
     def build(self, site: Site) -> Embedding:
         return TokenEmbedding(self, dataclasses.replace(site, width=self.leaves(site.width)))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.errors import ShapeError, UnknownName
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
+from regard.nn.core.part import Part
 from regard.nn.layers.dropout import Dropout
 from regard.nn.layers.feedforward import ACTIVATIONS
 from regard.nn.layers.loss import smoothed_loss
@@ -44,7 +45,7 @@ class HeadSpec(Spec):
         return ()
 
 
-class Head(nn.Module):
+class Head(Part):
     """`(x, table, at) -> logits`, where `table` is the embedding's weight for a head that shares it.
 
     `at` holds the coordinates of the tokens, which only a pooling head needs.

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from regard.errors import SpecError, StateError
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.mask import Tagged
+from regard.nn.core.part import Part
 from regard.nn.core.state import State
 from regard.registry import Registry, kind_of
 from regard.spec import Spec
@@ -70,6 +71,8 @@ class Site:
     head_width: int = 0
     memory: int = 0
     """Width of the memory that a decoder reads; 0 without one."""
+    readers: int = 0
+    """In an encoder: how many layers of the decoder read its memory."""
     position: PositionSpec | None = None
     """The position of the stack, which its mixers find in `ctx.position`."""
 
@@ -124,7 +127,7 @@ class MixerSpec(Spec):
         return out
 
 
-class Mixer(nn.Module):
+class Mixer(Part):
     """Base of the modules: `(x, ctx, state) -> (y, state)`; None in, None out."""
 
     def __init__(self, site: Site) -> None:
@@ -141,12 +144,6 @@ class Mixer(nn.Module):
         if ctx.memory is None:
             raise SpecError(f"{self.site.path} attends to a memory, and none was given; give the model a source")
         return ctx.memory
-
-    def initialize(self) -> None:
-        """Adjust parameters after the initialization scheme has run; called without gradients."""
-
-    def before_step(self, step: int) -> None:
-        """Called before each training step; random features are redrawn here."""
 
     def start(self, rows: int, capacity: int) -> State | None:
         """Return an empty state with space for `capacity` tokens; None if no state is needed."""
