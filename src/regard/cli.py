@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, cast
 
@@ -387,18 +386,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _plug_in(files: list[Path]) -> None:
-    """Run the user's plugins, which register their parts. Only the command line can name them, never a model folder."""
-    import importlib.util
+    """Run the user's plugins. Only the command line can name them, never a model folder."""
+    from regard.registry import load_plugins
 
-    for file in files:
-        spec = importlib.util.spec_from_file_location(f"regard_plugin_{file.stem}", file)
-        if spec is None or spec.loader is None or not file.is_file():
-            raise SpecError(f"no plugin {file}: it should be a Python file, such as mine.py")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:  # the user's own code: say where it failed
-            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-            where = f", line {frames[-1].lineno}" if frames else ""
-            raise SpecError(f"the plugin {file}{where} failed with {type(error).__name__}: {error}") from error
+    load_plugins(files)

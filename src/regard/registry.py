@@ -15,8 +15,12 @@ you mean 'performer'?") and are never accepted in place of the name. Names from 
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Generic, TypeVar, cast, overload
 
 from regard.errors import SpecError, UnknownName
@@ -73,3 +77,19 @@ class Registry(Generic[T]):
 
     def items(self) -> Iterator[tuple[str, T]]:
         return iter(self._parts.items())
+
+
+def load_plugins(files: Sequence[Path]) -> None:
+    """Run Python files of the user, which add their parts to registries."""
+    for file in files:
+        spec = importlib.util.spec_from_file_location(f"regard_plugin_{file.stem}", file)
+        if spec is None or spec.loader is None or not file.is_file():
+            raise SpecError(f"no plugin {file}: it should be a Python file, such as mine.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:  # the user's own code: say where it failed
+            frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+            where = f", line {frames[-1].lineno}" if frames else ""
+            raise SpecError(f"the plugin {file}{where} failed with {type(error).__name__}: {error}") from error
