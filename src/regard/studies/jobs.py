@@ -1,0 +1,34 @@
+"""What a cell of a study can do, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+from regard.errors import UnknownName
+from regard.spec import Plain
+
+HOMES = {"train": "regard.studies.train_cell"}
+"""The module of each job; its function `run` is the job."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a job found: the same whenever it runs, and apart from it everything that depends on the clock."""
+
+    result: Plain
+    timing: Plain
+
+
+Job = Callable[[Plain, Path], Outcome]
+"""Called with the settings of a cell and a folder to work in, where an interrupted job finds what it left."""
+
+
+def find_job(name: str) -> Job:
+    """The job of this name."""
+    if name not in HOMES:
+        raise UnknownName("job", name, HOMES)
+    job: Job = importlib.import_module(HOMES[name]).run
+    return job

@@ -1,0 +1,102 @@
+"""The cell that trains a model by a recipe and tests it.
+
+The model is the one that validation chose; each test set is used once, after training. The result holds what the verdict
+needs of every test item: the outputs, and the counts that come with the loss.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from regard.decode import Search
+from regard.metrics import METRICS
+from regard.metrics.items import Items
+from regard.model.net import Net
+from regard.recipes.merge import merge
+from regard.serialization.load import load_model
+from regard.serialization.model_folder import LOG, find_model
+from regard.spec import Plain
+from regard.studies.jobs import Outcome
+from regard.studies.probes import run_probe
+from regard.tasks import find
+from regard.tasks.common.capabilities import Generates, eval_sets, require
+from regard.tasks.common.losses import LossCounts, count_losses
+from regard.tasks.common.task import Task
+from regard.training.log import read_log
+from regard.training.request import TrainRequest
+from regard.training.train import SPLIT_SEED, run_training
+
+
+def run(settings: Plain, work: Path) -> Outcome:
+    """Train by `recipe`, then test the final model on each of `tests` and with each of `probes`.
+
+    A test set is `{"files": […]}`, or `{"data": {…}}`: the validation part of the data with these settings changed; `{}` is
+    the validation data itself.
+    """
+    recipe = settings["recipe"]
+    final = run_training(TrainRequest(recipe, out=str(work), quiet=True, device=settings.get("device", "cpu")))
+    log = read_log(work / LOG)
+    began, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
+    validations = [event for event in log if event["event"] == "valid"]
+    net, task, search = load_model(find_model(final))
+    tests, started = {}, time.perf_counter()
+    for name, test in settings["tests"].items():
+        raw = read_test(recipe, task, test)
+        tests[name] = score_test(net.eval(), task, search, raw, settings["metrics"])
+        tests[name] |= {"probes": {probe: run_probe(probe, net, task, raw) for probe in settings.get("probes", ())}}
+    first = settings["metrics"][0]
+    best = min((event["loss"] for event in validations), default=done["scores"]["loss"])
+    shown = next(iter(tests.values()))["scores"][first] if tests else done["scores"].get(first, best)
+    return Outcome(
+        {
+            "summary": f"{first} {shown:.4g}",
+            "parameters": began["parameters"],
+            "steps": done["step"],
+            "tokens": max((event["tokens"] for event in log if event["event"] == "train"), default=0),
+            "valid": done["scores"] | {"best_loss": best},
+            "curve": [[event["step"], event["loss"], event["scores"].get(first)] for event in validations],
+            "tests": tests,
+        },
+        {
+            "seconds": done["seconds"],
+            "test_seconds": round(time.perf_counter() - started, 3),
+            "curve": [event["seconds"] for event in validations],
+        },
+    )
+
+
+def read_test(recipe: Mapping[str, Plain], task: Task, test: Plain) -> object:
+    """The examples of a test set, as the task reads them."""
+    if "files" in test:
+        return task.read_test(task.settings, test["files"])
+    kind = find(str(recipe["task"]))
+    changed = kind.Settings.parse(merge(recipe["data"], test.get("data", {})), "data")
+    return kind.read(changed, SPLIT_SEED).valid
+
+
+def score_test(net: Net, task: Task, search: Search, raw: object, metrics: Sequence[str]) -> Plain:
+    """Scores, outputs, and the counts of each item that come with the loss."""
+    counts = count_losses(task, net, task.encode(raw))
+    scores, outputs, references = counts.scores(), list[str](), list[str]()
+    if wanted := [name for name in metrics if METRICS[name].decodes]:
+        for part in eval_sets(task, raw):
+            found = require(task, Generates).run([net], part.inputs, search, part.options)
+            outputs += [each[0].text if each else "" for each in found]
+            references += part.references
+        scores |= {name: METRICS[name].compute(outputs, references) for name in wanted}
+    return {
+        "scores": scores,
+        "outputs": outputs,
+        "rows": {name: rows.tolist() for name, rows in counts.rows.items()},
+    }
+
+
+def read_items(tested: Plain, metric: str, references: Sequence[str]) -> Items:
+    """The test items of a finished cell, for a bootstrap."""
+    import numpy as np
+
+    if METRICS[metric].decodes:
+        return METRICS[metric].items(tested["outputs"], references)
+    return LossCounts({name: np.asarray(rows, np.float64) for name, rows in tested["rows"].items()}).items(metric)
