@@ -7,7 +7,7 @@ from itertools import cycle
 import pytest
 
 from regard.laws.case import LENGTH, Case
-from regard.laws.inspection import PLACES, check_tape, run_with_gradients
+from regard.laws.inspection import PLACES, check_replacement, check_tape, run_with_gradients
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from tests.laws.examples import BOTH, DECODERS, ENCODERS
@@ -20,6 +20,11 @@ CASES = ENCODERS + DECODERS + BOTH
 @pytest.mark.parametrize(("case", "place"), list(zip(CASES, cycle(PLACES))), ids=lambda v: getattr(v, "name", v))
 def test_looked_at_or_not(case: Case, place: str) -> None:
     check_tape(case, place)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_replacing_is_exact(case: Case) -> None:
+    check_replacement(case)
 
 
 def test_only_what_was_asked_for_takes_the_slow_path() -> None:

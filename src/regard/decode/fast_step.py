@@ -9,7 +9,7 @@ are built once for all layers.
              └─ k, v ─▶ the state's buffers, time first
 
 It supports plain stacks of full attention and feed-forward layers in evaluation mode without autograd. For anything else
-(another mixer, a position bias, adapters, hooks) `get_fast_decoder` returns None and `Net.decode` runs.
+(another mixer, a position bias, adapters, hooks, a tape) `get_fast_decoder` returns None and `Net.decode` runs.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class FastFeedForward:
 
 def get_fast_decoder(net: object) -> FastDecoder | None:
     """The fast decoder of a net, if it is supported; rebuilt only when its weights have changed."""
-    if not isinstance(net, Net) or net.training:
+    if not isinstance(net, Net) or net.training or net.tape is not None:
         return None
     body = net.decoder
     if not isinstance(body, StackBody) or not _is_supported(body) or type(net.head) is not VocabHead:

@@ -1,4 +1,4 @@
-"""Inspection: recording with a tape changes nothing."""
+"""Inspection: a tape records and replaces exactly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.laws.case import CLOSE_GRADIENTS, LENGTH, Case, make_ids, require, require_close
 from regard.model.net import Net
-from regard.nn.core.context import Tape
+from regard.nn.core.context import Replacement, Tape
 from regard.nn.core.coords import Coords
 
 PLACES = {
@@ -45,3 +45,33 @@ def check_tape(case: Case, place: str = "right") -> None:
         ones = torch.ones(weights.shape[:2], dtype=torch.double)
         require_close(weights.sum(-1), ones, "attention weights do not sum to one", {"rtol": 1e-7, "atol": 1e-7})
         require(not weights.requires_grad, "recorded weights carry gradients")
+
+
+def check_replacement(case: Case) -> None:
+    """Replacing a tensor by itself changes nothing; replacing a head or a sublayer by zeros takes exactly it away."""
+    net, at, both = case.net().eval(), PLACES["right"], case.shape == "both"
+    source = (make_ids(2, LENGTH, seed=1), at) if both else None
+
+    def run(**replace: Replacement) -> tuple[Tensor, Tape]:
+        with torch.no_grad(), net.watch(Tape("*", replace={f"*{name}": f for name, f in replace.items()})) as tape:
+            return net(make_ids(2, LENGTH), at, source), tape
+
+    plain, tape = run()
+    side = "decoder" if case.spec.decoder else "encoder"
+    part = f"{side}.blocks.1.mix"
+    wanted = {f"{side}.embed", part, side}
+    if isinstance(getattr(net, side).wiring.enter(plain), Tensor):
+        wanted.add(f"{side}.blocks.1")
+    require(wanted <= set(tape.kept), f"places are missing on the tape: {sorted(wanted - set(tape.kept))}")
+    same, _ = run(**{place: torch.clone for place in tape.kept if not place.endswith((".weights", ".slots"))})
+    require_close(same, plain, "replacing tensors by themselves changes the result", CLOSE_GRADIENTS)
+    gone, after = run(**{part: torch.zeros_like})
+    require(not bool(after.kept[part].any()), f"{part} was not replaced")
+    require(not torch.equal(gone, plain), f"replacing {part} changes nothing")
+    if f"{part}.heads" in tape.kept:
+        last = max(int(name.rpartition(".")[2]) for name in tape.kept if name.startswith(f"{part}.head."))
+        _, after = run(**{f"{part}.head.{last}": torch.zeros_like})
+        whole, width = after.kept[f"{part}.heads"], after.kept[f"{part}.head.{last}"].shape[-1]
+        out = getattr(getattr(net, side).blocks[1].mix, "out")  # noqa: B009
+        left = out(torch.cat([whole[..., : last * width], torch.zeros_like(whole[..., last * width :])], -1))
+        require_close(after.kept[part], left, f"head {last} of {part} was not taken away exactly", CLOSE_GRADIENTS)

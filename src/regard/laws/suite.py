@@ -67,6 +67,7 @@ def laws_of(case: Case) -> Iterator[tuple[str, Law]]:
             yield "twin", partial(twin.check_twin, at=at)
     for place in inspection.PLACES:
         yield "inspection", partial(inspection.check_tape, place=place)
+    yield "inspection", inspection.check_replacement
     yield "round trip", round_trip.check_model
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ShapeError, SpecError
+from regard.errors import ShapeError, SpecError, UnknownName
 from regard.model.model_spec import ModelSpec
 from regard.model.replay import Replay
 from regard.nn.blocks.body import Ability, Body, BodySpec
@@ -37,6 +37,8 @@ class Net(nn.Module):
         self.head: Head = spec.head.build(end, spec.embed.vocab)
         aside = dataclasses.replace(end, path="beside")
         self.beside: Head | None = spec.beside.build(aside, spec.embed.vocab) if spec.beside else None
+        self.tape: Tape | None = None
+        """The tape of every pass that is not given one; see `watch`."""
         self._picky = {"encoder": _picky(spec.encoder), "decoder": _picky(spec.decoder)}
 
     def encode(self, ids: Tensor, at: Coords, tape: Tape | None = None) -> Memory:
@@ -45,8 +47,9 @@ class Net(nn.Module):
             raise SpecError("this model has no encoder")
         embed = self.embed if self.source is None else self.source
         self._fits("encoder", at)
-        first = embed(ids, at, self.embed.weight)
-        return self.encoder.encode(first, Context(at, tape=tape or Tape()))
+        tape = tape or self.tape or Tape()
+        first = tape.at("encoder.embed", embed(ids, at, self.embed.weight))
+        return self.encoder.encode(first, Context(at, tape=tape))
 
     def decode(
         self,
@@ -64,7 +67,9 @@ class Net(nn.Module):
             stream, _ = self.decode(state.ids, state.at, memory, tape=tape)
             return stream[:, state.at.n - n :], state
         self._fits("decoder", at, memory)
-        stream, state = self.decoder(self.embed(ids, at), Context(at, memory=memory, tape=tape or Tape()), state)
+        tape = tape or self.tape or Tape()
+        x = tape.at("decoder.embed", self.embed(ids, at))
+        stream, state = self.decoder(x, Context(at, memory=memory, tape=tape), state)
         return stream, state
 
     def forward(
@@ -135,6 +140,21 @@ class Net(nn.Module):
             yield
         finally:
             self.load_weights(own)
+
+    @contextmanager
+    def watch(self, tape: Tape) -> Iterator[Tape]:
+        """Use a tape for every pass within a `with` block, decoding included. Tapes nest: an outer one comes first.
+
+        A place to replace that no pass has is an error.
+        """
+        before, tape.outer = self.tape, self.tape
+        self.tape = tape
+        try:
+            yield tape
+        finally:
+            self.tape = before
+        for pattern in tape.unused():
+            raise UnknownName("place", pattern, list(tape.passed))
 
     @property
     def device(self) -> torch.device:

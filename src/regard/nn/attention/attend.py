@@ -6,6 +6,7 @@ ways give equal outputs and gradients; the plan decides which one runs. A query 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,11 +35,12 @@ def attend(
     bias: Tensor | None = None,
     content: tuple[Position, Prepared] | None = None,
     dropout: float = 0.0,
+    edit: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Attend from q (b, h, n, e) to k, v (b, g, m, e), where g divides h; the plain path also returns the weights.
 
-    `bias` is added after scaling. `content` is a position whose `score` is added before scaling and whose `output_term`, if
-    any, is added to the output.
+    `edit` may replace them. `bias` is added after scaling. `content` is a position whose `score` is added before scaling and
+    whose `output_term`, if any, is added to the output.
     """
     if plan.fused:
         return _run_fused(q, k, v, plan, scale=scale, bias=bias), None
@@ -50,6 +52,7 @@ def attend(
     weights = masked_softmax(scores, plan.keep)
     if plan.empty and plan.keep is not None:
         weights = weights * plan.keep.any(-1, keepdim=True)
+    weights = weights if edit is None else edit(weights)
     mixed = drop(weights, dropout)
     out = grouped_matmul(mixed, v)
     added = None if content is None else content[0].output_term(mixed, content[1])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 import regard.nn.mixers  # noqa: F401  fills the table that `mix: full` is looked up in
 from regard.errors import SpecError
 from regard.nn.blocks.wiring import States, Stream, WiringSpec
 from regard.nn.core.context import Context
 from regard.nn.core.mixer import Mixer, MixerSpec, Site
+from regard.nn.core.state import State
 from regard.nn.layers.dropout import Dropout
 from regard.nn.layers.feedforward import FeedSpec
 from regard.registry import kind_of
@@ -74,7 +75,7 @@ class BlockLayer(nn.Module):
 
     def __init__(self, spec: Block, site: Site, wiring: WiringSpec) -> None:
         super().__init__()
-        self.spec, self.roles, self.wiring = spec, spec.roles, wiring
+        self.spec, self.roles, self.wiring, self.path = spec, spec.roles, wiring, site.path
         for role, width in spec.widths(site.width).items():
             setattr(self, role, getattr(spec, role).build(site.at(role, role=role, width=width)))
         for role in wiring.norms(self.roles):
@@ -84,6 +85,11 @@ class BlockLayer(nn.Module):
 
     def parts(self) -> list[tuple[str, nn.Module]]:
         return [(role, getattr(self, role)) for role in self.roles]
+
+    def run_part(self, role: str, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
+        """Run a sublayer; a tape may read or replace what it adds to the stream."""
+        y, state = getattr(self, role)(x, ctx, state)
+        return ctx.tape.at(f"{self.path}.{role}", y), state
 
     def norm(self, role: str) -> nn.Module:
         return getattr(self, f"{role}_norm")  # type: ignore[no-any-return]

@@ -185,7 +185,7 @@ class Layers(State):
 class StackBody(Body):
     def __init__(self, spec: Stack, site: Site) -> None:
         super().__init__()
-        self.spec, layers = spec, spec.layers()
+        self.spec, self.path, layers = spec, site.path, spec.layers()
         self.wiring, self.recompute, self.tags = spec.wiring, spec.recompute, spec.tags
         self.position = stack_position(spec.position, layers, site)
         self.shared = stack_shares(layers, site)
@@ -203,9 +203,10 @@ class StackBody(Body):
         run = _run_twice if self.recompute and self.training and torch.is_grad_enabled() else _run
         for i, block in enumerate(self._layers()):
             stream, states = run(block, stream, ctx, {} if state is None else state.blocks[i])
+            stream = ctx.tape.at(block.path, stream) if isinstance(stream, Tensor) else stream
             new.append(states)
         x = self.wiring.leave(stream)
-        x = x if self.norm is None else self.norm(x)
+        x = ctx.tape.at(self.path, x if self.norm is None else self.norm(x))
         return x, None if state is None else Layers(tuple(new))
 
     def encode(self, x: Tensor, ctx: Context) -> Memory:

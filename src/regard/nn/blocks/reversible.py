@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from regard.nn.blocks.wiring import WIRINGS, States, WiringSpec
@@ -88,8 +88,8 @@ class Reversible(WiringSpec):
             a, b = _Block.apply(block, ctx, trail, a, b, *ctx.tensors(), *parameters)  # type: ignore[no-untyped-call]
             return Pair(a, b, trail), {}
         new: States = {}
-        for name, part in block.parts():
-            y, new[name] = part(block.norm(name)(b), ctx, states.get(name))
+        for name in block.roles:
+            y, new[name] = block.run_part(name, block.norm(name)(b), ctx, states.get(name))
             a, b = b, a + block.dropout(y)
         return Pair(a, b, trail), new
 
@@ -131,8 +131,8 @@ class _Block(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         fn.block, fn.trail, fn.rest, fn.runs = block, trail, rest, []
         fn.ctx = dataclasses.replace(ctx, scratch=trail.scratch, choices={})
-        for name, part in block.parts():
-            run = _Sublayer(block, name, part, b)
+        for name in block.roles:
+            run = _Sublayer(block, name, b)
             fn.runs.append(run)
             a, b = b, a + run(b, fn.ctx)
         return a, b
@@ -164,8 +164,8 @@ class _Block(torch.autograd.Function):
 class _Sublayer:
     """A sublayer with its norm and dropout, and all it takes to run it again the same way."""
 
-    def __init__(self, block: BlockLayer, name: str, part: nn.Module, x: Tensor) -> None:
-        self.block, self.name, self.part = block, name, part
+    def __init__(self, block: BlockLayer, name: str, x: Tensor) -> None:
+        self.block, self.name = block, name
         self.snapshot = RngSnapshot(x)
         device = device_kind(x)
         # No weight cache: older versions of torch reuse casts made without gradients where gradients are needed.
@@ -175,7 +175,7 @@ class _Sublayer:
 
     def __call__(self, x: Tensor, ctx: Context) -> Tensor:
         with self.precision():
-            y, _ = self.part(self.block.norm(self.name)(x), ctx, None)
+            y, _ = self.block.run_part(self.name, self.block.norm(self.name)(x), ctx, None)
             return self.block.dropout(y)  # type: ignore[no-any-return]
 
     def repeat(self, x: Tensor, ctx: Context) -> Tensor:

@@ -81,8 +81,8 @@ class PostNorm(WiringSpec):
 
     def run(self, block: BlockLayer, stream: Tensor, ctx: Context, states: States) -> tuple[Tensor, States]:
         x, new = stream, {}
-        for name, part in block.parts():
-            y, new[name] = part(x, ctx, states.get(name))
+        for name in block.roles:
+            y, new[name] = block.run_part(name, x, ctx, states.get(name))
             x = block.norm(name)(x + block.dropout(y))
         return x, new
 
@@ -97,8 +97,8 @@ class PreNorm(WiringSpec):
 
     def run(self, block: BlockLayer, stream: Tensor, ctx: Context, states: States) -> tuple[Tensor, States]:
         x, new = stream, {}
-        for name, part in block.parts():
-            y, new[name] = part(block.norm(name)(x), ctx, states.get(name))
+        for name in block.roles:
+            y, new[name] = block.run_part(name, block.norm(name)(x), ctx, states.get(name))
             x = x + block.dropout(y)
         return x, new
 
@@ -116,10 +116,9 @@ class Parallel(WiringSpec):
 
     def run(self, block: BlockLayer, stream: Tensor, ctx: Context, states: States) -> tuple[Tensor, States]:
         x, new = stream, {}
-        parts = block.parts()
-        read = block.norm(parts[0][0])(x)
-        for name, part in parts:
-            y, new[name] = part(read, ctx, states.get(name))
+        read = block.norm(block.roles[0])(x)
+        for name in block.roles:
+            y, new[name] = block.run_part(name, read, ctx, states.get(name))
             x = x + block.dropout(y)
         return x, new
 
@@ -139,7 +138,7 @@ class Bare(WiringSpec):
 
     def run(self, block: BlockLayer, stream: Tensor, ctx: Context, states: States) -> tuple[Tensor, States]:
         x, new = stream, {}
-        for name, part in block.parts():
-            x, new[name] = part(x, ctx, states.get(name))
+        for name in block.roles:
+            x, new[name] = block.run_part(name, x, ctx, states.get(name))
             x = block.dropout(x)
         return x, new

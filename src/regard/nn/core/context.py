@@ -2,7 +2,7 @@
 
 Context   coordinates, the memory to attend to, the position of the stack: frozen, the same for every sublayer
 Scratch   results computed once per forward pass and shared by the layers (masks, rotary tables, plans)
-Tape      records tensors on request (`keep`), and collects auxiliary losses (`loss`)
+Tape      records and replaces tensors on request (`at`), and collects auxiliary losses (`loss`)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from regard.errors import StateError
+from regard.errors import SpecError, StateError
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 
@@ -24,23 +24,80 @@ if TYPE_CHECKING:
     from regard.nn.positions.position import Position
 
 T = TypeVar("T")
+Replacement = Callable[[Tensor], Tensor]
+"""The tensor at a place -> the one to use instead."""
 
 
 class Tape:
-    """Records tensors by dotted name: `Tape("decoder.*.cross.weights")`. Inside a loop, names end in `@iteration`.
+    """Records the tensors at named places: `Tape("decoder.*.cross.weights")`, and replaces those in `replace`.
 
-    Of attention weights (b, h, n, m) it can keep only some `rows` and `heads`, to save memory with long texts.
+    encoder.embed                 what the embedding leaves (b, n, d)
+    encoder.blocks.3              the stream after a block
+    encoder.blocks.3.mix          what a sublayer adds to it (mix, cross, feed)
+    encoder.blocks.3.mix.heads    the outputs of its heads side by side (b, n, h·e); `….head.2` is one of them (b, n, e)
+    encoder.blocks.3.mix.weights  its attention weights (b, h, n, m)
+    encoder                       what the last norm leaves
+
+    Names of places are patterns (`*`); inside a loop they end in `@iteration`. Of attention weights a tape can keep only
+    some `rows` and `heads`, to save memory with long texts. With `gradients` what it keeps stays in the graph. A tape may
+    stand behind an `outer` one, which records and replaces first.
     """
 
-    def __init__(self, *patterns: str, rows: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        *patterns: str,
+        rows: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        replace: Mapping[str, Replacement] | None = None,
+        gradients: bool = False,
+        outer: Tape | None = None,
+    ) -> None:
         self.patterns, self.rows, self.heads = patterns, rows, heads
+        self.replace, self.gradients, self.outer = dict(replace or {}), gradients, outer
         self.kept: dict[str, Tensor] = {}
         self.losses: dict[str, Tensor] = {}
         self.plans: dict[str, str] = {}
+        self.passed: dict[str, None] = {}
+        """The places that were passed, in order; only of a tape that replaces."""
         self._turn = ""
 
+    @property
+    def is_idle(self) -> bool:
+        return not self.patterns and not self.replace and (self.outer is None or self.outer.is_idle)
+
     def wants(self, name: str) -> bool:
-        return any(fnmatch.fnmatchcase(name + self._turn, p) for p in self.patterns)
+        """Whether this place is recorded or replaced."""
+        full = name + self._turn
+        own = any(fnmatch.fnmatchcase(full, p) for p in (*self.patterns, *self.replace))
+        return own or (self.outer is not None and self.outer.wants(full))
+
+    def at(self, name: str, value: Tensor) -> Tensor:
+        """Pass the tensor at a place through the tape: replace it if asked to, then record it if asked to."""
+        if self.is_idle:
+            return value
+        full = name + self._turn
+        if self.outer is not None:
+            value = self.outer.at(full, value)
+        if self.replace:
+            self.passed[full] = None
+            for pattern, function in self.replace.items():
+                if fnmatch.fnmatchcase(full, pattern):
+                    value = function(value)
+        self._record(name, value)
+        return value
+
+    def at_heads(self, path: str, value: Tensor, heads: int) -> Tensor:
+        """Pass the outputs of the heads of a mixer, side by side (b, n, h·e): together, then one by one."""
+        if self.is_idle:
+            return value
+        value = self.at(f"{path}.heads", value)
+        before = value.chunk(heads, -1)
+        after = [self.at(f"{path}.head.{i}", head) for i, head in enumerate(before)]
+        return value if all(a is b for a, b in zip(after, before, strict=True)) else torch.cat(after, -1)
+
+    def unused(self) -> list[str]:
+        """The places in `replace` that no tensor has passed."""
+        return [p for p in self.replace if not any(fnmatch.fnmatchcase(name, p) for name in self.passed)]
 
     def for_iteration(self, i: int) -> Self:
         """Return the tape for iteration `i` of a loop: names end in `@i`; losses of all iterations add up."""
@@ -52,16 +109,26 @@ class Tape:
         """Return a tape that requests the same tensors, so that everything runs the same way, but discards them."""
         out = copy.copy(self)
         out.kept, out.losses, out.plans = {}, {}, {}
+        out.outer = None if self.outer is None else self.outer.mute()
         return out
 
     def keep(self, name: str, value: Tensor, *, chosen: bool = False) -> None:
-        """Record a tensor if its name was requested; `chosen` weights are already limited to the rows and heads."""
-        if not self.patterns or not self.wants(name):
+        """Record a tensor that cannot be replaced; `chosen` weights are already limited to the rows and heads."""
+        full = name + self._turn
+        if self.outer is not None:
+            self.outer.keep(full, value, chosen=chosen)
+        if any(fnmatch.fnmatchcase(full, p) for p in self.replace):
+            raise SpecError(f"{full} can be read here but not replaced; replace {full.rpartition('.')[0]}.heads")
+        self._record(name, value, chosen)
+
+    def _record(self, name: str, value: Tensor, chosen: bool = False) -> None:
+        full = name + self._turn
+        if not any(fnmatch.fnmatchcase(full, p) for p in self.patterns):
             return
         if name.endswith(".weights") and not chosen:
             value = value if self.heads is None else value[:, list(self.heads)]
             value = value if self.rows is None else value[:, :, list(self.rows)]
-        self.kept[name + self._turn] = value.detach()
+        self.kept[full] = value if self.gradients else value.detach()
 
     def loss(self, name: str, value: Tensor) -> None:
         """Add an auxiliary loss; losses of one name are summed, and the task adds them to its own."""

@@ -130,6 +130,8 @@ class MixerSpec(Spec):
 class Mixer(Part):
     """Base of the modules: `(x, ctx, state) -> (y, state)`; None in, None out."""
 
+    heads: int = 1
+
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.site = site
@@ -144,6 +146,10 @@ class Mixer(Part):
         if ctx.memory is None:
             raise SpecError(f"{self.site.path} attends to a memory, and none was given; give the model a source")
         return ctx.memory
+
+    def pass_heads(self, x: Tensor, ctx: Context) -> Tensor:
+        """Return what the heads leave side by side (b, n, h·e); a tape may read or replace it."""
+        return ctx.tape.at_heads(self.site.path, x, self.heads)
 
     def start(self, rows: int, capacity: int) -> State | None:
         """Return an empty state with space for `capacity` tokens; None if no state is needed."""

@@ -66,9 +66,9 @@ class BigBirdMixer(FullMixer):
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
-        if ctx.tape.wants(f"{self.site.path}.weights"):
-            return self.out(self._attend_masked(x, ctx)), state
-        return self.out(run_compacted(ctx, self._mix, x)), state
+        masked = ctx.tape.wants(f"{self.site.path}.weights")
+        out = self._attend_masked(x, ctx) if masked else run_compacted(ctx, self._mix, x)
+        return self.out(self.pass_heads(out, ctx)), state
 
     def _mix(self, ctx: Context, x: Tensor) -> Tensor:
         at, count = ctx.at, -(-ctx.at.n // self.block)

@@ -92,7 +92,7 @@ class FullMixer(Mixer):
             at = ctx.extend_coords(state.at)
             k, v = state.add(k, v, at)
         out, _ = self._attend(q, k, v, ctx, at, position)
-        return self.out(merge_heads(out)), state
+        return self.out(self.pass_heads(merge_heads(out), ctx)), state
 
     def _attend_across(self, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
         """Cross-attention; the hypotheses of a sentence share its keys."""
@@ -104,7 +104,7 @@ class FullMixer(Mixer):
                 "select the memory together with the state"
             )
         out, _ = self._attend(self._query(x), k, v, ctx, memory.at, None)
-        return self.out(merge_heads(out)), state
+        return self.out(self.pass_heads(merge_heads(out), ctx)), state
 
     def project_memory(self, memory: Memory, state: State | None) -> tuple[Tensor, Tensor]:
         """Project a memory to keys and values, once per sentence if there is a state to store them."""
@@ -154,16 +154,18 @@ class FullMixer(Mixer):
             dtype=q.dtype,
         )
         how = ctx.once((self.rule, ctx.at, at, needs), lambda: plan(self.rule, ctx.at, at, needs))
+        rows, sentences = q.shape[0], k.shape[0]
+
+        def pass_weights(seen: Tensor) -> Tensor:
+            return fold(ctx.tape.at(f"{self.site.path}.weights", unfold(seen, rows)), sentences)
+
         out, seen = attend(
-            fold(q, k.shape[0]), k, v, how, scale=self.scale, bias=bias,
+            fold(q, sentences), k, v, how, scale=self.scale, bias=bias,
             content=(position, p) if position is not None and content else None,
-            dropout=self.dropout if self.training else 0.0,
+            dropout=self.dropout if self.training else 0.0, edit=pass_weights,
         )  # fmt: skip
         ctx.tape.plan(self.site.path, how.reason)
-        if seen is not None:
-            seen = unfold(seen, q.shape[0])
-            ctx.tape.keep(f"{self.site.path}.weights", seen)
-        return unfold(out, q.shape[0]), seen
+        return unfold(out, rows), None if seen is None else unfold(seen, rows)
 
     def start(self, rows: int, capacity: int) -> State:
         if self.cross:

@@ -115,7 +115,7 @@ class LinformerMixer(Mixer):
         ctx.tape.plan(self.site.path, how.reason)
         if weights is not None:
             ctx.tape.keep(name, unfold(weights, q.shape[0]))
-        return self.out(merge_heads(unfold(out, q.shape[0]))), state
+        return self.out(self.pass_heads(merge_heads(unfold(out, q.shape[0])), ctx)), state
 
     def _rows(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor]:
         """Return the projected keys and values, of a memory or of the stream."""

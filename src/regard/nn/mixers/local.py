@@ -100,8 +100,10 @@ class LocalMixer(FullMixer):
         assert state is None or isinstance(state, Nearby)
         tiled = n > self.tile and not ctx.tape.wants(f"{self.site.path}.weights")
         if tiled:
-            return self.out(run_compacted(ctx, lambda ctx, x: self._mix(x, ctx, state, True), x)), state
-        return self.out(self._mix(x, ctx, state, False)), state
+            out = run_compacted(ctx, lambda ctx, x: self._mix(x, ctx, state, True), x)
+        else:
+            out = self._mix(x, ctx, state, False)
+        return self.out(self.pass_heads(out, ctx)), state
 
     def _mix(self, x: Tensor, ctx: Context, state: Nearby | None, tiled: bool) -> Tensor:
         position, here = self.position or ctx.position, ctx.at

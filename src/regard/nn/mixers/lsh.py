@@ -126,7 +126,7 @@ class LshMixer(Mixer):
         pos = F.pad(ctx.at.pos, room[2:], value=PAD).unsqueeze(1).expand(*q.shape[:2], -1)
         bucket = F.pad(bucket, room[2:]).masked_fill(pos.unsqueeze(2) < 0, math.prod(self.hashes))
         out = self._attend(F.pad(q, room), F.pad(v, room), pos, Sorted(bucket, chunk, math.prod(self.hashes) + 1), ctx)
-        return self.out(merge_heads(out[:, :, :n])), None
+        return self.out(self.pass_heads(merge_heads(out[:, :, :n]), ctx)), None
 
     def _hash(self, q: Tensor) -> Tensor:
         """Return the bucket of every token in every round, (b, h, rounds, n)."""

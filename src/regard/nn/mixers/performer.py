@@ -123,7 +123,7 @@ class PerformerMixer(Mixer):
         else:
             y, state = self._attend_all(qf, x, ctx, state)
         y = y[..., :-1] / _safe(y[..., -1:])
-        return self.out(merge_heads(y.to(x.dtype))), state
+        return self.out(self.pass_heads(merge_heads(y.to(x.dtype)), ctx)), state
 
     def _attend_all(self, q: Tensor, x: Tensor, ctx: Context, state: State | None) -> tuple[Tensor, State | None]:
         """Attend to the sums over all keys, of a memory or of the stream."""

@@ -86,7 +86,7 @@ class SparseMixer(FullMixer):
             out = run_compacted(
                 ctx, self._attend_strided if isinstance(self.pattern, Strided) else self._attend_fixed, q, k, v
             )
-        return self.out(zero_padding(merge_heads(out), ctx.at)), state
+        return self.out(self.pass_heads(zero_padding(merge_heads(out), ctx.at), ctx)), state
 
     def _attend_later(
         self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, position: Position | None

@@ -86,7 +86,7 @@ class XLMemoryMixer(FullMixer):
         if uses:
             assert weights is not None
             new.used = _sum_attention(state, weights.detach(), ctx.at)
-        return self.out(merge_heads(out)), self._forget(new, x, ctx)
+        return self.out(self.pass_heads(merge_heads(out), ctx)), self._forget(new, x, ctx)
 
     def _forget(self, state: XLState, x: Tensor, ctx: Context) -> XLState:
         """Drop or compress memories that are no longer recent."""
