@@ -314,7 +314,7 @@ def test_the_beginning_is_added_where_the_file_says_so(bpe: tokenizers.Tokenizer
     _, task, _ = make_lm(spec, ours)
     net = spec.build()
     net.load_weights(weights)
-    _, source, _ = task.attention(net.eval(), "Two", " men")
+    _, source, _ = task.forward_pass(net.eval(), "Two", " men").attention(net.eval())
     assert source[0] == "<|im_start|>"  # and so the model reads it first
 
 

@@ -15,7 +15,7 @@ from regard.tasks.common import capabilities
 from regard.tasks.common.capabilities import Aligns, Embeds, Generates, ReadsPairs, Streams, require, supports
 from regard.tasks.common.task import Task
 
-COMMON = "Attends DescribesExamples Generates Scores"
+COMMON = "DescribesExamples Generates Inspects Scores"
 CAPABILITIES = {
     "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes",
     "embed": "ChecksLength ChecksVocabulary Contrasts Embeds OrdersBatches ReadsPairs",

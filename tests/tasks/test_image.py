@@ -89,7 +89,7 @@ def test_files_of_any_size_and_colour(tmp_path: Path) -> None:
     other = task.run([net], names, Search(), ImageOptions(side=16))
     assert [len(each) for each in other] == [1, 1, 1]
     assert other[0][0].log_prob != grey[0].log_prob
-    weights, tokens, _ = task.attention(net, names[0], "cat")
+    weights, tokens, _ = task.forward_pass(net, names[0], "cat").attention(net)
     assert tokens == ["first", "0,0", "0,1", "1,0", "1,1"]
     assert weights["encoder.blocks.0.mix"].shape == (2, 5, 5)
 

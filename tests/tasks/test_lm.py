@@ -235,7 +235,7 @@ def test_documents_begin_and_end_with_their_marks(packed: tuple[Lm, Net]) -> Non
     assert batch.wanted.tolist() == [[*task.tokenizer.encode("on"), task.tokenizer.eos]]
     whole, part = task.score(net, ["", "t"], ["the", "he"])
     assert whole == pytest.approx(task.score(net, [""], ["t"])[0] + part, abs=1e-9)
-    assert task.attention(net, "on", "")[1] == ["<s>", "o", "n"]
+    assert task.forward_pass(net, "on", "").attention(net)[1] == ["<s>", "o", "n"]
 
 
 def test_a_text_too_short_and_no_text_at_all(lm: Lm, tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_score_is_that_of_what_run_gives(task: Mlm, net: Net) -> None:
 
 
 def test_attention_is_of_the_framed_text(task: Mlm, net: Net) -> None:
-    weights, rows, columns = task.attention(net, "the [MASK]", "")
+    weights, rows, columns = task.forward_pass(net, "the [MASK]", "").attention(net)
     assert rows == columns == ["<s>", "▁the", "<mask>", "</s>"]
     assert weights["encoder.blocks.0.mix"].shape == (2, 4, 4)
 

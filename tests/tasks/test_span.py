@@ -94,7 +94,7 @@ def test_marks_are_filled_in_and_scored(task: Span, net: Net) -> None:
         *task.tokenizer.tokens(task.tokenizer.encode("old mat")),
     ]
     assert whole != other
-    weights, read, written = task.attention(net, texts[0], filled)
+    weights, read, written = task.forward_pass(net, texts[0], filled).attention(net)
     assert weights["decoder.blocks.0.cross"].shape == (2, len(written), len(read))
     with pytest.raises(DataError, match="the output should be its input with text at each mask, got 'a cat'"):
         task.score(net, texts[:1], ["a cat"])

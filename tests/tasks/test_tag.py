@@ -84,4 +84,4 @@ def test_scores_suit_the_unit() -> None:
     assert WORDS.metrics == ("word_accuracy", "word_macro_f1")
     assert made(Chars(), unit="letters").metrics == ("letter_accuracy", "letter_macro_f1")
     assert made(Chars(), metrics=("span_f1",)).metrics == ("span_f1",)
-    assert WORDS.attention(NET, "the cat", "N V")[0]["encoder.blocks.0.mix"].shape[0] == 2
+    assert WORDS.forward_pass(NET, "the cat", "N V").attention(NET)[0]["encoder.blocks.0.mix"].shape[0] == 2

@@ -318,7 +318,7 @@ def test_the_unknown_token_is_never_written() -> None:
 def test_attention_has_labels_for_both_sides_and_sums_to_one() -> None:
     task = made()
     net = net_of(task)
-    weights, source, target = task.attention(net, "a house", "ein haus", TextPairsOptions(tag="2de"))
+    weights, source, target = task.forward_pass(net, "a house", "ein haus", TextPairsOptions(tag="2de")).attention(net)
     assert source == ["<2de>", "a", "▁", "h", "o", "u", "s", "e", "</s>"]
     assert target == ["<s>", *"ein▁haus"]
     assert set(weights) == {"encoder.blocks.0.mix", "decoder.blocks.0.mix", "decoder.blocks.0.cross"}
@@ -327,7 +327,7 @@ def test_attention_has_labels_for_both_sides_and_sums_to_one() -> None:
         assert w.shape == (2, *sizes[name])
         torch.testing.assert_close(w.sum(-1), torch.ones(w.shape[:-1]))
     assert weights["decoder.blocks.0.mix"].triu(1).abs().max() == 0, "causal"
-    assert task.attention(net, "a house", "ein haus")[1][0] == "a", "without a tag there is none"
+    assert task.forward_pass(net, "a house", "ein haus").attention(net)[1][0] == "a", "without a tag there is none"
 
 
 # Many to many, end to end.

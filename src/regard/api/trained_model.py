@@ -19,8 +19,9 @@ from regard.model.net import Net
 from regard.registry import kind_of
 from regard.serialization.model_card import render_card
 from regard.serialization.model_folder import write_model
-from regard.tasks.common.capabilities import Aligns, Attends, Embeds, Generates, Scores, require
+from regard.tasks.common.capabilities import Aligns, Embeds, Generates, Inspects, Scores, require
 from regard.tasks.common.encoder_input import Pool
+from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.task import Output, RunOptions, Task
 from regard.tasks.common.word_scores import Confidence
 from regard.text import Tokenizer
@@ -203,12 +204,14 @@ class Model:
 
     def attention(self, text: str, output: str | None = None, **options: object) -> Attention:
         """Attention weights for one text and its output (by default the model's own), by layer, with token labels."""
-        output = self.run(text, **options) if output is None else output
-        task = require(self.task, Attends)
-        weights, source, target = task.attention(
-            self.net, text, output, self.own_options(options, besides=SEARCH_OPTIONS)
-        )
-        return Attention(weights, source, target)
+        return Attention(*self.forward_pass(text, output, **options).attention(self.net))
+
+    def forward_pass(self, text: object, output: str | None = None, **options: object) -> ForwardPass:
+        """The forward pass over one text and its output (by default the model's own), to look inside."""
+        task = require(self.task, Inspects)
+        output = self.run([text], **options)[0] if output is None else output
+        own = self.own_options(options, besides=SEARCH_OPTIONS)
+        return task.forward_pass(self.net, text, output, own)  # type: ignore[arg-type]  # an image, for a task of images
 
     def to(self, device: str) -> Model:
         """Move the model to a device; returns the model."""

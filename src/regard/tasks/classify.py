@@ -20,17 +20,24 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.spec import Share, spec
-from regard.tasks.common.classifier import add_class_head, average_log_probs, class_logits, label_indices, rank_classes
+from regard.tasks.common.classifier import (
+    add_class_head,
+    average_log_probs,
+    class_logits,
+    label_indices,
+    rank_classes,
+    wanted_class,
+)
 from regard.tasks.common.encoder_input import (
-    Attention,
     EncodedTexts,
     EncoderBatch,
     check_length,
     count_tokens,
-    encoder_attention,
+    encoder_pass,
     frame_texts,
     iterate_batches,
 )
+from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.labeled_texts import LabeledData, LabeledTask
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions, check_pairs
@@ -106,9 +113,9 @@ class Classify(LabeledTask[ClassifyData]):
         wanted = label_indices(outputs, self.classes, "what is asked about")
         return [float(row[i]) for row, i in zip(self._log_probs([net], inputs), wanted, strict=True)]
 
-    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
-        """Attention weights (h, n, n) by module path for the text."""
-        return encoder_attention(net, self.tokenizer, self._frame([text])[0])
+    def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:
+        """The text, and its class."""
+        return encoder_pass(net, self.tokenizer, self._frame([text])[0], wanted_class(output, self.classes))
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return [EvalSet(pairs.source, pairs.target, RunOptions()) for pairs in raw]

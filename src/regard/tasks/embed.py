@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from regard.data.batch import IGNORE
 from regard.data.filters.pipeline import FilterList
 from regard.data.pair_reader import Corpus, OnBad, read_corpus, read_splits
 from regard.data.pairs import Pairs, fingerprint
@@ -31,7 +32,6 @@ from regard.spec import Count, Spec, spec
 from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.encoder_input import (
     TOKENIZER_FILE,
-    Attention,
     EncodedTexts,
     EncoderBatch,
     EncoderTask,
@@ -39,12 +39,13 @@ from regard.tasks.common.encoder_input import (
     check_length,
     count_tokens,
     embed_texts,
-    encoder_attention,
+    encoder_pass,
     frame_texts,
     load_tokenizer,
     pool_rows,
 )
 from regard.tasks.common.example_names import quote_examples
+from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import pair_counts
 from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
 from regard.text import Bpe, Tokenizer, TokenizerSpec
@@ -246,9 +247,10 @@ class Embed(EncoderTask):
         a, b = (self.embed(net, texts, unit=True).double() for texts in (inputs, outputs))
         return [float(cosine) for cosine in (a * b).sum(1)]
 
-    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
-        """Attention weights (h, n, n) by module path for the text."""
-        return encoder_attention(net, self.tokenizer, frame_texts(self.tokenizer, [text], self.settings.max_length)[0])
+    def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:
+        """The text; a vector is no prediction."""
+        (row,) = frame_texts(self.tokenizer, [text], self.settings.max_length)
+        return encoder_pass(net, self.tokenizer, row, [IGNORE] * len(row[0]))
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return []

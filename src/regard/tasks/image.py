@@ -35,8 +35,9 @@ from regard.tasks.common.classifier import (
     pack_classes,
     rank_classes,
     unpack_classes,
+    wanted_class,
 )
-from regard.tasks.common.encoder_input import Attention
+from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
 
@@ -300,17 +301,17 @@ class Image:
         told = torch.cat(rows).cpu() if rows else torch.empty(0, len(self.classes))
         return [float(row[i]) for row, i in zip(told, wanted, strict=True)]
 
-    def attention(self, net: Net, text: str, output: str, options: ImageOptions = ImageOptions()) -> Attention:
-        """Attention weights (h, n, n) by module path; tokens are named by their row and column."""
+    def forward_pass(
+        self, net: Net, text: str | LoadedImage, output: str, options: ImageOptions = ImageOptions()
+    ) -> ForwardPass:
+        """The image, given as a path, and its class; tokens are named by their row and column."""
         (pixels,) = self._batch_images([text], options.side)
         images, at = self._read(net, pixels.to(net.device))
-        tape = Tape("*.weights")
-        with torch.no_grad():
-            net(images, at, tape=tape)
         assert isinstance(net.spec.embed, Patches)
         rows, columns = (size // net.spec.embed.patch for size in images.shape[2:])
         labels = ["first"] * net.spec.embed.first + [f"{r},{c}" for r in range(rows) for c in range(columns)]
-        return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
+        wanted = torch.tensor([wanted_class(output, self.classes)], device=net.device)
+        return ForwardPass(images, at, labels, wanted)
 
     def eval_sets(self, raw: ImageSet) -> list[EvalSet]:
         inputs = [raw[i] for i in range(len(raw))]

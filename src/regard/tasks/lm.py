@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from regard.data.batch import Batch, next_token_batch, stream_batch
+from regard.data.batch import IGNORE, Batch, next_token_batch, stream_batch
 from regard.data.bptt import TokenStream
 from regard.data.packing import Packed
 from regard.data.ragged import Ragged
@@ -30,8 +30,8 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 from regard.spec import Count, spec
 from regard.tasks.common.capabilities import bucket
-from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.example_names import quote_examples
+from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import sequence_loss
 from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, Output, RunOptions, check_pairs
 from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
@@ -232,13 +232,14 @@ class Lm(CorpusTask[LmData]):
             totals.append(float(told.gather(1, ids[0, len(stream) - len(after) :, None]).double().sum()))
         return totals
 
-    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
-        """Attention weights (h, n, n) by module path for the text with its output."""
-        ids, tape = self._truncate(self._encode_prompts([text + output])[0], net.spec.room), Tape("*.weights")
-        with torch.no_grad():
-            net(torch.tensor([ids], device=net.device), Coords.span(len(ids), device=net.device), tape=tape)
-        labels = self.tokenizer.tokens(ids)
-        return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
+    def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:
+        """The text with its output, whose tokens are predicted; every token of the text, if there is no output."""
+        whole, prompt = self._encode_prompts([text + output, text])
+        ids = self._truncate(whole, net.spec.room)
+        given = next((i for i, (a, b) in enumerate(zip(whole, prompt, strict=False)) if a != b), len(prompt))
+        first = max(given - (len(whole) - len(ids)) if output else 1, 1)
+        wanted = [*(token if i >= first else IGNORE for i, token in enumerate(ids[1:], 1)), IGNORE]
+        return ForwardPass.of(net, ids, self.tokenizer.tokens(ids), wanted)
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []

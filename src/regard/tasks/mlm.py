@@ -30,8 +30,9 @@ from regard.nn.blocks.head import Classes, Masked, Vocab
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, spec
-from regard.tasks.common.encoder_input import Attention, EncoderTask
+from regard.tasks.common.encoder_input import EncoderTask
 from regard.tasks.common.fill_mask import MASKS, encode_masked, fill_masks, find_unknown_texts, mask_log_probs
+from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import add_auxiliary, pair_counts, row_losses
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions, check_pairs
 from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
@@ -275,14 +276,13 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
             out.append(sum(float(log_p[whole[place]]) for place, log_p in found.items()))
         return out
 
-    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
-        """Attention weights (h, n, n) by module path for the text with its masks."""
-        ids, tape = self._encode([text])[0], Tape("*.weights")
-        framed, _ = self.tokenizer.frame(ids[: self._reach([net])])
-        with torch.no_grad():
-            net(torch.tensor([framed], device=net.device), Coords.span(len(framed), device=net.device), tape=tape)
-        labels = self.tokenizer.tokens(framed)
-        return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
+    def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:
+        """The text with its masks, and what the output has at them if it is the same text without masks."""
+        (ids,), (filled,) = self._encode([text]), self.tokenizer.encode_all([output])
+        filled = filled if len(filled) == len(ids) else ids
+        read, told = (self.tokenizer.frame(side[: self._reach([net])])[0] for side in (ids, filled))
+        wanted = [b if a == self.mask != b else IGNORE for a, b in zip(read, told, strict=True)]
+        return ForwardPass.of(net, read, self.tokenizer.tokens(read), wanted)
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []

@@ -21,14 +21,14 @@ from regard.nn.core.context import Tape
 from regard.spec import Share, spec
 from regard.tasks.common.classifier import add_class_head, average_log_probs, class_logits, label_indices
 from regard.tasks.common.encoder_input import (
-    Attention,
     EncodedTexts,
     EncoderBatch,
     FramedText,
     check_length,
-    encoder_attention,
+    encoder_pass,
     iterate_batches,
 )
+from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.labeled_texts import LabeledData, LabeledTask
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions, check_pairs
@@ -127,10 +127,15 @@ class Tag(LabeledTask[TagData]):
             out.append(float(told.gather(1, torch.tensor(wanted, dtype=torch.long).unsqueeze(1)).sum()))
         return out
 
-    def attention(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> Attention:
-        """Attention weights (h, n, n) by module path for the text, or the first part of a long one."""
-        ids, _ = self._tokenize([text])[0]
-        return encoder_attention(net, self.tokenizer, self.tokenizer.frame(self._split(ids)[0]))
+    def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:
+        """The text, or the first part of a long one, and its labels."""
+        ids, places = self._tokenize([text])[0]
+        labels = label_indices(split_units(output, self.settings.unit), self.classes, "what is asked about")
+        row = [IGNORE] * len(ids)
+        for place, label in zip(places, labels, strict=False):
+            row[place] = label
+        part, wanted = self._split(ids)[0], self._split(row)[0]
+        return encoder_pass(net, self.tokenizer, self.tokenizer.frame(part), self._align_labels(wanted))
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return [EvalSet(pairs.source, pairs.target, RunOptions()) for pairs in raw]

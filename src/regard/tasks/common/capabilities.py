@@ -23,8 +23,9 @@ from regard.model.net import Net
 from regard.nn.core.state import State
 from regard.registry import kind_of
 from regard.spec import Plain, Spec
-from regard.tasks.common.encoder_input import Attention, Pool
+from regard.tasks.common.encoder_input import Pool
 from regard.tasks.common.example_names import number_examples
+from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.task import (
     Advice,
     BatchOrder,
@@ -53,7 +54,7 @@ class Generates(Protocol):
     """Gives outputs for inputs: a translation, a continuation, a class, a label per word."""
 
     Options: type[RunOptions]
-    """The dataclass of the options that `run`, `score`, `align` and `attention` take."""
+    """The dataclass of the options that `run`, `score`, `align` and `forward_pass` take."""
 
     def run(
         self, nets: Sequence[Net], inputs: Sequence[object], search: Search, options: RunOptions = ...
@@ -112,11 +113,11 @@ class Aligns(Protocol):
 
 
 @runtime_checkable
-class Attends(Protocol):
-    """Shows attention weights."""
+class Inspects(Protocol):
+    """Runs one example so that its inside can be looked at."""
 
-    def attention(self, net: Net, text: str, output: str, options: RunOptions = ...) -> Attention:
-        """Attention weights for one input and its output."""
+    def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = ...) -> ForwardPass:
+        """The forward pass over one input and its output, which it predicts."""
 
 
 @runtime_checkable
@@ -272,7 +273,7 @@ REQUIRED: dict[type, str] = {
     Scores: "only a task that gives probabilities can score outputs",
     Embeds: "only a model that reads texts with an encoder alone (tasks classify, embed, mlm, tag) gives vectors of texts",
     Aligns: "only a model that reads one text and writes another (task translate) can say this of its words",
-    Attends: "only a task that gives outputs has attention weights to show",
+    Inspects: "only a task that gives outputs shows what is inside",
     ReadsPairs: "only tasks that read pairs of texts (translate, embed) can drop bad ones",
 }
 """The beginning of the error message for each capability that users ask for."""

@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regard.data.batch import IGNORE
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.files.folder import JSON_LIMIT
 from regard.model.model_spec import ModelSpec
@@ -65,6 +66,11 @@ def label_indices(labels: Sequence[str], classes: Sequence[str], name: str) -> l
     if unknown := sorted(set(labels) - where.keys()):
         raise DataError(f"{name} has a class {unknown[0]!r} that the model does not have; it has {_excerpt(classes)}")
     return [where[label] for label in labels]
+
+
+def wanted_class(output: str, classes: Sequence[str]) -> list[int]:
+    """The index of a class to explain; IGNORE if none is given."""
+    return label_indices([output], classes, "what is asked about") if output else [IGNORE]
 
 
 def list_classes(labels: Sequence[str], name: str) -> tuple[str, ...]:

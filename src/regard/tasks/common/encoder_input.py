@@ -24,8 +24,8 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import pool_stream
-from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
+from regard.tasks.common.forward_pass import ForwardPass
 from regard.text import Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -34,8 +34,6 @@ TOKENS = 8192
 Pool = Literal["first", "mean"]
 FramedText = tuple[list[int], list[int]]
 """The tokens of a text between its special tokens, and the segment of each."""
-Attention = tuple[dict[str, Tensor], list[str], list[str]]
-"""Attention weights (h, n, m) by module path, with the tokens that are read and written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,14 +155,10 @@ def pool_rows(net: Net, read: EncoderBatch, pool: Pool, *, unit: bool) -> Tensor
     return F.normalize(out, dim=-1) if unit else out
 
 
-def encoder_attention(net: Net, tokenizer: Tokenizer, row: FramedText) -> Attention:
-    """Attention weights (h, n, n) by module path for one text, with its tokens along both sides."""
+def encoder_pass(net: Net, tokenizer: Tokenizer, row: FramedText, wanted: Sequence[int]) -> ForwardPass:
+    """The forward pass over one framed text."""
     ((_, read),) = iterate_batches([row], tokenizer.pad, net.device)
-    tape = Tape("*.weights")
-    with torch.no_grad():
-        net(read.given.ids, read.at(net), tape=tape)
-    labels = tokenizer.tokens(row[0])
-    return {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}, labels, labels
+    return ForwardPass.of(net, row[0], tokenizer.tokens(row[0]), wanted, read.at(net))
 
 
 def load_tokenizer(files: Mapping[str, bytes]) -> Tokenizer:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from regard.data.batch import IGNORE, Batch, PaddedTokens, pad_rows
@@ -32,8 +31,8 @@ from regard.nn.blocks.head import Classes, Vector
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.tasks.common.encoded_pairs import EncodedPairs, encode_pairs, in_folder, in_memory
-from regard.tasks.common.encoder_input import Attention
 from regard.tasks.common.example_names import quote_examples
+from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import sequence_loss
 from regard.tasks.common.task import EvalSet, Loss, Output, RunOptions, check_pairs
 from regard.tasks.common.word_scores import Alignment, Confidence, WordPairs
@@ -148,19 +147,13 @@ class Seq2Seq(Generic[S, O]):
             net, self.encode_inputs(inputs, options or self.Options()), targets, SpecialTokens.of(self.tokenizer)
         )
 
-    def attention(self, net: Net, text: str, output: str, options: O | None = None) -> Attention:
-        """Attention weights (h, n, m) by module path for one pair, with the tokens on both sides."""
+    def forward_pass(self, net: Net, text: str, output: str, options: O | None = None) -> ForwardPass:
+        """A pair: the output is predicted, and its end."""
         (source,) = self.encode_inputs([text], options or self.Options())
         (ids,) = self.encode_outputs([text], [output])
-        given, tape = [self.tokenizer.bos, *ids], Tape("*.weights")
-        (read, at), (written, here) = (
-            (torch.tensor([side], device=net.device), Coords.span(len(side), device=net.device))
-            for side in (source, given)
-        )
-        with torch.no_grad():
-            net(written, here, (read, at), tape)
-        weights = {name.removesuffix(".weights"): w[0].cpu() for name, w in tape.kept.items()}
-        return weights, self.source_tokenizer.tokens(source), self.tokenizer.tokens(given)
+        given = [self.tokenizer.bos, *ids]
+        written = ForwardPass.of(net, given, self.tokenizer.tokens(given), [*ids, self.tokenizer.eos])
+        return written.after(source, self.source_tokenizer.tokens(source))
 
 
 class TextPairs(Seq2Seq[P, TextPairsOptions]):
