@@ -58,7 +58,7 @@ class Cell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Finished:
+class CellResult:
     """The result of a cell. Everything that depends on the clock is in `timing`."""
 
     cell: Cell
@@ -87,19 +87,19 @@ class Grid:
     def path(self, cell: Cell) -> Path:
         return self.folder / CELLS / f"{cell.key}.json"
 
-    def read(self, cell: Cell) -> Finished | None:
+    def read(self, cell: Cell) -> CellResult | None:
         """The result of a cell, if it is finished."""
         path = self.path(cell)
         if not path.exists():
             return None
         found = parse_json(path.read_bytes(), path)
-        return Finished(cell, found["result"], found["timing"])
+        return CellResult(cell, found["result"], found["timing"])
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """The cells that are still to run, each once."""
         return [cell for cell in {cell.key: cell for cell in cells}.values() if not self.path(cell).exists()]
 
-    def run(self, cells: Sequence[Cell]) -> list[Finished]:
+    def run(self, cells: Sequence[Cell]) -> list[CellResult]:
         """Run every cell that is not finished; returns the results of all, in their order."""
         for name in (CELLS, WORK):
             make_folder(DISK, self.folder / name)

@@ -34,7 +34,7 @@ FIXED: Plain = {"train.precision": "float32", "train.threads": 1}
 
 
 @dataclasses.dataclass(frozen=True)
-class Corpus:
+class PreparedData:
     """Data as one task reads it, its vocabulary, and its encoded examples."""
 
     dataset: Dataset
@@ -53,9 +53,9 @@ class Corpus:
 class Preparation:
     """Completes recipes; data that several of them share is read once."""
 
-    _corpora: dict[str, Corpus] = dataclasses.field(default_factory=dict)
+    _corpora: dict[str, PreparedData] = dataclasses.field(default_factory=dict)
 
-    def complete(self, request: TrainRequest) -> tuple[Recipe, Corpus]:
+    def complete(self, request: TrainRequest) -> tuple[Recipe, PreparedData]:
         """The complete recipe of a request, and its data."""
         asked = build_recipe(dataclasses.replace(request, set={**FIXED, **request.set}), None)
         auto = bool(asked.pop("auto", False))
@@ -65,14 +65,14 @@ class Preparation:
         recipe = complete_recipe(asked, kind, dataset, auto=auto, start=False, say=lambda _: None)
         return recipe, self.corpus(recipe)
 
-    def corpus(self, recipe: Recipe) -> Corpus:
+    def corpus(self, recipe: Recipe) -> PreparedData:
         """The data of a complete recipe."""
         key = json.dumps([recipe.task, recipe.data], sort_keys=True, default=str)
         if key not in self._corpora:
             kind = find(recipe.task)
             dataset = self._read(recipe.task, recipe.data)
             task = kind.prepare(kind.Settings.parse(recipe.data), dataset)
-            self._corpora[key] = Corpus(dataset, task, task.encode(dataset.train), task.encode(dataset.valid))
+            self._corpora[key] = PreparedData(dataset, task, task.encode(dataset.train), task.encode(dataset.valid))
         return self._corpora[key]
 
     def _read(self, task: str, data: Plain) -> Dataset:
@@ -80,7 +80,7 @@ class Preparation:
         return kind.read(kind.Settings.parse(data, "data"), SPLIT_SEED)
 
 
-def model_of(recipe: Recipe, corpus: Corpus) -> ModelSpec:
+def model_of(recipe: Recipe, corpus: PreparedData) -> ModelSpec:
     """The model that a recipe builds on this data."""
     return corpus.task.adapt_spec(recipe.model_spec(corpus.task.model_arguments()))
 
@@ -108,7 +108,7 @@ class Timing:
         return self.steps * self.seconds_per_step
 
 
-def time_recipe(recipe: Recipe, corpus: Corpus) -> Timing:
+def time_recipe(recipe: Recipe, corpus: PreparedData) -> Timing:
     """Time a few steps of a run with the threads that it will have."""
     before = torch.get_num_threads()
     torch.set_num_threads(recipe.train.threads or before)

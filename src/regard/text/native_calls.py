@@ -1,4 +1,4 @@
-"""Calls into the `tokenizers` library, whose panics become errors.
+"""Calls into `tokenizers`, whose panics become errors.
 
 A panic of Rust code arrives as an exception that is no `Exception`, after Rust has printed it to stderr, with a backtrace if
 the environment asks for one. So stderr is a file while such a call runs: after a panic the file is forgotten, since our error
