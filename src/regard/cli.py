@@ -164,11 +164,14 @@ def run(
 ) -> None:
     """Run a model: N lines in, exactly N lines out, in order. An empty line gives an empty line.
 
-    A line break in an output is written as \\n; --json, a single TEXT and the prompt have it as it is."""
+    So does an input that cannot be read, such as a damaged image: stderr says why, --json has the reason as "error", and the
+    exit code is 2 after the last line. A line break in an output is written as \\n; --json, a single TEXT and the prompt have
+    it as it is."""
     _plug_in(plugin)
     if n_best is not None and n_best > 1 and not as_json:
         raise SpecError(f"--n-best {n_best} needs --json: a line of plain output has room for one")
     import regard
+    from regard.tasks.common.capabilities import ReadsImages, supports
     from regard.verbs.run import read_arguments, read_prompt, read_stdin, write_outputs
 
     given = dict(
@@ -180,7 +183,8 @@ def run(
     if as_json and "words" in handle.options:
         options["words"] = True
     at_terminal = texts is None and sys.stdin is not None and sys.stdin.isatty()
-    lines = read_arguments(texts) if texts is not None else read_prompt() if at_terminal else read_stdin()
+    paths = supports(handle.task, ReadsImages)
+    lines = read_arguments(texts, paths=paths) if texts is not None else read_prompt() if at_terminal else read_stdin()
     batches = handle.run_lazily(
         lines, others=[regard.load(path, device=device) for path in ensemble], to=to, prefix=prefix, glossary=glossary,
         long=cast("Long", long), notify=say, batch=batch or (1 if at_terminal else 1024), **options,

@@ -16,6 +16,7 @@ from regard.registry import kind_of
 from regard.tasks import find, names
 from regard.tasks.common.losses import evaluate_loss
 from regard.training.train import run_training
+from tests.laws.lines import check_lines
 from tests.laws.tasks import TASK, Recipe, order_of
 from tests.laws.uses import USES
 from tests.training.small import interrupted, traces
@@ -66,6 +67,7 @@ def test_a_model_folder_gives_the_model_back(tmp_path: Path, task: str, name: st
         assert a.log_prob == pytest.approx(b.log_prob, abs=1e-9)
     assert "Finished." in (run / "report.html").read_text()
     assert regard.show(moved).net.spec == one.spec
+    check_lines(moved, texts, *(["<mask>" * 150] if task == "span" else []))
 
 
 @pytest.mark.parametrize("task", ["lm", "mlm", "span"])

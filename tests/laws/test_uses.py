@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import regard
 from regard.data.images import LoadedImage, read_image_set
@@ -15,6 +16,7 @@ from regard.files.folder import read_folder
 from regard.serialization.load import load_model
 from regard.tasks.common.capabilities import Contrasts, supports
 from regard.training.train import run_training
+from tests.laws.lines import check_lines
 from tests.laws.uses import USES, Use
 from tests.training.small import interrupted, traces
 from tests.verbs.calling import call
@@ -85,6 +87,20 @@ def test_the_loss_of_a_batch_is_that_of_its_rows(ran: Ran) -> None:
     apart = float(whole.total) == pytest.approx(sum(float(row.total) for row in rows), rel=1e-6)
     assert apart is not supports(task, Contrasts)
     assert whole.tokens == sum(row.tokens for row in rows)
+
+
+def test_as_many_lines_out_as_in(ran: Ran, tmp_path: Path) -> None:
+    """Also if some of them are paths to nothing, or lack the tab between two texts."""
+    use, data, run = ran
+    good = list(use.inputs)
+    if use.task == "image":
+        for i, image in enumerate(inputs_of(use, data)):
+            assert isinstance(image, LoadedImage)
+            Image.fromarray(image.pixels[..., 0]).save(tmp_path / f"{i}.png")
+        (tmp_path / "damaged.png").write_bytes((tmp_path / "0.png").read_bytes()[:60])
+        good = [str(tmp_path / f"{i}.png") for i in range(3)]
+    bad = {"image": ("nowhere.png", "/dev/zero", "a\0b", str(tmp_path / "damaged.png")), "pairs": ("a",)}
+    check_lines(run, good, *bad.get(use.task, bad.get(use.name, ()) if use.task == "classify" else ()))
 
 
 def test_the_verbs(ran: Ran) -> None:

@@ -1,12 +1,16 @@
 """Inputs to outputs: batches, long texts, glossaries.
 
 inputs ─▶ parts (a long text has several, an empty one none) ─▶ batches ─▶ task.run ─▶ joined outputs, one list per input
+
+There are as many lists as inputs, whatever the inputs are: one that the task cannot read is noted, and its only output is
+empty and says why (`error`). The others are not affected.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
@@ -124,14 +128,18 @@ class TextRunner:
         """Each input with its outputs, best first; a batch of them as soon as it is done."""
         before = 0
         for some in _batched(inputs, batch):
-            parts = self._split(some, before)
+            parts, faults = self._split(some, before)
             flat = [part for row in parts for part in row]
             found = [each for i in range(0, len(flat), batch) for each in self._run(flat[i : i + batch])]
-            rest = iter(found)
-            yield [
-                (given, _join(given, row, [next(rest) for _ in row]) if row else [])
-                for given, row in zip(some, parts, strict=True)
-            ]
+            rest, done = iter(found), list[tuple[object, list[Output]]]()
+            for i, (given, row) in enumerate(zip(some, parts, strict=True)):
+                outputs = _join(given, row, [next(rest) for _ in row]) if row else []
+                if i in faults:
+                    outputs = [Output("", error=faults[i])]
+                if outputs and (fault := outputs[0].error) is not None:
+                    self.note(f"input {before + i}", f"input {before + i + 1} has no output: {fault}")
+                done.append((given, outputs))
+            yield done
             before += len(some)
 
     def run(self, inputs: Sequence[object], batch: int = BATCH) -> list[list[Output]]:
@@ -144,7 +152,9 @@ class TextRunner:
         if self.glossary is not None:
             raise SpecError("a glossary needs beam search, which cannot stream; leave out the glossary, or use run")
         task, gap = require(self.task, StreamsText), ""
-        (parts,) = self._split([text], 0)
+        (parts,), faults = self._split([text], 0)
+        if faults:
+            raise DataError(faults[0])
         for i, part in enumerate(parts):
             options, begun = self._part_options([part], self._first + i), False
             for piece in filter(None, task.stream(self.nets, str(part.text), self.search, options)):
@@ -164,19 +174,24 @@ class TextRunner:
             if rows is not None and len(rows) != count:
                 raise DataError(f"{name} should have one entry per input, got {len(rows)} for {count}")
 
-    def _split(self, inputs: Sequence[object], before: int) -> list[list[_Part]]:
-        """The parts of each input: none for a text without a word, several for one that is longer than the model reads."""
+    def _split(self, inputs: Sequence[object], before: int) -> tuple[list[list[_Part]], dict[int, str]]:
+        """The parts of each input: none for a text without a word, several for one that is longer than the model reads.
+
+        And the faults of inputs that cannot be read, which have no parts either.
+        """
         rows = [[] if _is_blank(given) else [given] for given in inputs]
+        faults = dict[int, str]()
         full = [i for i, row in enumerate(rows) if row]
-        texts = [inputs[i] for i in full]
-        words = [text for text in texts if isinstance(text, str)]
-        for i in (full[j] for j in find_unknown(self.model.task, words) if len(words) == len(texts)):
+        words = full if all(isinstance(inputs[i], str) for i in full) else []
+        find = partial(find_unknown, self.model.task)
+        for i in _find_apart(find, inputs, words, faults):
             self.note(
                 "unknown",
                 f"input {before + i + 1} is mostly unknown to the model's vocabulary: another language or script? "
                 "Later inputs like it are not mentioned",
             )
-        for i in (full[j] for j in find_too_long(self.model.task, texts, self.options)):
+        full = [i for i in full if i not in faults]
+        for i in _find_apart(lambda some: find_too_long(self.model.task, some, self.options), inputs, full, faults):
             given, long = inputs[i], f"input {before + i + 1} is longer than the model can read"
             if self.long == "split" and isinstance(given, str):
                 rows[i] = [*split_text(self.model.task, given, self.options)] or rows[i]
@@ -184,7 +199,8 @@ class TextRunner:
                 self.note("split", f"{long}; it is read in parts, as are later ones (cut leaves out the end instead)")
             else:
                 self.note("cut", f"{long}; the end is left out, here and in later inputs")
-        return [[_Part(text, before + i, not j) for j, text in enumerate(row)] for i, row in enumerate(rows, 1)]
+        parts = [[_Part(text, before + i + 1, not j) for j, text in enumerate(row)] for i, row in enumerate(rows)]
+        return [[] if i in faults else row for i, row in enumerate(parts)], faults
 
     def _run(self, parts: Sequence[_Part]) -> list[list[Output]]:
         """The outputs of each part. Sampling depends on how many parts were run before."""
@@ -203,9 +219,14 @@ class TextRunner:
             return self._run_fitting(parts, without)
 
     def _run_fitting(self, parts: Sequence[_Part], options: RunOptions) -> list[list[Output]]:
-        """Run parts together; in halves, if together they do not fit into memory."""
+        """Run parts together; in halves, if together they do not fit into memory, or if one of them cannot be read."""
         try:
             return self.task.run(self.nets, [part.text for part in parts], self.search, options)
+        except DataError as error:
+            if isinstance(error, NoRoom) or self._has_own_lists():  # the caller's own lists: the caller should know
+                raise
+            if len(parts) == 1:
+                return [[Output("", error=str(error))]]
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -213,10 +234,15 @@ class TextRunner:
                 raise SpecError(
                     f"input {parts[0].number} does not fit into memory; shorten it, or use a smaller beam"
                 ) from None
+            self.note(
+                "memory", f"{len(parts):,} inputs at once do not fit into memory; they are run in smaller batches"
+            )
         half = len(parts) // 2
-        self.note("memory", f"{len(parts):,} inputs at once do not fit into memory; they are run in smaller batches")
         ends = ((parts[:half], _cut_options(options, 0, half)), (parts[half:], _cut_options(options, half, len(parts))))
         return [each for some, its in ends for each in self._run_fitting(some, its)]
+
+    def _has_own_lists(self) -> bool:
+        return any(getattr(self.options, name, None) is not None for name in PER_INPUT)
 
     def _part_options(self, parts: Sequence[_Part], first: int, without: Sequence[int] = ()) -> RunOptions:
         """The task's options for these parts: prefixes begin the first part of an input, terms are in any."""
@@ -265,7 +291,26 @@ def _is_blank(given: object) -> bool:
     return isinstance(given, str) and not given.strip()
 
 
+def _find_apart(
+    find: Callable[[list[object]], list[int]], inputs: Sequence[object], which: Sequence[int], faults: dict[int, str]
+) -> list[int]:
+    """Those of the inputs at `which` that `find` names; one on which it fails is added to the `faults`."""
+    if not which:
+        return []
+    try:
+        return [which[j] for j in find([inputs[i] for i in which])]
+    except DataError as error:
+        if len(which) == 1:
+            faults[which[0]] = str(error)
+            return []
+    half = len(which) // 2
+    return [i for some in (which[:half], which[half:]) for i in _find_apart(find, inputs, some, faults)]
+
+
 def _join(given: object, parts: Sequence[_Part], outputs: Sequence[Sequence[Output]]) -> list[Output]:
+    for each in outputs:
+        if each and each[0].error is not None:
+            return [each[0]]
     return (
         list(outputs[0]) if len(parts) == 1 else join_outputs(str(given), [str(part.text) for part in parts], outputs)
     )

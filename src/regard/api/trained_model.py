@@ -13,7 +13,7 @@ from torch import Tensor
 from regard.api.notes import Tell
 from regard.api.run_texts import BATCH, SEARCH_OPTIONS, Long, TextRunner
 from regard.decode import Search
-from regard.errors import SpecError, UnknownName
+from regard.errors import DataError, SpecError, UnknownName
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.registry import kind_of
@@ -92,10 +92,13 @@ class Model:
         """The best output: a text for a text, a list for a list.
 
         Options are those of `run_all`, of `Search` (`beam=5`, `sample=True`, …) and of the task. An empty text gives an
-        empty output. The command line gives the same outputs for the same options.
+        empty output, and so does one of a list that cannot be read, such as the path of a damaged image: that is noted,
+        and `run_all` says why. The command line gives the same outputs for the same options.
         """
         single = isinstance(inputs, str)
         found = self.run_all([inputs] if isinstance(inputs, str) else inputs, **options)  # type: ignore[arg-type]
+        if single and found[0] and (fault := found[0][0].error) is not None:
+            raise DataError(fault)
         texts = [each[0].text if each else "" for each in found]
         return texts[0] if single else texts
 
@@ -115,6 +118,8 @@ class Model:
         **options: object,
     ) -> list[list[Output]]:
         """All `n_best` outputs of each input with their scores, best first; none for an empty input.
+
+        An input that cannot be read has one output with an `error`; the others are not affected.
 
         others    models that join as an ensemble
         to        the target language of a many-to-many model

@@ -275,12 +275,19 @@ class Image:
         search: Search,
         options: ImageOptions = ImageOptions(),
     ) -> list[list[Output]]:
-        """The likeliest classes of each image, given as a path; `options.side` sets another resolution."""
-        found = []
-        for pixels in self._batch_images(inputs, options.side):
-            with torch.no_grad():
-                told = [class_logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in nets]
-            found += [rank_classes(row, self.classes, search.n_best) for row in average_log_probs(told)]
+        """The likeliest classes of each image, given as a path; `options.side` sets another resolution.
+
+        An image that cannot be read gives an output with an `error`.
+        """
+        found = list[list[Output]]()
+        for some in self._divide(inputs, options.side):
+            read = [self._try_image(one, options.side) for one in some]
+            if good := [pixels for pixels in read if not isinstance(pixels, DataError)]:
+                pixels = _to_tensor(np.stack(good))
+                with torch.no_grad():
+                    told = [class_logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in nets]
+                ranked = iter([rank_classes(row, self.classes, search.n_best) for row in average_log_probs(told)])
+            found += [[Output("", error=str(one))] if isinstance(one, DataError) else next(ranked) for one in read]
         return found
 
     def score(
@@ -319,13 +326,22 @@ class Image:
 
     def _batch_images(self, inputs: Sequence[str | LoadedImage], side: int | None) -> Iterator[Tensor]:
         """Images in batches of one size; those from files are resized to the model's size, or to `side`."""
-        wanted = side or self.side
-        rows = max(1, BATCH_PATCHES * PATCH // wanted**2)
-        for i in range(0, len(inputs), rows):
-            read = [self._load_image(one, wanted) for one in inputs[i : i + rows]]
-            yield _to_tensor(np.stack(read))
+        for some in self._divide(inputs, side):
+            yield _to_tensor(np.stack([self._load_image(one, side) for one in some]))
 
-    def _load_image(self, one: str | LoadedImage, side: int) -> Pixels:
+    def _divide(self, inputs: Sequence[str | LoadedImage], side: int | None) -> Iterator[Sequence[str | LoadedImage]]:
+        """As many inputs at a time as fit into a batch."""
+        rows = max(1, BATCH_PATCHES * PATCH // (side or self.side) ** 2)
+        return (inputs[i : i + rows] for i in range(0, len(inputs), rows))
+
+    def _try_image(self, one: str | LoadedImage, side: int | None) -> Pixels | DataError:
+        try:
+            return self._load_image(one, side)
+        except DataError as error:
+            return error
+
+    def _load_image(self, one: str | LoadedImage, side: int | None) -> Pixels:
+        side = side or self.side
         image = one if isinstance(one, LoadedImage) else read_image(one, channels=self.channels, side=side)
         pixels = image.pixels
         if pixels.shape[2] < self.channels:

@@ -1,7 +1,8 @@
 """`regard run`: lines in, lines out.
 
 Any bytes in, exactly as many lines out, in order. Line breaks in an output are written as `\\n` where lines are counted, and
-as they are for a single text or at a prompt; `--json` always has the true text.
+as they are for a single text or at a prompt; `--json` always has the true text. An input that cannot be read gives an empty
+line, in `--json` an object with an `error`, and a note on stderr; the exit code then is 2, after the last line.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from regard.api.notes import Notes
-from regard.errors import SpecError
+from regard.errors import DataError, SpecError
 from regard.verbs.command import say
 
 if TYPE_CHECKING:
@@ -57,10 +58,10 @@ def _skip_rest_of_line() -> bool:
     return more
 
 
-def read_arguments(texts: Sequence[str]) -> Iterator[str]:
-    """Arguments as text; Python represents bytes that are not UTF-8 as lone surrogates."""
+def read_arguments(texts: Sequence[str], *, paths: bool = False) -> Iterator[str]:
+    """Arguments as text; Python represents bytes that are not UTF-8 as lone surrogates. A model of images takes `paths`."""
     for text in texts:
-        if len(text) < 256:
+        if len(text) < 256 and not paths:
             with suppress(OSError, ValueError):
                 if Path(text).is_file():
                     say(f"{text} is a file, but is read as a text here; for its lines use < {text}")
@@ -89,12 +90,15 @@ def read_prompt(ask: Callable[[str], str] | None = None) -> Iterator[str]:
 def write_outputs(
     batches: Iterable[Sequence[tuple[object, Sequence[Output]]]], out: TextIO, *, as_json: bool, multiline: bool = False
 ) -> None:
-    """Write one line per input, or with `multiline` the outputs with their line breaks."""
-    note = Notes(say)
+    """Write one line per input, or with `multiline` the outputs with their line breaks; then raise if some have none."""
+    note, count, failed = Notes(say), 0, 0
     for batch in batches:
         for given, outputs in batch:
-            text = outputs[0].text if outputs else ""
-            if as_json:
+            text, fault = (outputs[0].text, outputs[0].error) if outputs else ("", None)
+            count, failed = count + 1, failed + (fault is not None)
+            if as_json and fault is not None:
+                text = json.dumps({"source": given, "outputs": [], "error": fault}, ensure_ascii=False)
+            elif as_json:
                 rows = [output.plain() for output in outputs]
                 text = json.dumps({"source": given, "outputs": rows}, ensure_ascii=False)
             elif not multiline and ("\n" in text or "\r" in text):
@@ -104,3 +108,5 @@ def write_outputs(
                 text = text.replace("\r", "\\r").replace("\n", "\\n")
             out.write(f"{text}\n")
         out.flush()
+    if failed:
+        raise DataError(f"{failed:,} of {count:,} inputs could not be read; their lines are empty")

@@ -69,6 +69,8 @@ class Output:
     log_prob: float | None = None
     more: Plain = dataclasses.field(default_factory=dict)
     """Other results of the task as plain data, such as class probabilities or a vector."""
+    error: str | None = None
+    """Why there is no output, if the input could not be read; the text is empty then."""
 
     def plain(self) -> dict[str, object]:
         """All fields, ready for JSON."""
