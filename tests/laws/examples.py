@@ -32,7 +32,7 @@ from regard.nn.core.mask import RULES, AllOf, AnyOf, Causal, Everything, Fixed, 
 from regard.nn.core.mixer import MIXERS, MixerSpec
 from regard.nn.layers.feedforward import FEEDS, FeedForward, FeedSpec
 from regard.nn.layers.norm import NORMS, LayerNorm, NormSpec, RMSNorm
-from regard.nn.mixers import BigBird, Flash, Full, Linformer, Local, Lsh, Performer, Sparse, XLMemory
+from regard.nn.mixers import GRU, LSTM, RNN, BigBird, Flash, Full, Linformer, Local, Lsh, Performer, Sparse, XLMemory
 from regard.nn.mixers.compress import COMPRESSIONS, Convolution, MostUsed, Pooling
 from regard.nn.positions.position import (
     POSITIONS,
@@ -79,6 +79,9 @@ MIX: dict[str, tuple[MixerSpec, ...]] = {
     "local": (Local(2, reach=2, tile=3), Local(4, reach=1, dilation=3, kv_heads=2, tile=2)),
     "bigbird": (BigBird(2, block=1, random=2), BigBird(4, block=2, random=1, kv_heads=2)),
     "sparse": (Sparse(2, Strided(3)), Sparse(4, Fixed(3, summary=2), kv_heads=2)),
+    "rnn": (RNN(activation="relu", norm=LayerNorm()),),
+    "gru": (GRU(),),
+    "lstm": (LSTM(forget_bias=2.0), LSTM(bidirectional=False, norm=RMSNorm())),
     "lsh": (Lsh(2, chunk=16, buckets=4), Lsh(4, chunk=LENGTH, buckets=(2, 2), rounds=3, bias=True)),
 }
 POSITION: dict[str, tuple[PositionSpec, ...]] = {
@@ -194,7 +197,8 @@ def wirings(mixer: MixerSpec) -> list[WiringSpec]:
 
 def places(mixer: MixerSpec, position: PositionSpec) -> Iterator[tuple[str, MixerSpec, PositionSpec | None]]:
     """Where a position may be written: in the embedding or the stack, and in the mixer itself."""
-    if isinstance(position, Rotary) and mixer.head_shape(WIDTH)[1] * position.share < 2:
+    heads = mixer.head_shape(WIDTH)
+    if isinstance(position, Rotary) and heads is not None and heads[1] * position.share < 2:
         position = dataclasses.replace(position, share=1.0)  # heads so small that a part of one holds no pair
     if "embed" in position.acts or position.acts <= mixer.can.positions:
         yield describe(position), mixer, position

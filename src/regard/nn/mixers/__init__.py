@@ -8,7 +8,10 @@ from regard.nn.mixers.linformer import Linformer
 from regard.nn.mixers.local import Local
 from regard.nn.mixers.lsh import Lsh
 from regard.nn.mixers.performer import Performer
+from regard.nn.mixers.recurrent import GRU, LSTM, RNN
 from regard.nn.mixers.sparse import Sparse
 from regard.nn.mixers.xl_memory import XLMemory
 
-__all__ = ["MIXERS", "BigBird", "Flash", "Full", "Linformer", "Local", "Lsh", "Performer", "Sparse", "XLMemory"]
+__all__ = [
+    "GRU", "LSTM", "MIXERS", "RNN", "BigBird", "Flash", "Full", "Linformer", "Local", "Lsh", "Performer", "Sparse", "XLMemory",
+]  # fmt: skip
