@@ -32,7 +32,21 @@ from regard.nn.core.mask import RULES, AllOf, AnyOf, Causal, Everything, Fixed, 
 from regard.nn.core.mixer import MIXERS, MixerSpec
 from regard.nn.layers.feedforward import FEEDS, FeedForward, FeedSpec
 from regard.nn.layers.norm import NORMS, LayerNorm, NormSpec, RMSNorm
-from regard.nn.mixers import GRU, LSTM, RNN, BigBird, Flash, Full, Linformer, Local, Lsh, Performer, Sparse, XLMemory
+from regard.nn.mixers import (
+    GRU,
+    LSTM,
+    RNN,
+    BigBird,
+    Flash,
+    Full,
+    LinearAttention,
+    Linformer,
+    Local,
+    Lsh,
+    Performer,
+    Sparse,
+    XLMemory,
+)
 from regard.nn.mixers.compress import COMPRESSIONS, Convolution, MostUsed, Pooling
 from regard.nn.positions.position import (
     POSITIONS,
@@ -70,6 +84,7 @@ MIX: dict[str, tuple[MixerSpec, ...]] = {
         Performer(4, head_width=3, orthogonal=False),
         Performer(2, features=5, kernel="relu", bias=False),
     ),
+    "linear_attention": (LinearAttention(2), LinearAttention(4, head_width=3, bias=False)),
     "linformer": (
         Linformer(2, rank=5),
         Linformer(2, rank=4, sharing="none"),

@@ -20,8 +20,9 @@ from regard.nn.core.mask import Causal, Everything, visible
 from regard.nn.core.mixer import Site
 from regard.nn.core.shape import merge_heads, split_heads
 from regard.nn.mixers import Full, Performer
-from regard.nn.mixers import performer as module
-from regard.nn.mixers.performer import PerformerMixer, Sums, directions
+from regard.nn.mixers import linear_attention as module
+from regard.nn.mixers.linear_attention import Sums
+from regard.nn.mixers.performer import PerformerMixer, directions
 from regard.nn.positions.position import ALiBi, Rotary
 from tests.nn.mixers.work import written
 
@@ -313,7 +314,7 @@ class TestLooking:
         assert tape.kept[f"{CROSS.path}.weights"].shape == (2, 2, N, 7)
 
     def test_but_not_what_is_no_longer_remembered(self) -> None:
-        mixer, tape = build(Performer(2), CAUSAL), Tape("*")
+        mixer, tape = build(Performer(2), CAUSAL), Tape("*.weights")
         mixer(stream(), Context(PLACES[""], tape=tape), mixer.start(2, 8))
         assert not tape.kept
         assert tape.plans[CAUSAL.path].endswith("keys are not remembered, so there are no weights to look at")
