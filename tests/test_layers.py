@@ -32,12 +32,13 @@ ROWS: dict[str, tuple[str, str]] = {
     "families": ("families", "model"),
     "decode": ("decode", "model"),
     "tasks": ("tasks", "data metrics decode model"),
+    "look": ("look", "tasks"),
     "serialization": ("serialization", "tasks files recipes"),
     "conversion": ("conversion", "serialization families"),
     "training": ("training", "serialization report families"),
     "api": ("api", "training decode families conversion"),
     "studies": ("studies", "api"),
-    "verbs": ("verbs", "studies report laws"),
+    "verbs": ("verbs", "studies report laws look"),
     "top": ("cli __main__", "verbs"),
 }
 FREE = {"regard", "regard.nn"}

@@ -239,7 +239,7 @@ class Lm(CorpusTask[LmData]):
         given = next((i for i, (a, b) in enumerate(zip(whole, prompt, strict=False)) if a != b), len(prompt))
         first = max(given - (len(whole) - len(ids)) if output else 1, 1)
         wanted = [*(token if i >= first else IGNORE for i, token in enumerate(ids[1:], 1)), IGNORE]
-        return ForwardPass.of(net, ids, self.tokenizer.tokens(ids), wanted)
+        return ForwardPass.of(net, ids, wanted, tokenizer=self.tokenizer)
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []

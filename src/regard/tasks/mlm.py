@@ -282,7 +282,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
         filled = filled if len(filled) == len(ids) else ids
         read, told = (self.tokenizer.frame(side[: self._reach([net])])[0] for side in (ids, filled))
         wanted = [b if a == self.mask != b else IGNORE for a, b in zip(read, told, strict=True)]
-        return ForwardPass.of(net, read, self.tokenizer.tokens(read), wanted)
+        return ForwardPass.of(net, read, wanted, tokenizer=self.tokenizer)
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []

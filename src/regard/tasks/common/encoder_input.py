@@ -158,7 +158,7 @@ def pool_rows(net: Net, read: EncoderBatch, pool: Pool, *, unit: bool) -> Tensor
 def encoder_pass(net: Net, tokenizer: Tokenizer, row: FramedText, wanted: Sequence[int]) -> ForwardPass:
     """The forward pass over one framed text."""
     ((_, read),) = iterate_batches([row], tokenizer.pad, net.device)
-    return ForwardPass.of(net, row[0], tokenizer.tokens(row[0]), wanted, read.at(net))
+    return ForwardPass.of(net, row[0], wanted, tokenizer=tokenizer, at=read.at(net))
 
 
 def load_tokenizer(files: Mapping[str, bytes]) -> Tokenizer:

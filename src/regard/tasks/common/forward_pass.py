@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
+from regard.text import Tokenizer
 
 Weights = tuple[dict[str, Tensor], list[str], list[str]]
 """Attention weights (h, n, m) by module path, with the tokens that are read and written."""
@@ -28,6 +30,7 @@ class ForwardPass:
 
     ids, at, tokens                      what the stack with the head reads: ids (1, n), or pixels; labels of its tokens
     source, source_at, source_tokens     what the encoder of an encoder-decoder reads
+    blank, source_blank                  tokens that say nothing (padding), which explanations put in the place of others
     wanted                               indices (1, n) of what each position should predict, or (1, 1) of the class;
                                          IGNORE where nothing is predicted
     """
@@ -39,20 +42,45 @@ class ForwardPass:
     source: Tensor | None = None
     source_at: Coords | None = None
     source_tokens: Sequence[str] = ()
+    blank: int = 0
+    source_blank: int = 0
 
     @classmethod
     def of(
-        cls, net: Net, ids: Sequence[int], tokens: Sequence[str], wanted: Sequence[int], at: Coords | None = None
+        cls,
+        net: Net,
+        ids: Sequence[int],
+        wanted: Sequence[int],
+        *,
+        tokenizer: Tokenizer | None = None,
+        at: Coords | None = None,
     ) -> ForwardPass:
         """A pass over one text."""
         at = Coords.span(len(ids), device=net.device) if at is None else at
-        return cls(torch.tensor([ids], device=net.device), at, tokens, torch.tensor([wanted], device=net.device))
+        read, told = (torch.tensor([row], device=net.device) for row in (ids, wanted))
+        if tokenizer is None:
+            return cls(read, at, [str(i) for i in ids], told)
+        return cls(read, at, tokenizer.tokens(ids), told, blank=tokenizer.pad)
 
-    def after(self, source: Sequence[int], tokens: Sequence[str]) -> ForwardPass:
+    def after(self, source: Sequence[int], tokenizer: Tokenizer | None = None) -> ForwardPass:
         """The same after a source that an encoder reads."""
         device = self.ids.device
         ids, at = torch.tensor([source], device=device), Coords.span(len(source), device=device)
-        return dataclasses.replace(self, source=ids, source_at=at, source_tokens=tokens)
+        labels = [str(i) for i in source] if tokenizer is None else tokenizer.tokens(source)
+        blank = 0 if tokenizer is None else tokenizer.pad
+        return dataclasses.replace(self, source=ids, source_at=at, source_tokens=labels, source_blank=blank)
+
+    def empty(self) -> ForwardPass:
+        """The same positions with tokens that say nothing, or black pixels."""
+        ids = torch.full_like(self.ids, 0 if self.ids.is_floating_point() else self.blank)
+        source = None if self.source is None else torch.full_like(self.source, self.source_blank)
+        return dataclasses.replace(self, ids=ids, source=source)
+
+    def repeat(self, rows: int) -> ForwardPass:
+        """The same in several rows, each of which may be changed by a tape."""
+        ids, wanted = self.ids.expand(rows, *self.ids.shape[1:]), self.wanted.expand(rows, -1)
+        source = None if self.source is None else self.source.expand(rows, -1)
+        return dataclasses.replace(self, ids=ids, wanted=wanted, source=source)
 
     def run(self, net: Net, tape: Tape | None = None) -> Tensor:
         """The stream (1, n, d)."""
@@ -60,12 +88,27 @@ class ForwardPass:
         return net(self.ids, self.at, pair, tape)  # type: ignore[no-any-return]
 
     def log_probs(self, net: Net, tape: Tape | None = None) -> Tensor:
-        """log P of everything that is wanted (k,), in order of positions."""
-        if not bool((self.wanted != IGNORE).any()):
+        """log P of everything that is wanted (rows, k), in order of positions."""
+        return self.choose(self.logits(net, tape))
+
+    def logits(self, net: Net, tape: Tape | None = None) -> Tensor:
+        """Scores (rows, k, v) where something is wanted."""
+        return self.at_wanted(net.logits(self.run(net, tape), self.at))
+
+    def at_wanted(self, logits: Tensor) -> Tensor:
+        """Of logits (rows, n, v), or (rows, v) of classes, those where something is wanted: (rows, k, v)."""
+        if not self.places:
             raise SpecError("there is no prediction to explain here; give the output that the model should predict")
-        logits = net.logits(self.run(net, tape), self.at)
-        logits = logits.unsqueeze(1) if logits.dim() == 2 else logits
-        return logits[self.wanted != IGNORE].log_softmax(-1).gather(1, self.wanted[self.wanted != IGNORE, None])[:, 0]
+        return (logits.unsqueeze(1) if logits.dim() == 2 else logits)[:, self.places]
+
+    def choose(self, logits: Tensor) -> Tensor:
+        """log P of what is wanted (rows, k), from logits (rows, k, v)."""
+        return logits.log_softmax(-1).gather(2, self.wanted[:, self.places, None]).squeeze(2)
+
+    @cached_property
+    def places(self) -> list[int]:
+        """The positions where something is wanted."""
+        return (self.wanted[0] != IGNORE).nonzero().squeeze(1).tolist()
 
     @torch.no_grad()
     def attention(self, net: Net) -> Weights:

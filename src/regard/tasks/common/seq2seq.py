@@ -152,8 +152,8 @@ class Seq2Seq(Generic[S, O]):
         (source,) = self.encode_inputs([text], options or self.Options())
         (ids,) = self.encode_outputs([text], [output])
         given = [self.tokenizer.bos, *ids]
-        written = ForwardPass.of(net, given, self.tokenizer.tokens(given), [*ids, self.tokenizer.eos])
-        return written.after(source, self.source_tokenizer.tokens(source))
+        written = ForwardPass.of(net, given, [*ids, self.tokenizer.eos], tokenizer=self.tokenizer)
+        return written.after(source, self.source_tokenizer)
 
 
 class TextPairs(Seq2Seq[P, TextPairsOptions]):

@@ -1,0 +1,130 @@
+"""What happens when a part is taken away or exchanged.
+
+ablate   the part's output becomes zero: what is each head, sublayer or block worth?
+patch    the part's output becomes what it is for another input: where does the difference between two inputs arise?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.errors import DataError, SpecError, UnknownName
+from regard.metrics.bootstrap import COVERAGE
+from regard.model.net import Net
+from regard.nn.core.context import Tape
+from regard.tasks.common.forward_pass import ForwardPass
+
+
+@dataclasses.dataclass(frozen=True)
+class Worth:
+    """How much log P per prediction falls without a part, with its 95 % interval over examples."""
+
+    place: str
+    fall: float
+    low: float
+    high: float
+
+
+@torch.no_grad()
+def list_places(net: Net, read: ForwardPass, *patterns: str) -> list[str]:
+    """The places that an example passes, in order; only those that fit a pattern, if there are any."""
+    tape = Tape("*")
+    read.run(net, tape)
+    found = [name for name in tape.kept if not patterns or any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+    if not found:
+        raise UnknownName("place", " ".join(patterns), list(tape.kept))
+    return found
+
+
+@torch.no_grad()
+def ablate(
+    net: Net,
+    examples: Sequence[ForwardPass],
+    places: Iterable[str],
+    *,
+    samples: int = 1000,
+    seed: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Worth]:
+    """What each place is worth on a data set: the mean fall of log P per prediction when its output is zero."""
+    if not examples:
+        raise DataError("there are no examples to measure on")
+    names = list(places)
+    plain = [read.log_probs(net).double() for read in examples]
+    counts = np.array([told.shape[1] for told in plain], np.float64)
+    draws = np.random.Generator(np.random.PCG64(seed)).integers(0, len(examples), (samples, len(examples)))
+    out = []
+    for done, place in enumerate(names):
+        falls = np.empty(len(examples))
+        for i, read in enumerate(examples):
+            with net.watch(Tape(replace={place: torch.zeros_like})):
+                falls[i] = float((plain[i] - read.log_probs(net).double()).sum())
+        means = falls[draws].sum(1) / counts[draws].sum(1)
+        low, high = np.percentile(means, COVERAGE)
+        out.append(Worth(place, float(falls.sum() / counts.sum()), float(low), float(high)))
+        if progress is not None:
+            progress(done + 1, len(names))
+    return out
+
+
+@dataclasses.dataclass(frozen=True)
+class Patched:
+    """Of the difference that another input makes to a prediction, the share that each place and position brings back."""
+
+    places: list[str]
+    restored: Tensor
+    """(places, n): 1 where patching gives the log P of the clean input, 0 where it changes nothing."""
+    clean: float
+    corrupt: float
+
+
+@torch.no_grad()
+def patch(net: Net, clean: ForwardPass, corrupt: ForwardPass, places: Sequence[str], prediction: int = 0) -> Patched:
+    """Run the corrupt input with the clean input's output at one place and position, for each of them.
+
+    Both inputs must have equally many tokens. The prediction is that of the clean input.
+    """
+    if clean.ids.shape != corrupt.ids.shape or (clean.source is None) != (corrupt.source is None):
+        raise SpecError(
+            f"patching needs inputs of equally many tokens, got {len(clean.tokens)} and {len(corrupt.tokens)}"
+        )
+    if clean.source is not None and corrupt.source is not None and clean.source.shape != corrupt.source.shape:
+        raise SpecError(
+            f"patching needs inputs of equally many tokens, got {len(clean.source_tokens)} and {len(corrupt.source_tokens)}"
+        )
+    corrupt = dataclasses.replace(corrupt, wanted=clean.wanted)
+    tape = Tape(*places)
+    good = float(clean.log_probs(net, tape)[0, prediction])
+    bad = float(corrupt.log_probs(net)[0, prediction])
+    gap = good - bad
+    if abs(gap) < 1e-9:
+        raise SpecError("both inputs give the same prediction, so there is no difference to trace")
+    rows = []
+    for place in places:
+        if place not in tape.kept:
+            raise UnknownName("place", place, list_places(net, clean))
+        kept, found = tape.kept[place], []
+        n = kept.shape[1]
+        for position in range(n):
+            one = Tape(replace={place: partial(_insert, kept=kept, position=position)})
+            found.append((float(corrupt.log_probs(net, one)[0, prediction]) - bad) / gap)
+        rows.append(found)
+    width = max(map(len, rows))
+    table = torch.full((len(rows), width), float("nan"), dtype=torch.double)
+    for i, found in enumerate(rows):
+        table[i, : len(found)] = torch.tensor(found, dtype=torch.double)
+    return Patched(list(places), table, good, bad)
+
+
+def _insert(x: Tensor, kept: Tensor, position: int) -> Tensor:
+    """`x` (b, n, …) with the tensor of another pass at one position."""
+    out = x.clone()
+    out[:, position] = kept[:, position]
+    return out
