@@ -110,6 +110,15 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             f"{SPEED}: {{f[transformers][{BY}]}}× transformers, "
             f"{{f[ctranslate2 float32][{BY}]}}× CTranslate2 float32"),
     },
+    "Comparing": {
+        "statistics": (
+            "False verdicts of `study compare` on equal contenders, 1,000 simulated studies each, at most 5 % wanted",
+            "5 seeds: {f[false verdicts, seeds vary, 5 seeds][verdict]} %; where test items matter as much as seeds "
+            "{f[false verdicts, seeds and items vary alike, 5 seeds][verdict]} % (tests over seeds and over items alone: "
+            "{f[false verdicts, seeds and items vary alike, 5 seeds][seeds and items]} %); power at a known difference "
+            "{f[power at 2.5, seeds vary, 5 seeds][verdict]} %, predicted "
+            "{f[power at 2.5, seeds vary, 5 seeds][predicted]} %"),
+    },
     "Scaling": {
         "bench-attention": (
             "Attention over 16,384 tokens, forward and backward",

@@ -16,6 +16,7 @@ import typer
 
 from regard.errors import LawError, SpecError, UnknownName, make_printable
 from regard.verbs.command import Verb, say
+from regard.verbs.study import studies
 
 if TYPE_CHECKING:
     from regard.api.run_texts import Long
@@ -275,39 +276,7 @@ def check(
         raise LawError(broken)
 
 
-studies = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(studies, name="study", help="Measure on this machine: tables, figures, a report")
-
-
-@studies.command(cls=Verb, short_help="Time and memory of every mixer by length")
-def complexity(
-    mixers: Annotated[
-        list[str], typer.Option(metavar="NAMES", help="Only these, separated by commas or repeated")
-    ] = [],  # noqa: B006
-    lengths: Annotated[
-        str | None, typer.Option(metavar="N,N,…", show_default="512 to 32768", help="Lengths in tokens")
-    ] = None,
-    threads: Annotated[
-        int, typer.Option(metavar="N", min=0, show_default="all cores", help="Number of threads of torch")
-    ] = 0,
-    minutes: Annotated[float, typer.Option(metavar="N", help="About how long it may take")] = 9.0,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for JSON, figures and report")] = Path(
-        "runs/complexity"
-    ),
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Measure for each mixer how time and memory grow with the length, how many operations wait for one another, how many
-    layers lie between two tokens, and from which length it is faster than full attention."""
-    import regard
-    from regard.studies.complexity import LENGTHS, parse_lengths, parse_names
-
-    chosen = LENGTHS if lengths is None else parse_lengths(lengths)
-    names = parse_names(mixers)
-    _print(
-        regard.study("complexity", out=out, mixers=names, lengths=chosen, threads=threads, minutes=minutes, notify=say),
-        as_json,
-    )
+app.add_typer(studies, name="study", help="Measure and compare on this machine: tables, figures, a report")
 
 
 @app.command(cls=Verb, short_help="Convert models from and to other formats")

@@ -36,6 +36,8 @@ class Series:
 
     name: str
     points: Sequence[Point]
+    band: Sequence[tuple[float, float, float]] = ()
+    """A shaded area around the line: x, and the values that bound it there."""
 
 
 def line_chart(
@@ -61,7 +63,8 @@ def line_chart(
         *(p[0] for line in lines for p in (*line.points, *line.lost)),
     ]
     across = axis(reach, scale=x_scale, count=max(3, width // 90), snug=True)
-    up = axis([p[1] for line in lines for p in line.points], scale=y_scale, count=max(3, height // 50), zero=zero)
+    heights = [y for line in lines for y in (*(p[1] for p in line.points), *(y for _, *ys in line.band for y in ys))]
+    up = axis(heights, scale=y_scale, count=max(3, height // 50), zero=zero)
     frame = _Frame.around(across, up, width=width, height=height)
     drawing = [
         frame.draw(x),
@@ -148,13 +151,16 @@ class _Line:
     color: str
     points: tuple[Point, ...]
     lost: tuple[Point, ...]
+    band: tuple[tuple[float, float, float], ...] = ()
 
     @classmethod
     def of(cls, series: Series, i: int, x_scale: Scale, y_scale: Scale) -> _Line:
         points = sorted((p for p in series.points if is_drawable(p[0], x_scale)), key=lambda p: p[0])
         good = decimate([p for p in points if is_drawable(p[1], y_scale)])
         color = f"s{i % COLORS} dashed" if i >= COLORS else f"s{i}"
-        return cls(series.name, color, tuple(good), tuple(p for p in points if not is_drawable(p[1], y_scale)))
+        lost = tuple(p for p in points if not is_drawable(p[1], y_scale))
+        band = [b for b in series.band if is_drawable(b[0], x_scale) and all(is_drawable(y, y_scale) for y in b[1:])]
+        return cls(series.name, color, tuple(good), lost, tuple(sorted(band)))
 
     def draw(self, frame: _Frame) -> Html:
         """A path through the points, interrupted where a point between two others cannot be drawn."""
@@ -166,7 +172,15 @@ class _Line:
             "M" + "L".join(f"{place(frame.x(x))} {place(frame.y(y))}" for x, y in run) for run in runs.values()
         )
         dots = [p for run in runs.values() for p in run if len(self.points) <= DOTTED or len(run) == 1]
-        return tag("g", tag("path", d=path), *(self.dot(p, frame, 2.2) for p in dots), class_=f"line {self.color}")
+        area = [tag("path", d=self._outline(frame), class_="band")] if len(self.band) > 1 else []
+        return tag(
+            "g", *area, tag("path", d=path), *(self.dot(p, frame, 2.2) for p in dots), class_=f"line {self.color}"
+        )
+
+    def _outline(self, frame: _Frame) -> str:
+        """The band as a closed path: along its lower edge, and back along its upper one."""
+        edge = [(x, low) for x, low, _ in self.band] + [(x, high) for x, _, high in reversed(self.band)]
+        return "M" + "L".join(f"{place(frame.x(x))} {place(frame.y(y))}" for x, y in edge) + "Z"
 
     def dot(self, point: Point, frame: _Frame, radius: float) -> Html:
         return tag("circle", cx=place(frame.x(point[0])), cy=place(frame.y(point[1])), r=radius, class_=self.color)

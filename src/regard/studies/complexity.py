@@ -10,12 +10,14 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
 from regard.errors import SpecError
 from regard.machine import free_memory, machine, versions
 from regard.studies.contenders import FULL, Contender, Power, Shape, select_contenders
+from regard.studies.grid import Grid
 from regard.studies.growth import Fit, extrapolate, find_crossing, fit_exponent
 from regard.studies.path_length import path_length
 from regard.studies.sequential_depth import depth
@@ -112,6 +114,18 @@ class Study:
 
         return render_tables(self)
 
+    def page(self) -> str:
+        """The results as a self-contained page."""
+        from regard.studies.figures import report
+
+        return report(self)
+
+    def draw(self, folder: Path) -> list[Path]:
+        """Write figures as files, if matplotlib is installed."""
+        from regard.studies.figures import draw
+
+        return draw(self, folder)
+
     def full(self) -> Found:
         return next(f for f in self.found if f.contender.name == FULL)
 
@@ -176,6 +190,21 @@ def study(settings: Settings, say: Callable[[str], None] = lambda _: None) -> St
         say(f"{i + 1} of {len(found)}: {one.contender.name}, {one.contender.about}; {left:.0f} s left")
         _measure(one, settings, threads, max(left / (len(found) - i), 1.0), say)
     return Study(settings, threads, found, parts, time.monotonic() - began)
+
+
+def run(
+    grid: Grid,
+    recipes: Sequence[str] = (),
+    *,
+    mixers: Sequence[str] = (),
+    lengths: Sequence[int] = LENGTHS,
+    threads: int = 0,
+    minutes: float = 9.0,
+) -> Study:
+    """Measure every mixer, or only `mixers`; it takes about `minutes`. With 0 `threads`, torch uses all cores."""
+    if recipes:
+        raise SpecError(f"the study of complexity takes no recipes, got {', '.join(recipes)}")
+    return study(Settings(minutes, tuple(mixers), tuple(lengths), threads), grid.say)
 
 
 def _trace(contender: Contender) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

@@ -14,10 +14,6 @@ from regard.studies.complexity import Found, Study
 from regard.studies.contenders import FULL, Power
 from regard.studies.growth import Fit, fit_exponent
 
-PLOTS = (
-    "no figures as files: matplotlib is not installed; pip install 'regard[plots]' brings it (report.html has them all)"
-)
-
 
 def costs(study: Study) -> Table:
     """Time and memory: measured and theoretical exponents, and the cost of the longest length."""

@@ -176,7 +176,7 @@ class _Board:
     """What is shown while cells run."""
 
     def __init__(self, grid: Grid, total: int, left: int) -> None:
-        self.grid, self.total, self.done = grid, total, total - left
+        self.grid, self.total, self.done, self.left = grid, total, total - left, left
         self.running: dict[str, Cell] = {}
         self._lock = threading.Lock()
         if self.done and left:
@@ -201,12 +201,12 @@ class _Board:
         self.show()
 
     def show(self) -> None:
-        """Progress in hundredths of a cell: finished ones, and the steps of those that run."""
+        """Percent of what was left at the start: finished cells, and the steps of those that run."""
         with self._lock:
-            running = list(self.running.values())
-        shares = [_share_done(self.grid.folder / WORK / cell.key) for cell in running]
-        names = " and ".join(cell.name for cell in running[:2]) + (" …" if len(running) > 2 else "")
-        self.grid.progress(f"study, {names}", round(100 * (self.done + sum(shares))), 100 * self.total)
+            running = list(self.running)
+        shares = [_share_done(self.grid.folder / WORK / key) for key in running]
+        done = self.done + sum(shares) - (self.total - self.left)
+        self.grid.progress("percent of the study", round(100 * done / max(self.left, 1)), 100)
 
 
 def _share_done(work: Path) -> float:

@@ -1,47 +1,76 @@
-"""Run a study and write its results to a folder."""
+"""Run a study by name and write its results to a folder."""
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from regard.errors import UnknownName
-from regard.studies import figures
-from regard.studies.complexity import LENGTHS, Settings, Study
-from regard.studies.complexity import study as measure_complexity
+from regard.files.storage import DISK, make_folder, write_file
+from regard.machine import machine
+from regard.studies.grid import Grid, Progress, Say
 
-STUDIES = ("complexity",)
+STUDIES = {
+    "complexity": "complexity",
+    "compare": "compare",
+}
+"""The module of each study; its function `run` is the study."""
+PLOTS = (
+    "no figures as files: matplotlib is not installed; pip install 'regard[plots]' brings it (report.html has them all)"
+)
+
+
+class StudyResult(Protocol):
+    """What a study found: for programs, for a terminal, as a page and as figures."""
+
+    def plain(self) -> dict[str, object]: ...
+    def render(self) -> str: ...
+    def page(self) -> str: ...
+    def draw(self, folder: Path) -> list[Path]: ...
 
 
 def study(
     name: str = "complexity",
-    *,
-    out: str | Path = "runs/complexity",
-    mixers: Sequence[str] = (),
-    lengths: Sequence[int] = LENGTHS,
-    threads: int = 0,
-    minutes: float = 9.0,
-    notify: Callable[[str], None] | None = None,
-) -> Study:
-    """Run a study on this machine and fill the folder `out`: complexity.json, report.html and figures.
+    *recipes: str,
+    out: str | Path | None = None,
+    processes: int | None = None,
+    plugins: Sequence[str] = (),
+    keep: bool = False,
+    notify: Say | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> StudyResult:
+    """Run a study on this machine and fill the folder `out` (runs/NAME): NAME.json, report.html and figures.
 
-    mixers   only these; all by default
-    threads  of torch; 0: one per core
-    minutes  about how long it may take
-    notify   called with progress messages
+    The same call again continues a study that was interrupted; what is finished never runs again.
+
+    recipes    what is compared, for studies that train models
+    processes  how many cells run at once, with one thread each; 0: in this process; by default one per core
+    keep       keep the run folders of finished cells, with their models
+    notify     called with progress messages
+    settings   those of the study: see `regard study NAME --help`
     """
+    run = find_study(name)
+    folder, tell = Path(out or f"runs/{name}"), notify or (lambda _: None)
+    make_folder(DISK, folder)
+    count = machine().cores if processes is None else processes
+    grid = Grid(folder, count, tuple(plugins), keep, tell, progress or (lambda *_: None))
+    found = run(grid, recipes, **settings)
+    write_file(folder / f"{name}.json", json.dumps(found.plain(), indent=2, ensure_ascii=False) + "\n")
+    write_file(folder / "report.html", found.page())
+    drawn = found.draw(folder)
+    if not drawn:
+        tell(PLOTS)
+    tell(f"wrote {', '.join([f'{name}.json', 'report.html', *(path.name for path in drawn)])} to {folder}")
+    return found
+
+
+def find_study(name: str) -> Callable[..., StudyResult]:
+    """The study of this name."""
     if name not in STUDIES:
         raise UnknownName("study", name, STUDIES)
-    tell, folder = notify or (lambda _: None), Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    found = measure_complexity(Settings(minutes, tuple(mixers), tuple(lengths), threads), tell)
-    text = json.dumps(found.plain(), indent=2, ensure_ascii=False)
-    (folder / "complexity.json").write_text(f"{text}\n", encoding="utf-8")
-    (folder / "report.html").write_text(figures.report(found), encoding="utf-8")
-    drawn = figures.draw(found, folder)
-    if not drawn:
-        tell(figures.PLOTS)
-    names = ["complexity.json", "report.html", *(path.name for path in drawn)]
-    tell(f"wrote {', '.join(names)} to {folder}")
-    return found
+    run: Callable[..., StudyResult] = importlib.import_module(f"regard.studies.{STUDIES[name]}").run
+    return run

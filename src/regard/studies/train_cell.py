@@ -54,7 +54,7 @@ def run(settings: Plain, work: Path) -> Outcome:
             "summary": f"{first} {shown:.4g}",
             "parameters": began["parameters"],
             "steps": done["step"],
-            "tokens": max((event["tokens"] for event in log if event["event"] == "train"), default=0),
+            "tokens": round(done["step"] * tokens_per_step(log)),
             "valid": done["scores"] | {"best_loss": best},
             "curve": [[event["step"], event["loss"], event["scores"].get(first)] for event in validations],
             "tests": tests,
@@ -65,6 +65,12 @@ def run(settings: Plain, work: Path) -> Outcome:
             "curve": [event["seconds"] for event in validations],
         },
     )
+
+
+def tokens_per_step(log: Sequence[Plain]) -> float:
+    """Target tokens of a mean step, as far as the log goes."""
+    last = next((event for event in reversed(log) if event["event"] == "train"), None)
+    return 0.0 if last is None else last["tokens"] / last["step"]
 
 
 def read_test(recipe: Mapping[str, Plain], task: Task, test: Plain) -> object:
