@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from regard.errors import SpecError
-from regard.studies.compare import Comparer, Comparison
+from regard.studies.compare import Comparer, CompareResult
 from regard.studies.compare import run as compare
 from regard.studies.grid import Grid
-from regard.studies.methods import Entry, Terms, list_entries, parse_vary
+from regard.studies.methods import NamedRecipe, Terms, list_entries, parse_vary
 from regard.studies.run_study import study
 from tests.training.small import COPY, TINY
 
 LESS = {**COPY, **TINY, "train.steps": 4, "train.validate_every": 2, "train.log_every": 2}
 
 
-def tell(found: Comparison) -> dict[str, Any]:
+def tell(found: CompareResult) -> dict[str, Any]:
     """The results without the clock."""
     return {key: value for key, value in found.plain().items() if key != "timing"}
 
@@ -82,7 +82,7 @@ def test_contenders_are_matched_and_tuned(tmp_path: Path) -> None:
 
 def test_time_is_measured_once(tmp_path: Path) -> None:
     comparer = Comparer(Grid(tmp_path), Terms(2, "time"))
-    entries = [Entry("one", "copy", LESS), Entry("two", "copy", {**LESS, "model.depth": 2})]
+    entries = [NamedRecipe("one", "copy", LESS), NamedRecipe("two", "copy", {**LESS, "model.depth": 2})]
     methods = [comparer.prepare(entries) for _ in range(2)]
     notes = [comparer._match(each) for each in methods]
     assert notes[0] == notes[1]

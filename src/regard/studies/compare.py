@@ -20,9 +20,9 @@ from regard.files.storage import DISK, make_folder, write_file
 from regard.metrics import METRICS
 from regard.report.number import duration
 from regard.spec import Plain
-from regard.studies.grid import Cell, Finished, Grid
+from regard.studies.grid import Cell, CellResult, Grid
 from regard.studies.match import Dial, match_size
-from regard.studies.methods import Entry, Match, Method, Terms, check_tasks, find_rate, list_entries
+from regard.studies.methods import Match, Method, NamedRecipe, Terms, check_tasks, find_rate, list_entries
 from regard.studies.preparation import Preparation, Timing, change, model_of, time_recipe
 from regard.studies.significance import VERDICT_SEEDS, spend_alpha
 from regard.studies.train_cell import read_items, read_test
@@ -38,7 +38,7 @@ TEST = "test"
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class CompareResult:
     """The result of a study: contenders with their scores, and a verdict for each but the first."""
 
     title: str
@@ -47,7 +47,7 @@ class Comparison:
     methods: Sequence[Method]
     samples: Sequence[Sample]
     verdicts: Sequence[Verdict]
-    cells: Mapping[str, Sequence[Finished]]
+    cells: Mapping[str, Sequence[CellResult]]
     notes: Sequence[str]
     looks: Sequence[int]
 
@@ -109,7 +109,7 @@ class Comparer:
     device: str = "cpu"
     title: str = "compare"
 
-    def run(self, entries: Sequence[Entry]) -> Comparison:
+    def run(self, entries: Sequence[NamedRecipe]) -> CompareResult:
         """Prepare, match, tune, train every contender with every seed, and judge."""
         methods = self.prepare(entries)
         metric = self._metric(methods)
@@ -131,11 +131,11 @@ class Comparer:
         )
         notes += self._say_test(methods[0])
         verdicts = judge(samples[0], samples[1:], rules)
-        return Comparison(self.title, metric, self.terms, methods, samples, verdicts, finished, notes, looks)
+        return CompareResult(self.title, metric, self.terms, methods, samples, verdicts, finished, notes, looks)
 
     # ------------------------------------------------------------------------------------------------ before training
 
-    def prepare(self, entries: Sequence[Entry]) -> list[Method]:
+    def prepare(self, entries: Sequence[NamedRecipe]) -> list[Method]:
         """Complete every recipe, and check that the contenders can be compared."""
         check_tasks(entries)
         preparation, methods = Preparation(), list[Method]()
@@ -326,7 +326,7 @@ class Comparer:
         return [seeds for seeds in looks if seeds <= self.terms.seeds]
 
 
-def _sample(name: str, found: Sequence[Finished], metric: str, references: Sequence[str]) -> Sample:
+def _sample(name: str, found: Sequence[CellResult], metric: str, references: Sequence[str]) -> Sample:
     failed = {i + 1: each.error for i, each in enumerate(found) if each.error}
     good = [each.result["tests"][TEST] for each in found if not each.error]
     items = [read_items(tested, metric, references) for tested in good]
@@ -355,7 +355,7 @@ def run(
     paired: bool = False,
     minutes: float | None = None,
     device: str = "cpu",
-) -> Comparison:
+) -> CompareResult:
     """Compare recipes, or one recipe with settings varied (`vary=["model.norm=pre,post"]`). The first is the baseline.
 
     match    what is made equal: steps, parameters, flops or time; `resize` says by which dial, width or depth

@@ -14,17 +14,17 @@ from regard.report.markup import Html, tag
 from regard.report.number import duration
 from regard.report.page import Section, grid, page
 from regard.report.table import Cell, Table
-from regard.studies.grid import Finished
+from regard.studies.grid import CellResult
 
 if TYPE_CHECKING:
-    from regard.studies.compare import Comparison
+    from regard.studies.compare import CompareResult
     from regard.studies.methods import Method
 
-Axis = Callable[["Comparison", int], float]
+Axis = Callable[["CompareResult", int], float]
 """The cost of contender i."""
 
 
-def score_table(found: Comparison) -> Table:
+def score_table(found: CompareResult) -> Table:
     """A row per contender: its score over seeds, what it costs, and the verdict."""
     verdicts = {verdict.name: verdict.word for verdict in found.verdicts}
     rows = []
@@ -43,7 +43,7 @@ def score_table(found: Comparison) -> Table:
     return Table.of(rows)
 
 
-def render_comparison(found: Comparison) -> str:
+def render_comparison(found: CompareResult) -> str:
     """The verdicts in words, the table, and what was done to be fair."""
     lines = [score_table(found).markdown()]
     lines += [verdict.sentence for verdict in found.verdicts]
@@ -51,7 +51,7 @@ def render_comparison(found: Comparison) -> str:
     return "\n".join(lines).rstrip()
 
 
-def learning_curves(found: Comparison) -> list[tuple[str, str, list[Series]]]:
+def learning_curves(found: CompareResult) -> list[tuple[str, str, list[Series]]]:
     """Title, horizontal axis and a line per contender: the mean over seeds, with a band from the lowest to the highest."""
     out = []
     for column, title in ((1, "validation loss"), (2, f"validation {found.metric}")):
@@ -62,7 +62,7 @@ def learning_curves(found: Comparison) -> list[tuple[str, str, list[Series]]]:
     return out
 
 
-def _curve(name: str, cells: Sequence[Finished], column: int, by: str) -> Series:
+def _curve(name: str, cells: Sequence[CellResult], column: int, by: str) -> Series:
     runs = [each for each in cells if not each.error]
     count = min((len(each.result["curve"]) for each in runs), default=0)
     points, band = [], []
@@ -84,7 +84,7 @@ COSTS: dict[str, Axis] = {
 }
 
 
-def pareto(found: Comparison) -> list[tuple[str, list[tuple[str, float, float, bool]]]]:
+def pareto(found: CompareResult) -> list[tuple[str, list[tuple[str, float, float, bool]]]]:
     """For each cost, the contenders with their cost and score, and whether none is both cheaper and better."""
     out = []
     higher = METRICS[found.metric].higher
@@ -103,7 +103,7 @@ def _beats(a: Sequence[float], b: tuple[float, float], higher: bool) -> bool:
     return a[0] <= b[0] and good and (a[0], a[1]) != b
 
 
-def render_page(found: Comparison) -> str:
+def render_page(found: CompareResult) -> str:
     """The study as a self-contained page."""
     words = [tag("li", verdict.sentence) for verdict in found.verdicts]
     notes = [*found.notes, *(f"{method.name}: {note}" for method in found.methods for note in method.notes)]
@@ -125,14 +125,14 @@ def _scatter(metric: str, cost: str, points: Sequence[tuple[str, float, float, b
     return line_chart(f"{metric} by {cost}", [Series(who, [(x, y)]) for who, x, y, _ in points], x=cost)
 
 
-def _explain_pareto(found: Comparison) -> Html:
+def _explain_pareto(found: CompareResult) -> Html:
     lines = [
         f"by {name}: {', '.join(who for who, _, _, best in points if best)}" for name, points in pareto(found) if points
     ]
     return tag("p", f"Contenders that no other one beats in both: {'; '.join(lines)}.")
 
 
-def draw_comparison(found: Comparison, folder: Path) -> list[Path]:
+def draw_comparison(found: CompareResult, folder: Path) -> list[Path]:
     """Write the figures as PNG, if matplotlib is installed; returns their paths."""
     try:
         from matplotlib.figure import Figure
@@ -165,23 +165,23 @@ def draw_comparison(found: Comparison, folder: Path) -> list[Path]:
     return made
 
 
-def describe_cost(found: Comparison) -> str:
+def describe_cost(found: CompareResult) -> str:
     """What the whole study cost."""
     seconds = sum(_seconds(cell) for cells in found.cells.values() for cell in cells)
     return f"{sum(map(len, found.cells.values()))} cells, {duration(seconds)} of training"
 
 
-def _flops(found: Comparison, i: int) -> float:
+def _flops(found: CompareResult, i: int) -> float:
     """FLOPs of one training run."""
     method: Method = found.methods[i]
     tokens = [cell.result["tokens"] for cell in found.cells[method.name] if not cell.error]
     return method.flops * (float(np.mean(tokens)) if tokens else 0.0)
 
 
-def _minutes(found: Comparison, i: int) -> float:
+def _minutes(found: CompareResult, i: int) -> float:
     cells = [cell for cell in found.cells[found.methods[i].name] if not cell.error]
     return float(np.mean([_seconds(cell) for cell in cells])) / 60 if cells else 0.0
 
 
-def _seconds(cell: Finished) -> float:
+def _seconds(cell: CellResult) -> float:
     return float(cell.timing.get("seconds") or 0.0)

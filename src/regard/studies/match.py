@@ -30,7 +30,7 @@ Build = Callable[[Recipe], ModelSpec]
 
 
 @dataclasses.dataclass(frozen=True)
-class Size:
+class ModelSize:
     """Width, depth and feed-forward width of a model, and what they cost."""
 
     width: int
@@ -38,7 +38,7 @@ class Size:
     hidden: int | None
     cost: float
 
-    def changes(self, other: Size) -> str:
+    def changes(self, other: ModelSize) -> str:
         """What differs from another size, as `width 128 → 96`."""
         names = ("width", "depth", "hidden")
         pairs = [(name, getattr(self, name), getattr(other, name)) for name in names]
@@ -50,8 +50,8 @@ class Matched:
     """A resized recipe: its size before and after, and how far it is from the target."""
 
     recipe: Recipe
-    before: Size
-    after: Size
+    before: ModelSize
+    after: ModelSize
     error: float
 
 
@@ -100,9 +100,9 @@ class _Sizer:
         """Widths are divided by all numbers of heads, and by two for rotary positions."""
         hidden = next((part.width for _, part in parts if isinstance(part, FeedForward)), None)
         depth = next((part.depth for _, part in parts if hasattr(part, "depth") and part.depth), 1)
-        self.start = Size(spec.width, depth, hidden, measure(spec, length, quantity))
+        self.start = ModelSize(spec.width, depth, hidden, measure(spec, length, quantity))
 
-    def resize(self, size: Size) -> Recipe:
+    def resize(self, size: ModelSize) -> Recipe:
         """The recipe with another size, by the arguments of its family where it has them."""
         model = self.recipe.model
         known = set() if "spec" in model else family_arguments(str(model.get("family", DEFAULT)))
@@ -115,7 +115,7 @@ class _Sizer:
             changes |= self._setting("hidden", known, [f"{path}.width" for path in self.feeds], size.hidden)
         return change(self.recipe, changes)
 
-    def proportional(self, dial: Dial, value: int) -> Size:
+    def proportional(self, dial: Dial, value: int) -> ModelSize:
         """The size with another width or depth, and a feed-forward layer in proportion to the width."""
         start = self.start
         if dial == "depth":
@@ -123,7 +123,7 @@ class _Sizer:
         hidden = None if start.hidden is None else max(1, round(start.hidden * value / start.width))
         return self._measured(value, start.depth, hidden)
 
-    def fine(self, dial: Dial, value: int, target: float) -> Size:
+    def fine(self, dial: Dial, value: int, target: float) -> ModelSize:
         """The size with this width or depth whose feed-forward width comes closest to the target."""
         size = self.proportional(dial, value)
         if size.hidden is None:
@@ -134,14 +134,14 @@ class _Sizer:
         tried = [self._measured(size.width, size.depth, hidden) for hidden in (wanted, wanted + 1)]
         return min(tried, key=lambda each: abs(each.cost / target - 1))
 
-    def distortion(self, size: Size) -> float:
+    def distortion(self, size: ModelSize) -> float:
         """How far the proportions are from those of the recipe."""
         if size.hidden is None or self.start.hidden is None:
             return 0.0
         return abs(math.log(size.hidden / size.width) - math.log(self.start.hidden / self.start.width))
 
-    def _measured(self, width: int, depth: int, hidden: int | None) -> Size:
-        size = Size(width, depth, hidden, 0.0)
+    def _measured(self, width: int, depth: int, hidden: int | None) -> ModelSize:
+        size = ModelSize(width, depth, hidden, 0.0)
         return dataclasses.replace(size, cost=measure(self.build(self.resize(size)), self.length, self.quantity))
 
     def _setting(self, name: str, known: set[str], paths: list[str], value: int) -> dict[str, object]:

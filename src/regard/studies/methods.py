@@ -11,7 +11,7 @@ from typing import Literal
 from regard.errors import SpecError, UnknownName
 from regard.recipes.merge import read_recipe
 from regard.studies.match import Dial
-from regard.studies.preparation import Corpus, Timing, cost_of, model_of
+from regard.studies.preparation import PreparedData, Timing, cost_of, model_of
 from regard.studies.significance import VERDICT_SEEDS
 from regard.training.recipe import Recipe
 
@@ -20,7 +20,7 @@ MATCHES: tuple[Match, ...] = ("steps", "parameters", "flops", "time")
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class NamedRecipe:
     """A contender as asked for: a name, a recipe and settings."""
 
     name: str
@@ -54,7 +54,7 @@ class Method:
 
     name: str
     recipe: Recipe
-    corpus: Corpus
+    corpus: PreparedData
     notes: list[str] = dataclasses.field(default_factory=list)
     timing: Timing | None = None
 
@@ -89,7 +89,7 @@ def parse_vary(texts: Sequence[str]) -> list[tuple[str, list[str]]]:
     return out
 
 
-def list_entries(recipes: Sequence[str], vary: Sequence[str], set: Mapping[str, object]) -> list[Entry]:
+def list_entries(recipes: Sequence[str], vary: Sequence[str], set: Mapping[str, object]) -> list[NamedRecipe]:
     """The contenders of a command line; the first one is the baseline."""
     varied = parse_vary(vary)
     if varied and len(recipes) > 1:
@@ -98,17 +98,18 @@ def list_entries(recipes: Sequence[str], vary: Sequence[str], set: Mapping[str, 
         paths = [path for path, _ in varied]
         chosen = itertools.product(*(values for _, values in varied))
         return [
-            Entry(" ".join(values), recipes[0], {**set, **dict(zip(paths, values, strict=True))}) for values in chosen
+            NamedRecipe(" ".join(values), recipes[0], {**set, **dict(zip(paths, values, strict=True))})
+            for values in chosen
         ]
     if len(recipes) < 2:
         raise SpecError("a comparison needs two recipes, or one with --vary PATH=VALUE,VALUE")
     names = [Path(name).stem for name in recipes]
     if len({*names}) < len(names):
         raise SpecError(f"contenders should have different names, got {', '.join(names)}")
-    return [Entry(name, recipe, set) for name, recipe in zip(names, recipes, strict=True)]
+    return [NamedRecipe(name, recipe, set) for name, recipe in zip(names, recipes, strict=True)]
 
 
-def check_tasks(entries: Sequence[Entry]) -> None:
+def check_tasks(entries: Sequence[NamedRecipe]) -> None:
     """Refuse contenders with different tasks, before any data is read."""
     recipes = [read_recipe(e.recipe) if isinstance(e.recipe, str) else e.recipe for e in entries]
     tasks = [str(e.set.get("task", recipe.get("task"))) for e, recipe in zip(entries, recipes, strict=True)]
