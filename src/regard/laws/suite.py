@@ -68,6 +68,8 @@ def laws_of(case: Case) -> Iterator[tuple[str, Law]]:
     for place in inspection.PLACES:
         yield "inspection", partial(inspection.check_tape, place=place)
     yield "inspection", inspection.check_replacement
+    if can.weights:
+        yield "inspection", inspection.check_rows
     yield "round trip", round_trip.check_model
 
 

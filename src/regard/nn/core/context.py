@@ -71,6 +71,16 @@ class Tape:
         own = any(fnmatch.fnmatchcase(full, p) for p in (*self.patterns, *self.replace))
         return own or (self.outer is not None and self.outer.wants(full))
 
+    def wants_rows(self, name: str) -> bool:
+        """Whether of these weights only some rows are recorded, so that the whole need not be computed."""
+        if (
+            self.rows is None
+            or not self.wants(name)
+            or (self.outer is not None and self.outer.wants(name + self._turn))
+        ):
+            return False
+        return not any(fnmatch.fnmatchcase(name + self._turn, p) for p in self.replace)
+
     def at(self, name: str, value: Tensor) -> Tensor:
         """Pass the tensor at a place through the tape: replace it if asked to, then record it if asked to."""
         if self.is_idle:
@@ -133,6 +143,10 @@ class Tape:
     def loss(self, name: str, value: Tensor) -> None:
         """Add an auxiliary loss; losses of one name are summed, and the task adds them to its own."""
         self.losses[name] = self.losses[name] + value if name in self.losses else value
+
+    def for_tiles(self) -> Tape:
+        """Return a tape for parts of a sublayer: it records how they run, and no tensors."""
+        return Tape(*(["nothing"] if self.patterns else []))
 
     def plan(self, name: str, reason: str) -> None:
         """Record how attention ran here, in words."""

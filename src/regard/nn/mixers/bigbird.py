@@ -15,6 +15,7 @@ attention.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated
 
 import torch
@@ -25,7 +26,7 @@ from torch import Tensor
 from regard.nn.attention.attend import attend
 from regard.nn.attention.banded import TokenSubset, run_compacted, zero_padding
 from regard.nn.attention.plan import Needs, Plan, plan
-from regard.nn.core.context import Context
+from regard.nn.core.context import Context, Tape
 from regard.nn.core.coords import PAD, Coords
 from regard.nn.core.mask import Everything
 from regard.nn.core.mixer import MIXERS, Act, Can, Mixer, Site
@@ -66,15 +67,20 @@ class BigBirdMixer(FullMixer):
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         sizes(x, "b n d", d=self.site.width)
-        masked = ctx.tape.wants(f"{self.site.path}.weights")
-        out = self._attend_masked(x, ctx) if masked else run_compacted(ctx, self._mix, x)
+        name = f"{self.site.path}.weights"
+        if ctx.tape.wants(name) and not ctx.tape.wants_rows(name):
+            out = self._attend_masked(x, ctx)
+        else:
+            out = run_compacted(ctx, self._mix, x)
+            if ctx.tape.wants(name):
+                self._record_some(x, ctx)
         return self.out(self.pass_heads(out, ctx)), state
 
     def _mix(self, ctx: Context, x: Tensor) -> Tensor:
         at, count = ctx.at, -(-ctx.at.n // self.block)
         q, k, v = self._project(x, ctx)
         if count <= self.random + 4:
-            out, _ = self._attend(q, k, v, ctx, at, None)
+            out, _ = self._attend(q, k, v, dataclasses.replace(ctx, tape=Tape()), at, None)
             ctx.tape.plan(self.site.path, "full: so short that all would be seen")
             return zero_padding(merge_heads(out), at)
         blocks = self._blocks(at)
@@ -137,9 +143,8 @@ class BigBirdMixer(FullMixer):
         chance = torch.Generator().manual_seed(self.seed * 10007 + self.site.layer)
         return torch.randint(1 << BITS, (count, self.heads, self.random), generator=chance).transpose(0, 1)
 
-    def _attend_masked(self, x: Tensor, ctx: Context) -> Tensor:
-        """Compute the same with a mask of tokens, to record the weights."""
-        at, name = ctx.at, f"{self.site.path}.weights"
+    def _visible(self, x: Tensor, at: Coords, rows: Tensor) -> Tensor:
+        """Return which tokens these rows see, (b | 1, h, rows, n)."""
         blocks, count = self._blocks(at), -(-at.n // self.block)
         table = self.table(blocks, count)
         seen = torch.zeros(*table.shape[:3], count + 1, dtype=torch.bool, device=x.device)
@@ -148,11 +153,26 @@ class BigBirdMixer(FullMixer):
         seen |= ((block == 0) | (block == blocks.unsqueeze(1) - 1))[:, None, :, None]
         mine = (at.kept.cumsum(1) - 1).clamp(min=0) // self.block
         row, head = torch.arange(table.shape[0], device=x.device), torch.arange(self.heads, device=x.device)
-        keep = seen[row.view(-1, 1, 1, 1), head.view(-1, 1, 1), mine[:, None, :, None], mine[:, None, None, :]]
-        how = Plan(False, "plain: the weights are recorded", keep=keep & at.kept[:, None, None, :], empty=True)
+        keep = seen[row.view(-1, 1, 1, 1), head.view(-1, 1, 1), mine[:, None, rows, None], mine[:, None, None, :]]
+        return keep & at.kept[:, None, None, :]
+
+    def _record_some(self, x: Tensor, ctx: Context) -> None:
+        """Record the weights of the rows and heads that a tape asks for."""
+        rows = torch.tensor(ctx.tape.rows, device=x.device)
+        q, k, v = self._project(x, ctx)
+        how = Plan(False, "plain: the weights are recorded", keep=self._visible(x, ctx.at, rows), empty=True)
+        _, weights = attend(q[:, :, rows], k, v, how, scale=self.scale)
+        assert weights is not None
+        heads = ctx.tape.heads
+        ctx.tape.keep(f"{self.site.path}.weights", weights if heads is None else weights[:, list(heads)], chosen=True)
+
+    def _attend_masked(self, x: Tensor, ctx: Context) -> Tensor:
+        """Compute the same with a mask of tokens, to record the weights."""
+        at, rows = ctx.at, torch.arange(ctx.at.n, device=x.device)
+        how = Plan(False, "plain: the weights are recorded", keep=self._visible(x, at, rows), empty=True)
         out, weights = self._run(*self._project(x, ctx), how)
         assert weights is not None
-        ctx.tape.keep(name, weights)
+        ctx.tape.keep(f"{self.site.path}.weights", weights)
         ctx.tape.plan(self.site.path, how.reason)
         return zero_padding(merge_heads(out), at)
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from regard.errors import SpecError, StateError
 from regard.nn.attention.attend import attend, fold, unfold
 from regard.nn.attention.plan import Needs, plan
+from regard.nn.attention.tiled import TiledProblem, compute_weights
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import AllOf, Causal, Everything, Rule
@@ -140,14 +141,15 @@ class FullMixer(Mixer):
         weights: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from the current tokens to keys at `at`; also returns the weights if they are requested."""
-        p = bias = None
+        p, bias, name = None, None, f"{self.site.path}.weights"
+        some = not weights and q.shape[0] == k.shape[0] and ctx.tape.wants_rows(name)
         content = position is not None and "content" in position.acts
         if position is not None and position.acts & {"bias", "content"}:
             p = ctx.once((position, "pairs", ctx.at, at), lambda: position.prepare(ctx.at, at))
             p = p if self.r is None else position.project(p, self.r)
             bias = position.bias(p)
         needs = Needs(
-            weights=weights or ctx.tape.wants(f"{self.site.path}.weights"),
+            weights=weights or (ctx.tape.wants(name) and not some),
             content=content,
             bias_grad=bias is not None and bias.requires_grad and torch.is_grad_enabled(),
             dropout=self.training and self.dropout > 0,
@@ -157,7 +159,7 @@ class FullMixer(Mixer):
         rows, sentences = q.shape[0], k.shape[0]
 
         def pass_weights(seen: Tensor) -> Tensor:
-            return fold(ctx.tape.at(f"{self.site.path}.weights", unfold(seen, rows)), sentences)
+            return fold(ctx.tape.at(name, unfold(seen, rows)), sentences)
 
         out, seen = attend(
             fold(q, sentences), k, v, how, scale=self.scale, bias=bias,
@@ -165,7 +167,16 @@ class FullMixer(Mixer):
             dropout=self.dropout if self.training else 0.0, edit=pass_weights,
         )  # fmt: skip
         ctx.tape.plan(self.site.path, how.reason)
+        if some and seen is None:
+            self._record_rows(q, k, ctx, at, position)
         return unfold(out, rows), None if seen is None else unfold(seen, rows)
+
+    def _record_rows(self, q: Tensor, k: Tensor, ctx: Context, at: Coords, position: Position | None) -> None:
+        """Record the exact weights of the rows and heads that a tape asks for; no other is computed."""
+        acts = position is not None and bool(position.acts & {"bias", "content"})
+        problem = TiledProblem(self.rule, ctx.at, at, self.scale, position if acts else None, self.r if acts else None)
+        seen = compute_weights(q, k, problem, ctx.tape.rows, ctx.tape.heads)
+        ctx.tape.keep(f"{self.site.path}.weights", seen, chosen=True)
 
     def start(self, rows: int, capacity: int) -> State:
         if self.cross:

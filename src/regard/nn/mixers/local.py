@@ -98,7 +98,9 @@ class LocalMixer(FullMixer):
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         _, n, _ = sizes(x, "b n d", d=self.site.width)
         assert state is None or isinstance(state, Nearby)
-        tiled = n > self.tile and not ctx.tape.wants(f"{self.site.path}.weights")
+        name = f"{self.site.path}.weights"
+        some = ctx.tape.wants_rows(name) and state is None and not self.own and not ctx.at.padded
+        tiled = n > self.tile and (some or not ctx.tape.wants(name))
         if tiled:
             out = run_compacted(ctx, lambda ctx, x: self._mix(x, ctx, state, True), x)
         else:
@@ -120,6 +122,8 @@ class LocalMixer(FullMixer):
         beside = self._beside(tagged, ctx, at) if tagged is not None and (tiled or before) else None
         if tiled:
             out, weights = self._tiles(q, k, v, ctx, at, beside), None
+            if ctx.tape.wants(f"{self.site.path}.weights"):
+                self._record_rows(q, k, ctx, at, position)
         elif beside is None:
             out, weights = self._attend(q, k, v, ctx, at, position)
         else:
@@ -131,7 +135,7 @@ class LocalMixer(FullMixer):
         return zero_padding(merge_heads(out), here)
 
     def _tiles(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, at: Coords, beside: FarKeys | None) -> Tensor:
-        n, tape, position = q.shape[2], ctx.tape.mute(), self.position or ctx.position
+        n, tape, position = q.shape[2], ctx.tape.for_tiles(), self.position or ctx.position
         open_ended = (
             self.site.causal or not at.padded
         )  # padding comes last in rows without gaps, and no token looks ahead

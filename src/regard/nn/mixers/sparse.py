@@ -78,7 +78,9 @@ class SparseMixer(FullMixer):
             assert isinstance(state, KeyValues)
             at, before = ctx.extend_coords(state.at), state.at.n
             k, v = state.add(k, v, at)
-        if (n <= self.stride and not before) or ctx.tape.wants(f"{self.site.path}.weights"):
+        name = f"{self.site.path}.weights"
+        some = ctx.tape.wants_rows(name) and not before and not at.padded
+        if (n <= self.stride and not before) or (ctx.tape.wants(name) and not some):
             out, _ = self._attend(q, k, v, ctx, at, position)
         elif before:
             out = self._attend_later(q, k, v, ctx, at, position)
@@ -86,6 +88,8 @@ class SparseMixer(FullMixer):
             out = run_compacted(
                 ctx, self._attend_strided if isinstance(self.pattern, Strided) else self._attend_fixed, q, k, v
             )
+            if some:
+                self._record_rows(q, k, ctx, at, position)
         return self.out(self.pass_heads(zero_padding(merge_heads(out), ctx.at), ctx)), state
 
     def _attend_later(
@@ -104,7 +108,7 @@ class SparseMixer(FullMixer):
 
     def _attend_fixed(self, ctx: Context, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend tile by tile, where a tile is one block; summary positions are added as far keys."""
-        at, tape, position, pattern = ctx.at, ctx.tape.mute(), self.position or ctx.position, self.pattern
+        at, tape, position, pattern = ctx.at, ctx.tape.for_tiles(), self.position or ctx.position, self.pattern
         assert isinstance(pattern, Fixed)
         apart = at.first is not None and at.first % self.stride == 0 and not at.packed  # tiles are blocks
         reach = 0 if apart else self.stride - 1
