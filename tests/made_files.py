@@ -22,6 +22,7 @@ def write_files() -> None:
     pairs = [f"{one}\t{other}" for one, other in zip(ENGLISH, GERMAN, strict=True)]
     for name in ("pairs", "valid", "summaries", "more"):
         _lines(f"{name}.tsv", ["source\ttarget", *pairs])
+    _lines("languages.csv", ["english,german", *(pair.replace("\t", ",") for pair in pairs)])
     _lines("letters.tsv", ["source\ttarget", "abc\tabc", "hgf\thgf", "jade\tjade"])
     _lines("terms.tsv", ["dog\tKater"])
     _lines("book.txt", [line for _ in range(20) for line in ENGLISH])

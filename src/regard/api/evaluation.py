@@ -198,6 +198,8 @@ class _Evaluator:
 
     def _tell_dropped(self, raw: object) -> None:
         for part in raw if isinstance(raw, list) else ():
+            for note in part.notes if isinstance(part, Pairs) else ():
+                self.notify(note)
             for lost in part.dropped if isinstance(part, Pairs) else ():
                 if lost.count:
                     self.notify(f"{part.name}: {lost}")

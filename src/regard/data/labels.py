@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from regard.data.pairs import Pairs
-from regard.data.tables import Columns, is_table, read_columns
+from regard.data.table_header import Columns, TableColumns
+from regard.data.tables import is_table, read_columns
 from regard.data.text_files import BadLine, read_lines
 from regard.errors import DataError
 
@@ -23,25 +24,28 @@ BETWEEN = "\t"
 """Separates the two texts of a pair."""
 
 
-def read_labeled(path: str, *, pair: bool = False, columns: Columns | None = None) -> Pairs:
+def read_labeled(path: str, *, pair: bool = False, columns: Columns | None = None, header: bool | None = None) -> Pairs:
     """Read texts, or pairs of texts, with one label each."""
     names = ("text", "other", "label") if pair else ("text", "label")
     _check_columns(columns, names)
-    texts, labels = [], []
-    for line, cells in read_columns(path, names, columns, _raise_bad_line):
+    texts, labels, notes = [], [], list[str]()
+    wanted = TableColumns(names, columns, header)
+    for line, cells in read_columns(path, wanted, _raise_bad_line, notify=notes.append):
         for name, cell in zip(names, cells, strict=True):
             if not cell.strip():
                 raise DataError(f"{path}, line {line}: the {name} is empty")
         texts.append(join_texts(*cells[:-1]))
         labels.append(" ".join(cells[-1].split()))
-    return _to_pairs(path, texts, labels)
+    return _to_pairs(path, texts, labels, notes)
 
 
-def read_tagged(path: str, unit: Unit, *, columns: Columns | None = None) -> Pairs:
+def read_tagged(path: str, unit: Unit, *, columns: Columns | None = None, header: bool | None = None) -> Pairs:
     """Read texts with one label per word or character."""
     _check_columns(columns, ("text", "labels"))
+    notes = list[str]()
     if is_table(path):
-        rows: Iterator[tuple[int, tuple[str, ...]]] = read_columns(path, ("text", "labels"), columns, _raise_bad_line)
+        wanted = TableColumns(("text", "labels"), columns, header)
+        rows: Iterator[tuple[int, tuple[str, ...]]] = read_columns(path, wanted, _raise_bad_line, notify=notes.append)
     else:
         rows = _read_conll(path)
     texts, labels = [], []
@@ -54,7 +58,7 @@ def read_tagged(path: str, unit: Unit, *, columns: Columns | None = None) -> Pai
             )
         texts.append(join_units(one, unit))
         labels.append(join_units(other, unit))
-    return _to_pairs(path, texts, labels)
+    return _to_pairs(path, texts, labels, notes)
 
 
 def join_texts(text: str, other: str | None = None) -> str:
@@ -88,10 +92,10 @@ def _read_conll(path: str) -> Iterator[tuple[int, tuple[str, ...]]]:
             words, labels = [], []
 
 
-def _to_pairs(path: str, texts: list[str], labels: list[str]) -> Pairs:
+def _to_pairs(path: str, texts: list[str], labels: list[str], notes: list[str]) -> Pairs:
     if not texts:
         raise DataError(f"{path} contains no labeled texts")
-    return Pairs(texts, labels, name=Path(path).name)
+    return Pairs(texts, labels, name=Path(path).name, notes=tuple(notes))
 
 
 def _check_columns(columns: Columns | None, names: tuple[str, ...]) -> None:

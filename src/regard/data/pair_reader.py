@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +20,8 @@ from regard.data.filters.pipeline import FilterPipeline
 from regard.data.line_store import LineWriter
 from regard.data.pairs import Dropped, Pairs, split_pairs
 from regard.data.progress import track
-from regard.data.tables import READERS, OnBadLine, Row, file_kind, read_columns
+from regard.data.table_header import TableColumns
+from regard.data.tables import READERS, Notify, OnBadLine, Row, file_kind, read_columns
 from regard.data.text_files import MAX_LINE_BYTES, BadLine, iter_lines, strip_line_end
 from regard.errors import DataError, SpecError
 from regard.spec import Spec, spec
@@ -36,6 +38,7 @@ class Corpus(Spec):
     paths        two text files whose lines belong together, or one .tsv, .csv or .jsonl file
     columns      source and target in a table: names in the header or keys of the objects, or positions from 1 (TSV, CSV).
                  Default: the columns `source` and `target`, or both columns of a table with two
+    header       whether the first row of a TSV or CSV table is a header. Default: decided by what it says, and told
     target_lang  adds the tag `2de` to every source, so that one model can translate into several languages
     prefix       text added before every source, so that one model can do several tasks (`summarize: `)
     hold_out     whether a part is held out for validation if no validation corpus is given; false for text that a model wrote
@@ -52,6 +55,7 @@ class Corpus(Spec):
     on_bad: OnBad = "error"
     prefix: str = ""
     hold_out: bool = True
+    header: bool | None = None
 
     def __post_init__(self) -> None:
         tables = [path for path in self.paths if file_kind(path) in READERS]
@@ -86,7 +90,24 @@ class Corpus(Spec):
 def corpus_like(corpus: Corpus, paths: tuple[str, ...]) -> Corpus:
     """Describe other files like a corpus: with its prefix, and with its columns if they are tables of the same kind."""
     alike = [file_kind(path) for path in paths] == [file_kind(path) for path in corpus.paths]
-    return Corpus(paths, columns=corpus.columns if alike else None, prefix=corpus.prefix)
+    columns, header = (corpus.columns, corpus.header) if alike else (None, None)
+    return Corpus(paths, columns=columns, header=header, prefix=corpus.prefix)
+
+
+def fill_columns(
+    corpora: Sequence[Corpus], columns: tuple[int | str, int | str] | None, header: bool | None
+) -> tuple[Corpus, ...]:
+    """The corpora, of which tables have these columns and header where they do not say themselves."""
+    return tuple(
+        replace(
+            corpus,
+            columns=columns if corpus.columns is None else corpus.columns,
+            header=header if corpus.header is None else corpus.header,
+        )
+        if file_kind(corpus.paths[0]) in READERS
+        else corpus
+        for corpus in corpora
+    )
 
 
 def read_corpus(corpus: Corpus, filters: Sequence[FilterSpec] = (), *, on_bad: OnBad | None = None) -> Pairs:
@@ -99,8 +120,9 @@ def read_corpus(corpus: Corpus, filters: Sequence[FilterSpec] = (), *, on_bad: O
     def on_bad_line(fault: BadLine) -> None:
         bad.setdefault(fault.kind, Dropped(fault.kind)).add(fault.message)
 
-    sieve, sources, targets = FilterPipeline(filters), LineWriter(), LineWriter()
-    for _, (left, right) in track(sieve(_read_usable(corpus, on_bad_line)), f"{corpus.name}, pairs read"):
+    sieve, sources, targets, notes = FilterPipeline(filters), LineWriter(), LineWriter(), list[str]()
+    rows = _read_usable(corpus, on_bad_line, notes.append)
+    for _, (left, right) in track(sieve(rows), f"{corpus.name}, pairs read"):
         sources.add(corpus.prefix + left)
         targets.add(right)
     first = next((each.examples[0] for each in bad.values()), "")
@@ -110,7 +132,7 @@ def read_corpus(corpus: Corpus, filters: Sequence[FilterSpec] = (), *, on_bad: O
     if not source:
         why = "; ".join(str(each) for each in dropped if each.count)
         raise DataError(f"{corpus.name} contains no pairs" + (f": {why}" if why else ""))
-    return Pairs(source, target, corpus.tag, corpus.weight, corpus.name, dropped)
+    return Pairs(source, target, corpus.tag, corpus.weight, corpus.name, dropped, tuple(notes))
 
 
 def read_splits(
@@ -144,11 +166,12 @@ def locate_pairs(corpora: Sequence[Corpus], wanted: Iterable[Pair]) -> dict[Pair
     return found
 
 
-def _read_usable(corpus: Corpus, on_bad_line: OnBadLine) -> Iterator[tuple[int, Pair]]:
+def _read_usable(corpus: Corpus, on_bad_line: OnBadLine, notify: Notify = lambda _: None) -> Iterator[tuple[int, Pair]]:
     """Yield the pairs that have two texts, with their line numbers."""
     first, last = corpus.paths[0], corpus.paths[-1]
     if len(corpus.paths) == 1:
-        rows = read_columns(first, SIDES, corpus.columns, on_bad_line, MAX_LINE_BYTES)
+        wanted = TableColumns(SIDES, corpus.columns, corpus.header)
+        rows = read_columns(first, wanted, on_bad_line, MAX_LINE_BYTES, notify)
     else:
         rows = _read_parallel(first, last, on_bad_line)
     for line, (left, right) in rows:

@@ -51,6 +51,8 @@ class Pairs:
     name: str = "pairs"
     dropped: tuple[Dropped, ...] = ()
     """What was dropped when the pairs were read, and why."""
+    notes: tuple[str, ...] = ()
+    """How a table was read, where that is not certain."""
 
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
@@ -94,7 +96,7 @@ def split_pairs(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tupl
         if not room:
             break
     chosen = np.isin(hashes, kinds[taken or copies.argmin()])  # if all pairs have too many copies, the rarest one
-    valid = replace(pairs.take(np.flatnonzero(chosen)), name=f"{pairs.name}, held out", dropped=())
+    valid = replace(pairs.take(np.flatnonzero(chosen)), name=f"{pairs.name}, held out", dropped=(), notes=())
     return pairs.take(np.flatnonzero(~chosen)), valid
 
 

@@ -9,33 +9,48 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
+from regard.data.table_header import SAMPLE, TableColumns, read_header
 from regard.data.text_files import BadLine, iter_lines, strip_line_end
-from regard.errors import DataError, offer
+from regard.errors import DataError
 
 Row = tuple[int, tuple[str, ...]]
 """The number of a line, and the requested columns: a source and its target."""
-Columns = tuple[int | str, ...]
 OnBadLine = Callable[[BadLine], None]
+Notify = Callable[[str], None]
 
 
 def read_columns(
-    path: str, names: Sequence[str], columns: Columns | None, on_bad_line: OnBadLine, max_bytes: int | None = None
+    path: str,
+    wanted: TableColumns,
+    on_bad_line: OnBadLine,
+    max_bytes: int | None = None,
+    notify: Notify = lambda _: None,
 ) -> Iterator[Row]:
-    """Read columns of a table: the given `columns`, else those called `names`, else all if the table has as many.
+    """Read columns of a table: the given ones, else those with the names of the task, else all if it has as many.
 
     A bad row, or a line of more than `max_bytes` bytes, is passed to `on_bad_line`; if that returns, the row is skipped.
+    How the first row was read is passed to `notify`, unless it is certain.
     """
     if file_kind(path) not in READERS:
         raise DataError(f"{path} should be a table: {', '.join(READERS)} (each may end in .gz)")
-    return READERS[file_kind(path)](path, names, columns, on_bad_line, max_bytes)
+    return READERS[file_kind(path)](path, wanted, on_bad_line, max_bytes, notify)
 
 
 def is_table(path: str) -> bool:
     """Whether a file is a table, by the ending of its name."""
     return file_kind(path) in READERS
+
+
+def refuse_tables(paths: Sequence[str]) -> None:
+    """Raise an error for a table where plain text is read: its header, its separators and its labels are no text."""
+    for path in filter(is_table, paths):
+        raise DataError(
+            f"{path} is a table, and this task reads plain text; save its texts as a .txt file, or use a task that reads "
+            "tables (classify learns labels, translate pairs)"
+        )
 
 
 def file_kind(path: str) -> str:
@@ -44,17 +59,17 @@ def file_kind(path: str) -> str:
 
 
 def _read_tsv(
-    path: str, names: Sequence[str], columns: Columns | None, on_bad_line: OnBadLine, max_bytes: int | None
+    path: str, wanted: TableColumns, on_bad_line: OnBadLine, max_bytes: int | None, notify: Notify
 ) -> Iterator[Row]:
     """Tabs separate columns; quotation marks have no meaning."""
     rows = (
         text if isinstance(text, BadLine) else strip_line_end(text).split("\t") for text in iter_lines(path, max_bytes)
     )
-    return _select_columns(path, names, columns, enumerate(rows, 1), on_bad_line)
+    return _select_columns(path, wanted, enumerate(rows, 1), on_bad_line, notify)
 
 
 def _read_csv(
-    path: str, names: Sequence[str], columns: Columns | None, on_bad_line: OnBadLine, max_bytes: int | None
+    path: str, wanted: TableColumns, on_bad_line: OnBadLine, max_bytes: int | None, notify: Notify
 ) -> Iterator[Row]:
     """Commas separate columns; a quoted field may contain commas, doubled quotation marks and line breaks.
 
@@ -83,15 +98,15 @@ def _read_csv(
             fault = str(error).partition(" - ")[0]  # the rest is advice to programmers
             raise DataError(f"{path}, line {line}: not CSV: {fault}") from None
 
-    return _select_columns(path, names, columns, rows(), on_bad_line)
+    return _select_columns(path, wanted, rows(), on_bad_line, notify)
 
 
 def _read_jsonl(
-    path: str, names: Sequence[str], columns: Columns | None, on_bad_line: OnBadLine, max_bytes: int | None
+    path: str, wanted: TableColumns, on_bad_line: OnBadLine, max_bytes: int | None, notify: Notify
 ) -> Iterator[Row]:
     """One object per line; the texts are values of its keys."""
-    keys = columns or tuple(names)
-    wanted = f"should be an object with the texts {_join_words([repr(k) for k in keys])}"
+    keys = wanted.columns or wanted.names
+    should = f"should be an object with the texts {_join_words([repr(k) for k in keys])}"
     for line, text in enumerate(iter_lines(path, max_bytes), 1):
         if isinstance(text, BadLine):
             on_bad_line(text)
@@ -105,7 +120,7 @@ def _read_jsonl(
         values = [entry.get(key) for key in keys] if isinstance(entry, dict) else []
         found = [value for value in values if isinstance(value, str)]
         if len(found) < len(keys):
-            on_bad_line(BadLine("other JSON", f"{where}: {wanted}, got {text[:80]}"))
+            on_bad_line(BadLine("other JSON", f"{where}: {should}, got {text[:80]}; set columns to its keys"))
         elif "\\u" in text and any(UNUSABLE.search(value) for value in found):
             on_bad_line(
                 BadLine("a NUL or half a character", f"{where}: a text contains a NUL or half a surrogate pair")
@@ -114,7 +129,7 @@ def _read_jsonl(
             yield line, tuple(found)
 
 
-READERS: dict[str, Callable[[str, Sequence[str], Columns | None, OnBadLine, int | None], Iterator[Row]]] = {
+READERS: dict[str, Callable[[str, TableColumns, OnBadLine, int | None, Notify], Iterator[Row]]] = {
     ".tsv": _read_tsv,
     ".csv": _read_csv,
     ".jsonl": _read_jsonl,
@@ -126,46 +141,27 @@ UNUSABLE = re.compile(r"[\x00\ud800-\udfff]")
 
 def _select_columns(
     path: str,
-    names: Sequence[str],
-    columns: Columns | None,
+    wanted: TableColumns,
     rows: Iterator[tuple[int, list[str] | BadLine]],
     on_bad_line: OnBadLine,
+    notify: Notify,
 ) -> Iterator[Row]:
     """Yield the requested columns. All rows need as many columns as the first, which must be valid: it may be the header."""
     start, first = next(rows)
     if isinstance(first, BadLine):
         raise DataError(f"{first.message}; fix it, because the first line determines the columns")
-    places, named = _find_columns(path, names, columns, first)
-    for line, cells in rows if named else chain([(start, first)], rows):
+    below = list(islice(rows, SAMPLE))
+    table = read_header(path, wanted, first, [cells for _, cells in below if not isinstance(cells, BadLine)])
+    if table.note:
+        notify(table.note)
+    for line, cells in chain([] if table.header else [(start, first)], below, rows):
         if isinstance(cells, BadLine):
             on_bad_line(cells)
         elif len(cells) == len(first):
-            yield line, tuple(cells[place] for place in places)
+            yield line, tuple(cells[place] for place in table.places)
         else:
             said = f"{path}, line {line}: {len(cells)} columns, but the first line has {len(first)}"
             on_bad_line(BadLine("another number of columns", said))
-
-
-def _find_columns(path: str, names: Sequence[str], columns: Columns | None, first: list[str]) -> tuple[list[int], bool]:
-    """Return the positions of the requested columns, from 0, and whether the first row is a header."""
-    if columns is None:
-        lowered = [cell.strip().lower() for cell in first]
-        if all(name in lowered for name in names):
-            return [lowered.index(name) for name in names], True
-        if len(first) == len(names):
-            return list(range(len(names))), False
-        raise DataError(f"{path} has {len(first)} columns and no header with {_join_words(names)}; set columns")
-    places = []
-    for column in columns:
-        if isinstance(column, str):
-            if column not in first:
-                raise DataError(f"{path} has no column {column!r}{offer(column, first)}")
-            places.append(first.index(column))
-        else:
-            if column > len(first):
-                raise DataError(f"{path} has no column {column}; its first line has {len(first)}")
-            places.append(column - 1)
-    return places, isinstance(columns[0], str)
 
 
 def _join_words(words: Sequence[str]) -> str:

@@ -68,7 +68,7 @@ class Classify(LabeledTask[ClassifyData]):
 
     @classmethod
     def read_file(cls, settings: ClassifyData, path: str) -> Pairs:
-        return read_labeled(path, pair=settings.pair, columns=settings.columns)
+        return read_labeled(path, pair=settings.pair, columns=settings.columns, header=settings.header)
 
     @classmethod
     def list_labels(cls, settings: ClassifyData, pairs: Pairs) -> list[str]:

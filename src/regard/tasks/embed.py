@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.data.batch import IGNORE
 from regard.data.filters.pipeline import FilterList
-from regard.data.pair_reader import Corpus, OnBad, read_corpus, read_splits
+from regard.data.pair_reader import Corpus, OnBad, fill_columns, read_corpus, read_splits
 from regard.data.pairs import Pairs, fingerprint
 from regard.decode import Search
 from regard.errors import DataError, SpecError
@@ -57,6 +57,10 @@ class EmbedData(Spec):
 
     train: tuple[Corpus, ...] = ()
     valid: tuple[Corpus, ...] = ()
+    columns: tuple[int | str, int | str] | None = None
+    """The columns of both texts in tables, for corpora that do not say: names in the header or positions from 1."""
+    header: bool | None = None
+    """Whether tables have a header, for corpora that do not say; by default decided by their first rows, and told."""
     on_bad: OnBad | None = None
     """How to treat bad pairs, overriding the corpora: `error` or `drop`."""
     filters: FilterList = ()
@@ -149,20 +153,25 @@ class Embed(EncoderTask):
 
     @classmethod
     def read_test_pairs(cls, settings: EmbedData, files: Sequence[str], on_bad: OnBad | None) -> list[Pairs]:
-        return [read_corpus(Corpus(paths=tuple(files)), on_bad=on_bad)]
+        (corpus,) = fill_columns([Corpus(paths=tuple(files))], settings.columns, settings.header)
+        return [read_corpus(corpus, on_bad=on_bad)]
 
     @classmethod
     def read(cls, settings: EmbedData, seed: int) -> Dataset:
         if not settings.train:
             raise DataError("no training data; name two text files or one .tsv, .csv or .jsonl file")
-        train, valid = read_splits(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
+        learn, check = (
+            fill_columns(part, settings.columns, settings.header) for part in (settings.train, settings.valid)
+        )
+        train, valid = read_splits(learn, check, settings.filters, settings.on_bad, seed)
         names = ", ".join(pairs.name for pairs in train)
         train_pairs, valid_pairs = (sum(map(len, part)) for part in (train, valid))
         message = f"{names}: {train_pairs:,} pairs for training, {valid_pairs:,} for validation"
         statistics = {"train": {"pairs": train_pairs}, "valid": {"pairs": valid_pairs}}
+        notes = [note for pairs in (*train, *valid) for note in pairs.notes]
         dropped = [f"  {each}" for pairs in (*train, *valid) for each in pairs.dropped]
         lost = [row for pairs in (*train, *valid) for row in pairs.lost()]
-        return Dataset(train, valid, fingerprint(*train, *valid), statistics, [message, *dropped], lost)
+        return Dataset(train, valid, fingerprint(*train, *valid), statistics, [*notes, message, *dropped], lost)
 
     @classmethod
     def prepare(cls, settings: EmbedData, dataset: Dataset) -> Self:

@@ -67,7 +67,7 @@ class Tag(LabeledTask[TagData]):
 
     @classmethod
     def read_file(cls, settings: TagData, path: str) -> Pairs:
-        return read_tagged(path, settings.unit, columns=settings.columns)
+        return read_tagged(path, settings.unit, columns=settings.columns, header=settings.header)
 
     @classmethod
     def list_labels(cls, settings: TagData, pairs: Pairs) -> list[str]:

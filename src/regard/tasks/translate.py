@@ -19,7 +19,7 @@ from regard.data.example_rng import Rng
 from regard.data.filters.pipeline import FilterList
 from regard.data.generators import GeneratorSpec
 from regard.data.line_store import ConcatenatedLines
-from regard.data.pair_reader import Corpus, OnBad, corpus_like, locate_pairs, read_corpus, read_splits
+from regard.data.pair_reader import Corpus, OnBad, corpus_like, fill_columns, locate_pairs, read_corpus, read_splits
 from regard.data.pairs import MAX_VOCABULARY_PAIRS, Pairs, fingerprint, sample_pairs
 from regard.data.subword_sampling import SubwordSampler
 from regard.errors import DataError, SpecError
@@ -39,6 +39,10 @@ class TranslateData(Spec):
 
     train: tuple[Corpus, ...] = ()
     valid: tuple[Corpus, ...] = ()
+    columns: tuple[int | str, int | str] | None = None
+    """The columns of source and target in tables, for corpora that do not say: names in the header or positions from 1."""
+    header: bool | None = None
+    """Whether tables have a header, for corpora that do not say; by default decided by their first rows, and told."""
     on_bad: OnBad | None = None
     """How to treat bad pairs, overriding the corpora: `error` or `drop`."""
     filters: FilterList = ()
@@ -99,7 +103,8 @@ class Translate(TextPairs[TranslateData]):
         paths = tuple(files)
         own = [corpus for corpus in (*settings.valid, *settings.train) if corpus.paths == paths]
         alike = {corpus_like(corpus, paths) for corpus in settings.train}
-        found = dict.fromkeys(own or (alike if len(alike) == 1 else [Corpus(paths)]))
+        like = own or (alike if len(alike) == 1 else [Corpus(paths)])
+        found = dict.fromkeys(fill_columns([*like], settings.columns, settings.header))
         return [read_corpus(corpus, on_bad=on_bad or (settings.on_bad if own else None)) for corpus in found]
 
     @classmethod
@@ -107,7 +112,10 @@ class Translate(TextPairs[TranslateData]):
         if settings.generate is not None:
             train, valid = [settings.generate.pairs("train")], [settings.generate.pairs("valid")]
         elif settings.train:
-            train, valid = read_splits(settings.train, settings.valid, settings.filters, settings.on_bad, seed)
+            learn, check = (
+                fill_columns(part, settings.columns, settings.header) for part in (settings.train, settings.valid)
+            )
+            train, valid = read_splits(learn, check, settings.filters, settings.on_bad, seed)
         else:
             raise DataError("no training data; name two text files or one .tsv, .csv or .jsonl file")
         count = sum(map(len, train))
@@ -119,7 +127,8 @@ class Translate(TextPairs[TranslateData]):
                     f"{report.name}: source and target are swapped: each side has the other's words in the training "
                     "data; name the files in the other order"
                 )
-        messages = [line for report in reports for line in report.lines()]
+        messages = [note for pairs in (*train, *valid) for note in pairs.notes]
+        messages += [line for report in reports for line in report.lines()]
         messages += [f"{report.name}: {fact}" for report in valid_reports for fact in report.facts]
         if not settings.valid:
             messages.append(f"{sum(map(len, valid)):,} pairs are held out for validation; --valid names others")
@@ -169,7 +178,8 @@ class Translate(TextPairs[TranslateData]):
         sides = ((examples.source, self.source_tokenizer), (examples.target, self.tokenizer))
         texts = [[tokenizer.decode(ids) for ids in side.take(indices)] for side, tokenizer in sides]
         pairs = list(zip(*texts, strict=True))
-        where = locate_pairs(self.settings.train, pairs)
+        settings = self.settings
+        where = locate_pairs(fill_columns(settings.train, settings.columns, settings.header), pairs)
         return [f"{where[pair]}: {name}" if pair in where else name for name, pair in zip(names, pairs, strict=True)]
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:

@@ -100,7 +100,7 @@ class Heights:
 
 MAX_NAMES = 6
 """Maximum number of weights listed by name."""
-OF_DATA = ("train", "valid", "generate", "filters", "on_bad")
+OF_DATA = ("train", "valid", "generate", "filters", "on_bad", "columns", "header")
 """Settings that name the data; a new run has its own."""
 OF_VOCABULARY = ("tokenizer", "joint_vocab", "max_length")
 """Settings of the vocabulary, which a model keeps."""

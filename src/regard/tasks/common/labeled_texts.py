@@ -36,6 +36,8 @@ class LabeledData(Spec):
     valid: tuple[str, ...] = ()
     columns: tuple[int | str, ...] | None = None
     """The columns of text and label in a table: names in its header or positions from 1, if not the usual ones."""
+    header: bool | None = None
+    """Whether a table has a header; by default decided by its first row, and told."""
     hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Fraction of the texts held out for validation if no validation files are given."""
     tokenizer: TokenizerSpec = Bpe(4000)
@@ -100,6 +102,7 @@ class LabeledTask(EncoderTask, Generic[L]):
         names = ", ".join(pairs.name for pairs in train)
         often = ", ".join(f"{label} {100 * n / counts.total():.1f} %" for label, n in counts.most_common(MAX_SHOWN))
         messages = [
+            *(note for pairs in (*train, *valid) for note in pairs.notes),
             f"{names}: {statistics['train']['texts']:,} texts for training, {statistics['valid']['texts']:,} for validation",
             f"{len(counts)} classes: {often}" + (" …" if len(counts) > MAX_SHOWN else ""),
         ]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.documents import DocumentUnit, hold_out_documents, read_documents
+from regard.data.tables import refuse_tables
 from regard.data.windows import fingerprint_texts
 from regard.errors import DataError
 from regard.spec import Spec, spec
@@ -64,12 +65,14 @@ class CorpusTask(Generic[D]):
 
     @classmethod
     def read_test(cls, settings: D, files: Sequence[str]) -> Texts:
+        refuse_tables(files)
         return Texts(tuple(text for path in files for text in read_documents(path, settings.documents)))
 
     @classmethod
     def read(cls, settings: D, seed: int) -> Dataset:
         if not settings.train:
             raise DataError(f"no training data; {cls.data_hint}")
+        refuse_tables((*settings.train, *settings.valid))
         files = [read_documents(path, settings.documents) for path in settings.train]
         if settings.valid:
             held = [text for path in settings.valid for text in read_documents(path, settings.documents)]
