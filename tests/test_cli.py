@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
@@ -114,7 +115,8 @@ def test_exit_codes_are_the_promised_ones() -> None:
     codes = {kind.__name__: kind.exit_code for kind in tree(errors.RegardError)}
     assert codes | {"Interrupted": errors.Interrupted("", 15).exit_code} == {
         "RegardError": 1, "SpecError": 2, "UnknownName": 2, "ShapeError": 1, "StateError": 1, "LawError": 2, "DataError": 2,
-            "NoRoom": 2,        "CheckpointError": 3, "Diverged": 4, "DiskFull": 5, "Interrupted": 143,
+            "NoRoom": 2,        "CheckpointError": 3, "Diverged": 4, "DiskFull": 5, "OutputLost": 1,
+        "Interrupted": 143,
     }  # fmt: skip
 
 
@@ -152,6 +154,33 @@ def test_a_note_that_nobody_reads_costs_nothing() -> None:
     assert process.returncode == 0
 
 
+CLOSED = (1, "regard: the output cannot be written: standard output is closed\n")
+
+
+@pytest.mark.parametrize("words", ["show tiny --json", "recipes", "--help", "--version"])
+@pytest.mark.parametrize("closed", [">&-", "> /dev/full"])
+def test_results_that_go_nowhere_are_an_error(words: str, closed: str) -> None:
+    """One line and an exit code, whichever verb or option prints."""
+    if closed == "> /dev/full" and not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    command = ["sh", "-c", f'exec "$0" -m regard {words} {closed}', sys.executable]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+    full = (5, "regard: the output cannot be written: No space left on device\n")
+    assert (done.returncode, done.stderr.split("\n", 1)[-1] if "guess" in done.stderr else done.stderr) == (
+        CLOSED if closed == ">&-" else full
+    )
+
+
+@pytest.mark.parametrize("words", ["recipes", "--help"])
+def test_a_reader_that_left_is_no_error_to_talk_about(words: str) -> None:
+    """As of any program that SIGPIPE ends."""
+    with start(words, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (141, b"")
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_were_closed_lead_nowhere(closed: str) -> None:
     """Notes do not stray among the results, and no file is opened in the place of a stream."""
@@ -164,11 +193,11 @@ try:
     main()
 except SystemExit as end:
     with open(sys.executable) as file:
-        sys.exit(end.code or file.fileno() < 3)
+        sys.exit(9 if file.fileno() < 3 else end.code)
 """
     words = ["sh", "-c", f'exec "$0" "$@" {closed}', sys.executable, "-c", code]
     done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True)
-    assert done.returncode == 0
+    assert done.returncode == (1 if ">&- " in f" {closed} ".replace("2>&-", "") else 0)
     if closed in ("<&-", "2>&-"):
         assert json.loads(done.stdout)
 

@@ -13,7 +13,9 @@ import sys
 def main() -> None:
     """The entry point; exits with one of the codes in `errors.py`."""
     from regard.cli import app
+    from regard.errors import OutputLost
     from regard.machine import wait_politely
+    from regard.verbs.command import report, watch_output
 
     wait_politely()
     if "--debug" not in sys.argv:
@@ -22,19 +24,27 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    app(prog_name="regard")
+    sys.stdout = watch_output(sys.stdout)
+    try:
+        try:
+            app(prog_name="regard")
+        finally:
+            sys.stdout.flush()  # --help and --version are printed outside of the verbs
+    except OutputLost as error:
+        sys.exit(report(error))
 
 
 def _open_closed_streams() -> None:
     """Redirect streams that the caller closed (`2>&-`) to the null device.
 
-    Otherwise the next opened file would get their number, and what libraries write to stderr would end up in it.
+    Otherwise the next opened file would get their number, and what libraries write to stderr would end up in it. A closed
+    stdout cannot be written to, so that results do not disappear silently.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+            os.open(os.devnull, os.O_RDONLY if number == 1 else os.O_RDWR)  # gets the lowest free number: this one
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115  (it stays open)

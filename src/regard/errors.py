@@ -11,7 +11,8 @@
     ├── CheckpointError           3   a file is damaged, incomplete or not trustworthy
     ├── Diverged                  4   training diverged
     ├── DiskFull                  5   there is no disk space for the next checkpoint
-    └── Interrupted             130   the user interrupted the program (143 for SIGTERM)
+    ├── OutputLost                1   results cannot be printed (5: the disk is full, 141: their reader has left)
+    └── Interrupted             130   the user interrupted the program (143 for SIGTERM, 129 for SIGHUP)
 
 Every message says what was expected, what was found, and what to do about it. It is one printable line: whatever a file or a
 name adds to it is escaped here, so that no folder can forge a line of ours or drive a terminal.
@@ -100,6 +101,14 @@ class DiskFull(RegardError):
     """There is no disk space for the next checkpoint; the previous one is intact."""
 
     exit_code = 5
+
+
+class OutputLost(RegardError):
+    """Results cannot be printed. A reader that has left (`| head`) is no error to talk about: the message is empty."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class Interrupted(RegardError):

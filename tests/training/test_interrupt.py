@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_first_signal_is_noted() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         with InterruptHandler() as interrupt:
             assert interrupt.signal is None
             os.kill(os.getpid(), number)
@@ -60,6 +60,17 @@ def test_afterwards_signals_do_what_they_did_before() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_closed_terminal_that_nohup_ignores_is_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with InterruptHandler() as interrupt:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert interrupt.signal is None
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_in_another_thread_signals_are_left_alone() -> None:
@@ -109,7 +120,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, whole: dict[str, Any], number: signal.Signals) -> None:
     out = tmp_path / "a run"
     with command(out, CHANGES) as process:

@@ -384,7 +384,7 @@ def test_a_reader_that_has_had_enough(model: Path) -> None:
         process.stdin.write(b"abc\n" * 3)
         process.stdin.close()
         said = process.stderr.read()
-    assert (process.returncode, said) == (0, b"")
+    assert (process.returncode, said) == (141, b"")
 
 
 def test_ctrl_c(model: Path) -> None:

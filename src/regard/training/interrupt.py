@@ -1,6 +1,7 @@
-"""Ctrl-C and SIGTERM: finish the step, then stop.
+"""Ctrl-C, SIGTERM, SIGHUP: finish the step, then stop.
 
-The first signal lets the current step finish; a second Ctrl-C stops at once.
+The first signal lets the current step finish; a second Ctrl-C stops at once. SIGHUP, which a closed terminal sends, is left
+alone where somebody ignores it (`nohup`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from types import FrameType, TracebackType
 Handler = Callable[[int, FrameType | None], object] | int | None
 """What `signal.signal` takes and returns."""
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 class InterruptHandler:
     """`with InterruptHandler() as interrupt:`, then check `interrupt.signal` after each step: the signal received, or None."""
@@ -23,8 +26,9 @@ class InterruptHandler:
 
     def __enter__(self) -> InterruptHandler:
         if threading.current_thread() is threading.main_thread():  # other threads get no signals
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._hear)
+            for number in SIGNALS:
+                if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._hear)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
-import select
 import sys
 import time
 import traceback
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 from typer.core import TyperCommand
 
-from regard.errors import DiskFull, RegardError, make_printable
+from regard.errors import DiskFull, OutputLost, RegardError, make_printable
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _MAX_MESSAGE = 4000
+_BROKEN_PIPE = 141
+"""What a shell reports of a program that SIGPIPE ended."""
 
 
 class Verb(TyperCommand):
@@ -35,17 +40,45 @@ class Verb(TyperCommand):
         except (SystemExit, GeneratorExit):
             raise
         except BaseException as error:  # a panic of a library is not an Exception
-            if isinstance(error, BrokenPipeError) and _has_no_reader(sys.stdout):  # the reader of our output has left
-                _discard(sys.stdout)
-                raise typer.Exit(0) from None
-            if "--debug" in sys.argv:
-                traceback.print_exc()
-            message, code = _describe(error)
-            say(message)
-            raise typer.Exit(code) from None
+            raise typer.Exit(report(error)) from None
         finally:
             _flush(sys.stderr)
         return done
+
+
+class StandardOutput(io.FileIO):
+    """Standard output. What cannot be written to it is an error of its own, not one of many that an OSError may mean."""
+
+    def write(self, data: ReadableBuffer, /) -> int | None:  # type: ignore[override]
+        try:
+            return super().write(data)
+        except BrokenPipeError:  # the reader of our output has left
+            raise OutputLost("", _BROKEN_PIPE) from None
+        except OSError as error:
+            why = "standard output is closed" if error.errno == errno.EBADF else error.strerror
+            code = DiskFull.exit_code if error.errno in (errno.ENOSPC, errno.EDQUOT) else OutputLost.exit_code
+            raise OutputLost(f"the output cannot be written: {why}", code) from None
+
+
+def watch_output(stream: TextIO) -> TextIO:
+    """The same stream, on which a failed write raises OutputLost; unchanged if it is no file."""
+    try:
+        number = stream.fileno()
+    except OSError:
+        return stream
+    raw = io.BufferedWriter(StandardOutput(number, "wb", closefd=False))
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=stream.isatty())
+
+
+def report(error: BaseException) -> int:
+    """Print the message of an error on stderr; returns the exit code."""
+    message, code = _describe(error)
+    if message and "--debug" in sys.argv:
+        traceback.print_exc()
+    if message:
+        say(message)
+    _flush(sys.stdout)
+    return code
 
 
 def say(text: str) -> None:
@@ -102,9 +135,6 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        _discard(sys.stdout)
-        return f"the output cannot be written: {error.strerror}", DiskFull.exit_code
     return f"unexpected {type(error).__name__}: {error}; run again with --debug to see where", 1
 
 
@@ -114,18 +144,11 @@ def _shorten(text: str) -> str:
     return f"{text[:_MAX_MESSAGE]} … and {more} more characters" if more > 0 else text
 
 
-def _has_no_reader(stream: TextIO) -> bool:
-    """Whether the other end of a pipe was closed."""
-    ends = select.poll()
-    ends.register(stream.fileno(), 0)
-    return any(event & (select.POLLERR | select.POLLHUP) for _, event in ends.poll(0))
-
-
 def _flush(stream: TextIO) -> None:
     """Flush a stream, if that is still possible."""
     try:
         stream.flush()
-    except OSError:
+    except (OSError, OutputLost):
         _discard(stream)
 
 
