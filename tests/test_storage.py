@@ -236,3 +236,14 @@ def test_a_power_cut_leaves_the_old_file_or_the_new_one() -> None:
         found.add(data := disk.read(folder / "a", 9))
         assert data == b"new" or not done, "once it returns, the new file survives a power cut"
     assert found == {b"old", b"new"}
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_half_written(tmp_path: Path) -> None:
+    class Full(Disk):
+        def sync(self, path: Path) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "x").write_text("old")
+    with pytest.raises(DiskFull):
+        write_file(tmp_path / "x", "new", storage=Full())
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"x": "old"}

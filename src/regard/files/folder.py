@@ -19,7 +19,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,8 +82,13 @@ class Folder:
         return unpack(self[name], self.path / name)
 
 
-def write_folder(path: Path | str, files: Mapping[str, bytes], *, storage: Storage = DISK) -> None:
-    """Write a folder with these files, replacing an existing one. Once this returns, it survives a power cut."""
+def write_folder(
+    path: Path | str, files: Mapping[str, bytes], *, damaged: bool = False, storage: Storage = DISK
+) -> None:
+    """Write a folder with these files, replacing an existing one. Once this returns, it survives a power cut.
+
+    With `damaged`, a folder whose manifest is missing or cannot be read is replaced, too, if it has no other files.
+    """
     path = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow a link at the very place we replace)
     manifest = _manifest(files)
     needed = len(manifest) + sum(map(len, files.values()))
@@ -91,7 +96,7 @@ def write_folder(path: Path | str, files: Mapping[str, bytes], *, storage: Stora
     with explain_errors(f"write {path.name}", path.parent, needed=needed, storage=storage):
         make_folder(storage, path.parent)
         recover(path, storage)
-        replaces = _can_replace(path, storage)
+        replaces = _can_replace(path, storage, known=files if damaged else ())
         try:
             storage.mkdir(partial)
             for name, data in files.items():
@@ -190,6 +195,24 @@ def verify(path: Path, storage: Storage = DISK) -> None:
         except OSError as error:
             faults.append(_describe_error(name, error))
     _raise_faults(path, faults)
+
+
+def find_fault(path: Path, storage: Storage = DISK) -> str | None:
+    """What is wrong with a folder that should be there and be what its manifest says; None if nothing is.
+
+    An interrupted write is undone or finished first.
+    """
+    with explain_errors(f"read {path.name}", path.parent, storage=storage):
+        try:
+            recover(path, storage)
+            if path.name not in storage.list(path.parent):
+                return f"{path} is missing"
+            verify(path, storage)
+        except FileNotFoundError:
+            return f"{path} is missing"
+        except CheckpointError as error:
+            return str(error)
+    return None
 
 
 def read_file(folder: Path, name: str, limit: int = sys.maxsize) -> bytes:
@@ -312,15 +335,19 @@ def _describe_error(name: str, error: OSError) -> str:
     raise error
 
 
-def _can_replace(path: Path, storage: Storage) -> bool:
+def _can_replace(path: Path, storage: Storage, known: Collection[str]) -> bool:
     """Whether there is a folder to replace. A folder with files that we did not write is refused."""
     try:
         names = storage.list(path)
     except FileNotFoundError:
         return False
-    known = {MANIFEST, *_read_manifest(path, storage)} if MANIFEST in names else set()
-    foreign = sorted(set(names) - known)
-    if foreign:
+    try:
+        listed = {MANIFEST, *_read_manifest(path, storage)} if MANIFEST in names else set()
+    except CheckpointError:
+        if not known:
+            raise
+        listed = {MANIFEST}
+    if foreign := sorted({*names} - listed - {*known}):
         raise SpecError(
             f"{path} contains {', '.join(foreign[:3])}, which Regard did not write; move it or choose another folder"
         )

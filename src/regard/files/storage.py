@@ -128,9 +128,14 @@ def write_file(path: Path, data: bytes | str, *, storage: Storage = DISK) -> Non
     with explain_errors(f"write {path.name}", path.parent, needed=len(data), storage=storage):
         if partial.name in storage.list(path.parent):  # left by a crash
             storage.remove(partial)
-        storage.write(partial, data)
-        storage.sync(partial)
-        storage.rename(partial, path)
+        try:
+            storage.write(partial, data)
+            storage.sync(partial)
+            storage.rename(partial, path)
+        except OSError:
+            with suppress(OSError):  # it may have been renamed, or never been there
+                storage.remove(partial)
+            raise
         storage.sync(path.parent)
 
 
