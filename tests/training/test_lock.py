@@ -59,11 +59,12 @@ def test_it_is_free_again_afterwards(tmp_path: Path) -> None:
 def test_who_is_refused_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), RunLock(tmp_path / "runs" / "x"):
         _ = 1 / 0
-    assert not (tmp_path / "runs" / "x").exists()
+    assert not (tmp_path / "runs").exists()
     (tmp_path / "own").mkdir()
     with pytest.raises(ZeroDivisionError), RunLock(tmp_path / "own"):
         _ = 1 / 0
     assert (tmp_path / "own").exists()  # we did not make it
+    assert not (tmp_path / "own" / LOCK).exists()
     with pytest.raises(ZeroDivisionError), RunLock(tmp_path / "begun"):
         (tmp_path / "begun" / "run.json").write_text("{}")
         _ = 1 / 0

@@ -26,12 +26,12 @@ class RunLock:
     """`with RunLock(folder):` nobody else can write this run. Raises if another process already does.
 
     What counts is the lock on the open file, not its existence: a file left by a killed process locks nothing. If the block
-    fails before anything is written, the folder made for the lock is removed.
+    fails before anything is written, the file and the folders made for it are removed.
     """
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
-        self._held, self._made = ExitStack(), False
+        self._held, self._made = ExitStack(), list[Path]()
 
     def __enter__(self) -> RunLock:
         own = f"process {os.getpid()} on {socket.gethostname()}\n"
@@ -46,16 +46,17 @@ class RunLock:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is not None and self._made:
-            with suppress(OSError):  # do not hide the error
+        if error is not None:
+            with suppress(OSError):  # do not hide the error; others may have put something there
                 if [path.name for path in self.folder.iterdir()] == [LOCK]:
                     (self.folder / LOCK).unlink()
-                    self.folder.rmdir()
+                    for folder in self._made:
+                        folder.rmdir()
         self._held.close()
 
     def _open(self, opened: ExitStack) -> IO[str]:
         """Open and lock the current lock file."""
-        self._made = not self.folder.exists()
+        self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
         make_folder(DISK, self.folder)
         file = opened.enter_context((self.folder / LOCK).open("a+", encoding="utf-8", errors="replace"))
         if not _acquire(file):
