@@ -88,7 +88,10 @@ def train(
     out: Annotated[str | None, typer.Option(metavar="RUN", show_default="runs/RECIPE", help="The run folder")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming")] = False,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Resume although the recipe, corpus, threads or torch changed")
+        bool,
+        typer.Option(
+            "--anyway", help="Resume although the recipe, corpus, threads or torch changed, or a model was lost"
+        ),
     ] = False,
     device: Device = "auto",
     plugin: Plugin = [],  # noqa: B006

@@ -48,7 +48,7 @@ HARD: dict[str, Any] = {
 """Everything that moves, at once."""
 ROWS = [f"{'abcdefgh'[i % 8] * (1 + i % 3)}{i}\t{i}{'abcdefgh'[i % 8]}\n" for i in range(40)]
 """Lines of a small table of pairs."""
-CLOCK = ("seconds", "tokens_per_s", "command")
+CLOCK = ("seconds", "tokens_per_s", "command", "log")
 """What no two runs have in common."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from regard.files.folder import read_folder
 from regard.recipes.merge import parse_yaml
 from regard.training.checkpoint import Checkpoints
 from regard.training.request import TrainRequest
-from regard.training.run_folder import BOUND
+from regard.training.run_folder import BOUND, save_facts
 from regard.training.train import run_training
 from tests.training.small import ROWS, events, on_files, stopped, tiny
 
@@ -31,11 +30,10 @@ def change(what: str, request: TrainRequest, corpus: Path) -> tuple[TrainRequest
         return request, "the corpus is not the one this run started with"
     if what == "recipe":
         return dataclasses.replace(request, set={**request.set, "model.dropout": 0.25}), "model.dropout: 0.4 -> 0.25"
-    facts = request.folder / "run.json"
     if what == "threads":
-        facts.write_text(json.dumps(json.loads(facts.read_text()) | {"threads": 7}))
+        save_facts(request.folder, threads=7)
         return request, "threads: 7 -> 1"
-    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"torch": "1.0"}))
+    save_facts(request.folder, torch="1.0")
     return request, f"torch: 1.0 -> {torch.__version__}"
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from regard.errors import CheckpointError, RegardError, SpecError
+from regard.errors import CheckpointError, DataError, RegardError, SpecError
 from regard.recipes.merge import parse_yaml
 from regard.training.checkpoint import Checkpoints
 from regard.training.lock import RunLock
 from regard.training.recipe import Recipe
-from regard.training.run_folder import FIXED, open_run
+from regard.training.run_folder import FIXED, open_run, save_facts
 from regard.training.train import run_training
 from tests.training.small import ROWS, on_files, stopped, tiny, traces
 
@@ -58,8 +59,7 @@ def test_another_number_of_threads_on_the_machine_is_refused(tmp_path: Path) -> 
 
 def test_another_torch_is_refused(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path))
-    facts = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps(facts | {"torch": "1.0"}))
+    save_facts(tmp_path, torch="1.0")
     with pytest.raises(SpecError, match=r"torch: 1\.0 -> "):
         run_training(order)
 
@@ -125,6 +125,25 @@ def test_a_run_that_saved_nothing_begins_anew_with_another_recipe(tmp_path: Path
     assert parse_yaml((tmp_path / "recipe.yaml").read_text(), "x")["train"]["schedule"]["warmup"] == 3
 
 
+def test_data_that_is_refused_leaves_no_folder(tmp_path: Path, corpus: Path) -> None:
+    """Neither before the run is opened nor after; nor the folders around it."""
+    (tmp_path / "bad.tsv").write_text("a\tb\nonly one\n")
+    (tmp_path / "short.txt").write_text("ab")
+    out = tmp_path / "runs" / "deep" / "x"
+    before = contents(tmp_path)
+    for request, message in (
+        (on_files(out, tmp_path / "bad.tsv"), "line 2: 1 columns"),
+        (on_files(out, corpus, data__max_length=1), "raise data.max_length"),
+        (
+            tiny(out, {"task": "lm", "data": {"train": [str(tmp_path / "short.txt")]}}, model__family="gpt"),
+            "two tokens",
+        ),
+    ):
+        with pytest.raises(DataError, match=message):
+            run_training(request)
+        assert contents(tmp_path) == before and not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize("left", [b"", b'{"fingerprint": "0', None])
 def test_killed_while_the_folder_was_encode_prompts(tmp_path: Path, left: bytes | None) -> None:
     """Facts come first, the recipe second; whatever is there of them, nothing else is."""
@@ -134,6 +153,7 @@ def test_killed_while_the_folder_was_encode_prompts(tmp_path: Path, left: bytes 
         (tmp_path / "run.json").write_bytes(left)
     run_training(tiny(tmp_path, train__steps=4))
     assert (tmp_path / "final").exists()
+    assert not list(tmp_path.rglob(".*"))
 
 
 @pytest.mark.parametrize("fresh", [False, True])
@@ -182,21 +202,29 @@ def test_a_damaged_manifest_does_not_keep_one_from_starting_over(tmp_path: Path)
     assert json.loads((tmp_path / "best" / "manifest.json").read_text())["files"]
 
 
-def test_a_run_without_its_recipe(tmp_path: Path) -> None:
-    order = stopped(tiny(tmp_path))
-    (tmp_path / "recipe.yaml").unlink()
-    with pytest.raises(CheckpointError, match=r"has no recipe\.yaml any more; start over with --fresh"):
+@pytest.mark.parametrize("name", ["run.json", "recipe.yaml"])
+def test_without_a_copy_a_damaged_description_is_told(tmp_path: Path, name: str) -> None:
+    """As in a run whose checkpoints are gone: it can be started over."""
+    order = tiny(tmp_path)
+    run_training(order)
+    shutil.rmtree(tmp_path / "checkpoints")
+    (tmp_path / name).write_text("{")
+    with pytest.raises(
+        CheckpointError, match=rf"{name} is damaged: .* no checkpoint has a copy of it; start over with"
+    ):
         run_training(order)
     run_training(dataclasses.replace(order, fresh=True))
 
 
-def test_damaged_facts_are_told(tmp_path: Path) -> None:
-    order = stopped(tiny(tmp_path))
-    (tmp_path / "run.json").write_text("{")
+@pytest.mark.parametrize("left", ["", "{", '{"fingerprint'])
+def test_a_damaged_file_of_facts_is_no_proof_of_a_run(tmp_path: Path, left: str) -> None:
+    (tmp_path / "run.json").write_text(left)
+    (tmp_path / "final").mkdir()
+    (tmp_path / "final" / "thesis.txt").write_text("mine")
     for fresh in (False, True):
         with pytest.raises(CheckpointError, match=r"run\.json is damaged: it is not JSON .*; choose another --out"):
-            run_training(dataclasses.replace(order, fresh=fresh))
-    assert Checkpoints(tmp_path / "checkpoints").steps() == [5]
+            run_training(dataclasses.replace(tiny(tmp_path), fresh=fresh))
+    assert (tmp_path / "final" / "thesis.txt").read_text() == "mine"
 
 
 def test_a_second_trainer_is_refused(tmp_path: Path) -> None:

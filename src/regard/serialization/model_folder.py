@@ -66,8 +66,14 @@ def find_model(path: str | Path) -> Folder:
             raise CheckpointError(
                 f"{path / name} is a link, and links in a run folder are not followed; name its target instead"
             )
-        with suppress(SpecError):  # there is none
+        try:
             return read_folder(path / name)
+        except SpecError:
+            continue  # there is none
+        except CheckpointError as error:
+            if not (path / FACTS).exists():
+                raise
+            raise CheckpointError(f"{error}; run the command that trained it again: it writes {name} again") from None
     if identify_folder(path) == "run":
         begun = (path / CHECKPOINTS).exists() or (path / LOG).exists()
         state = "has not validated yet; let it train longer" if begun else "has not started; train it first"
@@ -97,9 +103,10 @@ def write_model(
     search: Search,
     weights: Mapping[str, Tensor],
     card: str,
+    damaged: bool = False,
     storage: Storage = DISK,
 ) -> None:
-    """Write a model folder: configuration, tokenizers, weights, card and manifest."""
+    """Write a model folder: configuration, tokenizers, weights, card and manifest; see `write_folder` for `damaged`."""
     config = {
         "format": FORMAT,
         "regard": regard.__version__,
@@ -114,4 +121,4 @@ def write_model(
         CARD: card.encode(),
         **task.files(),
     }
-    write_folder(path, files, storage=storage)
+    write_folder(path, files, damaged=damaged, storage=storage)

@@ -36,9 +36,9 @@ class Artifacts:
     facts: Mapping[str, object]
     trainer: Trainer
 
-    def write_best(self) -> None:
-        """Export the current weights as the best model so far."""
-        self._export(BEST, self.trainer.state.step)
+    def write_best(self, step: int | None = None) -> None:
+        """Export the current weights as the best model so far; they are those of this step, by default the last one."""
+        self._export(BEST, self.trainer.state.step if step is None else step)
 
     def write_final(self) -> Plain:
         """Export the final model, the average if asked for and otherwise the best; returns the `done` event of the log."""
@@ -56,7 +56,6 @@ class Artifacts:
         decoding = trainer.validator.decoding(greedy=False)
         done: Plain = {"scores": scores, "seconds": round(trainer.state.seconds, 3), "examples": samples}
         done |= {"decoding": decoding} if decoding else {}
-        trainer.log.write("done", trainer.state.step, **done)
         return done
 
     def write_report(self, dataset: Dataset, samples: Sequence[Sample]) -> None:
@@ -95,5 +94,5 @@ class Artifacts:
         check_finite(self.trainer.state.step, {name: weights})
         write_model(
             self.folder / name, task=task, name=self.recipe.task, net=net, search=self.recipe.decode,
-            weights=weights, card=card,
+            weights=weights, card=card, damaged=True,
         )  # fmt: skip

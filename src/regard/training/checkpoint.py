@@ -2,6 +2,7 @@
 
     checkpoints/step-00000200/   weights.safetensors, optimizer.safetensors, ... one file per group of tensors
                                  facts.json           the step, and everything else that is not a tensor
+                                 run.json, recipe.yaml, vocabulary.*   copies, from which a run folder is repaired
                                  manifest.json        size and SHA-256 of each file, written last
 
 `regard.files.folder` writes each of them atomically; this module decides which to keep and which to load. The caller holds the
@@ -13,13 +14,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.errors import CheckpointError, SpecError
-from regard.files.folder import discard, parse_json, read_files, recover, verify, write_folder
+from regard.files.folder import MANIFEST, discard, parse_json, read_files, recover, verify, write_folder
 from regard.files.storage import DISK, Storage, explain_errors
 from regard.files.tensors import pack, unpack
 from regard.spec import Plain
@@ -40,6 +42,8 @@ class Checkpoint:
     step: int
     groups: dict[str, dict[str, Tensor]]
     facts: Plain
+    files: dict[str, bytes]
+    """Copies of files that describe the run."""
     messages: list[str]
 
 
@@ -51,10 +55,16 @@ class Checkpoints:
             raise SpecError(f"at least 1 checkpoint must be kept, got keep={keep}")
         self.folder, self.keep, self.storage = Path(folder), keep, storage
 
-    def save(self, step: int, groups: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, object]) -> Path:
+    def save(
+        self,
+        step: int,
+        groups: Mapping[str, Mapping[str, Tensor]],
+        facts: Mapping[str, object],
+        files: Mapping[str, bytes] | None = None,
+    ) -> Path:
         """Write a checkpoint. Once this returns, it survives a power cut; if it raises, the previous one is intact."""
         path = self._path(step)
-        write_folder(path, _files(step, groups, facts), storage=self.storage)
+        write_folder(path, {**(files or {}), **_files(step, groups, facts)}, damaged=True, storage=self.storage)
         with explain_errors("remove older checkpoints", self.folder, storage=self.storage):
             surplus = [s for s in self.steps() if s < step][self.keep - 1 :]
             if surplus:
@@ -71,15 +81,36 @@ class Checkpoints:
                 recover(self.folder / base, self.storage)
             for step in self.steps():
                 try:
-                    groups, facts = self._read(step)
+                    found = self._read(step)
                 except CheckpointError as error:
                     said.append(f"{error}; renamed to {self._rename_damaged(step).name}")
                     continue
-                return Checkpoint(step, groups, facts, [*said, f"continuing from {self._path(step)}"])
+                return replace(found, messages=[*said, f"continuing from {self._path(step)}"])
             damaged = [name for name in self._names() if name.endswith(".corrupt")]
         if damaged:
             faults = "; ".join(said) or f"only damaged ones are left ({', '.join(damaged)})"
             raise CheckpointError(f"no checkpoint in {self.folder} can be used: {faults}. Start over with --fresh")
+        return None
+
+    def load(self, step: int) -> Checkpoint | None:
+        """The checkpoint of a step, or None if there is none or it is damaged."""
+        with explain_errors("read checkpoints", self.folder, storage=self.storage):
+            try:
+                return self._read(step) if step in self.steps() else None
+            except CheckpointError:
+                return None
+
+    def read_copies(self) -> tuple[Path, dict[str, bytes]] | None:
+        """The newest intact checkpoint with copies of the files that describe the run, and these files."""
+        with explain_errors("read checkpoints", self.folder, storage=self.storage):
+            for path in map(self._path, self.steps()):
+                try:
+                    verify(path, self.storage)
+                except CheckpointError:
+                    continue
+                names = [name for name in self.storage.list(path) if not name.endswith(TENSORS)]
+                if copies := [name for name in names if name not in (FACTS, MANIFEST)]:
+                    return path, {name: self.storage.read(path / name, sys.maxsize) for name in copies}
         return None
 
     def steps(self) -> list[int]:
@@ -103,11 +134,13 @@ class Checkpoints:
     def _path(self, step: int) -> Path:
         return self.folder / f"step-{step:08d}"
 
-    def _read(self, step: int) -> tuple[dict[str, dict[str, Tensor]], Plain]:
+    def _read(self, step: int) -> Checkpoint:
         path = self._path(step)
         files = read_files(path, self.storage)
         facts = self._parse_facts(step, files.pop(FACTS, b"null"))
-        return {name.removesuffix(TENSORS): unpack(data, path / name) for name, data in files.items()}, facts
+        tensors = {name: files.pop(name) for name in list(files) if name.endswith(TENSORS)}
+        groups = {name.removesuffix(TENSORS): unpack(data, path / name) for name, data in tensors.items()}
+        return Checkpoint(step, groups, facts, files, [])
 
     def _parse_facts(self, step: int, data: bytes) -> Plain:
         path = self._path(step)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,10 +43,26 @@ class Log:
 
     def rewind(self, step: int) -> None:
         """Drop everything after `step`, and a line that a crash left incomplete."""
-        kept = [json.dumps(e, ensure_ascii=False) + "\n" for e in read_log(self.path) if e.get("step", 0) <= step]
-        write_file(self.path, "".join(kept))
+        self._keep(event for event in read_log(self.path) if event["step"] <= step)
         self.close()
         self._purge = step + 1
+
+    def drop(self, kind: str, step: int) -> None:
+        """Drop events of this kind and step."""
+        self._keep(event for event in read_log(self.path) if (event["event"], event["step"]) != (kind, step))
+
+    def _keep(self, events: Iterable[Plain]) -> None:
+        write_file(self.path, "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in events))
+
+    def digest(self) -> Plain:
+        """The size and SHA-256 of the log as it is now."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+    def has_changed(self, digest: Plain) -> bool:
+        """Whether the log does not begin with what it was when this `digest` was taken."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        return hashlib.sha256(data[: digest["size"]]).hexdigest() != str(digest["sha256"])
 
     def sync(self) -> None:
         """Return when everything written would survive a power cut."""
@@ -68,9 +85,9 @@ def read_log(path: Path) -> list[Plain]:
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             event = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # the last line of a run that was killed
-        if isinstance(event, dict):
+        except (ValueError, RecursionError):
+            continue  # the last line of a run that was killed, or a damaged one
+        if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("step"), int):
             out.append(event)
     return out
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from regard.errors import SpecError
 from regard.files.folder import Folder
-from regard.recipes.merge import merge, nest, parse_yaml, read_recipe
-from regard.serialization.model_folder import RECIPE, read_config
+from regard.recipes.merge import merge, nest, read_recipe
+from regard.serialization.model_folder import read_config
 from regard.spec import Plain
 from regard.tasks import find
 from regard.tasks.common.capabilities import advise
 from regard.tasks.common.task import Dataset, Task
 from regard.training.finetune import inherit_settings
 from regard.training.recipe import Recipe, check_placement, list_overrides, select_supported
-from regard.training.run_folder import read_facts
+from regard.training.run_folder import read_run
 
 LENGTH = ("steps", "epochs")
 """The keys of `train` that say how long to train."""
@@ -122,14 +122,15 @@ def reuse_recipe(folder: Path, requested: Plain) -> Recipe | None:
 
     What `auto` chose for a run stays: a longer run keeps its warm-up, and nothing is decided twice.
     """
-    before = read_facts(folder).get("requested")
-    if before is None or not (folder / RECIPE).exists():
+    found = read_run(folder)
+    before = None if found is None else found[0].get("requested")
+    if found is None or before is None:
         return None
     now = json.loads(json.dumps(requested, default=str))
     old_length, new_length = _pop_length(before), _pop_length(now)
     if before != now or (old_length and not new_length):
         return None
-    recipe = parse_yaml((folder / RECIPE).read_text("utf-8"), str(folder / RECIPE))
+    recipe = found[1]
     if new_length:
         recipe["train"] |= {name: new_length.get(name) for name in LENGTH}
     return Recipe.parse(recipe)

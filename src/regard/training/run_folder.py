@@ -1,6 +1,6 @@
 """The run folder: start a run, continue it, or replace it.
 
-run.json       facts that must not change: the corpus, threads, device, precision, the initial model
+run.json       facts that must not change: the corpus, threads, device, precision, the initial model; checksums
 recipe.yaml    the complete recipe
 log.jsonl, report.html, vocabulary/, tokens/, checkpoints/, snapshots/, best/, final/
 
@@ -14,14 +14,15 @@ If the process is killed in between, the next command finds `.before` and moves 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from regard.errors import CheckpointError, SpecError
-from regard.files.folder import find_foreign_files, parse_json
+from regard.errors import CheckpointError, DataError, SpecError
+from regard.files.folder import find_fault, find_foreign_files, parse_json
 from regard.files.storage import DISK, explain_errors, write_file
 from regard.recipes.merge import parse_yaml
 from regard.serialization.model_folder import (
@@ -38,6 +39,7 @@ from regard.serialization.model_folder import (
     VOCABULARY,
 )  # fmt: skip
 from regard.spec import Plain
+from regard.training.checkpoint import Checkpoints
 from regard.training.recipe import Recipe
 
 BEFORE, GONE = ".before", ".before.gone"
@@ -45,6 +47,7 @@ FOLDERS = (CHECKPOINTS, SNAPSHOTS, BEST, FINAL, VOCABULARY, TOKENS, TENSORBOARD)
 MODELS = (BEST, FINAL, VOCABULARY)
 RUN_FILES = (
     *(left for name in FOLDERS for left in (name, f".{name}.partial", f".{name}.previous")),
+    *(left for name in (RECIPE, LOG, REPORT, FACTS) for left in (f".{name}.partial", f"{name}.corrupt")),
     RECIPE,
     LOG,
     REPORT,
@@ -57,6 +60,9 @@ MEASURED = ("precision", "seconds_per_step", "batch_tokens")
 """Facts that a recipe may leave open and the start of a run finds out."""
 BOUND = ("task", "data.tokenizer", "data.joint_vocab", "train.optimizer.kind", "train.finetune")
 """Settings that no checkpoint survives: changing one means starting over."""
+ESSENTIAL = {"fingerprint", "threads", "torch"}
+"""Facts by which the run.json of a run is recognized."""
+CHECKSUMS = "sha256"
 LENGTH = ("train.steps:", "train.epochs:")
 """Changes that make a run longer or shorter. They need no --anyway."""
 NOT_A_RUN = "was not written by regard train and would be overwritten; choose another --out"
@@ -66,7 +72,7 @@ NOT_A_RUN = "was not written by regard train and would be overwritten; choose an
 def replace_run(folder: Path, names: Sequence[str] = RUN_FILES) -> Iterator[None]:
     """Remove what `move_aside` moved if the block succeeds; otherwise move it back.
 
-    A run that never existed before and is refused (SpecError) leaves nothing behind.
+    A run that never existed before and is refused (SpecError, DataError) leaves nothing behind.
     """
     with explain_errors("start over", folder):
         _remove(folder / GONE)
@@ -77,7 +83,7 @@ def replace_run(folder: Path, names: Sequence[str] = RUN_FILES) -> Iterator[None
     except BaseException as error:
         with explain_errors("put the old run back", folder):
             _put_back(folder, names)
-            if isinstance(error, SpecError) and not existed:
+            if isinstance(error, SpecError | DataError) and not existed:
                 for name in names:
                     _remove(folder / name)
         raise
@@ -92,6 +98,8 @@ def move_aside(folder: Path, names: Sequence[str] = RUN_FILES) -> None:
     """Move these files out of the way in order; the last one marks the move as complete."""
     with explain_errors("start over", folder):
         (folder / BEFORE).mkdir()
+        if not (folder / names[-1]).exists():
+            write_file(folder / names[-1], "")
         _move(folder, folder / BEFORE, names)
 
 
@@ -108,19 +116,18 @@ def open_run(
     if begun or before.exists():
         _check_is_run(folder)
     if fresh or not begun:
-        if before.exists():
+        if begun or before.exists():
             _check_no_foreign_files(folder)
             move_aside(folder) if fresh else _clear(folder, _find_prepared(folder, recipe, facts))
         for name in (RECIPE, LOG, REPORT):
             if (folder / name).exists():
                 raise SpecError(f"{folder / name} {NOT_A_RUN}")
-        for place, text in _opening_files(folder, recipe, facts):
-            write_file(place, text)
+        _write_run(folder, recipe.yaml(), facts)
         return []
-    if not path.exists():
-        raise CheckpointError(f"{folder} has no {RECIPE} any more; start over with --fresh")
-    was = parse_json(before.read_bytes(), before)
-    changed = _list_changes(parse_yaml(path.read_text("utf-8"), str(path)), parse_yaml(recipe.yaml(), "the recipe"))
+    if fault := find_run_fault(folder):
+        raise CheckpointError(f"{fault}, and no checkpoint has a copy of it; start over with --fresh")
+    was, old = _read_run(folder)
+    changed = _list_changes(parse_yaml(old, str(path)), parse_yaml(recipe.yaml(), "the recipe"))
     if was["fingerprint"] != facts["fingerprint"]:
         changed.append("the corpus is not the one this run started with")
     changed += [f"{name}: {was.get(name)} -> {facts[name]}" for name in FIXED if was.get(name) != facts[name]]
@@ -139,24 +146,40 @@ def open_run(
 
 def update_run(folder: Path, recipe: Recipe, facts: Mapping[str, object]) -> None:
     """Replace the recipe and facts of a run."""
-    save_facts(folder, **facts)
-    write_file(folder / RECIPE, recipe.yaml())
+    _write_run(folder, recipe.yaml(), {**read_facts(folder), **facts})
+
+
+def read_run(folder: Path) -> tuple[Plain, Plain] | None:
+    """The facts and the recipe of a run; None if there is none, or it is damaged."""
+    try:
+        facts, recipe = _read_run(folder)
+        return facts, parse_yaml(recipe, str(folder / RECIPE))
+    except (CheckpointError, SpecError):
+        return None
+
+
+def find_run_fault(folder: Path) -> str | None:
+    """What is wrong with run.json or recipe.yaml; None if nothing is."""
+    try:
+        facts, recipe = _read_run(folder)
+        parse_yaml(recipe, str(folder / RECIPE))
+    except (CheckpointError, SpecError) as error:
+        return str(error)
+    return None if facts.keys() >= ESSENTIAL else f"{folder / FACTS} is damaged: it is not that of a run"
 
 
 def read_facts(folder: Path) -> Plain:
     """The facts of a run; empty if there is none, or it is damaged."""
-    path = folder / FACTS
     try:
-        facts = parse_json(path.read_bytes(), path)
-    except (OSError, CheckpointError):
+        return _read_facts(folder)[0]
+    except CheckpointError:
         return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def save_facts(folder: Path, **facts: object) -> None:
     """Add facts to those of a run."""
-    path = folder / FACTS
-    write_file(path, json.dumps({**parse_json(path.read_bytes(), path), **facts}, indent=2))
+    old, sums = _read_facts(folder)
+    write_file(folder / FACTS, _render_facts({**old, **facts}, str(sums.get("recipe"))))
 
 
 def has_begun(folder: Path) -> bool:
@@ -166,8 +189,14 @@ def has_begun(folder: Path) -> bool:
 
 
 def _check_is_run(folder: Path) -> None:
-    """Refuse a folder without the facts of a run. Nothing is ever removed from such a folder."""
+    """Refuse a folder that no run has written. Nothing is ever removed from such a folder.
+
+    Without a readable run.json, an intact checkpoint with a copy of it is proof enough; or a damaged run.json beside an
+    intact folder of ours.
+    """
     path = folder / FACTS
+    if Checkpoints(folder / CHECKPOINTS).read_copies() is not None:
+        return
     if not path.exists():
         raise SpecError(f"{folder} holds models or checkpoints, but no {FACTS} of a run; choose another --out")
     try:
@@ -175,14 +204,59 @@ def _check_is_run(folder: Path) -> None:
     except CheckpointError as error:
         if not any((folder / name).exists() for name in (*FOLDERS, RECIPE, LOG, REPORT)):
             return  # a power cut right at the start: nothing else is there
+        if any((folder / name).exists() and find_fault(folder / name) is None for name in MODELS):
+            return
         raise CheckpointError(f"{error}; choose another --out") from None
-    if not isinstance(said, dict) or not {"fingerprint", "threads", "torch"} <= set(said):
+    if not isinstance(said, dict) or not set(said) >= ESSENTIAL:
         raise SpecError(f"{path} {NOT_A_RUN}")
 
 
-def _opening_files(folder: Path, recipe: Recipe, facts: Mapping[str, object]) -> list[tuple[Path, str]]:
-    """The files every run starts with."""
-    return [(folder / FACTS, json.dumps(facts, indent=2)), (folder / RECIPE, recipe.yaml())]
+def _write_run(folder: Path, recipe: str, facts: Mapping[str, object]) -> None:
+    """Write the files that describe a run; run.json, which marks the folder as a run, first."""
+    write_file(folder / FACTS, _render_facts(facts, hashlib.sha256(recipe.encode()).hexdigest()))
+    write_file(folder / RECIPE, recipe)
+
+
+def _render_facts(facts: Mapping[str, object], recipe: str) -> str:
+    """The text of run.json: facts, and the checksums of them and of the recipe."""
+    return json.dumps({**facts, CHECKSUMS: {"facts": _digest(facts), "recipe": recipe}}, indent=2)
+
+
+def _read_run(folder: Path) -> tuple[Plain, str]:
+    """The facts and the recipe of a run, verified by their checksums."""
+    facts, sums = _read_facts(folder)
+    path = folder / RECIPE
+    data = _read_bytes(path)
+    if sums.get("recipe") not in (None, hashlib.sha256(data).hexdigest()):
+        raise CheckpointError(f"{path} is damaged: it has changed since it was written (its SHA-256 differs)")
+    try:
+        return facts, data.decode()
+    except UnicodeDecodeError:
+        raise CheckpointError(f"{path} is damaged: it is not UTF-8") from None
+
+
+def _read_facts(folder: Path) -> tuple[Plain, Plain]:
+    """The verified facts of a run, and the checksums."""
+    path = folder / FACTS
+    facts = parse_json(_read_bytes(path), path)
+    if not isinstance(facts, dict):
+        raise CheckpointError(f"{path} is damaged: it should be an object")
+    sums = facts.pop(CHECKSUMS, {})
+    if not isinstance(sums, dict) or (sums and sums.get("facts") != _digest(facts)):
+        raise CheckpointError(f"{path} is damaged: it has changed since it was written (its SHA-256 differs)")
+    return facts, sums
+
+
+def _read_bytes(path: Path) -> bytes:
+    with explain_errors(f"read {path.name}", path.parent):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            raise CheckpointError(f"{path} is missing") from None
+
+
+def _digest(facts: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def _find_prepared(folder: Path, recipe: Recipe, facts: Mapping[str, object]) -> tuple[str, ...]:

@@ -19,8 +19,7 @@ import torch
 from regard.data.progress import progress_to
 from regard.errors import CheckpointError, Interrupted, SpecError
 from regard.families.expand import check_model_keys
-from regard.files.folder import Folder, read_folder, recover, verify, write_folder
-from regard.files.storage import explain_errors
+from regard.files.folder import Folder, find_fault, read_folder, write_folder
 from regard.machine import (
     free_memory,
     keep_large_blocks,
@@ -59,6 +58,7 @@ from regard.training.lock import RunLock
 from regard.training.log import Log, read_log
 from regard.training.progress_bar import Progress
 from regard.training.recipe import Recipe, Train
+from regard.training.repair import clean_up, copy_description, find_vocabulary, repair_description, restore_models
 from regard.training.request import TrainRequest, build_recipe, complete_recipe, fill_open_settings, reuse_recipe
 from regard.training.run_folder import MEASURED, has_begun, open_run, read_facts, replace_run, save_facts, update_run
 from regard.training.time_estimate import MIN_STEPS, estimate_seconds, time_steps
@@ -99,6 +99,9 @@ class _Run:
 
     def execute(self) -> Path:
         Recipe.parse(fill_open_settings(self.requested) if self.auto else self.requested)
+        if self.process_group.is_leader:
+            self._repair()
+        self.process_group.wait()  # the others read what may have been repaired
         kind = find(self.requested["task"])
         settings = kind.Settings.parse(self.requested.get("data", {}), "data")
         check_model_keys(self.requested.get("model", {}))
@@ -128,6 +131,13 @@ class _Run:
                 trainer = self._trainer(self._task(kind, dataset), dataset)
                 trainer.rate(1)  # report faults of the schedule before training
             return self._train(trainer, dataset)
+
+    def _repair(self) -> None:
+        """Remove what a crash left half written; make the files that describe the run again if they are damaged."""
+        if not self.request.fresh:
+            clean_up(self.folder)
+            for line in repair_description(self.folder):
+                self.progress.say(line)
 
     def _follow(self, kind: type[Task], dataset: Dataset) -> Path:
         """Be one of several processes that does not lead: wait for the run folder, and write nothing there."""
@@ -159,13 +169,17 @@ class _Run:
     def _task(self, kind: type[Task], dataset: Dataset) -> Task:
         """The task with its vocabulary: that of the initial model, or the run's own, learned once."""
         settings, kept = kind.Settings.parse(self.recipe.data), self.folder / VOCABULARY
-        if kept.exists():
+        fault = find_fault(kept)
+        if fault is None:
             return kind.load(settings, read_folder(kept).files)
-        if self.start is None:
+        if found := find_vocabulary(self.folder):
+            task = kind.load(settings, found[1])
+            self.progress.say(f"{fault}; written again from {found[0]}")
+        elif self.start is None:
             task = kind.prepare(settings, dataset)
         else:
             task = prepare_from(kind, settings, dataset, self.start.files)
-        write_folder(kept, task.files())
+        write_folder(kept, task.files(), damaged=True)
         return task
 
     def _trainer(self, task: Task, dataset: Dataset, logs: Path | None = None) -> Trainer:
@@ -238,7 +252,9 @@ class _Run:
 
     def _train(self, trainer: Trainer, dataset: Dataset) -> Path:
         artifacts, final = Artifacts(self.folder, self.recipe, self.facts, trainer), self.folder / FINAL
-        resumed = trainer.resume(self.changed) or self._begin(trainer)
+        resumed = trainer.resume(self.changed)
+        trainer.copies = copy_description(self.folder, trainer.task.files())
+        resumed = [*resumed, *self._restore(artifacts)] if resumed else self._begin(trainer)
         progress = self.progress = Progress(trainer.total, trainer.state.step, quiet=self.quiet)
         with closing(trainer.log), progress:
             for line in resumed or self._describe(trainer):
@@ -256,7 +272,7 @@ class _Run:
                 raise Interrupted(
                     f"stopped at {where}, and saved; to continue: {self.facts['command']}", interrupt.signal
                 )
-            done = (self._done() if final.exists() else None) or artifacts.write_final()
+            done = self._finish(artifacts)
             if skipped := sum(event["event"] == "skip" for event in read_log(self.folder / LOG)):
                 progress.say(
                     f"{skipped} of {trainer.state.step} steps were not finite and were skipped; {LOG} lists their examples"
@@ -267,32 +283,64 @@ class _Run:
             progress.say(line)
         return final
 
+    def _restore(self, artifacts: Artifacts) -> list[str]:
+        """Make damaged models of the run again. What cannot be made again is left out only with --anyway."""
+        trainer = artifacts.trainer
+        messages, lost = restore_models(artifacts, done=self._done() is not None)
+        if lost and not self.request.anyway:
+            raise CheckpointError(
+                f"{'; '.join(lost)}; no checkpoint has these weights any more. Start over with --fresh, or continue without "
+                "them with --anyway: later validations decide which model is the best"
+            )
+        if lost:
+            trainer.log.write("lost", trainer.state.step, models=lost)
+            trainer.save()
+        return [*messages, *(f"{line}; continuing without it" for line in lost)]
+
+    def _finish(self, artifacts: Artifacts) -> Plain:
+        """Write the final model unless it is there and intact; returns the `done` event."""
+        final, known = self.folder / FINAL, self._done()
+        fault = find_fault(final)
+        if known is not None and fault is None:
+            return known
+        if known is not None:
+            self.progress.say(f"{fault}; writing it again")
+        done, log = artifacts.write_final(), artifacts.trainer.log
+        if known is None or known["scores"] != done["scores"]:
+            log.drop("done", artifacts.trainer.state.step)  # a damaged one
+            log.write("done", artifacts.trainer.state.step, **done)
+            log.sync()
+            save_facts(self.folder, log=log.digest())
+        return done
+
     def _begin(self, trainer: Trainer) -> list[str]:
         """Start a run that has no checkpoint. Returns messages if it is finished nevertheless; no model is overwritten."""
-        final, saved = self.folder / FINAL, self._was_saved(trainer.save_every)
-        if saved and not self.changed and self._done() and _is_intact(final):
+        saved = self._was_saved(trainer.save_every)
+        intact = [name for name in (FINAL, BEST) if saved and find_fault(self.folder / name) is None]
+        if not self.changed and self._done() and FINAL in intact:
             trainer.state.finished = True
             return ["this run is finished; its checkpoints are gone, so no step can be added"]
         if saved:
+            model = (
+                ""
+                if not intact
+                else (f", or start a new run from its model with --from {self.folder / intact[0]} and another --out")
+            )
             raise CheckpointError(
-                f"{self.folder} holds the model of a run, but no checkpoint to continue from: start over with --fresh, or "
-                f"start a new run from that model with --from {self.folder} and another --out"
+                f"{self.folder} holds the model of a run, but no checkpoint to continue from: start over with --fresh{model}"
             )
         if self.changed:
-            update_run(self.folder, self.recipe, self.facts)
+            self._update(trainer)
             self.changed = []
         trainer.log.rewind(-1)
         return []
 
     def _was_saved(self, every: int) -> bool:
         """Whether the run had a checkpoint once. A run killed before step `every` had none."""
-        with explain_errors("read final", self.folder):
-            recover(self.folder / FINAL)
         if (self.folder / FINAL).exists():
             return True
         steps = [event["step"] for event in read_log(self.folder / LOG)]
-        validated = any((self.folder / name).exists() for name in (BEST, f".{BEST}.previous"))
-        return validated and (not steps or max(steps) > every)
+        return (self.folder / BEST).exists() and (not steps or max(steps) > every)
 
     def _change(self, trainer: Trainer) -> None:
         """Continue with changed settings. The checkpoint is saved first, then the recipe, so that no crash loses either."""
@@ -305,13 +353,21 @@ class _Run:
             )
         trainer.log.write("changed", trainer.state.step, changes=self.changed)
         trainer.save()
+        self._update(trainer)
+
+    def _update(self, trainer: Trainer) -> None:
+        """Replace the description of the run."""
         update_run(self.folder, self.recipe, self.facts)
+        trainer.copies = copy_description(self.folder, trainer.task.files())
 
     def _done(self) -> Plain | None:
         """The `done` event of a finished run, unless something changed since."""
         ends = (event for event in reversed(read_log(self.folder / LOG)) if event["event"] in ("done", "changed"))
         last = next(ends, {"event": None})
-        return last if last["event"] == "done" else None
+        written = read_facts(self.folder).get("log")
+        if last["event"] != "done" or (written is not None and Log(self.folder / LOG).has_changed(written)):
+            return None
+        return last
 
     def _log_start(self, trainer: Trainer, dataset: Dataset) -> None:
         facts = {key: value for key, value in self.facts.items() if key != "requested"}
@@ -348,16 +404,6 @@ class _Run:
             f"score it:  regard eval {folder} DATA{plugins}",
             f"see it:    open {shlex.quote(str(self.folder / REPORT))} in a browser",
         ]  # fmt: skip
-
-
-def _is_intact(model: Path) -> bool:
-    """Whether a model folder is what its manifest says."""
-    with explain_errors(f"read {model.name}", model.parent):
-        try:
-            verify(model)
-        except CheckpointError:
-            return False
-    return True
 
 
 def _digest(folder: Folder) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
@@ -107,6 +107,8 @@ class Trainer:
         )
         self.snapshots = Snapshots(checkpoints.folder.parent / SNAPSHOTS, checkpoints.storage)
         self.state = TrainState()
+        self.copies: Mapping[str, bytes] = {}
+        """Files that describe the run; every checkpoint has a copy."""
         self._fault, self._printed = "", 0
         self._order: tuple[int, list[Group]] = (-1, [])
         self.fresh: Examples = data.train
@@ -306,7 +308,8 @@ class Trainer:
         groups = self.steps.tensors()
         check_finite(self.state.step, groups)
         self.log.sync()
-        self.checkpoints.save(self.state.step, groups, dataclasses.asdict(self.state))
+        facts = {**dataclasses.asdict(self.state), "log": self.log.digest()}
+        self.checkpoints.save(self.state.step, groups, facts, self.copies)
         self.snapshots.prune(self.checkpoints)
 
     def _apply_changes(self, changed: Sequence[str]) -> None:
@@ -331,11 +334,15 @@ class Trainer:
         wanted = {name: tuple(t.shape) for name, t in trained_tensors(self.net).items()}
         if faults := weight_faults(wanted, loaded.groups["weights"]):
             raise CheckpointError(f"{self.checkpoints.folder} is of another model: {'; '.join(faults)}")
+        log = loaded.facts.pop("log", None)
         self.state = TrainState(**loaded.facts)
         self.state.snapshots = [(int(step), float(score)) for step, score in self.state.snapshots]
         self.steps.restore(loaded.groups, changed=bool(changed))
         if changed:
             self._apply_changes(changed)
+        messages = list(loaded.messages)
+        if log is not None and self.log.has_changed(log):
+            messages.append(f"{self.log.path} is damaged or incomplete: only events that can be read are kept")
         self.log.rewind(self.state.step)
         step, total = self.state.step, self.total
         where = f"resuming at step {step} of {total}"
@@ -343,4 +350,4 @@ class Trainer:
             where = f"this run is already at step {step}, beyond the {total} asked for: there is nothing left to train"
         elif self.state.finished:
             where = f"this run is finished at step {step} of {total}"
-        return [*loaded.messages, where]
+        return [*messages, where]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import CheckpointError
-from regard.files.folder import discard, read_files, write_folder
+from regard.files.folder import discard, find_fault, read_files, write_folder
 from regard.files.storage import Storage, explain_errors
 from regard.files.tensors import pack, unpack
 from regard.training.checkpoint import Checkpoints
@@ -54,7 +54,11 @@ class Snapshots:
         self.folder, self.storage = folder, storage
 
     def add(self, step: int, weights: Mapping[str, Tensor]) -> None:
-        write_folder(self._path(step), {FILE: pack(weights)}, storage=self.storage)
+        write_folder(self._path(step), {FILE: pack(weights)}, damaged=True, storage=self.storage)
+
+    def find_fault(self, step: int) -> str | None:
+        """What is wrong with the snapshot of a step; None if nothing is."""
+        return find_fault(self._path(step), self.storage)
 
     def average(self, steps: Collection[int]) -> dict[str, Tensor]:
         """The mean of the snapshots of these steps."""
@@ -66,7 +70,7 @@ class Snapshots:
         """Delete snapshots that no checkpoint refers to; none, if a checkpoint cannot be read."""
         try:
             names = {self._path(step).name for facts in checkpoints.facts() for step, _ in facts["snapshots"]}
-        except CheckpointError:
+        except (CheckpointError, KeyError, TypeError, ValueError):  # facts are read here without their checksum
             return
         with explain_errors("remove older snapshots", self.folder, storage=self.storage), suppress(FileNotFoundError):
             for name in self.storage.list(self.folder):
