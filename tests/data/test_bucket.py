@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from regard.data import bucket
 from regard.data.bucket import Buckets, padding_shares
 from regard.errors import DataError, SpecError
 
@@ -203,3 +204,41 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, object], messag
 def test_groups_that_do_not_fit_are_refused(groups: list[int], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Buckets([1, 2, 3], tokens=10, seed=0, groups=groups)
+
+
+def test_a_large_corpus_is_sorted_pool_by_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every example once, within the budget; another order in every epoch, and the same one again after a resume."""
+    monkeypatch.setattr(bucket, "POOL", 64)
+    lengths = np.random.default_rng(1).integers(1, 40, 1000)
+    order = Buckets(lengths, tokens=200, seed=5)
+    one, two = order.epoch(0), order.epoch(1)
+    assert sorted(np.concatenate(one[:]).tolist()) == list(range(1000))
+    assert all(len(batch) * lengths[batch].max() <= 200 for batch in one)
+    assert [batch.tolist() for batch in one] != [batch.tolist() for batch in two]
+    again = Buckets(lengths, tokens=200, seed=5).epoch(0)
+    for place in (len(again) - 1, 0, 7, -1):
+        assert again[place].tolist() == one[place].tolist()
+    assert [batch.tolist() for batch in again[3:9:2]] == [batch.tolist() for batch in one[3:9:2]]
+    assert padding_shares(lengths, one[:])[0] < 0.25
+    with pytest.raises(IndexError):
+        one[len(one)]
+
+
+def test_lengths_can_be_computed_on_access(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Table:
+        def __len__(self) -> int:
+            return 300
+
+        def __getitem__(self, which: np.ndarray) -> np.ndarray:
+            return np.arange(300)[which] % 7 + 1
+
+    for pool in (1 << 18, 64):
+        monkeypatch.setattr(bucket, "POOL", pool)
+        found, wanted = (Buckets(lengths, tokens=50, seed=1).epoch(2) for lengths in (Table(), Table()[np.arange(300)]))
+        assert [batch.tolist() for batch in found] == [batch.tolist() for batch in wanted]
+
+
+def test_examples_of_one_length_are_dealt_out_at_once() -> None:
+    batches = bucket.EqualBatches(10, 4, 1, 0)
+    assert [len(batch) for batch in batches] == [4, 4, 2]
+    assert sorted(np.concatenate(batches[:]).tolist()) == list(range(10))

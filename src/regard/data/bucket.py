@@ -13,15 +13,21 @@ Every epoch shuffles ties, perturbs lengths a little, shifts the grid and may re
 The order must be the same on every machine and with every version of NumPy. NEP 19 guarantees this for the raw stream of a
 bit generator and for `SeedSequence`, but not for the methods of `Generator` such as `permutation`: we draw raw integers and
 sort.
+
+A large corpus is shuffled by a computed permutation and sorted pool by pool, so that an epoch needs the memory of one pool,
+however many examples it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, Protocol, TypeGuard, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regard.data.permutation import Permutation
 from regard.errors import DataError, SpecError
 
 Indices = NDArray[np.int64]
@@ -30,6 +36,16 @@ GRID = 2
 """Step in which differences between the sides are compared: 1 pads a little less, 3 mixes a little more."""
 BLUR = 32
 """Lengths are increased randomly by at most 1/BLUR, so that long examples, which rarely have equal lengths, mix too."""
+POOL = 1 << 18
+"""Number of examples that are sorted together; a corpus of several groups is one pool."""
+
+
+class LengthTable(Protocol):
+    """Lengths that are computed on access: by a slice or by indices, as those of an array."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, which: Any) -> NDArray[np.integer[Any]]: ...
 
 
 class Buckets:
@@ -45,7 +61,7 @@ class Buckets:
 
     def __init__(
         self,
-        lengths: ArrayLike,
+        lengths: ArrayLike | LengthTable,
         *,
         tokens: int,
         seed: int,
@@ -53,22 +69,30 @@ class Buckets:
         groups: ArrayLike | None = None,
         shares: Sequence[float] | None = None,
     ) -> None:
-        self.lengths = _check_lengths(lengths)
         for name, value, least in (("tokens", tokens, 1), ("max_rows", max_rows, 1), ("seed", seed, 0)):
             if value is not None and value < least:
                 raise SpecError(f"{name} should be at least {least}, got {value}")
         self.tokens, self.seed, self.max_rows = tokens, seed, max_rows
-        self.members = _group_members(groups, len(self.lengths))
-        self.slots = _slots_per_epoch(self.members, shares)
-        self._longest = np.maximum(self.lengths.max(axis=1), 1)
-        self._lean = self.lengths[:, -1] - self.lengths[:, 0]
+        self.lengths: LengthTable = lengths if _is_table(lengths) else _check_lengths(cast(ArrayLike, lengths))
+        self.pooled = groups is None and len(self.lengths) > POOL
+        if not self.pooled:
+            self.members = _group_members(groups, len(self.lengths))
+            self.slots = _slots_per_epoch(self.members, shares)
 
-    def epoch(self, epoch: int) -> list[Indices]:
+    def epoch(self, epoch: int) -> Sequence[Indices]:
         """Return the batches of an epoch in order, each as the indices of its examples."""
+        if self.pooled:
+            return PooledBatches(self, epoch)
         bits = _raw_rng(self.seed, 0, epoch)
         drawn = self._draw(epoch)
-        drawn = drawn[_permute(bits, len(drawn))]
-        return self._cut(drawn[self._line_up(drawn, bits)], bits)
+        return self.fill(drawn[_permute(bits, len(drawn))], bits)
+
+    def fill(self, drawn: Indices, bits: np.random.Philox) -> list[Indices]:
+        """Return batches of these examples."""
+        lengths = np.asarray(self.lengths[drawn]).reshape(len(drawn), -1)
+        longest, lean = np.maximum(lengths.max(axis=1), 1), lengths[:, -1] - lengths[:, 0]
+        line = _line_up(longest, lean, bits)
+        return self._cut(drawn[line], longest[line], bits)
 
     def _draw(self, epoch: int) -> Indices:
         """Return the examples of this epoch: its slice of each group's endless sequence of permutations."""
@@ -80,20 +104,9 @@ class Buckets:
                 parts.append(order[max(start - lap * n, 0) : start + slots - lap * n])
         return np.concatenate(parts)
 
-    def _line_up(self, drawn: Indices, bits: np.random.Philox) -> Indices:
-        """Return the order in which neighbors are similar; ties keep their (random) order."""
-        turn, mirror, shift = (int(r) for r in bits.random_raw(3) % np.array([2, 2, GRID], np.uint64))
-        longest, lean = self._longest[drawn], self._lean[drawn]
-        longest = longest + (bits.random_raw(len(drawn)) % (longest // BLUR + 1).astype(np.uint64)).astype(np.int64)
-        lean = (lean + shift) // GRID
-        lean = np.where(longest % 2 == mirror, lean, -lean)
-        reach = int(np.abs(lean).max()) + 1
-        key = longest * 2 * reach + lean  # both keys in one
-        return np.argsort(-key if turn else key, kind="stable")
-
-    def _cut(self, line: Indices, bits: np.random.Philox) -> list[Indices]:
+    def _cut(self, line: Indices, longest: NDArray[np.integer[Any]], bits: np.random.Philox) -> list[Indices]:
         """Cut the sorted examples wherever one more row would exceed the budget, and shuffle the batches."""
-        longest, batches, start = self._longest[line], [], 0
+        batches, start = list[Indices](), 0
         while start < len(line):
             most = max(1, self.tokens // int(longest[start]))
             most = min(most, self.max_rows or most)
@@ -103,6 +116,70 @@ class Buckets:
             batches.append(line[start : start + rows])
             start += rows
         return [batches[i] for i in _permute(bits, len(batches))]
+
+
+class LazyBatches(Sequence[Indices]):
+    """Batches that are made on access."""
+
+    @overload
+    def __getitem__(self, i: int) -> Indices: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Indices]: ...
+    def __getitem__(self, i: int | slice) -> Indices | list[Indices]:
+        places = range(len(self))[i]
+        return self._make(places) if isinstance(places, int) else [self._make(place) for place in places]
+
+    def _make(self, place: int) -> Indices:
+        raise NotImplementedError
+
+
+class PooledBatches(LazyBatches):
+    """The batches of an epoch of a large corpus. Pools follow one another in random order; one is held at a time."""
+
+    def __init__(self, buckets: Buckets, epoch: int) -> None:
+        self._buckets, self._epoch = buckets, epoch
+        self._order = Permutation(len(buckets.lengths), buckets.seed, 1, epoch)
+        self._held: tuple[int, list[Indices]] = (-1, [])
+        pools = range(-(-len(self._order) // POOL))
+        self._ends = np.array([*accumulate(len(self._pool(pool)) for pool in pools)])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def _make(self, place: int) -> Indices:
+        pool = int(np.searchsorted(self._ends, place, side="right"))
+        return self._pool(pool)[place - int(self._ends[pool])]  # counted from the end
+
+    def _pool(self, pool: int) -> list[Indices]:
+        if self._held[0] != pool:
+            self._held = (-1, [])
+            drawn = self._order.take(pool * POOL, (pool + 1) * POOL)
+            self._held = pool, self._buckets.fill(drawn, _raw_rng(self._buckets.seed, 2, self._epoch, pool))
+        return self._held[1]
+
+
+class EqualBatches(LazyBatches):
+    """Batches of equally many examples, for examples of (nearly) one length."""
+
+    def __init__(self, count: int, rows: int, seed: int, epoch: int) -> None:
+        self._order, self._rows = Permutation(count, seed, 3, epoch), rows
+
+    def __len__(self) -> int:
+        return -(-len(self._order) // self._rows)
+
+    def _make(self, place: int) -> Indices:
+        return self._order.take(place * self._rows, (place + 1) * self._rows)
+
+
+def _line_up(longest: NDArray[np.integer[Any]], lean: NDArray[np.integer[Any]], bits: np.random.Philox) -> Indices:
+    """Return the order in which neighbors are similar; ties keep their (random) order."""
+    turn, mirror, shift = (int(r) for r in bits.random_raw(3) % np.array([2, 2, GRID], np.uint64))
+    longest = longest + (bits.random_raw(len(longest)) % (longest // BLUR + 1).astype(np.uint64)).astype(np.int64)
+    lean = (lean + shift) // GRID
+    lean = np.where(longest % 2 == mirror, lean, -lean)
+    reach = int(np.abs(lean).max()) + 1
+    key = longest * 2 * reach + lean  # both keys in one
+    return np.argsort(-key if turn else key, kind="stable")
 
 
 def padding_shares(lengths: ArrayLike, batches: Sequence[NDArray[np.integer]]) -> tuple[float, ...]:
@@ -131,6 +208,11 @@ def _check_lengths(lengths: ArrayLike) -> NDArray[np.integer]:
     if table.min() < 0:
         raise DataError(f"a length cannot be negative, example {int(table.min(axis=1).argmin())} has {table.min()}")
     return table
+
+
+def _is_table(lengths: ArrayLike | LengthTable) -> TypeGuard[LengthTable]:
+    """Whether lengths are computed on access."""
+    return not isinstance(lengths, np.ndarray | Sequence)
 
 
 def _group_members(groups: ArrayLike | None, n: int) -> list[Indices]:

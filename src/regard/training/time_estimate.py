@@ -19,6 +19,8 @@ from regard.training.optimizer_step import OptimizerSteps
 if TYPE_CHECKING:
     from regard.training.trainer import Trainer
 
+MAX_SORTED = 1000
+"""Maximum number of batches among which small and large ones are chosen."""
 MIN_STEPS = 100
 """Shorter runs are not timed: they are over before it pays."""
 BATCHES, BUDGET = 5, 4.0
@@ -30,7 +32,8 @@ def time_steps(trainer: Trainer, precisions: Sequence[str]) -> dict[str, float]:
 
     The first batch also pays for memory and counts only if there is no time for another.
     """
-    updates = sorted(trainer.updates(0), key=lambda group: sum(map(len, group)))
+    updates = trainer.updates(0)
+    updates = sorted(updates[:: len(updates) // MAX_SORTED + 1], key=lambda group: sum(map(len, group)))
     spread = [updates[len(updates) * (2 * i + 1) // (2 * BATCHES)] for i in range(BATCHES)]
     seconds: dict[str, list[float]] = {precision: [] for precision in precisions}
     with torch.random.fork_rng(devices=[]):

@@ -12,9 +12,10 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NoReturn
+from typing import NoReturn, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.decode import Search
 from regard.errors import CheckpointError, Diverged
@@ -85,6 +86,26 @@ class TrainData:
     sets: Sequence[EvalSet]
 
 
+class Updates(Sequence[Group]):
+    """The optimizer steps of an epoch: `accumulate` batches each, made on access."""
+
+    def __init__(self, batches: Sequence[NDArray[np.int64]], accumulate: int) -> None:
+        self._batches, self._accumulate = batches, accumulate
+
+    def __len__(self) -> int:
+        return -(-len(self._batches) // self._accumulate)
+
+    @overload
+    def __getitem__(self, i: int) -> Group: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Group]: ...
+    def __getitem__(self, i: int | slice) -> Group | list[Group]:
+        places, k = range(len(self))[i], self._accumulate
+        if isinstance(places, int):
+            return list(self._batches[places * k : (places + 1) * k])
+        return [list(self._batches[place * k : (place + 1) * k]) for place in places]
+
+
 class Trainer:
     """One run of one model on one task."""
 
@@ -110,7 +131,7 @@ class Trainer:
         self.copies: Mapping[str, bytes] = {}
         """Files that describe the run; every checkpoint has a copy."""
         self._fault, self._printed = "", 0
-        self._order: tuple[int, list[Group]] = (-1, [])
+        self._order: tuple[int, Sequence[Group]] = (-1, [])
         self.fresh: Examples = data.train
         """The training examples of this epoch: augmented or masked anew."""
         passes = math.inf if train.epochs is None else train.epochs * len(self.updates(0))
@@ -178,15 +199,14 @@ class Trainer:
             if state.bad >= BAD_STEPS:
                 raise Diverged(f"{self._fault}; see the message of the first process")
 
-    def updates(self, epoch: int) -> list[Group]:
+    def updates(self, epoch: int) -> Sequence[Group]:
         """The optimizer steps of an epoch, each a list of batches."""
         if self._order[0] != epoch:
             self.fresh = augment(self.task, self.data.train, self.train.seed, epoch)
             order = order_batches(
                 self.task, self.fresh, tokens=self.tokens, seed=self.train.seed
             )  # lengths may have changed, too
-            batches, k = order.epoch(epoch), self.train.accumulate
-            self._order = (epoch, [batches[i : i + k] for i in range(0, len(batches), k)])
+            self._order = (epoch, Updates(order.epoch(epoch), self.train.accumulate))
         return self._order[1]
 
     def _update(self, group: Group) -> StepResult:

@@ -128,7 +128,7 @@ class TaskBatch(Protocol):
 class BatchOrder(Protocol):
     """The batches of every epoch, as a pure function of the epoch's number."""
 
-    def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
+    def epoch(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """The batches of an epoch, each an array with a row per example: its index, or its place in a stream."""
 
 
