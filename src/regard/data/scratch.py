@@ -49,7 +49,7 @@ class ArrayWriter:
     def _put_away(self) -> None:
         with explain_errors("keep the data of a corpus", Path(tempfile.gettempdir()), needed=self._size):
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="regard-")
+                self._file = tempfile.TemporaryFile(prefix="regard-")  # noqa: SIM115  stays open
                 weakref.finalize(self, self._file.close)  # a mapping holds its own reference
             for block in self._held:
                 self._file.write(block.data)

@@ -20,13 +20,14 @@ from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName, make_printable
 from regard.files.user_file import read_user_file
+from regard.text.long_text import MAX_PIECE, find_cut, split_text
 from regard.text.native_calls import translate_errors
 from regard.text.sandbox import MAX_FILE_BYTES, check_tokenizer_file
 from regard.text.template import Template, read_names
 from regard.text.tokenizer_specs import BOS, EOS, ROLES, TokenizerSpec, byte_alphabet, check_lines
 
 TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
-_CHUNK = 10_000  # number of lines encoded by the library at once
+_CHUNK, _CHUNK_SIZE = 10_000, 1 << 20  # number of lines, and of characters, encoded by the library at once
 
 
 class Tokenizer:
@@ -102,13 +103,36 @@ class Tokenizer:
         return self.encode_all([text])[0]
 
     def encode_all(self, lines: Iterable[str]) -> list[list[int]]:
-        """Return the tokens of each line; much faster than one line at a time."""
-        rest, out = check_lines(lines), list[list[int]]()
-        while chunk := list(islice(rest, _CHUNK)):
-            with translate_errors(DataError, "the tokenizer failed on this text"):
-                encodings = self._core.encode_batch_fast(chunk, add_special_tokens=False)
-            out.extend(self._seal(encoding.ids) for encoding in encodings)
-        return out
+        """Return the tokens of each line; much faster than one line at a time. Long lines are encoded in pieces."""
+        out, chunk, size = list[list[int]](), list[str](), 0
+        for line in check_lines(lines):
+            if len(line) > MAX_PIECE:
+                out += self._encode(chunk)
+                out.append(self._encode_long(line))
+                chunk, size = [], 0
+                continue
+            chunk.append(line)
+            size += len(line)
+            if len(chunk) == _CHUNK or size > _CHUNK_SIZE:
+                out += self._encode(chunk)
+                chunk, size = [], 0
+        return out + self._encode(chunk)
+
+    def _encode(self, lines: Sequence[str]) -> list[list[int]]:
+        with translate_errors(DataError, "the tokenizer failed on this text"):
+            encodings = self._core.encode_batch_fast([*lines], add_special_tokens=False)
+        return [self._seal(encoding.ids) for encoding in encodings]
+
+    def _encode_long(self, line: str) -> list[int]:
+        pieces, ids = split_text(line, self._encode), list[int]()
+        while chunk := list(islice(pieces, _CHUNK_SIZE // MAX_PIECE)):
+            for part in self._encode(chunk):
+                ids += part
+        return ids
+
+    def find_cut(self, text: str, limit: int) -> tuple[int, int]:
+        """Return where a text can be cut into two, near its first `limit` characters, without a change of its tokens."""
+        return find_cut(text, limit, self._encode)
 
     def find_offsets(self, lines: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Return the start and end in its text of each token that `encode_all` returns."""
