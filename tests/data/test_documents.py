@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.documents import chunk_evenly, hold_out_documents, split_documents, split_sentences
+from regard.data.documents import EvenChunks, hold_out_documents, split_documents, split_sentences
 from regard.data.ragged import Ragged
 
 TEXT = "One. Two!\nThree\n\n  \nFour? Five\r\n\r\nSix\n"
@@ -26,15 +27,22 @@ def test_the_end_is_set_aside() -> None:
     assert hold_out_documents(["a", "b"], 0.99) == (["a"], ["b"])
 
 
-@given(st.lists(st.integers(0, 40), max_size=6), st.integers(1, 9))
-def test_stretches_are_the_texts_cut_evenly(sizes: list[int], max_length: int) -> None:
+@given(st.lists(st.integers(0, 40), max_size=6), st.integers(1, 9), st.integers(1, 2))
+def test_chunks_are_the_texts_cut_evenly(sizes: list[int], max_length: int, least: int) -> None:
+    if max_length < least:
+        return
     texts = Ragged.of([[100 * i + j for j in range(n)] for i, n in enumerate(sizes)])
-    cut = chunk_evenly(texts, max_length)
-    assert cut.ids.tolist() == texts.ids.tolist()
-    rows = [row.tolist() for row in cut]
-    assert all(0 < len(row) <= max_length for row in rows)
+    cut = EvenChunks(texts, max_length, least)
+    found = cut.take(np.arange(len(cut)))
+    rows = [row.tolist() for row in found]
+    assert cut.lengths[:].tolist() == found.lengths.tolist()
+    assert all(least <= len(row) <= max_length for row in rows)
     assert all(row[0] // 100 == row[-1] // 100 for row in rows), "none reaches over the end of its text"
+    assert cut.left_out == sum(0 < n < least for n in sizes)
+    even = max_length >= 2 * least - 1
     for i, n in enumerate(sizes):
-        own = [len(row) for row in rows if row[0] // 100 == i]
-        assert len(own) == -(-n // max_length)
-        assert not own or max(own) - min(own) <= 1
+        own = [row for row in rows if row[0] // 100 == i]
+        assert not own or max(map(len, own)) - min(map(len, own)) <= 1
+        if n >= least and even:
+            assert [token for row in own for token in row] == texts[i].tolist()
+            assert len(own) == -(-n // max_length)

@@ -57,9 +57,10 @@ def test_windows_cover_every_token_that_follows_another(sizes: list[int], contex
         return
     texts = Ragged.of([list(range(100 * i, 100 * i + n)) for i, n in enumerate(sizes)])
     windows = Windows.of(texts, context=context, stride=stride)
-    batch = next_token_batch(windows.ids, windows.starts, windows.lengths, pad=-5)
+    starts, lengths = windows.locate(np.arange(len(windows)))
+    batch = next_token_batch(windows.ids, starts, lengths, pad=-5)
     pairs = set()
-    for given_row, wanted_row, n in zip(batch.given.ids.tolist(), batch.wanted.tolist(), windows.lengths, strict=True):
+    for given_row, wanted_row, n in zip(batch.given.ids.tolist(), batch.wanted.tolist(), lengths, strict=True):
         assert n <= context
         assert wanted_row[n:] == [IGNORE] * (len(wanted_row) - n)
         assert given_row[n:] == [-5] * (len(given_row) - n)
@@ -70,8 +71,9 @@ def test_windows_cover_every_token_that_follows_another(sizes: list[int], contex
 
 def test_windows_without_overlap_ask_for_each_token_once() -> None:
     windows = Windows.of(Ragged.of([list(range(23))]), context=5, stride=5)
-    assert windows.lengths.tolist() == [5, 5, 5, 5, 2]
-    assert windows.starts.tolist() == [0, 5, 10, 15, 20]
+    starts, lengths = windows.locate(np.arange(5))
+    assert lengths.tolist() == [5, 5, 5, 5, 2]
+    assert starts.tolist() == [0, 5, 10, 15, 20]
 
 
 @torch.no_grad()

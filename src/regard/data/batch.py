@@ -6,12 +6,14 @@ Batches are the only objects that pass from data to models. They are built from 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.bptt import DocumentNumbers
 from regard.data.ragged import Ragged
 
 IGNORE = -100
@@ -72,7 +74,7 @@ def pad_rows(
 
 
 def next_token_batch(
-    ids: NDArray[np.int32],
+    ids: NDArray[np.integer[Any]],
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
     pad: int,
@@ -99,14 +101,15 @@ def next_token_batch(
     return Batch(side, torch.from_numpy(wanted), None, len(step))
 
 
-def stream_batch(ids: NDArray[np.int32], docs: NDArray[np.int64] | None, segments: NDArray[np.int64]) -> Batch:
+def stream_batch(ids: NDArray[np.integer[Any]], docs: DocumentNumbers | None, segments: NDArray[np.int64]) -> Batch:
     """Build a batch from the next segment of every stream row (see `bptt.Segments`); all segments are equally long."""
     length, before = segments[0, 1:].tolist()
     places = segments[:, :1] + np.arange(length)
     given, wanted = ids[places].astype(np.int64), ids[places + 1].astype(np.int64)
     of = None
     if docs is not None:
-        of = torch.from_numpy(docs[places])
-        wanted[docs[places + 1] != docs[places]] = IGNORE  # a text does not predict the next text
+        here = docs[places]
+        of = torch.from_numpy(here)
+        wanted[docs[places + 1] != here] = IGNORE  # a text does not predict the next text
     side = PaddedTokens(torch.from_numpy(given), (length,) * len(segments), first=before, docs=of)
     return Batch(side, torch.from_numpy(wanted), None, int((wanted != IGNORE).sum()))

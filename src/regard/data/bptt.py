@@ -15,10 +15,12 @@ With a memory, a model sees far more than its context. Texts are concatenated; t
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.bucket import ComputedLengths, LazyBatches
 from regard.data.ragged import Ragged
 from regard.errors import DataError
 
@@ -26,12 +28,35 @@ Segments = NDArray[np.int64]
 """For each row of a batch: its start in the ids, its length, and the number of earlier tokens in its stream."""
 
 
+class DocumentNumbers:
+    """The number of each token's text, computed on access."""
+
+    def __init__(self, ends: NDArray[np.int64]) -> None:
+        self._ends = ends
+
+    def __getitem__(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.searchsorted(self._ends, places, side="right")
+
+
+class SegmentLengths(ComputedLengths):
+    """The lengths of the segments of a stream in one row."""
+
+    def __init__(self, total: int, context: int) -> None:
+        self._total, self._context = total, context
+
+    def __len__(self) -> int:
+        return -(-self._total // self._context)
+
+    def compute(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.minimum(self._context, self._total - places * self._context)
+
+
 @dataclasses.dataclass(frozen=True)
 class TokenStream:
     """Concatenated texts as token ids, to be read in segments of `context` tokens."""
 
-    ids: NDArray[np.int32]
-    docs: NDArray[np.int64] | None
+    ids: NDArray[np.integer[Any]]
+    docs: DocumentNumbers | None
     """The number of each token's text; None if there is only one text."""
     context: int
     groups: None = None
@@ -41,18 +66,16 @@ class TokenStream:
     @classmethod
     def of(cls, texts: Ragged, context: int) -> TokenStream:
         """Build a stream from tokenized texts."""
-        lengths = texts.lengths
-        docs = np.repeat(np.arange(len(lengths)), lengths) if np.count_nonzero(lengths) > 1 else None
-        return cls(texts.ids, docs, context)
+        several = len(texts) > 1 and int(texts.ends[0]) < len(texts.ids)
+        return cls(texts.ids, DocumentNumbers(texts.ends) if several else None, context)
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> SegmentLengths:
         """Lengths of the segments if the whole stream is one row."""
-        ends = np.arange(0, len(self.ids) - 1, self.context)
-        return np.minimum(self.context, len(self.ids) - 1 - ends)
+        return SegmentLengths(len(self.ids) - 1, self.context)
 
     def __len__(self) -> int:
-        return -(-(len(self.ids) - 1) // self.context)
+        return len(self.lengths)
 
     def rows(self, count: int, seed: int = 0) -> StreamRows:
         return StreamRows(len(self.ids) - 1, self.context, count, seed)
@@ -64,16 +87,26 @@ class StreamRows:
     def __init__(self, total: int, context: int, count: int, seed: int) -> None:
         if total < count:
             raise DataError(f"a stream of {total} tokens cannot be read in {count} rows; lower train.batch_tokens")
-        self.starts = np.arange(count, dtype=np.int64) * total // count
+        self.starts = np.array([row * total // count for row in range(count)], np.int64)
         self.length, self.context, self.seed = -(-total // count), context, seed
 
-    def epoch(self, epoch: int) -> list[Segments]:
+    def epoch(self, epoch: int) -> SegmentBatches:
         """Return the batches of an epoch in order. The first one may be short, so that epochs are cut at different places."""
         bits = np.random.Philox(np.random.SeedSequence(self.seed, spawn_key=(epoch,)))
-        short = int(bits.random_raw() % self.context) if epoch else 0
-        begins = [0, *range(self.context - short, self.length, self.context)]
-        out = []
-        for begin, end in zip(begins, [*begins[1:], self.length], strict=True):
-            common = np.broadcast_to([end - begin, begin], (len(self.starts), 2))
-            out.append(np.concatenate([(self.starts + begin)[:, None], common], 1))
-        return out
+        return SegmentBatches(self, int(bits.random_raw() % self.context) if epoch else 0)
+
+
+class SegmentBatches(LazyBatches):
+    """The batches of an epoch, made on access; the first one lacks `short` tokens."""
+
+    def __init__(self, rows: StreamRows, short: int) -> None:
+        self._rows, self._short = rows, short
+
+    def __len__(self) -> int:
+        return -(-(self._rows.length + self._short) // self._rows.context)
+
+    def _make(self, place: int) -> Segments:
+        rows = self._rows
+        begin, end = (max(at * rows.context - self._short, 0) for at in (place, place + 1))
+        common = np.broadcast_to([min(end, rows.length) - begin, begin], (len(rows.starts), 2))
+        return np.concatenate([(rows.starts + begin)[:, None], common], 1)

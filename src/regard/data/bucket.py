@@ -41,11 +41,33 @@ POOL = 1 << 18
 
 
 class LengthTable(Protocol):
-    """Lengths that are computed on access: by a slice or by indices, as those of an array."""
+    """Lengths in an array, or computed on access by a slice or by indices, as those of an array."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, which: Any) -> NDArray[np.integer[Any]]: ...
+    def __getitem__(self, which: Any, /) -> NDArray[np.integer[Any]]: ...
+
+
+class ComputedLengths:
+    """Lengths that are computed on access."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def compute(self, places: Indices) -> NDArray[np.integer[Any]]:
+        """Return the lengths of the examples at these places."""
+        raise NotImplementedError
+
+    def __getitem__(self, which: Any, /) -> NDArray[np.integer[Any]]:
+        if isinstance(which, slice):
+            return self.compute(np.arange(*which.indices(len(self))))
+        places = np.asarray(which)
+        if places.size and not (-len(self) <= places.min() and places.max() < len(self)):
+            raise IndexError(f"{which} is not among {len(self)} lengths")
+        return self.compute(places.reshape(-1) % max(len(self), 1)).reshape(places.shape)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype)
 
 
 class Buckets:

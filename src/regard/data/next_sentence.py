@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from regard.data.ragged import Ragged
 Document = Sequence[Sequence[int]]
 """The sentences of a document, each as token ids."""
 MIN_TOKENS = 2
+BLOCK = 1 << 18
+"""Number of tokens of the documents that are cut at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +36,48 @@ class SegmentPairs:
         return len(self.first)
 
 
-def make_segment_pairs(documents: Sequence[Document], *, room: int, short_seq_prob: float, rng: Rng) -> SegmentPairs:
-    """Make pairs of at most `room` tokens together from at least two documents; the share `short_seq_prob` is shorter."""
-    pairs = [pair for i in range(len(documents)) for pair in _cut_document(documents, i, room, short_seq_prob, rng)]
-    first, second, is_next = zip(*pairs, strict=True)
-    return SegmentPairs(Ragged.of(first), Ragged.of(second), np.array(is_next))
+class SentenceStore(Sequence[Document]):
+    """Documents as token ids, each cut into sentences of these lengths, on access."""
+
+    def __init__(self, ids: Ragged, lengths: Ragged) -> None:
+        self._ids, self._lengths = ids, lengths
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @overload
+    def __getitem__(self, i: int) -> Document: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[Document]: ...
+    def __getitem__(self, i: int | slice) -> Document | list[Document]:
+        if isinstance(i, slice):
+            return [self[place] for place in range(len(self))[i]]
+        ids, ends = self._ids[i].tolist(), np.cumsum(self._lengths[i]).tolist()
+        return [ids[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+    def blocks(self) -> list[slice]:
+        """Return slices of documents with about `BLOCK` tokens."""
+        out, first = list[slice](), 0
+        while first < len(self):
+            begin = int(self._ids.ends[first - 1]) if first else 0
+            last = int(np.searchsorted(self._ids.ends, begin + BLOCK, side="right"))
+            out.append(slice(first, max(last, first + 1)))
+            first = out[-1].stop
+        return out
+
+
+def make_segment_pairs(
+    documents: Sequence[Document], *, room: int, short_seq_prob: float, lap: int = 0, some: range | None = None
+) -> SegmentPairs:
+    """Make pairs of at most `room` tokens together from at least two documents; the share `short_seq_prob` is shorter.
+
+    Each document has random numbers of its own, which are others in every lap, so that a corpus can be cut in parts: here only
+    `some` of the documents.
+    """
+    numbers = range(len(documents)) if some is None else some
+    pairs = [pair for i in numbers for pair in _cut_document(documents, i, room, short_seq_prob, Rng(0, lap, i))]
+    first, second, is_next = zip(*pairs, strict=True) if pairs else ((), (), ())
+    return SegmentPairs(Ragged.of(first), Ragged.of(second), np.array(is_next, bool))
 
 
 def _cut_document(

@@ -13,39 +13,76 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.bucket import ComputedLengths
 from regard.data.ragged import Ragged
+from regard.data.scratch import ArrayWriter, blocks
 from regard.data.windows import Windows
+
+BLOCK = 1 << 14
+"""Number of texts that are packed together."""
+
+
+class RowLengths(ComputedLengths):
+    """The length of each row."""
+
+    def __init__(self, rows: Packed) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def compute(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        _, lengths, counts = self._rows.locate(places)
+        return np.add.reduceat(lengths, np.cumsum(counts) - counts) if len(lengths) else lengths
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Windows packed into rows; `rows[i]` holds the indices of the windows in row i."""
+    """Windows in rows: each full window fills a row, and short ones share rows."""
 
     windows: Windows
-    rows: Ragged
-    lengths: NDArray[np.int64]
+    rows: Ragged | None
+    """The short windows in each row, counted from the first short one; None: each has a row of its own."""
     groups: None = None
     shares: None = None
     left_out: int = 0
 
     @classmethod
     def of(cls, windows: Windows, *, room: int) -> Packed:
-        """Pack windows into rows of at most `room` tokens."""
-        return cls._made(windows, pack(windows.lengths, room))
+        """Pack windows into rows of at most `room` tokens, so many texts at a time."""
+        ids, ends, total = ArrayWriter(np.int32), ArrayWriter(np.int64), 0
+        for some in blocks(len(windows.short), BLOCK):
+            _, lengths = windows.locate(np.arange(some.start, some.stop) + windows.full_count)
+            made = Ragged.of(pack(lengths, room))
+            ids.add(made.ids + some.start)
+            ends.add(made.ends + total)
+            total += len(made.ids)
+        return cls(windows, Ragged(ids.array(), ends.array()))
 
     @classmethod
     def alone(cls, windows: Windows) -> Packed:
         """Put every window in a row of its own."""
-        return cls._made(windows, [[i] for i in range(len(windows))])
+        return cls(windows, None)
 
-    @classmethod
-    def _made(cls, windows: Windows, rows: list[list[int]]) -> Packed:
-        made = Ragged.of(rows)
-        first = np.concatenate([[0], made.ends[:-1]]).astype(np.int64)
-        return cls(windows, made, np.add.reduceat(windows.lengths[made.ids], first))
+    @property
+    def lengths(self) -> RowLengths:
+        return RowLengths(self)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.windows) if self.rows is None else self.windows.full_count + len(self.rows)
+
+    def locate(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the starts and lengths of the windows in these rows, and how many each row has."""
+        full = self.windows.full_count
+        if self.rows is None:
+            return *self.windows.locate(indices), np.ones(len(indices), np.int64)
+        is_full = indices < full
+        short = self.rows.take(indices[~is_full] - full)
+        counts = np.ones(len(indices), np.int64)
+        counts[~is_full] = short.lengths
+        which = np.repeat(indices, counts)
+        which[np.repeat(~is_full, counts)] = short.ids + np.int64(full)
+        return *self.windows.locate(which), counts
 
 
 def pack(lengths: NDArray[np.integer], room: int) -> list[list[int]]:

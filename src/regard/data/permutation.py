@@ -1,8 +1,8 @@
 """Random permutations that are computed on access.
 
 The numbers below n in random order, any part of them without the rest: a billion examples are shuffled in no memory.
-Numbers of k bits are multiplied by an odd number, shifted by a constant and mixed with their own upper half; each of these steps
-can be undone, so no two numbers meet. A result of n or more goes through the steps again until it is below n.
+Numbers of k bits are multiplied by an odd number, shifted by a constant and mixed with their own upper half; each of these
+steps can be undone, so no two numbers meet. A result of n or more goes through the steps again until it is below n.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from regard.data.scratch import blocks
 from regard.errors import DataError
 
 
@@ -22,16 +23,21 @@ from regard.errors import DataError
 class Ragged:
     """Token lists as flat arrays; `ragged[i]` is a view, never a copy."""
 
-    ids: NDArray[np.int32]
+    ids: NDArray[Any]
+    """int32, or uint16 where a vocabulary is small and a corpus large."""
     ends: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        for name, array, dtype in (("ids", self.ids, "int32"), ("ends", self.ends, "int64")):
-            if array.ndim != 1 or array.dtype.name != dtype:
-                raise DataError(f"{name} should be a flat array of {dtype}, got {array.dtype} {array.shape}")
+        for name, array, dtypes in (("ids", self.ids, ("int32", "uint16")), ("ends", self.ends, ("int64",))):
+            if array.ndim != 1 or array.dtype.name not in dtypes:
+                raise DataError(f"{name} should be a flat array of {dtypes[0]}, got {array.dtype} {array.shape}")
         last = int(self.ends[-1]) if len(self.ends) else 0
-        if last != len(self.ids) or (len(self.ends) and int(self.lengths.min()) < 0):
+        if last != len(self.ids) or any(self._decreases(some) for some in blocks(len(self.ends))):
             raise DataError(f"ends should increase up to the number of ids, {len(self.ids)}; the last is {last}")
+
+    def _decreases(self, some: slice) -> bool:
+        before = int(self.ends[some.start - 1]) if some.start else 0
+        return bool((np.diff(self.ends[some], prepend=before) < 0).any())
 
     @classmethod
     def of(cls, lists: Iterable[Sequence[int] | NDArray[np.integer]]) -> Self:

@@ -7,6 +7,8 @@ endless line only its beginning.
 
 from __future__ import annotations
 
+import codecs
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +16,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from regard.errors import DataError
+from regard.files.storage import explain_errors
 from regard.files.user_file import UNREADABLE, decompress, open_user_file
 
+PIECE = 1 << 20
+"""Number of bytes that are read at a time."""
 MAX_LINE_BYTES = 100_000
 """Maximum number of bytes in a line of a parallel corpus: a longer line is not a sentence, but a file without line breaks."""
 
@@ -50,6 +55,47 @@ def raise_on_bad(found: Iterator[str | BadLine]) -> Iterator[str]:
         if isinstance(line, BadLine):
             raise DataError(f"{line.message}; fix the line")
         yield line
+
+
+def iter_text(path: Path, file: BinaryIO, copy: BinaryIO | None = None) -> Iterator[tuple[int, str]]:
+    """Yield the text of an open file in pieces that end with lines, unless these are very long, and the place of each in bytes.
+
+    Text that is not valid raises an error with its line. `copy` gets all bytes.
+    """
+    decoder, place, line, rest = codecs.getincrementaldecoder("utf-8")(), 0, 1, b""
+    while True:
+        try:
+            raw = file.read(PIECE)
+            raw += file.readline(PIECE) if raw else b""
+        except UNREADABLE as error:
+            raise DataError(f"{path} cannot be read past line {line - 1}: {error}; copy or compress it again") from None
+        if copy is not None:
+            with explain_errors("unpack a corpus", Path(tempfile.gettempdir()), needed=len(raw)):
+                copy.write(raw)
+        if place == 0 and raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise DataError(f"{path}, line 1: not UTF-8 at byte 0: this looks like UTF-16; convert the file (iconv)")
+        held = rest + raw
+        try:
+            text = decoder.decode(raw, final=not raw)
+        except UnicodeDecodeError as error:
+            where = f"{path}, line {line + held[: error.start].count(10)}"
+            got = held[error.start : error.start + 4].hex(" ")
+            raise DataError(
+                f"{where}: not UTF-8 at byte {place + error.start}: got {got}; convert the file (iconv); fix the line"
+            ) from None
+        rest = decoder.getstate()[0]
+        if 0 in raw:
+            where = f"{path}, line {line + held[: held.index(0)].count(10)}"
+            raise DataError(f"{where}: a NUL at byte {place + held.index(0)}: this is not text; fix the line")
+        marked = place == 0 and text.startswith("\ufeff")
+        if len(text) > marked:
+            yield place + 3 * marked, text[marked:]
+        if not raw:
+            break
+        place += len(held) - len(rest)
+        line += text.count("\n")
+    if not place:
+        raise DataError(f"{path} is empty")
 
 
 def iter_lines(path: str | Path, max_bytes: int | None = None) -> Iterator[str | BadLine]:
@@ -101,6 +147,13 @@ def _skip_line(file: BinaryIO) -> int:
 
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file, decompressed if it starts like gzip, whatever its name."""
+    with open_text(path) as (file, _):
+        yield file
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[tuple[BinaryIO, bool]]:
+    """Open a regular file, decompressed if it starts like gzip, whatever its name; and say whether it is."""
     with open_user_file(path) as file:
-        yield decompress(file, path, ("gzip",))
+        opened = decompress(file, path, ("gzip",))
+        yield opened, opened is not file

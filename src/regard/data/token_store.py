@@ -29,12 +29,15 @@ from pydantic import Field
 
 from regard.data.progress import track
 from regard.data.ragged import Ragged
+from regard.data.scratch import ArrayWriter
 from regard.errors import SpecError
 from regard.files.storage import explain_errors
 from regard.spec import Spec, spec
 
 JOURNAL = "chunks.jsonl"
-DTYPES: tuple[tuple[str, Any], ...] = (("ids", np.dtype("<i4")), ("ends", np.dtype("<i8")))
+ENDS = np.dtype("<i8")
+WIDE, NARROW = np.dtype("<i4"), np.dtype("<u2")
+"""The types of ids: of any vocabulary, and of one with at most 65,536 tokens."""
 AHEAD = 2
 """Number of chunks in progress: the tokenizer has its own threads, and Python collects its output meanwhile."""
 
@@ -63,10 +66,13 @@ class ChunkRecord(Spec):
 class TokenStore:
     """Columns of token lists in a folder; `rows` holds the number of rows of each complete chunk."""
 
-    def __init__(self, folder: Path, columns: Sequence[str], made_of: Mapping[str, object]) -> None:
-        self.folder, self.rows = folder, list[int]()
-        self._head = (json.dumps({**made_of, "columns": columns}) + "\n").encode()
-        self._files = [(folder / f"{column}.{kind}", dtype) for column in columns for kind, dtype in DTYPES]
+    def __init__(
+        self, folder: Path, columns: Sequence[str], made_of: Mapping[str, object], ids: np.dtype[Any] = WIDE
+    ) -> None:
+        self.folder, self.rows, self._ids = folder, list[int](), ids
+        self._head = (json.dumps({**made_of, "columns": columns, "ids": ids.str}) + "\n").encode()
+        kinds = (("ids", ids), ("ends", ENDS))
+        self._files = [(folder / f"{column}.{kind}", dtype) for column in columns for kind, dtype in kinds]
         self._sizes = [0] * len(self._files)
         with self._explained():
             folder.mkdir(parents=True, exist_ok=True)
@@ -94,10 +100,9 @@ class TokenStore:
 
     def _parts(self, chunk: Chunk) -> Iterator[NDArray[np.integer]]:
         """Yield what a chunk adds to each file."""
-        (_, small), (_, large) = DTYPES
         for column, base in zip(chunk, self._sizes[::2], strict=True):
-            yield column.ids.astype(small, copy=False)
-            yield (column.ends + base // small.itemsize).astype(large, copy=False)
+            yield column.ids.astype(self._ids, copy=False)
+            yield (column.ends + base // self._ids.itemsize).astype(ENDS, copy=False)
 
     def _recover(self) -> None:
         """Keep the undamaged chunks at the beginning, and cut off everything after them."""
@@ -138,19 +143,22 @@ class TokenStore:
 
 
 class InMemoryTokens:
-    """Columns of token lists in memory, with the interface of `TokenStore`."""
+    """Columns of token lists in memory, or in temporary files if large, with the interface of `TokenStore`."""
 
     def __init__(self, columns: int) -> None:
         self.rows: list[int] = []
-        self._chunks: list[list[Ragged]] = [[] for _ in range(columns)]
+        self._columns = [(ArrayWriter(np.int32), ArrayWriter(np.int64)) for _ in range(columns)]
+        self._totals = [0] * columns
 
     def add(self, chunk: Chunk) -> None:
-        for parts, part in zip(self._chunks, chunk, strict=True):
-            parts.append(part)
+        for i, ((ids, ends), part) in enumerate(zip(self._columns, chunk, strict=True)):
+            ids.add(part.ids)
+            ends.add(part.ends + self._totals[i])
+            self._totals[i] += len(part.ids)
         self.rows.append(len(chunk[0]))
 
     def read(self) -> list[Ragged]:
-        return [Ragged.concat(parts) for parts in self._chunks]
+        return [Ragged(ids.array(), ends.array()) for ids, ends in self._columns]
 
 
 def fill_store(

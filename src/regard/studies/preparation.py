@@ -21,6 +21,7 @@ from regard.spec import Plain
 from regard.tasks import find
 from regard.tasks.common.capabilities import eval_sets
 from regard.tasks.common.task import Dataset, Examples, Task
+from regard.training.batch_size import find_longest
 from regard.training.checkpoint import Checkpoints
 from regard.training.log import Log
 from regard.training.recipe import Recipe
@@ -45,8 +46,8 @@ class PreparedData:
     @property
     def length(self) -> int:
         """The mean length of an example in tokens, on its longer side."""
-        lengths = self.train.lengths
-        return max(1, round(float(lengths.reshape(len(lengths), -1).max(1).mean())))
+        _, _, total = find_longest(self.train)
+        return max(1, round(total / len(self.train)))
 
 
 @dataclasses.dataclass

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from regard.data.batch import IGNORE, Batch, next_token_batch, stream_batch
 from regard.data.bptt import TokenStream
+from regard.data.bucket import POOL, EqualBatches
 from regard.data.packing import Packed
-from regard.data.ragged import Ragged
 from regard.data.windows import Windows
 from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, stream_tokens
 from regard.decode.ensemble import compute_log_probs
@@ -29,7 +29,8 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 from regard.spec import Count, spec
-from regard.tasks.common.capabilities import bucket
+from regard.tasks.common.capabilities import TOKENS, bucket
+from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import sequence_loss
@@ -55,6 +56,18 @@ class LmData(TextData):
     def __post_init__(self) -> None:
         for name in self.metrics:
             METRICS[name]
+
+
+@dataclasses.dataclass(frozen=True)
+class EqualRows:
+    """Batches of equally many rows, in another random order in every epoch."""
+
+    count: int
+    rows: int
+    seed: int
+
+    def epoch(self, epoch: int) -> EqualBatches:
+        return EqualBatches(self.count, self.rows, self.seed, epoch)
 
 
 @TASKS.add
@@ -90,11 +103,11 @@ class Lm(CorpusTask[LmData]):
             )
         return spec
 
-    def encode(self, raw: Texts) -> Packed | TokenStream:
-        ids = Ragged.of([[*self._front, *ids, *self._back] for ids in self.tokenizer.encode_all(raw.documents)])
-        if int(ids.lengths.max(initial=0)) < 2:
-            raise DataError("a text should have at least two tokens")
+    def encode_texts(self, raw: Texts, place: StorePlace) -> Packed | TokenStream:
+        ids = encode_documents(raw.documents, self.tokenizer, place, self._front, self._back)
         context = self.settings.context
+        if not len(Windows.of(ids, context=1, stride=1)):
+            raise DataError("a text should have at least two tokens")
         if self.settings.stream:
             return TokenStream.of(ids, context)
         stride = (self.settings.stride or max(context // 4, 1)) if raw.training else context
@@ -111,17 +124,17 @@ class Lm(CorpusTask[LmData]):
         self, examples: Packed | TokenStream, *, tokens: int | None, seed: int, evaluate: bool = False
     ) -> BatchOrder:
         """A stream is read in as many rows as fit, at least one segment each; in one row if no number is given."""
-        if not isinstance(examples, TokenStream):
+        if isinstance(examples, Packed):
+            if self.settings.pack and len(examples) > POOL:  # nearly all rows are full
+                return EqualRows(len(examples), max((tokens or TOKENS) // self.settings.context, 1), seed)
             return bucket(examples, tokens=tokens, seed=seed, evaluate=evaluate)
         return examples.rows(min(max((tokens or 0) // examples.context, 1), len(examples)), seed)
 
     def batch(self, examples: Packed | TokenStream, indices: NDArray[np.int64]) -> Batch:
         if isinstance(examples, TokenStream):
             return stream_batch(examples.ids, examples.docs, indices)
-        rows, windows = examples.rows.take(indices), examples.windows
-        return next_token_batch(
-            windows.ids, windows.starts[rows.ids], windows.lengths[rows.ids], self.tokenizer.pad, rows.lengths
-        )
+        starts, lengths, counts = examples.locate(indices)
+        return next_token_batch(examples.windows.ids, starts, lengths, self.tokenizer.pad, counts)
 
     def describe_examples(self, examples: Packed | TokenStream, indices: NDArray[np.int64]) -> list[str]:
         side = self.batch(examples, indices).given

@@ -7,7 +7,9 @@ first. RoBERTa (Liu et al. 2019) and DistilBERT omit the latter: `next_sentence:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batch import IGNORE, PaddedTokens, pad_rows
-from regard.data.documents import DocumentUnit, chunk_evenly, split_sentences
-from regard.data.example_rng import ExampleRng, Rng
-from regard.data.next_sentence import make_segment_pairs
+from regard.data.document_parts import Part, cut_at_line, plan_parts
+from regard.data.documents import DocumentUnit, EvenChunks, split_sentences
+from regard.data.example_rng import ExampleRng
+from regard.data.next_sentence import SentenceStore, make_segment_pairs
 from regard.data.ragged import Ragged
+from regard.data.scratch import blocks, measure_lengths
 from regard.data.token_masking import Masking
+from regard.data.token_store import fill_store
 from regard.decode import Search
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
@@ -30,6 +35,7 @@ from regard.nn.blocks.head import Classes, Masked, Vocab
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, spec
+from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.encoder_input import EncoderTask
 from regard.tasks.common.fill_mask import MASKS, encode_masked, fill_masks, find_unknown_texts, mask_log_probs
 from regard.tasks.common.forward_pass import ForwardPass
@@ -39,6 +45,10 @@ from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
 from regard.text import Tokenizer, TokenizerSpec, WordPiece
 from regard.text.words import WordBoundaries
 
+ROWS = 1 << 13
+"""Number of rows that are framed at a time."""
+Cutter = tuple[Sequence[range], Callable[[range], tuple[Ragged, Ragged, Ragged]]]
+"""Jobs, and a function that makes the rows of a job."""
 MIN_CONTEXT = 8
 """Minimum number of tokens in a row of two segments."""
 
@@ -76,8 +86,8 @@ class MaskableRows:
 
     ids: Ragged
     segments: Ragged
-    is_next: NDArray[np.bool_] | None
-    lengths: NDArray[np.int64]
+    is_next: NDArray[np.integer[Any]] | None
+    lengths: NDArray[np.int32]
     left_out: int
     rng: ExampleRng = ExampleRng()
     groups: None = None
@@ -165,41 +175,91 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
         beside = (spec.beside or Classes(2, hidden=True)) if self.settings.next_sentence else None
         return dataclasses.replace(spec, head=head, beside=beside)
 
-    def encode(self, raw: Texts) -> MaskableRows:
+    def encode_texts(self, raw: Texts, place: StorePlace) -> MaskableRows:
         """Rows that have something to mask: pairs of segments, or chunks of documents."""
-        is_next = None
-        if self.settings.next_sentence:
-            first, second, is_next = self._pairs(raw)
-        else:
-            first = chunk_evenly(Ragged.of(self.tokenizer.encode_all(raw.documents)), self._room)
-            second = None
-        framed = [
-            self.tokenizer.frame(a.tolist(), None if second is None else second[i].tolist())
-            for i, a in enumerate(first)
-        ]
-        kept = np.array([i for i, (ids, _) in enumerate(framed) if self._maskable[ids].any()], np.int64)
-        if not len(kept):
+        store = place.open("rows", ["ids", "segments", "is_next"])
+        jobs, work = self._cut_pairs(raw, place) if self.settings.next_sentence else self._cut_chunks(raw, place)
+        ids, segments, is_next = fill_store(store, jobs, work, "rows, parts")
+        if not len(ids):
             raise DataError("the vocabulary knows nothing in this text; is it the right file?")
-        ids, segments = (Ragged.of([framed[i][side] for i in kept]) for side in (0, 1))
+        left_out = int(is_next.ids[1::2].sum())
         return MaskableRows(
-            ids, segments, None if is_next is None else is_next[kept], ids.lengths, len(framed) - len(kept)
+            ids,
+            segments,
+            is_next.ids[::2] if self.settings.next_sentence else None,
+            measure_lengths(ids.ends),
+            left_out,
         )
 
-    def _pairs(self, raw: Texts) -> tuple[Ragged, Ragged, NDArray[np.bool_]]:
+    def _cut_chunks(self, raw: Texts, place: StorePlace) -> Cutter:
+        """Chunks of documents."""
+        chunks = EvenChunks(encode_documents(raw.documents, self.tokenizer, place), self._room)
+
+        def work(some: range) -> tuple[Ragged, Ragged, Ragged]:
+            found = chunks.take(np.arange(some.start, some.stop))
+            return self._frame([(ids.tolist(), None, False) for ids in found])
+
+        return [range(s.start, s.stop) for s in blocks(len(chunks), ROWS)], work
+
+    def _cut_pairs(self, raw: Texts, place: StorePlace) -> Cutter:
         """Pairs of segments, cut once for evaluation and `dupe_factor` times for training."""
-        cut = [self.tokenizer.encode_all(split_sentences(text, self.settings.documents)) for text in raw.documents]
-        documents = [full for document in cut if (full := [ids for ids in document if ids])]
+        documents = self._encode_sentences(raw, place)
         if len(documents) < 2:
             raise DataError(
                 f"next-sentence prediction needs at least two documents, got {len(documents)}; put blank "
                 "lines between documents, set data.documents: line, or data.next_sentence: false"
             )
-        parts = [
-            make_segment_pairs(documents, room=self._room, short_seq_prob=self.settings.short_seq_prob, rng=Rng(0, lap))
-            for lap in range(self.settings.dupe_factor if raw.training else 1)
-        ]
-        first, second = (Ragged.concat([getattr(p, side) for p in parts]) for side in ("first", "second"))
-        return first, second, np.concatenate([p.is_next for p in parts])
+        laps = self.settings.dupe_factor if raw.training else 1
+
+        def work(job: range) -> tuple[Ragged, Ragged, Ragged]:
+            lap, first = divmod(job.start, len(documents))
+            pairs = make_segment_pairs(
+                documents,
+                room=self._room,
+                short_seq_prob=self.settings.short_seq_prob,
+                lap=lap,
+                some=range(first, first + len(job)),
+            )
+            sides = zip(pairs.first, pairs.second, pairs.is_next.tolist(), strict=True)
+            return self._frame([(a.tolist(), b.tolist(), flag) for a, b, flag in sides])
+
+        return [
+            range(lap * len(documents) + s.start, lap * len(documents) + s.stop)
+            for lap in range(laps)
+            for s in documents.blocks()
+        ], work
+
+    def _encode_sentences(self, raw: Texts, place: StorePlace) -> SentenceStore:
+        """The sentences of each document; the pieces of a document of several megabytes count as documents."""
+        unit = self.settings.documents
+
+        def work(part: Part) -> tuple[Ragged, Ragged]:
+            split = [split_sentences(text, unit) for text in part.texts(raw.documents)]
+            found = iter(self.tokenizer.encode_all([sentence for document in split for sentence in document]))
+            cut = [[ids for _, ids in zip(document, found, strict=False) if ids] for document in split]
+            full = [document for document in cut if document]
+            return Ragged.of([[*chain(*document)] for document in full]), Ragged.of([[*map(len, d)] for d in full])
+
+        parts = plan_parts(raw.documents, cut_at_line)
+        store = place.open("sentences", ["ids", "lengths"])
+        return SentenceStore(*fill_store(store, parts, work, "tokens, MB of text"))
+
+    def _frame(self, rows: Sequence[tuple[list[int], list[int] | None, bool]]) -> tuple[Ragged, Ragged, Ragged]:
+        """Rows between special tokens, their segments, and whether the second segment follows; without those that have
+        nothing to mask, whose number is beside the flag of a neighbor."""
+        ids, segments, flags, dropped = list[list[int]](), list[list[int]](), list[list[int]](), 0
+        for first, second, is_next in rows:
+            row, segment = self.tokenizer.frame(first, second)
+            if self._maskable[row].any():
+                ids.append(row)
+                segments.append(segment)
+                flags.append([is_next, dropped])
+                dropped = 0
+            else:
+                dropped += 1
+        if flags:
+            flags[-1][1] += dropped
+        return Ragged.of(ids), Ragged.of(segments), Ragged.of(flags)
 
     # ------------------------------------------------------------------------------------------------ to the model
 
@@ -221,7 +281,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
             ids[chosen] = masking.apply(ids[chosen], self.mask, ordinary, rng)
         segment = pad_rows(examples.segments, indices, 0).ids if examples.is_next is not None else None
         next_sentence = (
-            None if examples.is_next is None else torch.from_numpy((~examples.is_next[indices]).astype(np.int64))
+            None if examples.is_next is None else torch.from_numpy(1 - examples.is_next[indices].astype(np.int64))
         )
         return MaskedBatch(side, torch.from_numpy(wanted), int((wanted != IGNORE).sum()), segment, next_sentence)
 

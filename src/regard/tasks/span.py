@@ -8,14 +8,15 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.batch import Batch
-from regard.data.documents import DocumentUnit, chunk_evenly
+from regard.data.bucket import ComputedLengths
+from regard.data.documents import DocumentUnit, EvenChunks
 from regard.data.example_rng import ExampleRng
 from regard.data.ragged import Ragged
 from regard.data.span_corruption import Spans, corrupt, restore
@@ -24,6 +25,7 @@ from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.model.net import Net
 from regard.spec import Count, spec
+from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.fill_mask import MARK, encode_masked, find_unknown_texts
 from regard.tasks.common.seq2seq import Seq2Seq
 from regard.tasks.common.task import TASKS, EvalSet, Output, RunOptions
@@ -56,12 +58,26 @@ class SpanData(TextData):
             raise SpecError(f"texts of {raw} tokens need {needed} sentinels, got sentinels={self.sentinels}")
 
 
+class CorruptedLengths(ComputedLengths):
+    """The lengths of source and target of each chunk."""
+
+    def __init__(self, chunks: EvenChunks, spans: Spans, longest: int) -> None:
+        self._chunks = chunks
+        self._table = np.array([(0, 0), (0, 0), *(spans.lengths(n) for n in range(2, longest + 1))])
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __getitem__(self, which: Any, /) -> NDArray[np.integer[Any]]:
+        return np.asarray(self._table[self._chunks.lengths[which]])
+
+
 @dataclasses.dataclass(frozen=True)
 class SpanExamples:
     """Chunks of text, and the random numbers that choose the masked spans."""
 
-    ids: Ragged
-    lengths: NDArray[np.int64]
+    ids: EvenChunks
+    lengths: CorruptedLengths
     left_out: int
     rng: ExampleRng = ExampleRng()
     groups: None = None
@@ -99,17 +115,12 @@ class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
     def model_arguments(self) -> dict[str, int]:
         return {"vocab": self.tokenizer.size, "length": self.settings.max_length + 2}
 
-    def encode(self, raw: Texts) -> SpanExamples:
-        spans = self.settings.spans
-        whole = chunk_evenly(
-            Ragged.of(self.tokenizer.encode_all(raw.documents)), spans.longest_text(self.settings.max_length)
-        )
-        kept = whole.take(np.flatnonzero(whole.lengths > 1))
-        if not len(kept):
+    def encode_texts(self, raw: Texts, place: StorePlace) -> SpanExamples:
+        longest = self.settings.spans.longest_text(self.settings.max_length)
+        chunks = EvenChunks(encode_documents(raw.documents, self.tokenizer, place), longest, least=2)
+        if not len(chunks):
             raise DataError("a text should have at least two tokens: one to mask and one to keep")
-        sizes, which = np.unique(kept.lengths, return_inverse=True)
-        lengths = np.array([spans.lengths(n) for n in sizes.tolist()])[which]
-        return SpanExamples(kept, lengths, len(whole) - len(kept))
+        return SpanExamples(chunks, CorruptedLengths(chunks, self.settings.spans, longest), chunks.left_out)
 
     # ------------------------------------------------------------------------------------------------ to the model
 
@@ -118,8 +129,7 @@ class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
 
     def batch(self, examples: SpanExamples, indices: NDArray[np.int64]) -> Batch:
         spans, sentinels, pairs = self.settings.spans, np.asarray(self.sentinels, np.int32), []
-        for index in indices.tolist():
-            ids = examples.ids[index]
+        for index, ids in zip(indices.tolist(), examples.ids.take(indices), strict=True):
             laid = spans.draw_spans(len(ids), examples.rng.of(index))
             pairs.append(corrupt(ids, laid, sentinels, final_sentinel=spans.final_sentinel))
         source, target = (Ragged.of(side) for side in zip(*pairs, strict=True))

@@ -1,7 +1,7 @@
 """Cut long texts into pieces where a tokenizer does.
 
 The library needs about 160 bytes for each byte of text that it encodes at once, so a text of any length is encoded in pieces of
-bounded length. A cut is good if the tokens of both sides are those of the whole; whether they are is tried on the text around it.
+bounded length. A cut is good if the tokens of both sides are those of the whole; this is tried on the text around it.
 
     a cut before a space      foo| bar      tokenizers that keep the space with the word after it (GPT-2)
     in place of a space       foo|bar       tokenizers that put a space before every text

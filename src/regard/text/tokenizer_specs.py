@@ -51,6 +51,8 @@ class TokenizerSpec(Spec):
     registry = TOKENIZERS
     can_sample: ClassVar[bool] = False
     """Whether words have several segmentations, so that `data.subword_sampling` works."""
+    learns_from_all: ClassVar[bool] = False
+    """Whether a corpus of any size can be learned from in bounded memory."""
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         raise NotImplementedError
@@ -66,14 +68,24 @@ class Chars(TokenizerSpec):
     """One token per character."""
 
     normalize: Normalize = Normalize()
+    learns_from_all = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         core = _new_core(models.BPE(unk_token=UNK), self.normalize.steps())
         core.decoder = decoders.Fuse()
+        lines = self._collect(check_lines(lines))
         no_pairs = trainers.BpeTrainer(
             **_trainer_options(reserved, vocab=len(reserved))
         )  # the alphabet is always included
         return _train(core, no_pairs, lines)
+
+    def _collect(self, lines: Iterable[str]) -> list[str]:
+        """Return all different characters: the library would keep every line."""
+        seen, change = set[str](), bool(self.normalize.steps())
+        for line in lines:
+            seen.update(self.normalize.apply(line) if change else line)
+        other = min((letter for letter in seen if not letter.isspace()), default="")
+        return [f"{other}{letter}{other}" if letter.isspace() else letter for letter in sorted(seen)]
 
 
 @TOKENIZERS.add
@@ -190,7 +202,8 @@ class WordPiece(TokenizerSpec):
     kind = "wordpiece"
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
-        lines, model = list(check_lines(lines)), models.WordPiece(unk_token=UNK, max_input_chars_per_word=_MAX_WORD)
+        lines = list(check_lines(lines)) if isinstance(lines, Iterator) else lines
+        model = models.WordPiece(unk_token=UNK, max_input_chars_per_word=_MAX_WORD)
         core = _new_spaced_core(model, self.normalize, _WORDS)
         # The library numbers ## letters in random order, and numbers break ties: we number them first.
         letters = {*_train(core, _wordpiece_trainer(reserved, len(reserved)), lines, self.vocab).get_vocab()} - {

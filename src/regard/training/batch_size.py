@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.data.bucket import POOL
+from regard.data.scratch import blocks
 from regard.model.net import Net
 from regard.tasks.common.capabilities import augment, order_batches
 from regard.tasks.common.task import Examples, Task
@@ -30,15 +32,29 @@ LEAST, MOST, PASSES = 256, 1 << 16, 50
 def measure_batch_tokens(net: Net, task: Task, examples: Examples, train: Train, free: int) -> int:
     """The batch size in tokens that fits into `free` bytes, measured on batches with the longest example."""
     seen = augment(task, examples, train.seed, 0)
-    longest = np.asarray(seen.lengths).reshape(len(seen), -1).max(axis=1)
+    which, length, corpus = find_longest(seen)
 
     def probe(size: int) -> Tensor:
-        batches = order_batches(task, seen, tokens=size, seed=train.seed).epoch(0)
-        rows = next(batch for batch in batches if int(longest.argmax()) in batch)
+        if len(seen) > POOL:  # without a search through all batches
+            rows = np.append(which, np.arange(min(size // max(length, 1), len(seen)) - 1))
+        else:
+            batches = order_batches(task, seen, tokens=size, seed=train.seed).epoch(0)
+            rows = next(batch for batch in batches if which in batch)
         return task.loss(net, task.batch(seen, rows).to(net.device), train.label_smoothing).total
 
     with torch.random.fork_rng(devices=[]):
-        return fit_batch_tokens(net, probe, free, corpus=int(longest.sum()))
+        return fit_batch_tokens(net, probe, free, corpus=corpus)
+
+
+def find_longest(examples: Examples) -> tuple[int, int, int]:
+    """Return which example is the longest, its length, and the sum of all lengths."""
+    which, length, total = 0, -1, 0
+    for some in blocks(len(examples)):
+        longest = np.asarray(examples.lengths[some]).reshape(some.stop - some.start, -1).max(axis=1)
+        total += int(longest.sum())
+        if longest.max() > length:
+            which, length = some.start + int(longest.argmax()), int(longest.max())
+    return which, length, total
 
 
 def fit_batch_tokens(net: nn.Module, probe: Callable[[int], Tensor], free: int, *, corpus: int) -> int:

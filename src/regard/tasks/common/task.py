@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.bucket import LengthTable
 from regard.errors import DataError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -100,7 +101,7 @@ class Examples(Protocol):
     """Encoded examples: their number, their lengths (N,) or (N, k), and the corpora they are grouped into."""
 
     @property
-    def lengths(self) -> NDArray[np.integer[Any]]: ...
+    def lengths(self) -> LengthTable: ...
 
     @property
     def groups(self) -> NDArray[np.int64] | None: ...

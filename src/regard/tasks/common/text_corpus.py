@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Generic, Self, TypeVar
 
@@ -11,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from regard.data.documents import DocumentUnit, hold_out_documents, read_documents
+from regard.data.document_parts import MAX_SAMPLE, TextSample, hold_out, iter_pieces, join, survey
+from regard.data.document_store import Documents, HeldDocuments, open_documents
+from regard.data.documents import DocumentUnit
 from regard.data.tables import refuse_tables
-from regard.data.windows import fingerprint_texts
 from regard.errors import DataError
 from regard.spec import Spec, spec
+from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.encoder_input import TOKENIZER_FILE, load_tokenizer
 from regard.tasks.common.example_names import quote_examples
-from regard.tasks.common.task import Dataset, RunOptions
+from regard.tasks.common.task import Dataset, Examples, RunOptions
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 
@@ -29,18 +32,18 @@ class TextData(Spec):
     train: tuple[str, ...] = ()
     valid: tuple[str, ...] = ()
     hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Fraction at the end of each file held out for validation if no validation files are given."""
+    """Fraction at the end of each file held out for validation if no validation files are given; 8 MB at most."""
     tokenizer: TokenizerSpec = Bpe()
     documents: DocumentUnit = "file"
     """What a document is: a `file`, the text between `blank` lines, or a `line`."""
 
 
-@dataclasses.dataclass(frozen=True)
 class Texts:
     """Documents, for training or evaluation."""
 
-    documents: tuple[str, ...]
-    training: bool = False
+    def __init__(self, documents: Sequence[str], training: bool = False) -> None:
+        self.documents = documents if isinstance(documents, Documents) else HeldDocuments(documents)
+        self.training = training
 
 
 D = TypeVar("D", bound=TextData)
@@ -66,31 +69,35 @@ class CorpusTask(Generic[D]):
     @classmethod
     def read_test(cls, settings: D, files: Sequence[str]) -> Texts:
         refuse_tables(files)
-        return Texts(tuple(text for path in files for text in read_documents(path, settings.documents)))
+        return Texts(join([open_documents(path, settings.documents) for path in files]))
 
     @classmethod
     def read(cls, settings: D, seed: int) -> Dataset:
         if not settings.train:
             raise DataError(f"no training data; {cls.data_hint}")
         refuse_tables((*settings.train, *settings.valid))
-        files = [read_documents(path, settings.documents) for path in settings.train]
+        files: Sequence[Documents] = [open_documents(path, settings.documents) for path in settings.train]
         if settings.valid:
-            held = [text for path in settings.valid for text in read_documents(path, settings.documents)]
+            aside: Sequence[Documents] = [open_documents(path, settings.documents) for path in settings.valid]
         else:
-            parts = [hold_out_documents(found, settings.hold_out) for found in files]
-            files, held = [rest for rest, _ in parts], [text for _, aside in parts for text in aside]
-        texts = [text for found in files for text in found]
-        if not texts or not held:
+            parts = [hold_out(found, settings.hold_out) for found in files if len(found)]
+            files, aside = [rest for rest, _ in parts], [held for _, held in parts]
+        train, valid = join(files), join(aside)
+        if not train or not valid:
             raise DataError(f"{', '.join(settings.train)} should have text for both training and validation")
-        sizes = {"characters": sum(map(len, texts)), "distinct": len(set().union(*texts)), "documents": len(texts)}
-        statistics = {"train": sizes, "valid": {"characters": sum(map(len, held)), "documents": len(held)}}
+        texts, held = survey(train, valid)
+        statistics = {
+            "train": {"characters": texts.characters, "distinct": texts.distinct, "documents": len(train)},
+            "valid": {"characters": held.characters, "documents": len(valid)},
+        }
         names = ", ".join(Path(path).name for path in settings.train)
-        apart = "" if settings.documents == "file" else f" in {len(texts):,} documents"
-        messages = [
-            f"{names}: {sizes['characters']:,} characters{apart} for training, {sum(map(len, held)):,} for validation"
-        ]
-        fingerprint = fingerprint_texts([*texts, *held])
-        return Dataset(Texts(tuple(texts), training=True), Texts(tuple(held)), fingerprint, statistics, messages)
+        apart = "" if settings.documents == "file" else f" in {len(train):,} documents"
+        messages = [f"{names}: {texts.characters:,} characters{apart} for training, {held.characters:,} for validation"]
+        if texts.characters > MAX_SAMPLE:
+            messages.append(
+                f"vocabulary: if one is trained, from about {MAX_SAMPLE:,} of these characters, chosen at random"
+            )
+        return Dataset(Texts(train, training=True), Texts(valid), held.fingerprint, statistics, messages)
 
     @classmethod
     def special_tokens(cls, settings: D) -> Sequence[str]:
@@ -98,9 +105,21 @@ class CorpusTask(Generic[D]):
         return ()
 
     @classmethod
+    def sample_texts(cls, settings: D, documents: Documents) -> Iterable[str]:
+        """The texts from which a vocabulary is learned: a sample, or all of them for a tokenizer that needs little memory."""
+        if settings.tokenizer.learns_from_all:
+            return (text for text, _ in iter_pieces(documents, "vocabulary, MB of text"))
+        return TextSample(documents)
+
+    @classmethod
     def prepare(cls, settings: D, dataset: Dataset) -> Self:
         return cls(
-            settings, Tokenizer.train(dataset.train.documents, settings.tokenizer, tags=cls.special_tokens(settings))
+            settings,
+            Tokenizer.train(
+                cls.sample_texts(settings, dataset.train.documents),
+                settings.tokenizer,
+                tags=cls.special_tokens(settings),
+            ),
         )
 
     @classmethod
@@ -109,6 +128,24 @@ class CorpusTask(Generic[D]):
 
     def files(self) -> dict[str, bytes]:
         return {TOKENIZER_FILE: self.tokenizer.to_bytes()}
+
+    def encode(self, raw: Texts) -> Examples:
+        """Examples in memory, or in temporary files if there are many."""
+        return self.encode_texts(raw, StorePlace())
+
+    def encode_to(self, folder: Path, raw: Texts, fingerprint: str) -> Examples:
+        """The same, stored in a folder and encoded again only if something changed."""
+        return self.encode_texts(raw, StorePlace(folder, {"corpus": fingerprint, **self.describe_encoding()}))
+
+    def encode_texts(self, raw: Texts, place: StorePlace) -> Examples:
+        """Examples as token ids, kept in a place."""
+        raise NotImplementedError
+
+    def describe_encoding(self) -> dict[str, object]:
+        """What the tokens depend on besides the texts."""
+        data = {k: v for k, v in self.settings.plain().items() if k not in ("train", "valid", "metrics", "tokenizer")}
+        files = {name: hashlib.sha256(raw).hexdigest() for name, raw in self.files().items()}
+        return {"settings": json.loads(json.dumps(data, default=str)), "vocabulary": files}
 
     def describe_examples(self, examples: Any, indices: NDArray[np.int64]) -> list[str]:
         return quote_examples(indices, examples.ids.take(indices), self.tokenizer)
