@@ -1,4 +1,4 @@
-"""Documents in parts of bounded size: to count, sample, split and encode.
+"""Documents in bounded parts: count, sample, split, encode.
 
 A part is some whole documents, or a piece of a long one. The list of parts is short, however large the corpus is, and depends
 on the documents and the tokenizer alone, so an interrupted preparation continues at the same place.
