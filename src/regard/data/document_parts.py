@@ -31,7 +31,7 @@ MAX_HELD_OUT = 1 << 23
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DocumentPart:
     """Documents `first` to `last` - 1, or the piece of document `first` from `start` to `stop`."""
 
     first: int
@@ -48,32 +48,34 @@ class Part:
         return [documents.read(self.first, self.start, self.stop)]
 
 
-def plan_parts(documents: Documents, find_cut: FindCut, size: int = PIECE) -> list[Part]:
+def plan_parts(documents: Documents, find_cut: FindCut, size: int = PIECE) -> list[DocumentPart]:
     """Divide documents into parts of about `size`; a long document is cut where `find_cut` says."""
-    out, first, room = list[Part](), 0, size
+    out, first, room = list[DocumentPart](), 0, size
     for some in blocks(len(documents)):
         for document, length in enumerate(documents.sizes(some.start, some.stop).tolist(), some.start):
             if length > 2 * size:
-                out += [Part(first, document)] if first < document else []
+                out += [DocumentPart(first, document)] if first < document else []
                 out += _cut_document(documents, document, length, find_cut, size)
                 first, room = document + 1, size
                 continue
             room -= length
             if room <= 0:
-                out.append(Part(first, document + 1))
+                out.append(DocumentPart(first, document + 1))
                 first, room = document + 1, size
-    return out + ([Part(first, len(documents))] if first < len(documents) else [])
+    return out + ([DocumentPart(first, len(documents))] if first < len(documents) else [])
 
 
-def _cut_document(documents: Documents, document: int, length: int, find_cut: FindCut, size: int) -> Iterator[Part]:
+def _cut_document(
+    documents: Documents, document: int, length: int, find_cut: FindCut, size: int
+) -> Iterator[DocumentPart]:
     start, window = 0, min(WINDOW, size // 2)
     while length - start > 2 * size:
         near, limit, beyond = (documents.align(document, start + size + by) for by in (-window, 0, window // 4))
         text, most = documents.read(document, near, beyond), len(documents.read(document, near, limit))
         end, following = (near + documents.width(text[:place]) for place in find_cut(text, most))
-        yield Part(document, document + 1, start, end, ends=False)
+        yield DocumentPart(document, document + 1, start, end, ends=False)
         start = following
-    yield Part(document, document + 1, start, length)
+    yield DocumentPart(document, document + 1, start, length)
 
 
 def cut_at_line(text: str, limit: int) -> tuple[int, int]:

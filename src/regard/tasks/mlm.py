@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batch import IGNORE, PaddedTokens, pad_rows
-from regard.data.document_parts import Part, cut_at_line, plan_parts
+from regard.data.document_parts import DocumentPart, cut_at_line, plan_parts
 from regard.data.documents import DocumentUnit, EvenChunks, split_sentences
 from regard.data.example_rng import ExampleRng
 from regard.data.next_sentence import SentenceStore, make_segment_pairs
@@ -233,7 +233,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
         """The sentences of each document; the pieces of a document of several megabytes count as documents."""
         unit = self.settings.documents
 
-        def work(part: Part) -> tuple[Ragged, Ragged]:
+        def work(part: DocumentPart) -> tuple[Ragged, Ragged]:
             split = [split_sentences(text, unit) for text in part.texts(raw.documents)]
             found = iter(self.tokenizer.encode_all([sentence for document in split for sentence in document]))
             cut = [[ids for _, ids in zip(document, found, strict=False) if ids] for document in split]

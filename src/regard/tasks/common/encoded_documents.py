@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.document_parts import Part, plan_parts
+from regard.data.document_parts import DocumentPart, plan_parts
 from regard.data.document_store import Documents
 from regard.data.ragged import Ragged
 from regard.data.scratch import ArrayWriter, blocks
@@ -47,7 +47,7 @@ def encode_documents(
     """Token ids of each document, between the tokens `front` and `back`."""
     parts = plan_parts(documents, tokenizer.find_cut)
 
-    def work(part: Part) -> tuple[Ragged]:
+    def work(part: DocumentPart) -> tuple[Ragged]:
         before, after = front if part.start == 0 else (), back if part.ends else ()
         return (Ragged.of([[*before, *ids, *after] for ids in tokenizer.encode_all(part.texts(documents))]),)
 
