@@ -16,7 +16,7 @@ from regard.data.filters import FILTERS, FilterSpec, Identity, Length, Ratio
 from regard.data.filters.duplicates import Duplicates, NearDuplicates
 from regard.data.filters.language_id import Language
 from regard.data.filters.unicode_script import Script
-from regard.families import bart, bert, gpt, llama, marian, t5, transformer, transformer_xl, vit
+from regard.families import bart, bert, gpt, gru, llama, lstm, marian, t5, transformer, transformer_xl, vit
 from regard.laws.case import LENGTH, VOCAB, WIDTH, Case, describe, make_ids, make_model
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -25,6 +25,7 @@ from regard.nn.blocks.body import BODIES, BodySpec, Stack
 from regard.nn.blocks.embedding import EMBEDS, Tokens
 from regard.nn.blocks.head import HEADS, Classes, Masked, Vector, Vocab
 from regard.nn.blocks.patches import Patches
+from regard.nn.blocks.recurrent_decoder import RecurrentDecoder
 from regard.nn.blocks.reversible import Reversible
 from regard.nn.blocks.wiring import WIRINGS, Bare, Parallel, PostNorm, PreNorm, WiringSpec
 from regard.nn.core.coords import Coords
@@ -128,6 +129,15 @@ BODY: dict[str, tuple[BodySpec, ...]] = {
         Stack(Block(mix=Full(2)), depth=2),
         Stack(Block(mix=Local(2, reach=1)), depth=1, tags="first"),
         Stack(blocks=(Block(mix=Full(2)), Block(feed=FeedForward(4)))),
+    ),
+    "recurrent_decoder": (
+        RecurrentDecoder(LSTM(), depth=2, start="zeros"),
+        RecurrentDecoder(GRU(width=6), attention="additive", start="zeros", readout="maxout"),
+        RecurrentDecoder(RNN(), attention="dot", attend="after", start="zeros"),
+        RecurrentDecoder(
+            LSTM(norm=LayerNorm()), 2, "general", "after", input_feeding=True, start="zeros", readout="all"
+        ),
+        RecurrentDecoder(GRU(), 2, "concat", "before", start="zeros"),
     ),
 }
 FILTER: dict[str, tuple[FilterSpec, ...]] = {
@@ -259,6 +269,7 @@ def cases(shape: str) -> Iterator[Case]:
 
 
 SMALL: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, vocab=VOCAB, dropout=0.0)
+RECURRENT: dict[str, Any] = dict(width=WIDTH, embedding=6, vocab=VOCAB, dropout=0.0)
 PICTURES: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, patch=2, image=6, classes=3, dropout=0.0)
 FAMILY: dict[str, dict[str, ModelSpec]] = {
     "decoder": {
@@ -283,6 +294,11 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
         "t5-v1.1": t5.spec("t5-v1.1-small", **SMALL, length=LENGTH, buckets=8, reach=6),
         "marian": marian.spec(**SMALL, length=LENGTH),
         "bart": bart.spec(**SMALL, length=LENGTH),
+        "lstm": lstm.spec(**RECURRENT, depth=2, length=LENGTH),
+        "lstm, luong": lstm.spec(**RECURRENT, depth=2, attention="dot", length=LENGTH),
+        "gru": gru.spec("gru-multi30k", **RECURRENT, length=LENGTH),
+        "gru, bahdanau": gru.spec(**RECURRENT, length=LENGTH),
+        "rnnsearch": gru.spec("rnnsearch", **RECURRENT, length=LENGTH),
     },
     "pictures": {
         "vit": vit.spec(**PICTURES, pool="first"),

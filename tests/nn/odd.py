@@ -274,7 +274,7 @@ class Echo(BodySpec):
     def build(self, site: Site) -> Body:
         return EchoBody(self, site)
 
-    def leaves(self, width: int) -> int:
+    def leaves(self, width: int, memory: int = 0) -> int:
         return self.width
 
 

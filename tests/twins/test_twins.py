@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from regard.families import gpt, transformer
+from regard.families import gpt, gru, lstm, transformer
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from tests.twins import gpt as flat_gpt
+from tests.twins import recurrent as flat_recurrent
 from tests.twins import transformer as flat_transformer
 
 pytestmark = pytest.mark.numeric
@@ -71,6 +76,50 @@ def test_transformer() -> None:
     ours = sum((row[:n] * p[:n]).sum() for row, (_, n), p in zip(mine, lengths, pull, strict=True))
     theirs = sum((row * p[: len(row)]).sum() for row, p in zip(flat, pull, strict=True))
     same_gradients(w, ours, theirs)  # type: ignore[arg-type]
+
+
+SEQ2SEQ: dict[str, Any] = dict(width=6, embedding=5, vocab=17, length=10, dropout=0.0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "flat"),
+    [
+        (lstm.spec(**SEQ2SEQ, depth=2), partial(flat_recurrent.sutskever, depth=2, width=6)),
+        *(
+            (
+                lstm.spec(**SEQ2SEQ, depth=2, attention=score, input_feeding=feeding),
+                partial(flat_recurrent.luong, depth=2, width=6, score=score, feeding=feeding),
+            )
+            for score, feeding in (("dot", True), ("general", True), ("concat", True), ("general", False))
+        ),
+        (gru.spec("gru-multi30k", **SEQ2SEQ), partial(flat_recurrent.cho, width=6)),
+        (gru.spec(**SEQ2SEQ), partial(flat_recurrent.bahdanau, width=6, maxout=False)),
+        (gru.spec("rnnsearch", **SEQ2SEQ), partial(flat_recurrent.bahdanau, width=6, maxout=True)),
+    ],
+    ids=[
+        "sutskever",
+        "luong dot",
+        "luong general",
+        "luong concat",
+        "luong without feeding",
+        "cho",
+        "bahdanau",
+        "rnnsearch",
+    ],
+)
+def test_recurrent(spec: ModelSpec, flat: Callable[..., Tensor]) -> None:
+    net, w = random_net(spec)
+    lengths = [(7, 5), (2, 6), (4, 1)]
+    source, target = torch.randint(17, (3, 7)), torch.randint(17, (3, 6))
+    at = Coords.lengths([m for m, _ in lengths]), Coords.lengths([n for _, n in lengths])
+    mine = net.logits(net(target, at[1], (source, at[0])))
+    theirs = [flat(w, s[:m], t[:n]) for s, t, (m, n) in zip(source, target, lengths, strict=True)]
+    for row, (_, n), wanted in zip(mine, lengths, theirs, strict=True):
+        torch.testing.assert_close(row[:n], wanted, **CLOSE)
+    pull = torch.randn_like(mine)
+    ours = sum((row[:n] * p[:n]).sum() for row, (_, n), p in zip(mine, lengths, pull, strict=True))
+    others = sum((row * p[: len(row)]).sum() for row, p in zip(theirs, pull, strict=True))
+    same_gradients(w, ours, others)  # type: ignore[arg-type]
 
 
 def same_gradients(w: dict[str, Tensor], ours: Tensor, theirs: Tensor) -> None:

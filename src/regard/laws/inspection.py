@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.laws.case import CLOSE_GRADIENTS, LENGTH, Case, make_ids, require, require_close
+from regard.laws.case import CLOSE_GRADIENTS, LENGTH, Case, body_of, make_ids, require, require_close
 from regard.model.net import Net
+from regard.nn.blocks.body import StackBody
 from regard.nn.core.context import Replacement, Tape
 from regard.nn.core.coords import Coords
 
@@ -36,7 +37,6 @@ def check_tape(case: Case, place: str = "right") -> None:
     sides = [(side, body) for side in ("encoder", "decoder") if (body := getattr(case.spec, side)) is not None]
     places = {path for side, body in sides for path in body.weight_paths(side)}
     wanted = {f"{path}.weights" for path in places}
-    require(len(places) > 0, "a part that records weights must say where in `weight_paths`")
     advice = "call `ctx.tape.keep(f'{self.site.path}.weights', weights)`, or declare Can(weights=False)"
     require(wanted <= set(tape.kept), f"no attention weights were recorded; {advice}")
     require(places <= set(tape.plans), "no plan was recorded; call `ctx.tape.plan(self.site.path, reason)`")
@@ -76,9 +76,10 @@ def check_replacement(case: Case) -> None:
 
     plain, tape = run()
     side = "decoder" if case.spec.decoder else "encoder"
-    part = f"{side}.blocks.1.mix"
+    body = body_of(net)
+    part = f"{side}.blocks.1.mix" if isinstance(body, StackBody) else side
     wanted = {f"{side}.embed", part, side}
-    if isinstance(getattr(net, side).wiring.enter(plain), Tensor):
+    if isinstance(body, StackBody) and isinstance(body.wiring.enter(plain), Tensor):
         wanted.add(f"{side}.blocks.1")
     require(wanted <= set(tape.kept), f"places are missing on the tape: {sorted(wanted - set(tape.kept))}")
     same, _ = run(**{place: torch.clone for place in tape.kept if not place.endswith((".weights", ".slots"))})

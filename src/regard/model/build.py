@@ -75,6 +75,8 @@ def refusals(spec: ModelSpec) -> list[str]:
     out = [] if spec.encoder is None else spec.encoder.refusals(spec.encoder_site)
     if spec.decoder is not None:
         out += spec.decoder.refusals(spec.decoder_site)
+        if spec.encoder is not None:
+            out += spec.decoder.refusals_of(spec.encoder, spec.decoder_site)
         if not spec.decoder.causal:
             out.append("a decoder writes from left to right; set decoder.causal")
         if spec.encoder is not None and not spec.decoder.reads_memory:

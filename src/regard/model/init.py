@@ -3,6 +3,7 @@
 xavier   linear maps Xavier-uniform, embeddings and lone vectors N(0, 1/d), biases 0   (Vaswani et al., reference code)
 normal   N(0, 0.02) everywhere, biases 0                                       (BERT, GPT-1)
 gpt2     as normal; maps that feed the stream N(0, 0.02/√(2·layers))           (Radford et al. 2019)
+uniform  U(−0.08, 0.08) everywhere, biases 0                                   (Sutskever et al. 2014)
 t5       tables of tokens N(0, 1), maps N(0, 1/inputs), queries N(0, 1/(d·e)), so that scores need no scale  (Raffel et al.)
 """
 
@@ -79,6 +80,10 @@ def _normal(parameter: Tensor, at: ParameterInfo) -> None:
     nn.init.normal_(parameter, std=0.02)
 
 
+def _uniform(parameter: Tensor, at: ParameterInfo) -> None:
+    nn.init.uniform_(parameter, -0.08, 0.08)
+
+
 def _gpt2(parameter: Tensor, at: ParameterInfo) -> None:
     feeds_stream = at.name.endswith((".out.weight", ".down.weight"))
     nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * at.layers) if feeds_stream else 0.02)
@@ -97,4 +102,6 @@ def _t5(parameter: Tensor, at: ParameterInfo) -> None:
     nn.init.normal_(parameter, std=std)
 
 
-SCHEMES: dict[str, Initializer] = {"xavier": _xavier, "normal": _normal, "gpt2": _gpt2, "t5": _t5}
+SCHEMES: dict[str, Initializer] = {
+    "xavier": _xavier, "normal": _normal, "uniform": _uniform, "gpt2": _gpt2, "t5": _t5,
+}  # fmt: skip

@@ -76,7 +76,11 @@ class ModelSpec(Spec):
     @property
     def out_width(self) -> int:
         """Width of the stream that the head reads."""
-        return self.memory_width if self.decoder is None else self.decoder.leaves(self.embed.leaves(self.width))
+        return (
+            self.memory_width
+            if self.decoder is None
+            else self.decoder.leaves(self.decoder_site.width, self.memory_width)
+        )
 
     @property
     def room(self) -> int | None:

@@ -58,8 +58,12 @@ class BodySpec(Spec):
             out.append(f"{site.path} attends to an encoder, and there is none before it")
         return out
 
-    def leaves(self, width: int) -> int:
-        """Return the width of the output for this input width."""
+    def refusals_of(self, encoder: BodySpec, site: Site) -> list[str]:
+        """List what it needs of this encoder's memory, beyond keys and values, and does not get."""
+        return []
+
+    def leaves(self, width: int, memory: int = 0) -> int:
+        """Return the width of the output for this input width and that of a memory."""
         return width
 
     def mixers(self) -> list[tuple[str, MixerSpec]]:
@@ -162,7 +166,7 @@ class Stack(BodySpec):
             out += block.refusals(inside.at(f"blocks.{i}", width=width), self.wiring)
         return out
 
-    def leaves(self, width: int) -> int:
+    def leaves(self, width: int, memory: int = 0) -> int:
         for block in self.layers():
             width = block.leaves(width)
         return self.wiring.leaves(width)

@@ -16,9 +16,9 @@ from regard.nn.core.coords import Coords
 
 
 class PackedRows:
-    """How the tokens of `rows` rows are packed; padding may be anywhere."""
+    """How the tokens of `rows` rows are packed; padding may be anywhere. In `reverse`, sequences start at their last token."""
 
-    def __init__(self, at: Coords, rows: int) -> None:
+    def __init__(self, at: Coords, rows: int, *, reverse: bool = False) -> None:
         kept, n = at.kept.expand(rows, -1), at.n
         place = kept.flatten().nonzero().squeeze(1)
         row = place // max(n, 1)
@@ -27,7 +27,9 @@ class PackedRows:
         new[1:] = (row[1:] != row[:-1]) | (doc[1:] != doc[:-1])
         starts, sequence = new.nonzero().squeeze(1), new.cumsum(0) - 1
         time = torch.arange(len(place), device=place.device) - starts[sequence]
-        order = sequence.bincount().argsort(descending=True, stable=True)
+        lengths = sequence.bincount()
+        time = lengths[sequence] - 1 - time if reverse else time
+        order = lengths.argsort(descending=True, stable=True)
         rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         self.rows, self.n, self.count = rows, n, len(order)
         self.tokens = place[(time * len(order) + rank[sequence]).argsort()]

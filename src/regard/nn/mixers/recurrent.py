@@ -45,6 +45,8 @@ class RecurrentLayer(MixerSpec):
     """Width of the output where it is not that of the stream; two directions have half of it each."""
     bidirectional: bool | None = None
     """Read in both directions; by default wherever the stack is not causal."""
+    reverse: bool = False
+    """Read from the last token to the first, as a reversed source (Sutskever et al. 2014); in one direction only."""
     norm: NormSpec | None = None
     """Normalize the gates (Ba et al. 2016)."""
     dropout: Share = 0.0
@@ -63,13 +65,16 @@ class RecurrentLayer(MixerSpec):
 
     def directions(self, site: Site) -> int:
         """Return how many directions it reads in."""
-        both = not site.causal if self.bidirectional is None else self.bidirectional
+        both = not (site.causal or self.reverse) if self.bidirectional is None else self.bidirectional
         return 2 if both else 1
 
     def refusals(self, site: Site) -> list[str]:
         out, name, width = super().refusals(site), kind_of(type(self)), self.leaves(site.width)
         if site.causal and self.bidirectional:
             out.append(f"mixer {name!r} cannot be causal and bidirectional ({site.path}); set bidirectional: false")
+        if self.reverse and (site.causal or self.bidirectional):
+            what = "causal" if site.causal else "bidirectional"
+            out.append(f"mixer {name!r} cannot be {what} and read in reverse ({site.path}); set reverse: false")
         if self.directions(site) == 2 and width % 2:
             out.append(
                 f"{site.path} reads in two directions, and half of its width {width} is no integer; make it even"
@@ -147,21 +152,24 @@ class RecurrentMixer(Mixer):
         b, _, _ = sizes(x, "b n d", d=self.site.width)
         before = state if isinstance(state, RecurrentState) else self.start(b, 0)
         with torch.autocast(device_kind(x), enabled=False):
-            y, after = self._run(self._drop(x.to(before.h.dtype)), ctx, before, keep=state is not None)
+            y, after = self.run(x.to(before.h.dtype), ctx, before, keep=state is not None)
         return y, None if state is None else after
 
-    def _run(self, x: Tensor, ctx: Context, before: RecurrentState, *, keep: bool) -> tuple[Tensor, RecurrentState]:
-        """Run all cells; `keep`: whether the state after the last token is wanted."""
-        at, drop = ctx.at, self.spec.hidden_dropout if self.training else 0.0
+    def run(self, x: Tensor, ctx: Context, before: RecurrentState, *, keep: bool) -> tuple[Tensor, RecurrentState]:
+        """Run all cells from a state; `keep`: whether the state after the last token is wanted."""
+        at, drop, x = ctx.at, self.spec.hidden_dropout if self.training else 0.0, self.drop(x)
+        way = self.spec.reverse
         fused = not drop and all(cell.is_plain for cell in self.cells)
         ctx.tape.plan(self.site.path, "fused: torch's kernel" if fused else "step by step")
+        if x.is_meta:  # an outline has no numbers to pack by
+            return x.new_empty(*x.shape[:2], self.width), before
         if fused and not at.packed and not at.padded:
-            y, carried = run_fused(self.cells, x, None, before.carried)
-            return y, RecurrentState(carried, before.doc)
-        if fused and at.contiguous and not at.packed and not keep and len(self.cells) == 1:
+            y, carried = run_fused(self.cells, x.flip(1) if way else x, None, before.carried)
+            return y.flip(1) if way else y, RecurrentState(carried, before.doc)
+        if fused and at.contiguous and not at.packed and not keep and not way and len(self.cells) == 1:
             y, _ = run_fused(self.cells, x, None, before.carried)  # what is read after the end of a row changes nothing
             return y * at.kept.unsqueeze(-1), before
-        rows = ctx.once(("packed rows", at, x.shape[0]), lambda: PackedRows(at, x.shape[0]))
+        rows = ctx.once(("packed rows", at, x.shape[0], way), lambda: PackedRows(at, x.shape[0], reverse=way))
         if rows.count == 0:
             return x.new_zeros(*x.shape[:2], self.width) + 0.0 * x.sum(), before
         packed, states = rows.pack(x), tuple(rows.enter(s, before.doc) for s in before.carried)
@@ -174,7 +182,8 @@ class RecurrentMixer(Mixer):
         doc = before.doc.index_copy(0, rows.row[rows.last], rows.doc[rows.last])
         return rows.unpack(out), RecurrentState(carried, doc)
 
-    def _drop(self, x: Tensor) -> Tensor:
+    def drop(self, x: Tensor) -> Tensor:
+        """Drop elements of the input (b, n, d) in training."""
         p = self.spec.dropout if self.training else 0.0
         if not p or not self.spec.variational:
             return dropout(x, p)
