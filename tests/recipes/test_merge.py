@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +155,28 @@ def test_a_recipe_that_is_no_text(tmp_path: Path) -> None:
         read_recipe(str(path))
     path.write_text("task: translate\n")
     assert read_recipe(str(path)) == {"task": "translate"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "train: 2001-01-01T25:61:61Z",
+        "train: {steps: " + "9" * 6000 + "}",
+        "train: !!float x",
+        "train: !!int x",
+        "train: !!bool x",
+        'task: "\\U00110000"',
+    ],
+)
+def test_values_that_the_parser_cannot_convert(text: str) -> None:
+    with pytest.raises(SpecError, match=r"^r has a value that YAML does not allow: ") as caught:
+        parse_yaml(text, "r")
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["[" * 3000, "a: " + "[" * 3000 + "]" * 3000, "- " * 20_000])
+def test_deep_nesting_takes_no_time(text: str) -> None:
+    began = time.process_time()
+    with pytest.raises(SpecError):
+        parse_yaml(text, "r")
+    assert time.process_time() - began < 1

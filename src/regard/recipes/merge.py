@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
 from regard.errors import DataError, SpecError, UnknownName
 from regard.files.user_file import read_user_file
@@ -84,17 +85,33 @@ def nest(path: str, value: object) -> Plain:
 def _load_yaml(text: str, name: str) -> object:
     """YAML 1.2: `no` and `on` are words, `3e-3` is a number, and no tag can name a class."""
     try:
-        value: object = YAML(typ="safe", pure=True).load(text)
-        count, levels = _measure(value, {})
+        count, levels = 0, _count_levels(text)
+        if levels <= MAX_LEVELS:
+            value: object = YAML(typ="safe", pure=True).load(text)
+            count, levels = _measure(value, {})
     except YAMLError as error:
         raise SpecError(f"{name} is not YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:  # or a value that contains itself
+    except RecursionError:  # a value that contains itself
         count, levels = 0, MAX_LEVELS + 1
+    except (ValueError, LookupError, TypeError, AttributeError, AssertionError, ArithmeticError) as error:
+        # the parser's own conversions: a date with 25 hours, a number of 6,000 digits, a tag that does not fit
+        raise SpecError(f"{name} has a value that YAML does not allow: {' '.join(str(error).split())[:200]}") from None
     if levels > MAX_LEVELS or count > MAX_VALUES:
         raise SpecError(
             f"{name} is too large: a recipe has at most {MAX_LEVELS} levels and {MAX_VALUES} values, with aliases expanded"
         )
     return value
+
+
+def _count_levels(text: str) -> int:
+    """Return the nesting depth of a YAML text, or one too many as soon as it is too large: reading the rest takes time."""
+    depth = deepest = 0
+    for number, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        deepest = max(deepest, depth)
+        if deepest > MAX_LEVELS or number > 2 * MAX_VALUES:
+            return MAX_LEVELS + 1
+    return deepest
 
 
 def _measure(value: object, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
