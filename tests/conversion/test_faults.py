@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from regard.errors import CheckpointError, RegardError, SpecError, UnknownName
 from regard.families import bert, transformer, vit
 from regard.nn.positions.position import Rotary
 from regard.nn.positions.rope_scaling import LinearScaling
-from tests.conversion.tiny import compared, make, put, saved
+from tests.conversion.tiny import MODELS, compared, make, put, saved
 
 
 @pytest.fixture(scope="module")
@@ -295,3 +296,19 @@ def test_training_alone_makes_no_other_model() -> None:
     spec = bert.spec(width=16, depth=1, heads=2, vocab=9, dropout=0.3)
     changed = spec.replace("embed.dropout", 0.0).replace("init", "xavier").replace("encoder.recompute", True)
     assert hf.match_form(changed)[2] == hf.match_form(spec)[2]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "t5"])
+def test_a_value_of_any_kind_is_used_or_refused_in_words(name: str, tmp_path: Path) -> None:
+    model = saved(make(next(n for n in MODELS if n.startswith(name))), tmp_path)
+    config = json.loads((model / "config.json").read_text())
+    for key in (*config, "num_labels", "id2label"):
+        for value in (-255, "x", 1e999):
+            (model / "config.json").write_text(json.dumps(config | {key: value}))
+            with suppress(RegardError):  # any other error is one of ours
+                hf.read(model)
+    (model / "config.json").write_text(
+        json.dumps(config | {"num_labels": 1e999, "architectures": ["BertForTokenClassification"]})
+    )
+    if name == "bert":
+        assert said(model).endswith("cannot convert float infinity to integer")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from regard import families
 from regard.conversion.weight_files import list_weights
 from regard.decode import Search
-from regard.errors import CheckpointError, SpecError, UnknownName
+from regard.errors import CheckpointError, RegardError, SpecError, UnknownName
 from regard.families.published import Form
 from regard.families.weight_map import compute_shapes, export_weights, find_faults, import_weights
 from regard.files.folder import JSON_LIMIT, WEIGHTS, parse_json, read_file
@@ -72,9 +72,10 @@ def read(folder: Path, *, trust: bool = False) -> HfModel:
     form, there = find_form(said, folder), list_weights(folder, trust=trust)
     try:
         names = {_modernize(name): name for name in there}
-        config = form.complete(said, names)
-        use, recorder = form.use(config), _RecordingConfig(config)
-        spec = form.build(recorder)
+        with blame_values(folder / CONFIG):
+            config = form.complete(said, names)
+            use, recorder = form.use(config), _RecordingConfig(config)
+            spec = form.build(recorder)
         ours, rows = build_outline(spec, layers=len(there)).shapes(), form.rows(use)
         wanted = set(compute_shapes(rows, ours))
     except UnknownName:
@@ -97,6 +98,18 @@ def read(folder: Path, *, trust: bool = False) -> HfModel:
         raise CheckpointError(f"the weights of {folder} do not fit a {form.kind} model: {'; '.join(wrong)}")
     used = {name: said[name] for name in recorder.names if name in said}
     return HfModel(form, use, config, spec, weights, used, theirs)
+
+
+@contextmanager
+def blame_values(path: Path) -> Iterator[None]:
+    """Blame a file from elsewhere for a value that cannot be used: text instead of a number, a number beyond all bounds."""
+    try:
+        yield
+    except RegardError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
+        said = str(error).partition("\n")[0][:200]
+        raise CheckpointError(f"{path} has a value that cannot be used: {said}") from None
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.conversion.hf import HfModel
+from regard.conversion.hf import HfModel, blame_values
 from regard.conversion.hf_tokenizer import from_hf
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
@@ -37,7 +37,8 @@ def make_lm(spec: ModelSpec, tokenizer: Tokenizer) -> TaskConfig:
 
 def make_task(found: HfModel, folder: Path) -> TaskConfig:
     """The task of a converted model, from what else its folder says."""
-    made = _TASKS[found.form.uses[found.use].task](found, folder)
+    with blame_values(folder):
+        made = _TASKS[found.form.uses[found.use].task](found, folder)
     target, tables = made[1].tokenizer, (found.spec.source or found.spec.embed, found.spec.embed)
     for tokenizer, table in zip((getattr(made[1], "source", target), target), tables, strict=True):
         if tokenizer is not None and tokenizer.size > table.vocab:
