@@ -28,6 +28,8 @@ Count = Annotated[int, Field(ge=1, le=1 << 40)]
 """An integer of at least 1; the maximum is beyond any use, but still valid for torch and NumPy."""
 Heads = Annotated[int, Field(ge=1, le=4096)]
 """A number of attention heads; the maximum is far more than any model has, and few enough to iterate over."""
+VocabSize = Annotated[int, Field(ge=1, le=10_000_000)]
+"""A number of tokens to learn; a library allocates memory for as many at once."""
 Share = Annotated[float, Field(ge=0, lt=1)]
 """A probability or share, below 1."""
 Plain = dict[str, Any]

@@ -215,3 +215,9 @@ def test_what_is_no_text_is_refused_with_its_line() -> None:
         Tokenizer.train([5], Bpe())  # type: ignore[list-item]
     with pytest.raises(DataError, match="several texts, got the string 'one text'; put it in a list"):
         Tokenizer.train("one text", Bpe())
+
+
+@pytest.mark.parametrize("kind", ["bpe", "byte_bpe", "unigram", "wordpiece", "words"])
+def test_a_vocabulary_beyond_all_use_is_refused_before_memory_is_taken(kind: str) -> None:
+    with pytest.raises(SpecError, match="vocab: input should be less than or equal to 10000000, got 2147483648"):
+        TokenizerSpec.parse({"kind": kind, "vocab": 2**31})

@@ -27,7 +27,7 @@ from tokenizers import Tokenizer as Core
 
 from regard.errors import DataError, SpecError
 from regard.registry import Registry
-from regard.spec import Count, Spec, spec
+from regard.spec import Count, Spec, VocabSize, spec
 from regard.text.native_calls import translate_errors
 from regard.text.normalize import Normalize
 from regard.text.template import Template
@@ -93,7 +93,7 @@ class Chars(TokenizerSpec):
 class Words(TokenizerSpec):
     """One token per word or punctuation mark that occurs at least `min_count` times."""
 
-    vocab: Count = 32_000
+    vocab: VocabSize = 32_000
     min_count: Count = 2
     normalize: Normalize = Normalize()
 
@@ -148,7 +148,7 @@ class Bytes(TokenizerSpec):
 class Bpe(TokenizerSpec):
     """Characters, and the most frequent merges of adjacent tokens, up to `vocab` tokens."""
 
-    vocab: Count = 8000
+    vocab: VocabSize = 8000
     normalize: Normalize = Normalize()
     can_sample = True
 
@@ -163,7 +163,7 @@ class Bpe(TokenizerSpec):
 class ByteBpe(TokenizerSpec):
     """BPE on bytes instead of characters: no text is unknown."""
 
-    vocab: Count = 8000
+    vocab: VocabSize = 8000
     normalize: Normalize = Normalize()
     can_sample = True
 
@@ -182,7 +182,7 @@ class ByteBpe(TokenizerSpec):
 class Unigram(TokenizerSpec):
     """The pieces that maximize the likelihood of the corpus under a unigram model, up to `vocab` tokens."""
 
-    vocab: Count = 8000
+    vocab: VocabSize = 8000
     normalize: Normalize = Normalize()
     can_sample = True
 
@@ -197,7 +197,7 @@ class Unigram(TokenizerSpec):
 class WordPiece(TokenizerSpec):
     """BERT's tokenizer: words and punctuation marks, split greedily into the longest pieces; `##` continues a word."""
 
-    vocab: Count = 8000
+    vocab: VocabSize = 8000
     normalize: Normalize = Normalize()
     kind = "wordpiece"
 
