@@ -122,3 +122,18 @@ def test_tensorboard_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(SpecError, match=r"TensorBoard is not installed; pip install 'regard\[tensorboard\]'"):
         Log(tmp_path / "log.jsonl", tensorboard=tmp_path)
     Log(tmp_path / "log.jsonl").write("train", 1)
+
+
+def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
+    whole = '{"event": "step", "step": 1}'
+    damaged = [
+        "{}",
+        "[]",
+        '{"event": 3, "step": 1}',
+        '{"event": "step"}',
+        '{"event": "step", "step": "x"}',
+        "[" * 5000,
+        "9" * 6000,
+    ]
+    (tmp_path / "log.jsonl").write_text("\n".join([*damaged, whole, "\0"]))
+    assert read_log(tmp_path / "log.jsonl") == [{"event": "step", "step": 1}]
