@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.decode import Search, generate
 from regard.decode.beam import beam_search
 from regard.decode.ensemble import Ensemble
-from regard.decode.generate import pad_rows
+from regard.decode.generation import pad_rows
 from regard.decode.greedy import greedy_search
 from regard.errors import SpecError
 from regard.families import gpt

@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.decode import Search, generate
 from regard.decode.ensemble import Ensemble, compute_log_probs
 from regard.decode.fast_step import get_fast_decoder
-from regard.decode.generate import decode_in_threads
+from regard.decode.generation import decode_in_threads
 from regard.families import gpt, llama, t5, transformer
 from regard.model.net import Net
 from regard.nn.blocks.body import Layers
@@ -128,7 +128,7 @@ def test_a_graph_is_made_where_one_is_wanted() -> None:
 def test_cores_with_sentences_of_their_own_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     net, sources = tiny(3).eval(), some_sources(3, 12)
     alone = generate([net], sources, Search(beam=2), MARKS)
-    monkeypatch.setattr(import_module("regard.decode.generate"), "_count_workers", lambda device, rows: 3)
+    monkeypatch.setattr(import_module("regard.decode.generation"), "_count_workers", lambda device, rows: 3)
     beside = generate([net], sources, Search(beam=2), MARKS)
     assert [[h.tokens for h in each] for each in beside] == [[h.tokens for h in each] for each in alone]
 

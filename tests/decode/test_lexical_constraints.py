@@ -145,7 +145,7 @@ def test_a_beam_is_as_wide_as_the_terms_need() -> None:
 
 
 def test_with_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("regard.decode.generate"), "_count_workers", lambda device, rows: 3)
+    monkeypatch.setattr(import_module("regard.decode.generation"), "_count_workers", lambda device, rows: 3)
     sources, draw = some_sources(8, 12), random.Random(8)
     must = [[[draw.randrange(3, 9)] for _ in range(i % 3)] for i in range(12)]
     found = generate([tiny(8)], sources, Search(max_extra=5), MARKS, constraints=Constraints(must_include=must))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import regard
-from regard.decode.score import TokenScores
+from regard.decode.scoring import TokenScores
 from regard.errors import DataError, NoRoom, SpecError
 from regard.tasks.common.word_scores import align_words, default_layer, word_confidence
 from regard.text.word_ids import TokenizedWords

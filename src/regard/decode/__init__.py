@@ -1,8 +1,27 @@
-"""Decoding: any model with state, any search, any constraint."""
+"""Decoding: any model with state, any search, any constraint.
 
-from regard.decode.generate import Constraints, Draw, SpecialTokens, generate, stream_tokens
-from regard.decode.greedy import Hypothesis
-from regard.decode.score import score
+The parts that need torch are imported when they are first used: requests and settings do not wait for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from regard.decode.request import Constraints, Draw, Hypothesis, SpecialTokens
 from regard.decode.search import Search
 
+if TYPE_CHECKING:
+    from regard.decode.generation import generate, stream_tokens
+    from regard.decode.scoring import score
+
 __all__ = ["Constraints", "Draw", "Hypothesis", "Search", "SpecialTokens", "generate", "score", "stream_tokens"]
+
+_HOMES = {"generate": "generation", "stream_tokens": "generation", "score": "scoring"}
+
+
+def __getattr__(name: str) -> object:
+    """Import a function when it is first used."""
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"regard.decode.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'regard.decode' has no attribute {name!r}")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.decode.ensemble import Ensemble
-from regard.decode.greedy import Hypothesis
+from regard.decode.request import Hypothesis
 from regard.decode.search import Search
 from regard.decode.token_constraints import Constraint
 from regard.decode.topk import topk

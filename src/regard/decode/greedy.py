@@ -5,27 +5,18 @@ Rows that end leave the batch.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Generator, Sequence
 
 import torch
 from torch import Tensor
 
 from regard.decode.ensemble import Ensemble
+from regard.decode.request import Hypothesis
 from regard.decode.search import Search
 from regard.decode.token_constraints import Constraint
 
 ChooseToken = Callable[[Tensor, Tensor, int], Tensor]
 """(log-probabilities (rows, v), each row's index in the input, step) -> tokens (rows,)."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Hypothesis:
-    """One output: tokens without the end mark, log-probability, and the score that ranks outputs."""
-
-    tokens: tuple[int, ...]
-    log_prob: float
-    score: float
 
 
 def choose_best(log_probs: Tensor, index: Tensor, step: int) -> Tensor:

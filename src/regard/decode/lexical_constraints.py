@@ -19,11 +19,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from regard.decode.request import Term
 from regard.decode.token_constraints import Constraint
 from regard.decode.topk import topk
 from regard.errors import DataError, NoRoom
 
-Term = Sequence[int]
 MAX_BEAM = 32
 """Terms never widen a beam beyond this."""
 

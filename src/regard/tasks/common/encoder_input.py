@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.data.batch import IGNORE, PaddedTokens, pad_rows
 from regard.data.labels import BETWEEN
 from regard.data.ragged import Ragged
-from regard.decode.generate import batch_by_length
+from regard.decode.generation import batch_by_length
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.decode.ensemble import compute_log_probs
-from regard.decode.generate import batch_by_length, pad_rows
+from regard.decode.generation import batch_by_length, pad_rows
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.tasks.common.task import Output

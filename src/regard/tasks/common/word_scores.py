@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.decode import SpecialTokens
-from regard.decode.score import TokenScores, find_cross_attention, score_tokens
+from regard.decode.scoring import TokenScores, find_cross_attention, score_tokens
 from regard.errors import SpecError
 from regard.model.net import Net
 from regard.text import Tokenizer

@@ -7,19 +7,19 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from regard.decode.beam import RankContinuations, beam_search, rank_continuations
 from regard.decode.ensemble import Ensemble
-from regard.decode.greedy import ChooseToken, Hypothesis, choose_best, greedy_search, step_greedily
-from regard.decode.lexical_constraints import Term, TermConstraint, check_feasible, widen_beam
+from regard.decode.greedy import ChooseToken, choose_best, greedy_search, step_greedily
+from regard.decode.lexical_constraints import TermConstraint, check_feasible, widen_beam
+from regard.decode.request import Constraints, Draw, Hypothesis, SpecialTokens
 from regard.decode.sample import make_sampler
 from regard.decode.search import Search
 from regard.decode.token_constraints import BannedTokens, Constraint, ForcedPrefix, RepetitionGuard
-from regard.errors import DataError, SpecError
+from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 
@@ -27,69 +27,6 @@ BATCH_TOKENS = 8192
 """Number of source tokens decoded together, over all hypotheses."""
 PARALLEL_ROWS = 64
 """From this many rows on, each core decodes sentences of its own; with 32, threads wait for one another's Python."""
-
-
-class HasSpecialTokens(Protocol):
-    """A tokenizer, as far as decoding needs one."""
-
-    @property
-    def bos(self) -> int: ...
-    @property
-    def eos(self) -> int: ...
-    @property
-    def pad(self) -> int: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class SpecialTokens:
-    """The tokens that start, end and pad an output."""
-
-    bos: int
-    eos: int
-    pad: int
-
-    @classmethod
-    def of(cls, tokenizer: HasSpecialTokens) -> SpecialTokens:
-        """Those of a tokenizer."""
-        return cls(tokenizer.bos, tokenizer.eos, tokenizer.pad)
-
-
-@dataclasses.dataclass(frozen=True)
-class Constraints:
-    """What outputs must and must not contain; the sequences have one entry per source."""
-
-    banned: Sequence[int] = ()
-    """Tokens that are never written, in addition to the start mark and padding. A prefix may contain them."""
-    prefixes: Sequence[Sequence[int]] | None = None
-    """How each output begins."""
-    must_include: Sequence[Sequence[Term]] | None = None
-    """The terms that each output must include; beams are widened as the terms need."""
-
-    def check(self, count: int) -> None:
-        """Refuse sequences that do not have one entry for each of `count` sources."""
-        for what, given in (("prefixes", self.prefixes), ("lists of terms", self.must_include)):
-            if given is not None and len(given) != count:
-                raise DataError(f"as many {what} as sources are needed, got {len(given)} for {count}")
-
-    def terms(self, index: int) -> Sequence[Term]:
-        """The terms of one source."""
-        return () if self.must_include is None else self.must_include[index]
-
-    def select(self, indices: Sequence[int]) -> Constraints:
-        """The constraints of these sources."""
-        forced = None if self.prefixes is None else [self.prefixes[i] for i in indices]
-        terms = [self.terms(i) for i in indices]
-        return Constraints(self.banned, forced, terms if any(terms) else None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Draw:
-    """Which random numbers sampling uses: they depend on the seed, the input's number and the step."""
-
-    numbers: Sequence[int] | None = None
-    """The number of each source; None: counted from 0."""
-    first_step: int = 0
-    """How many tokens were drawn before."""
 
 
 def generate(

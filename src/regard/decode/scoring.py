@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from regard.decode.ensemble import compute_log_probs
-from regard.decode.generate import BATCH_TOKENS, SpecialTokens, batch_by_length, pad_rows
+from regard.decode.generation import BATCH_TOKENS, batch_by_length, pad_rows
+from regard.decode.request import SpecialTokens
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords

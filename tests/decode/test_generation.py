@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, score, stream_tokens
-from regard.decode.generate import batch_by_length, pad_rows
+from regard.decode.generation import batch_by_length, pad_rows
 from regard.errors import SpecError
 from regard.families import gpt, llama
 from tests.decode.toys import BOS, EOS, MARKS, PAD, Oracle, copies, random_says, scratch, some_sources, tiny
