@@ -75,6 +75,7 @@ $(VENV)/.torch: constraints.txt
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	@echo "  regard and what it needs"
 	@$(INSTALL) --editable . $(LOGGED)
+	@$(BIN)/python -m regard.engine.compile_library
 	@touch $@
 
 $(VENV)/.tested: $(VENV)/.installed

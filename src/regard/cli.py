@@ -31,6 +31,12 @@ app = typer.Typer(
 )
 
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps")]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="What generates outputs: auto, native or torch; `regard show` says which and why"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
 Plugin = Annotated[
@@ -163,6 +169,7 @@ def run(
     ] = None,
     as_json: Json = False,
     device: Device = "auto",
+    engine: Engine = "auto",
     plugin: Plugin = [],  # noqa: B006
     debug: Debug = False,
 ) -> None:
@@ -183,7 +190,7 @@ def run(
         min_p=min_p, seed=seed,
     )  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
-    handle = regard.load(model, device=device)
+    handle = regard.load(model, device=device, engine=engine)
     if as_json and "words" in handle.options:
         options["words"] = True
     at_terminal = texts is None and sys.stdin is not None and sys.stdin.isatty()

@@ -17,8 +17,8 @@ from regard.data.batch import IGNORE, next_token_batch
 from regard.data.ragged import Ragged
 from regard.data.windows import Windows
 from regard.decode import Search
+from regard.decode.decode_request import Hypothesis
 from regard.decode.greedy import choose_best
-from regard.decode.request import Hypothesis
 from regard.decode.sample import make_sampler
 from regard.errors import DataError, SpecError
 from regard.families import bert, gpt

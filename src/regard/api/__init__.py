@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from regard.api.trained_model import Attention, Model
+from regard.engine.choose_engine import choose_engine, use_engine
 from regard.machine import resolve_device
 from regard.recipes.merge import merge, nest
 from regard.serialization.load import load_model
@@ -16,15 +17,23 @@ from regard.serialization.model_folder import CARD, find_model
 __all__ = ["Attention", "Model", "load", "train"]
 
 
-def load(path: str | Path, *, device: str = "cpu", set: Mapping[str, object] | None = None) -> Model:
+def load(
+    path: str | Path, *, device: str = "cpu", engine: str = "auto", set: Mapping[str, object] | None = None
+) -> Model:
     """Load a model folder, or the best model of a run folder. Opening one never runs code.
 
+    `engine` is what generates outputs: "native" (the library of the package), "torch", or "auto", the native one where it
+    can run the model.
     `set` changes settings that no weight depends on: `{"model.decoder.block.mix.memory_length": 512}` gives a longer memory.
     """
     folder = find_model(path)
     net, task, search = load_model(folder, merge(*(nest(name, value) for name, value in (set or {}).items())))
     card = folder.files[CARD].decode(errors="replace") if CARD in folder.files else ""
-    return Model(net.to(torch.device(resolve_device(device))), task, search, folder.path, card)
+    where = resolve_device(device)
+    chosen = choose_engine(net, engine, where)
+    model = Model(net.to(torch.device(where)), task, search, folder.path, card, chosen)
+    use_engine(model.net, chosen)
+    return model
 
 
 def train(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 from regard import families
 from regard.data.pairs import Pairs
+from regard.engine.choose_engine import Chosen, choose_engine
 from regard.errors import SpecError, UnknownName
 from regard.families.expand import expand_model, model_keys
 from regard.model.net import Net
@@ -39,12 +41,18 @@ class ModelSummary:
     notes: Sequence[str] = ()
 
     def plain(self) -> dict[str, object]:
-        """Parameters, FLOPs, state, parts, attention plans and the spec, ready for JSON."""
-        return summary(self.net, self.length)
+        """Parameters, FLOPs, state, parts, attention plans, engine and the spec, ready for JSON."""
+        return {**summary(self.net, self.length), "engine": dataclasses.asdict(self.engine)}
 
     def render(self) -> str:
-        """The model as a tree."""
-        return tree(self.net, self.length, self.remark)
+        """The model as a tree, and the engine that would run it."""
+        engine = f"engine: {self.engine.name} ({self.engine.reason})"
+        return f"{tree(self.net, self.length, self.remark)}\n{engine}"
+
+    @property
+    def engine(self) -> Chosen:
+        """What `run` would use on this machine, and why."""
+        return choose_engine(self.net)
 
     def __str__(self) -> str:
         return self.render()

@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.api.notes import Tell
 from regard.api.run_texts import BATCH, SEARCH_OPTIONS, Long, TextRunner
 from regard.decode import Search
+from regard.engine.choose_engine import Chosen
 from regard.errors import DataError, SpecError, UnknownName
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -58,8 +59,10 @@ class Model:
     ```
     """
 
-    def __init__(self, net: Net, task: Task, search: Search, path: Path, card: str = "") -> None:
-        self.net, self.task, self.search, self.path, self.card = net, task, search, path, card
+    def __init__(
+        self, net: Net, task: Task, search: Search, path: Path, card: str = "", engine: Chosen = Chosen("torch", "")
+    ) -> None:
+        self.net, self.task, self.search, self.path, self.card, self.engine = net, task, search, path, card, engine
 
     @property
     def spec(self) -> ModelSpec:

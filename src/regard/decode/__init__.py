@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from regard.decode.request import Constraints, Draw, Hypothesis, SpecialTokens
+from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
 from regard.decode.search import Search
 
 if TYPE_CHECKING:

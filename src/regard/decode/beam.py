@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from regard.decode.decode_request import Hypothesis
 from regard.decode.ensemble import Ensemble
-from regard.decode.request import Hypothesis
 from regard.decode.search import Search
 from regard.decode.token_constraints import Constraint
 from regard.decode.topk import topk

@@ -197,10 +197,15 @@ def get_fast_decoder(net: object) -> FastDecoder | None:
     body = net.decoder
     if not isinstance(body, StackBody) or not _is_supported(body) or type(net.head) is not VocabHead:
         return None
-    stamp = (_optimizer_steps, *((p.data_ptr(), p._version, p.dtype) for p in net.parameters()))
+    stamp = stamp_weights(net)
     if net not in _CACHE or _CACHE[net][0] != stamp:
         _CACHE[net] = (stamp, FastDecoder(net, body))
     return _CACHE[net][1]
+
+
+def stamp_weights(net: Net) -> tuple[object, ...]:
+    """A value that changes whenever the weights of a net do."""
+    return (_optimizer_steps, *((p.data_ptr(), p._version, p.dtype) for p in net.parameters()))
 
 
 _CACHE: WeakKeyDictionary[Net, tuple[object, FastDecoder]] = WeakKeyDictionary()

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from regard.decode.beam import RankContinuations, beam_search, rank_continuations
+from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_feasible, limit_output
+from regard.decode.engine import find_engine
 from regard.decode.ensemble import Ensemble
 from regard.decode.greedy import ChooseToken, choose_best, greedy_search, step_greedily
-from regard.decode.lexical_constraints import TermConstraint, check_feasible, widen_beam
-from regard.decode.request import Constraints, Draw, Hypothesis, SpecialTokens
+from regard.decode.lexical_constraints import TermConstraint, widen_beam
 from regard.decode.sample import make_sampler
 from regard.decode.search import Search
 from regard.decode.token_constraints import BannedTokens, Constraint, ForcedPrefix, RepetitionGuard
@@ -43,6 +44,9 @@ def generate(
 
     A model without an encoder reads the sources itself and continues them by at most `search.max_extra` tokens.
     """
+    engine = find_engine(nets)
+    if engine is not None and engine.find_refusal(search, constraints) is None:
+        return engine.decode(sources, search, special, constraints=constraints, draw=draw)
     limits = _prepare(nets, sources, search, special, constraints)
     numbers = range(len(sources)) if draw.numbers is None else draw.numbers
     out: list[list[Hypothesis]] = [[] for _ in sources]
@@ -114,7 +118,7 @@ def _prepare(
     if search.sample and constraints.must_include is not None and any(constraints.must_include):
         raise SpecError("terms need beam search, not sampling; leave out sample or the terms")
     has_encoder, capacity = nets[0].encoder is not None, min(net.spec.room or sys.maxsize for net in nets)
-    limits = [_limit(search, len(source), has_encoder, capacity) for source in sources]
+    limits = [limit_output(search, len(source), has_encoder, capacity) for source in sources]
     never = {special.bos, special.pad, special.eos, *constraints.banned}
     check_feasible(constraints.must_include, constraints.prefixes, limits, never=never)
     return limits
@@ -235,11 +239,6 @@ class _Batch:
         given = range(len(self.sources)) if self.draw.numbers is None else self.draw.numbers
         numbers, sample = torch.tensor(given, device=self.device), make_sampler(self.search)
         return lambda log_probs, index, step: sample(log_probs, numbers[index], self.draw.first_step + step)
-
-
-def _limit(search: Search, n: int, has_encoder: bool, capacity: int) -> int:
-    """Maximum number of tokens of an output: the user's limit, and no more than the model has room for."""
-    return min(search.limit(n), capacity) if has_encoder else max(min(search.limit(0), capacity - n + 1), 1)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device | str | None = None) -> Tensor:

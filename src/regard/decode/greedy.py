@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator, Sequence
 import torch
 from torch import Tensor
 
+from regard.decode.decode_request import Hypothesis
 from regard.decode.ensemble import Ensemble
-from regard.decode.request import Hypothesis
 from regard.decode.search import Search
 from regard.decode.token_constraints import Constraint
 

@@ -19,10 +19,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from regard.decode.request import Term
+from regard.decode.decode_request import Term
 from regard.decode.token_constraints import Constraint
 from regard.decode.topk import topk
-from regard.errors import DataError, NoRoom
 
 MAX_BEAM = 32
 """Terms never widen a beam beyond this."""
@@ -31,29 +30,6 @@ MAX_BEAM = 32
 def widen_beam(beam: int, terms: Sequence[Term]) -> int:
     """A beam with at least one place for every need; unchanged without terms."""
     return max(beam, min(1 + sum(map(len, terms)), MAX_BEAM)) if terms else beam
-
-
-def check_feasible(
-    terms: Sequence[Sequence[Term]] | None,
-    prefixes: Sequence[Sequence[int]] | None,
-    limits: Sequence[int],
-    *,
-    never: set[int],
-) -> None:
-    """Refuse terms that are empty or contain a token that is `never` written, and those that do not fit the limits."""
-    terms, prefixes = terms or [()] * len(limits), prefixes or [()] * len(limits)
-    for place, row in enumerate(terms):
-        if wrong := [term for term in row if not term or never.intersection(term)]:
-            raise DataError(
-                f"source {place}: the term {[*wrong[0]]} should be one or more tokens, none of which is forbidden"
-            )
-    needs = [sum(map(len, row)) + len(prefix) for row, prefix in zip(terms, prefixes, strict=True)]
-    if lacking := [place for place, (need, limit) in enumerate(zip(needs, limits, strict=True)) if need > limit]:
-        raise NoRoom(
-            f"source {lacking[0]}: the required text has {needs[lacking[0]]} tokens, and there is room for "
-            f"{limits[lacking[0]]}; ask for fewer terms or a shorter prefix",
-            lacking,
-        )
 
 
 class TermConstraint(Constraint):

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from regard.decode.decode_request import SpecialTokens
 from regard.decode.ensemble import compute_log_probs
 from regard.decode.generation import BATCH_TOKENS, batch_by_length, pad_rows
-from regard.decode.request import SpecialTokens
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords

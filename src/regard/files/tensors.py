@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,6 +65,40 @@ def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
     ) as error:  # the last two: shapes out of range
         said = str(error).partition("\n")[0]
         raise CheckpointError(f"{path} is damaged: it is not a valid safetensors file ({said})") from None
+
+
+SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+"""Bytes of an element by its type in a safetensors header."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorEntry:
+    """Where a tensor lies in a safetensors file: its type, its shape, and its first byte."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+
+
+def list_tensors(data: bytes | memoryview, path: Path) -> dict[str, TensorEntry]:
+    """The tensors of a safetensors file by name, without loading any; tied names share an entry. Needs no torch."""
+    try:
+        length = int.from_bytes(data[:8], "little")
+        if not 0 < length <= min(HEADER_LIMIT, len(data) - 8):
+            raise ValueError(f"its header would have {length} of {len(data)} bytes")
+        header = json.loads(bytes(data[8 : 8 + length]))
+        tied = json.loads((header.pop("__metadata__", None) or {}).get("tied", "{}"))
+        out = {}
+        for name, entry in header.items():
+            shape, (start, end) = tuple(map(int, entry["shape"])), map(int, entry["data_offsets"])
+            if min((*shape, start), default=0) < 0 or end - start != math.prod(shape) * SIZES[entry["dtype"]]:
+                raise ValueError(f"{name} does not have the size of its shape")
+            if 8 + length + end > len(data):
+                raise ValueError(f"{name} lies beyond the end")
+            out[name] = TensorEntry(entry["dtype"], shape, 8 + length + start)
+        return {**out, **{name: out[other] for name, other in tied.items()}}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged: it is not a valid safetensors file ({error})") from None
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:

@@ -9,7 +9,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-from regard.errors import DataError
+from regard.decode.search import Search
+from regard.errors import DataError, NoRoom
 
 Term = Sequence[int]
 """A term as token ids."""
@@ -85,3 +86,31 @@ class Draw:
     """The number of each source; None: counted from 0."""
     first_step: int = 0
     """How many tokens were drawn before."""
+
+
+def limit_output(search: Search, n: int, has_encoder: bool, capacity: int) -> int:
+    """Maximum number of tokens of an output: the user's limit, and no more than the model has room for."""
+    return min(search.limit(n), capacity) if has_encoder else max(min(search.limit(0), capacity - n + 1), 1)
+
+
+def check_feasible(
+    terms: Sequence[Sequence[Term]] | None,
+    prefixes: Sequence[Sequence[int]] | None,
+    limits: Sequence[int],
+    *,
+    never: set[int],
+) -> None:
+    """Refuse terms that are empty or contain a token that is `never` written, and those that do not fit the limits."""
+    terms, prefixes = terms or [()] * len(limits), prefixes or [()] * len(limits)
+    for place, row in enumerate(terms):
+        if wrong := [term for term in row if not term or never.intersection(term)]:
+            raise DataError(
+                f"source {place}: the term {[*wrong[0]]} should be one or more tokens, none of which is forbidden"
+            )
+    needs = [sum(map(len, row)) + len(prefix) for row, prefix in zip(terms, prefixes, strict=True)]
+    if lacking := [place for place, (need, limit) in enumerate(zip(needs, limits, strict=True)) if need > limit]:
+        raise NoRoom(
+            f"source {lacking[0]}: the required text has {needs[lacking[0]]} tokens, and there is room for "
+            f"{limits[lacking[0]]}; ask for fewer terms or a shorter prefix",
+            lacking,
+        )

@@ -1,0 +1,78 @@
+"""Which engine runs a model, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+
+from regard.decode.engine import attach_engine
+from regard.decode.fast_step import stamp_weights
+from regard.engine.native_engine import NativeEngine, read_threads
+from regard.engine.native_library import find_fault
+from regard.engine.write_plan import describe_model, find_refusal
+from regard.errors import SpecError, UnknownName
+from regard.files.tensors import pack
+from regard.model.net import Net
+
+EngineName = Literal["auto", "native", "torch"]
+NAMES = get_args(EngineName)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """An engine's name, and the reason for it in words."""
+
+    name: str
+    reason: str
+
+
+def choose_engine(net: Net, asked: str = "auto", device: str = "cpu") -> Chosen:
+    """The engine for a net. `auto` is the native one where it can run the model; another name is that engine or an error."""
+    if asked not in NAMES:
+        raise UnknownName("engine", asked, NAMES)
+    if asked == "torch":
+        return Chosen("torch", "asked for")
+    refusal = None if device == "cpu" else f"the native engine runs on the CPU, not on {device}"
+    refusal = refusal or find_refusal(net) or find_fault()
+    if refusal is None:
+        return Chosen("native", "asked for" if asked == "native" else "it runs this model on the CPU")
+    if asked == "native":
+        raise SpecError(f"engine native: {refusal}; use --engine auto")
+    return Chosen("torch", refusal)
+
+
+def use_engine(net: Net, chosen: Chosen) -> None:
+    """Let the chosen engine decode in the place of the net."""
+    if chosen.name == "torch":
+        return
+    attach_engine(net, open_native(net))
+
+
+def open_native(
+    net: Net, precision: Literal["float32", "int8"] = "float32", threads: int | None = None
+) -> NativeEngine:
+    """The native engine for a net in memory, with a copy of its weights."""
+    weights = {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
+    data = pack({name: t.float() if t.is_floating_point() else t for name, t in weights.items()})
+    threads = read_threads() if threads is None else threads
+    return NativeEngine.open(
+        describe_model(net), data, precision=precision, threads=threads, current=watch_weights(net)
+    )
+
+
+def watch_weights(net: Net) -> Callable[[], bool]:
+    """A function that tells whether the net still has the weights that it has now, and nothing else acts on its layers."""
+    there, stamp = weakref.ref(net), stamp_weights(net)
+
+    def is_current() -> bool:
+        net = there()
+        if net is None or net.training or stamp_weights(net) != stamp:
+            return False
+        hooks = any(part._forward_hooks or part._forward_pre_hooks for part in net.modules())
+        return not hooks and not torch.is_autocast_enabled("cpu")
+
+    return is_current

@@ -1,0 +1,183 @@
+"""The engine plan: a model as flat data, without torch.
+
+`engine.json` lies beside the weights of a model folder and says what the native engine computes, in order: shapes, settings and
+the names of the weights that each part uses. `write_plan.py` makes it from a model; `flatten_plan` turns it into the array of
+numbers that the library reads (`read_model` in native/model.cpp has the same order), with the place of each weight in the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import CheckpointError
+from regard.files.tensors import TensorEntry
+from regard.spec import Plain
+
+PLAN = "engine.json"
+FORMAT = 1
+DTYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
+WIRINGS = ("post", "pre", "parallel", "bare")
+NORMS = ("none", "layer", "rms")
+ROLES = ("mix", "cross", "feed")
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "tanh")
+PLACES = ("none", "pairs", "halves", "learned")
+POSITIONS = ("none", "rotary", "alibi", "buckets", "shaw")
+SCALE = ".scale"
+"""Suffix of the tensor with the scales of an int8 weight."""
+
+
+@dataclasses.dataclass
+class PlanFlattener:
+    """Writes the numbers of a plan one after another. A plan comes from a file: whatever is missing or odd is refused."""
+
+    tensors: Mapping[str, TensorEntry]
+    numbers: list[float] = dataclasses.field(default_factory=list)
+
+    def put(self, *values: object) -> None:
+        for value in values:
+            if not isinstance(value, int | float):
+                raise CheckpointError(f"{PLAN} is damaged: it has {value!r} where a number should be")
+            self.numbers.append(float(value))
+
+    def choose(self, value: object, names: Sequence[str]) -> None:
+        if value not in names:
+            raise CheckpointError(f"{PLAN} is damaged: it has {value!r} where one of {', '.join(names)} should be")
+        self.put(names.index(cast("str", value)))
+
+    def tensor(self, name: object, *, first_row: bool = False) -> None:
+        """The place of a weight in the file; None: there is none."""
+        if name is None:
+            return self.put(-1)
+        if not isinstance(name, str) or name not in self.tensors:
+            raise CheckpointError(f"{PLAN} names the weight {name!r}, which is not in the file")
+        entry = self.tensors[name]
+        if entry.dtype not in DTYPES:
+            raise CheckpointError(f"the native engine reads no weights of type {entry.dtype}, which {name} has")
+        shape = entry.shape if len(entry.shape) == 2 else (1, *entry.shape)
+        if len(shape) != 2:
+            raise CheckpointError(f"the weight {name} should be a matrix or a vector, has the shape {entry.shape}")
+        self.put(entry.start, DTYPES[entry.dtype], 1 if first_row else shape[0], shape[1])
+        if entry.dtype == "I8":
+            scales = self.tensors.get(name + SCALE)
+            if scales is None or scales.dtype != "F32" or scales.shape != shape[:1]:
+                raise CheckpointError(f"the weight {name} is int8 and has no scales of its rows")
+            self.put(scales.start)
+        return None
+
+    def norm(self, norm: object) -> None:
+        if norm is None:
+            return self.put(0)
+        part = _mapping(norm)
+        self.choose(part.get("kind"), NORMS)
+        self.put(part.get("eps"))
+        self.tensor(part.get("weight"))
+        return self.tensor(part.get("bias"))
+
+    def embedding(self, part: Plain) -> None:
+        self.tensor(part.get("table"))
+        self.put(part.get("scale"))
+        self.choose(part.get("position"), PLACES)
+        if part.get("position") == "learned":
+            table = self.tensors.get(str(part.get("places")))
+            self.put(part.get("shift"), 0 if table is None or len(table.shape) != 2 else table.shape[0])
+            self.tensor(part.get("places"))
+        self.tensor(part.get("segment"), first_row=True)
+        self.norm(part.get("norm"))
+
+    def position(self, part: Plain) -> None:
+        kind = part.get("kind")
+        self.choose(kind, POSITIONS)
+        if kind == "rotary":
+            rates = _numbers(part.get("rates"))
+            self.put(bool(part.get("pairs")), len(rates), part.get("factor"), *rates)
+        elif kind == "alibi":
+            self.put(*_numbers(part.get("slopes")))
+        elif kind == "buckets":
+            table = self.tensors.get(str(part.get("weight")))
+            self.put(part.get("reach"), 0 if table is None or not table.shape else table.shape[0])
+            self.tensor(part.get("weight"))
+            self.put(*_numbers(part.get("buckets")))
+        elif kind == "shaw":
+            self.put(part.get("reach"))
+            self.tensor(part.get("keys"))
+            self.tensor(part.get("values"))
+
+    def attention(self, part: Plain, positions: Sequence[object], *, cross: bool) -> None:
+        self.put(part.get("heads"), part.get("kv_heads"), part.get("head_width"), part.get("scale"))
+        for name in ("q", "k", "v", "out", "q_bias", "k_bias", "v_bias", "out_bias"):
+            self.tensor(part.get(name))
+        self.norm(part.get("q_norm"))
+        self.norm(part.get("k_norm"))
+        if cross:
+            return None
+        self.put(bool(part.get("causal")), part.get("window"), part.get("dilation"))
+        index = part.get("position")
+        if index is None:
+            return self.position({"kind": "none"})
+        if not isinstance(index, int) or not 0 <= index < len(positions):
+            raise CheckpointError(f"{PLAN} is damaged: there is no position {index!r}")
+        return self.position(_mapping(positions[index]))
+
+    def feed(self, part: Plain) -> None:
+        self.put(part.get("width"))
+        self.choose(part.get("activation"), ACTIVATIONS)
+        self.put(bool(part.get("gated")))
+        for name in ("up", "up_bias", *(("gate", "gate_bias") if part.get("gated") else ()), "down", "down_bias"):
+            self.tensor(part.get(name))
+
+    def stack(self, part: Plain, positions: Sequence[object]) -> None:
+        self.choose(part.get("wiring"), WIRINGS)
+        blocks = _list(part.get("blocks"))
+        self.put(len(blocks))
+        for block in blocks:
+            self.put(len(_list(block)))
+            for each in map(_mapping, _list(block)):
+                self.choose(each.get("role"), ROLES)
+                self.norm(each.get("norm"))
+                if each["role"] == "feed":
+                    self.feed(each)
+                else:
+                    self.attention(each, positions, cross=each["role"] == "cross")
+        self.norm(part.get("norm"))
+
+
+def flatten_plan(plan: Plain, tensors: Mapping[str, TensorEntry]) -> NDArray[np.float64]:
+    """The plan as the library reads it."""
+    if plan.get("format") != FORMAT:
+        raise CheckpointError(f"{PLAN} has format {plan.get('format')!r}, this version reads {FORMAT}; convert again")
+    out, positions, encoder = PlanFlattener(tensors), _list(plan.get("positions")), plan.get("encoder")
+    out.put(FORMAT, plan.get("width"), plan.get("vocab"), plan.get("source_vocab") if encoder else 0)
+    out.embedding(_mapping(plan.get("embed")))
+    if encoder is not None:
+        out.embedding(_mapping(plan.get("source")))
+        out.stack(_mapping(encoder), positions)
+    out.stack(_mapping(plan.get("decoder")), positions)
+    head = _mapping(plan.get("head"))
+    out.tensor(head.get("table"))
+    out.tensor(head.get("bias"))
+    out.put(head.get("scale"))
+    return np.array(out.numbers)
+
+
+def _mapping(value: object) -> Plain:
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{PLAN} is damaged: it has {value!r:.60} where an object should be")
+    return value
+
+
+def _list(value: object) -> list[object]:
+    if not isinstance(value, list):
+        raise CheckpointError(f"{PLAN} is damaged: it has {value!r:.60} where a list should be")
+    return value
+
+
+def _numbers(value: object) -> list[float]:
+    found = _list(value)
+    if not all(isinstance(each, int | float) for each in found):
+        raise CheckpointError(f"{PLAN} is damaged: it has {value!r:.60} where numbers should be")
+    return cast("list[float]", found)

@@ -1,0 +1,73 @@
+// The forward pass over rows of tokens: any mixture of sentences and positions, without padding.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "model.h"
+#include "team.h"
+
+namespace regard {
+
+// What the decoder reads of one source: keys and values of each cross-attention, side by side.
+struct Memory {
+    std::shared_ptr<Buffer<float>> data;  // shared with the sources that were encoded together
+    std::vector<const float*> base;       // of each cross-attention
+    int64_t n = 0;
+};
+
+// Rows of a pass. In the encoder the rows of a sentence lie together (`first`, `length`); in the decoder each row has the
+// keys and values of its own past as pointers, the last of which is its own and is filled in by the pass.
+struct Rows {
+    std::vector<int32_t> tokens;
+    std::vector<int64_t> pos, first, length;
+    std::vector<float* const*> past;
+    std::vector<const Memory*> memory;
+    int64_t size() const { return int64_t(tokens.size()); }
+    void clear() { tokens.clear(), pos.clear(), first.clear(), length.clear(), past.clear(), memory.clear(); }
+};
+
+class Forward {
+  public:
+    explicit Forward(const Model& model, Team* team = nullptr) : model_(model), k_(*model.kernels), team_(team) {}
+    // Both leave the stream (rows, d) in `x`, with a row stride of `stride`.
+    void encode(const Rows& rows);
+    void decode(const Rows& rows);
+    // Keys and values for the decoder, of the sentences in `rows` after `encode`.
+    std::vector<Memory> remember(const Rows& rows);
+    // Applies the head to rows `which` of the stream; fills in one Top each, and all logits if `logits` is given.
+    void score(const std::vector<int64_t>& which, std::vector<Top>& tops, float* logits);
+
+    const float* stream() const { return x_.get(); }
+    int64_t stride() const { return round_up(model_.width, LANES); }
+    bool shares = false;  // whether the team works on large products
+
+  private:
+    void embed(const Embedding& e, const Rows& rows, int64_t vocab);
+    void run(const Stack& stack, const Rows& rows, bool decoder);
+    void mix(const Part& part, const float* x, const Rows& rows, bool decoder, Epilogue end);
+    void cross(const Part& part, const float* x, const Rows& rows, Epilogue end);
+    void feed(const Part& part, const float* x, int64_t rows, Epilogue end);
+    void multiply(const Linear& w, const float* x, int64_t rows, int64_t stride, float* y, int64_t y_stride, Epilogue end);
+    void normalize(const Norm& norm, const float* x, float* y, int64_t rows, int64_t stride, int64_t n);
+    void rotate(const Position& p, float* x, int64_t pos, int64_t heads, int64_t e);
+    void attend(const Attention& a, const float* q, Keys keys, int64_t kv_base, int64_t m, int64_t pos, bool plain, float* out);
+    const float* waves(const Embedding& e, int64_t pos);
+
+    const Model& model_;
+    const Kernels& k_;
+    Team* team_;
+    Buffer<float> x_, y_, wide_, mixed_, weights_, bias_, relative_, chunk_, row_;
+    Buffer<int8_t> q_;
+    Buffer<float> q_scale_;
+    Buffer<int32_t> q_sum_;
+    std::vector<float> waves_[2];
+    std::vector<std::vector<float>> turns_;  // cosines and sines by position, of each rotation
+    struct Share {
+        Buffer<float> chunk, values;
+        Buffer<int32_t> ids;
+        std::vector<Top> tops;
+    };
+    std::vector<std::unique_ptr<Share>> parts_;
+};
+
+}  // namespace regard

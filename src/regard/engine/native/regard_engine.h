@@ -1,0 +1,65 @@
+// The C interface of the engine. Every function that can fail returns null or a negative number and writes one line to `error`.
+// Memory that a call returns belongs to the caller until `regard_free_…`.
+#pragma once
+#include <stdint.h>
+
+#define REGARD_ABI 1
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct regard_model regard_model;
+
+typedef struct {
+    int64_t beam, n_best, penalty, sample, top_k, first_step, repetition_guard, bos, eos;
+    uint64_t seed;
+    double alpha, temperature, top_p, min_p;
+} regard_search;
+
+// Token ids behind one another; row i is ids[starts[i] … starts[i + 1]).
+typedef struct {
+    int64_t count;
+    const int32_t* ids;
+    const int64_t* starts;
+} regard_texts;
+
+typedef struct {
+    int64_t count;             // inputs
+    const int64_t* outputs;    // hypotheses of each input
+    const int64_t* lengths;    // of each hypothesis
+    const int32_t* tokens;     // of all hypotheses
+    const double* log_probs;   // of each hypothesis, or (regard_score) of each token
+    const double* scores;
+} regard_found;
+
+#define REGARD_API __attribute__((visibility("default")))
+
+REGARD_API int regard_abi(void);
+// The kernels that were compiled in: name i, or null at the end. `supported`: whether this processor runs them.
+REGARD_API const char* regard_kernels(int i, int* supported);
+
+// `plan` is laid out as engine_plan.py says; `weights` is the file it refers to, which must stay in memory as long as the model.
+// The kernels are named, or "auto".
+REGARD_API regard_model* regard_load(const double* plan, int64_t words, const void* weights, int64_t bytes, int int8, int threads,
+                          const char* kernels, char* error, int64_t error_size);
+REGARD_API void regard_free_model(regard_model* model);
+REGARD_API int64_t regard_model_bytes(const regard_model* model);
+REGARD_API const char* regard_model_kernels(const regard_model* model);
+
+// Decodes all sources. `prefixes` may have no texts; `limits` has the maximum number of tokens of each output and `numbers`
+// what its random numbers are drawn by.
+REGARD_API regard_found* regard_decode(regard_model* model, const regard_texts* sources, const regard_texts* prefixes,
+                            const int64_t* limits, const int64_t* numbers, const int32_t* banned, int64_t n_banned,
+                            const regard_search* search, char* error, int64_t error_size);
+// The log-probability of each token of each target after its source.
+REGARD_API regard_found* regard_score(regard_model* model, const regard_texts* sources, const regard_texts* targets, int64_t bos,
+                           char* error, int64_t error_size);
+// The encoder's output of one source into `out`, which has `size` floats; returns how many were written.
+REGARD_API int64_t regard_encode(regard_model* model, const int32_t* ids, int64_t n, float* out, int64_t size, char* error,
+                      int64_t error_size);
+REGARD_API void regard_free_found(regard_found* found);
+
+#ifdef __cplusplus
+}
+#endif

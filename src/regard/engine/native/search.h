@@ -1,0 +1,51 @@
+// Greedy search, beam search and sampling over many sentences: equal to decode/greedy.py, decode/beam.py and decode/sample.py.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "forward.h"
+
+namespace regard {
+
+struct Search {
+    int64_t beam = 1, n_best = 1;
+    enum Penalty : int { gnmt, power, none } penalty = gnmt;
+    double alpha = 0.6;
+    bool sample = false;
+    double temperature = 1, top_p = 1, min_p = 0;
+    int64_t top_k = 0;
+    uint64_t seed = 1;
+    int64_t first_step = 0;
+    bool repetition_guard = false;
+    int32_t bos = 0, eos = 0;
+    double divisor(int64_t length) const;
+};
+
+struct Span {
+    const int32_t* data = nullptr;
+    int64_t n = 0;
+};
+
+// One input: with an encoder its source, otherwise the tokens that are continued.
+struct Input {
+    Span source, prefix;
+    int64_t limit = 1;
+    uint64_t number = 0;  // which random numbers it draws
+};
+
+struct Hypothesis {
+    std::vector<int32_t> tokens;
+    double log_prob = 0, score = 0;
+};
+
+// The hypotheses of each input, best first. `banned` has one byte per token of the vocabulary.
+std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, const std::vector<Input>& inputs,
+                                            const Search& how, const std::vector<uint8_t>& banned, int* shares);
+
+// The log-probability of each token of each target (`prefix`; the end mark included), after the source.
+std::vector<std::vector<double>> score_targets(const Model& model, const std::vector<Input>& inputs, int32_t bos);
+
+// The encoder's output for one source, (n, width).
+std::vector<float> encode_source(const Model& model, Span source);
+
+}  // namespace regard

@@ -1,0 +1,187 @@
+"""The native engine computes what torch computes: every family, every part, every search, every kernel."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from regard.decode import Constraints, Draw, Search, generate
+from regard.decode.engine import attach_engine, find_engine
+from regard.engine.choose_engine import choose_engine, open_native, use_engine
+from regard.engine.native_engine import NativeEngine
+from regard.engine.native_library import list_kernels
+from regard.engine.torch_engine import TorchEngine
+from regard.engine.write_plan import describe_model, find_refusal
+from regard.errors import NoRoom, SpecError
+from regard.families import gpt
+from regard.files.tensors import pack
+from regard.laws.case import VOCAB, Case
+from regard.model.net import Net
+from regard.registry import kind_of
+from tests.engine.models import ALL, FAMILIES, SPECIAL, build, differ, make_sources
+from tests.laws.examples import BOTH, DECODERS, name_of
+
+pytestmark = pytest.mark.numeric
+SEARCHES = {
+    "greedy": Search(beam=1, max_extra=9),
+    "beam": Search(beam=4, n_best=3, max_extra=9),
+    "power": Search(beam=3, length_penalty="power", alpha=1.2, max_extra=9),
+    "sampling": Search(beam=1, sample=True, seed=7, max_extra=9),
+    "truncated sampling": Search(
+        beam=1, sample=True, seed=3, max_extra=9, top_k=9, top_p=0.9, min_p=0.01, temperature=0.7
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_decodes_as_torch_does(name: str) -> None:
+    net = build(ALL[name])
+    engine, sources = open_native(net, threads=2), make_sources(net)
+    for how, search in SEARCHES.items():
+        wanted = generate([net], sources, search, SPECIAL)
+        assert not differ(engine.decode(sources, search, SPECIAL), wanted), how
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_scores_as_torch_does(name: str) -> None:
+    net = build(ALL[name])
+    engine, sources = open_native(net, threads=1), make_sources(net, 3)
+    targets = [[5, 9, 7, SPECIAL.eos], [4], [8, 8, 3, 11, 6]]
+    if net.encoder is None:
+        with torch.no_grad():
+            wanted = []
+            for source, target in zip(sources, targets, strict=True):
+                found = generate([net], [source], Search(beam=1, max_extra=len(target)), SPECIAL,
+                                 constraints=Constraints(prefixes=[target[:-1]]))  # fmt: skip
+                wanted.append(found[0][0].log_prob if found[0][0].tokens == tuple(target) else None)
+        scores = [sum(each) for each in engine.score(sources, targets, SPECIAL)]
+        assert all(w is None or abs(s - w) < 1e-4 for s, w in zip(scores, wanted, strict=True))
+    else:
+        for found, want in zip(
+            engine.score(sources, targets, SPECIAL), TorchEngine(net).score(sources, targets, SPECIAL), strict=True
+        ):
+            assert np.allclose(found, want, atol=1e-4)
+        assert np.allclose(engine.encode(sources[0]), TorchEngine(net).encode(sources[0]), atol=1e-4)
+
+
+@pytest.mark.parametrize("case", [*DECODERS, *BOTH], ids=name_of)
+def test_every_model_runs_natively_or_is_refused(case: Case) -> None:
+    """Every mixer, position, wiring, norm and feed-forward: what a plan describes decodes as torch does."""
+    net = case.net().float()
+    if refusal := find_refusal(net):
+        assert refusal.startswith("the native engine has no") and choose_engine(net).name == "torch"
+        return
+    draw = random.Random(1)
+    end = [] if net.encoder is None else [SPECIAL.eos]
+    sources = [[draw.randrange(3, VOCAB) for _ in range(n)] + end for n in (1, 5, 3)]
+    search = Search(beam=2, max_extra=6)
+    assert not differ(
+        open_native(net, threads=1).decode(sources, search, SPECIAL), generate([net], sources, search, SPECIAL)
+    )
+
+
+def test_what_runs_natively() -> None:
+    """The plan covers softmax attention with all its settings, and nothing else of the registry."""
+    kinds = {kind_of(type(case.mixer)) for case in [*DECODERS, *BOTH] if find_refusal(case.net().float()) is None}
+    assert kinds == {"full", "local"}
+
+
+@pytest.mark.parametrize("kernels", ["vnni", "avx512", "avx2", "portable"])
+def test_every_kernel_agrees(kernels: str) -> None:
+    if not list_kernels().get(kernels):
+        pytest.skip(f"this processor has no {kernels}, or the library was compiled without")
+    net = build(FAMILIES["pre"])
+    plan, data, sources = describe_model(net), pack(net.state_dict()), make_sources(net, 12)
+    for precision in ("float32", "int8"):
+        engine, plain = (
+            NativeEngine.open(plan, data, precision=precision, threads=1, kernels=k)  # type: ignore[arg-type]
+            for k in (kernels, "portable")
+        )
+        assert engine.model.kernels == kernels
+        for search in (SEARCHES["greedy"], SEARCHES["beam"]):
+            assert not differ(engine.decode(sources, search, SPECIAL), plain.decode(sources, search, SPECIAL), 1e-3)
+
+
+@pytest.mark.parametrize("name", ["transformer", "t5", "llama"])
+def test_int8_is_close(name: str) -> None:
+    net = build(FAMILIES[name])
+    sources, targets = make_sources(net, 6), [[5, 9, 7, 4, 2]] * 6
+    exact, rough = (open_native(net, p, threads=1).score(sources, targets, SPECIAL) for p in ("float32", "int8"))
+    worst = max(abs(a - b) for one, other in zip(exact, rough, strict=True) for a, b in zip(one, other, strict=True))
+    assert 0 < worst < 0.5  # of log-probabilities around -4
+
+
+def test_prefixes_bans_and_the_repetition_guard() -> None:
+    net = build(FAMILIES["transformer"])
+    engine, sources = open_native(net, threads=1), make_sources(net)
+    search = Search(beam=3, n_best=2, max_extra=30)
+    limits = Constraints(banned=[5, 6, 7], prefixes=[[5, 9][: i % 3] for i in range(len(sources))])
+    for each in (search, Search(beam=1, max_extra=30), Search(beam=1, sample=True, max_extra=9)):
+        wanted = generate([net], sources, each, SPECIAL, constraints=limits, draw=Draw([*range(40, 49)], 3))
+        assert not differ(
+            engine.decode(sources, each, SPECIAL, constraints=limits, draw=Draw([*range(40, 49)], 3)), wanted
+        )
+    with pytest.raises(NoRoom, match="source 0: the required text has 3 tokens, and there is room for 1"):
+        engine.decode([[4, 2]], Search(max_length=1), SPECIAL, constraints=Constraints(prefixes=[[4, 5, 6]]))
+    assert engine.find_refusal(search, Constraints(must_include=[[[4]]])) is not None
+
+
+def test_a_sentence_does_not_depend_on_its_company() -> None:
+    net = build(FAMILIES["transformer"])
+    engine, sources = open_native(net, threads=2), make_sources(net, 150)
+    for search in (SEARCHES["greedy"], SEARCHES["beam"], SEARCHES["sampling"]):
+        together = engine.decode(sources, search, SPECIAL)
+        alone = [engine.decode([s], search, SPECIAL, draw=Draw([i]))[0] for i, s in enumerate(sources)]
+        assert not differ(together, alone)
+
+
+def test_a_net_decodes_with_its_engine_until_its_weights_change() -> None:
+    net = build(FAMILIES["gpt"])
+    use_engine(net, choose_engine(net, "native"))
+    assert find_engine([net]) is not None and find_engine([net, net]) is None
+    sources, search = make_sources(net, 3), SEARCHES["greedy"]
+    before = generate([net], sources, search, SPECIAL)
+    with torch.no_grad():
+        next(net.parameters()).mul_(1.5)
+    assert find_engine([net]) is None
+    after = generate([net], sources, search, SPECIAL)
+    assert differ(before, after) and not differ(after, TorchEngine(net).decode(sources, search, SPECIAL))
+
+
+def test_the_engine_is_chosen_by_what_it_can_do() -> None:
+    net = build(FAMILIES["gpt"])
+    assert choose_engine(net).name == "native"
+    assert choose_engine(net, "torch").name == "torch"
+    assert choose_engine(net, device="cuda") == choose_engine(net, "auto", "cuda")
+    assert "not on cuda" in choose_engine(net, device="cuda").reason
+    with pytest.raises(SpecError, match="no engine 'fast'"):
+        choose_engine(net, "fast")
+    encoder = build(ALL["transformer"].replace("decoder", None))
+    assert "no decoder" in choose_engine(encoder).reason
+    with pytest.raises(SpecError, match="engine native: the native engine writes text"):
+        choose_engine(encoder, "native")
+
+
+def test_an_engine_that_refuses_leaves_the_request_to_torch() -> None:
+    net = build(FAMILIES["transformer"])
+
+    class Refuses(TorchEngine):
+        def find_refusal(self, search: Search, constraints: Constraints) -> str | None:
+            return "tired"
+
+        def decode(self, *_: object, **__: object) -> list[list[object]]:  # type: ignore[override]
+            raise AssertionError
+
+    attach_engine(net, Refuses(net))
+    assert generate([net], make_sources(net, 2), SEARCHES["greedy"], SPECIAL)
+
+
+def test_long_texts_have_more_positions_than_a_page() -> None:
+    net: Net = build(gpt.spec(width=16, depth=1, heads=2, vocab=53, length=300, dropout=0.0))
+    sources, search = [[*range(3, 50)] * 5, [4]], Search(beam=2, max_extra=60)
+    assert not differ(
+        open_native(net, threads=1).decode(sources, search, SPECIAL), generate([net], sources, search, SPECIAL)
+    )
