@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.decode import Search, SpecialTokens, generate
-from regard.decode.score import find_cross_attention
+from regard.decode.scoring import find_cross_attention
 from regard.errors import SpecError
 from regard.families import gru, lstm
 from regard.model.build import refusals
