@@ -27,7 +27,16 @@ from regard.nn.blocks.head import HEADS, Classes, Masked, Vector, Vocab
 from regard.nn.blocks.patches import Patches
 from regard.nn.blocks.recurrent_decoder import RecurrentDecoder
 from regard.nn.blocks.reversible import Reversible
-from regard.nn.blocks.wiring import WIRINGS, Bare, Parallel, PostNorm, PreNorm, WiringSpec
+from regard.nn.blocks.wiring import (
+    WIRINGS,
+    Bare,
+    NormOnly,
+    Parallel,
+    PostNorm,
+    PreNorm,
+    ResidualOnly,
+    WiringSpec,
+)
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import RULES, AllOf, AnyOf, Causal, Everything, Fixed, Strided, Tagged, Window
 from regard.nn.core.mixer import MIXERS, MixerSpec
@@ -116,6 +125,8 @@ WIRING: dict[str, tuple[WiringSpec, ...]] = {
     "parallel": (Parallel(),),
     "bare": (Bare(),),
     "reversible": (Reversible(),),
+    "norm_only": (NormOnly(),),
+    "residual_only": (ResidualOnly(),),
 }
 NORM: dict[str, tuple[NormSpec, ...]] = {
     "layer_norm": (LayerNorm(), LayerNorm(bias=False)),

@@ -9,6 +9,8 @@ PostNorm is the original: the norm comes after the residual sum. PreNorm puts it
            norm               └─ add ─┘             └─add─┴add┘
                           (one norm at the end)  (one norm at the end)
 
+NormOnly and ResidualOnly leave out one of the two, to see what each is for.
+
 `enter` and `leave` surround a stack, so a wiring may use another stream inside it (a pair, for reversible layers) and
 return a wider one.
 """
@@ -23,7 +25,7 @@ from regard.nn.core.context import Context
 from regard.nn.core.mixer import Can
 from regard.nn.core.state import State
 from regard.nn.layers.norm import LayerNorm, NormSpec
-from regard.registry import Registry
+from regard.registry import Registry, kind_of
 from regard.spec import Share, Spec, spec
 
 if TYPE_CHECKING:
@@ -136,9 +138,62 @@ class Bare(WiringSpec):
     def norms(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         return ()
 
+    def refusals(self, can: Can, where: str) -> list[str]:
+        return _refuse_without_residual(self, can, where)
+
     def run(self, block: BlockLayer, stream: Tensor, ctx: Context, states: States) -> tuple[Tensor, States]:
         x, new = stream, {}
         for name in block.roles:
             x, new[name] = block.run_part(name, x, ctx, states.get(name))
             x = block.dropout(x)
         return x, new
+
+
+@WIRINGS.add(also=("no_residual",))
+@spec
+class NormOnly(WiringSpec):
+    """norm(f(x)): post-norm without the residual connection."""
+
+    norm: NormSpec = LayerNorm()
+    dropout: Share = 0.0
+    ends = False
+
+    def refusals(self, can: Can, where: str) -> list[str]:
+        return _refuse_without_residual(self, can, where)
+
+    def run(self, block: BlockLayer, stream: Tensor, ctx: Context, states: States) -> tuple[Tensor, States]:
+        x, new = stream, {}
+        for name in block.roles:
+            y, new[name] = block.run_part(name, x, ctx, states.get(name))
+            x = block.norm(name)(block.dropout(y))
+        return x, new
+
+
+@WIRINGS.add(also=("no_norm",))
+@spec
+class ResidualOnly(WiringSpec):
+    """x + f(x): the residual connection without a norm."""
+
+    dropout: Share = 0.0
+    norm = None
+    ends = False
+
+    def norms(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+        return ()
+
+    def run(self, block: BlockLayer, stream: Tensor, ctx: Context, states: States) -> tuple[Tensor, States]:
+        x, new = stream, {}
+        for name in block.roles:
+            y, new[name] = block.run_part(name, x, ctx, states.get(name))
+            x = x + block.dropout(y)
+        return x, new
+
+
+def _refuse_without_residual(wiring: WiringSpec, can: Can, where: str) -> list[str]:
+    """A token that does not see itself would be lost."""
+    if can.itself:
+        return []
+    kind = kind_of(type(wiring))
+    return [
+        f"{where}: a token does not see itself there, and wiring {kind!r} has no residual; use 'pre_norm' or 'post_norm'"
+    ]

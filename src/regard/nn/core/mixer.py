@@ -40,6 +40,8 @@ class Can:
     stream: bool = True
     """It can run token by token; otherwise a decoder runs all tokens again at every step."""
     rewind: bool = True
+    itself: bool = True
+    """A token sees itself; otherwise only a residual connection keeps it (Reformer)."""
     grads: bool = True
     """Gradients flow back through its state."""
     weights: bool = True

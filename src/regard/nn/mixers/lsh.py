@@ -61,7 +61,7 @@ class Lsh(MixerSpec):
     bias: bool = False
     dropout: Share = 0.0
     position: PositionSpec | None = None
-    can = Can(cross=False, stream=False, rewind=False, packed=False, positions=frozenset[Act]({"rotate"}))
+    can = Can(cross=False, stream=False, rewind=False, itself=False, packed=False, positions=frozenset[Act]({"rotate"}))
 
     def __post_init__(self) -> None:
         counts = self.buckets if isinstance(self.buckets, tuple) else (self.buckets or 1,)
