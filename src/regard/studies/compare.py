@@ -23,7 +23,7 @@ from regard.spec import Plain
 from regard.studies.grid import Cell, CellResult, Grid
 from regard.studies.match import Dial, match_size
 from regard.studies.methods import Match, Method, NamedRecipe, Terms, check_tasks, find_rate, list_entries
-from regard.studies.preparation import Preparation, Timing, change, model_of, time_recipe
+from regard.studies.preparation import Preparation, Timing, change, cost_of, model_of, time_recipe
 from regard.studies.significance import VERDICT_SEEDS, spend_alpha
 from regard.studies.train_cell import read_items, read_test
 from regard.studies.verdict import Rules, Sample, Verdict, judge
@@ -108,6 +108,8 @@ class Comparer:
     minutes: float | None = None
     device: str = "cpu"
     title: str = "compare"
+    tests: Mapping[str, Plain] = dataclasses.field(default_factory=dict)
+    """Further test sets, by name; the verdict is about the one named `test`. One may be `for` some contenders only."""
 
     def run(self, entries: Sequence[NamedRecipe]) -> CompareResult:
         """Prepare, match, tune, train every contender with every seed, and judge."""
@@ -133,6 +135,24 @@ class Comparer:
         verdicts = judge(samples[0], samples[1:], rules)
         return CompareResult(self.title, metric, self.terms, methods, samples, verdicts, finished, notes, looks)
 
+    def split_refused(self, entries: Sequence[NamedRecipe]) -> tuple[list[NamedRecipe], dict[str, str]]:
+        """The contenders that can be built, and why the others cannot; the baseline must be."""
+        kept, refused, preparation = list[NamedRecipe](), dict[str, str](), Preparation()
+        for entry in entries:
+            try:
+                recipe, data = preparation.complete(self._request(entry))
+                cost_of(model_of(recipe, data), 1)
+                recipe.train.schedule.rate(1, total=recipe.train.steps, width=1)
+                kept.append(entry)
+            except SpecError as error:
+                if entry is entries[0]:
+                    raise
+                refused[entry.name] = str(error)
+        return kept, refused
+
+    def _request(self, entry: NamedRecipe) -> TrainRequest:
+        return TrainRequest(entry.recipe, tuple(self.data), tuple(self.valid), entry.set)
+
     # ------------------------------------------------------------------------------------------------ before training
 
     def prepare(self, entries: Sequence[NamedRecipe]) -> list[Method]:
@@ -140,8 +160,7 @@ class Comparer:
         check_tasks(entries)
         preparation, methods = Preparation(), list[Method]()
         for entry in entries:
-            request = TrainRequest(entry.recipe, tuple(self.data), tuple(self.valid), entry.set)
-            recipe, corpus = preparation.complete(request)
+            recipe, corpus = preparation.complete(self._request(entry))
             if recipe.train.batch_tokens == "auto" or recipe.train.precision == "auto":
                 raise SpecError(
                     f"{entry.name}: batch_tokens and precision cannot be 'auto' in a study; set them for all"
@@ -249,15 +268,22 @@ class Comparer:
         settings: Plain = {
             "recipe": json.loads(recipe.json()),
             "data": method.corpus.dataset.fingerprint,
-            "tests": {TEST: self.test_set(method)} if tests is None else tests,
+            "tests": self._tests(method) if tests is None else tests,
             "metrics": list(dict.fromkeys([metric, *method.corpus.task.metrics])),
             "probes": list(self.terms.probes),
             "device": self.device,
         }
         return Cell(f"{method.name}, seed {seed}", "train", settings)
 
+    def _tests(self, method: Method) -> Plain:
+        chosen = {name: test for name, test in self.tests.items() if method.name in test.get("for", [method.name])}
+        further = {name: {key: test[key] for key in test if key != "for"} for name, test in chosen.items()}
+        return {TEST: self.test_set(method), **further}
+
     def test_set(self, method: Method) -> Plain:
         """The test data: files, newly generated examples, or the validation data if there is nothing else."""
+        if TEST in self.tests:
+            return self.tests[TEST]
         if self.test:
             return {"files": list(self.test)}
         generated = method.recipe.data.get("generate")

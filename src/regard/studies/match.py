@@ -1,7 +1,8 @@
 """Make models of different kinds equally large.
 
 A model is resized in its width (or depth) and then, because widths go in steps of whole heads, in the width of its feed-forward
-layers, until its parameters or FLOPs are within 1 % of the target. What cannot be matched is refused with the nearest size.
+layers (or of its embedding, where it has no such layers), until its parameters or FLOPs are within 1 % of the target. What
+cannot be matched is refused with the nearest size.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Literal
 from regard.errors import SpecError
 from regard.families.expand import DEFAULT, family_arguments
 from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.embedding import Tokens
 from regard.nn.core.mixer import MixerSpec
 from regard.nn.layers.feedforward import FeedForward
 from regard.studies.preparation import change, cost_of
@@ -31,7 +33,7 @@ Build = Callable[[Recipe], ModelSpec]
 
 @dataclasses.dataclass(frozen=True)
 class ModelSize:
-    """Width, depth and feed-forward width of a model, and what they cost."""
+    """Width, depth and feed-forward width of a model (or embedding width), and what they cost."""
 
     width: int
     depth: int
@@ -99,6 +101,9 @@ class _Sizer:
         self.step = 2 * math.lcm(*heads) if heads else 2
         """Widths are divided by all numbers of heads, and by two for rotary positions."""
         hidden = next((part.width for _, part in parts if isinstance(part, FeedForward)), None)
+        self.fine_name, self.fine_paths = "hidden", [f"{path}.width" for path in self.feeds]
+        if hidden is None and isinstance(spec.embed, Tokens) and spec.embed.width is not None:
+            hidden, self.fine_name, self.fine_paths = spec.embed.width, "embedding", ["embed.width"]
         depth = next((part.depth for _, part in parts if hasattr(part, "depth") and part.depth), 1)
         self.start = ModelSize(spec.width, depth, hidden, measure(spec, length, quantity))
 
@@ -112,7 +117,7 @@ class _Sizer:
         if size.depth != self.start.depth:
             changes |= self._setting("depth", known, [f"{side}.depth" for side in self._sides()], size.depth)
         if size.hidden is not None and (size.hidden != self.start.hidden or "model.width" in changes):
-            changes |= self._setting("hidden", known, [f"{path}.width" for path in self.feeds], size.hidden)
+            changes |= self._setting(self.fine_name, known, self.fine_paths, size.hidden)
         return change(self.recipe, changes)
 
     def proportional(self, dial: Dial, value: int) -> ModelSize:

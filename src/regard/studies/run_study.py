@@ -16,6 +16,8 @@ from regard.studies.grid import Grid, Progress, Say
 STUDIES = {
     "complexity": "complexity",
     "compare": "compare",
+    "ablate": "ablate",
+    "length": "length_generalization",
 }
 """The module of each study; its function `run` is the study."""
 PLOTS = (

@@ -6,11 +6,14 @@ needs of every test item: the outputs, and the counts that come with the loss.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from regard.data.pairs import Pairs
 from regard.decode import Search
+from regard.errors import SpecError
 from regard.metrics import METRICS
 from regard.metrics.items import Items
 from regard.model.net import Net
@@ -33,16 +36,17 @@ def run(settings: Plain, work: Path) -> Outcome:
     """Train by `recipe`, then test the final model on each of `tests` and with each of `probes`.
 
     A test set is `{"files": […]}`, or `{"data": {…}}`: the validation part of the data with these settings changed; `{}` is
-    the validation data itself.
+    the validation data itself. With `min_length`, only pairs whose source has at least so many characters; with
+    `set`, the model is loaded with these settings, on which no weight depends.
     """
     recipe = settings["recipe"]
     final = run_training(TrainRequest(recipe, out=str(work), quiet=True, device=settings.get("device", "cpu")))
     log = read_log(work / LOG)
     began, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
     validations = [event for event in log if event["event"] == "valid"]
-    net, task, search = load_model(find_model(final))
     tests, started = {}, time.perf_counter()
     for name, test in settings["tests"].items():
+        net, task, search = load_model(find_model(final), test.get("set"))
         raw = read_test(recipe, task, test)
         tests[name] = score_test(net.eval(), task, search, raw, settings["metrics"])
         tests[name] |= {"probes": {probe: run_probe(probe, net, task, raw) for probe in settings.get("probes", ())}}
@@ -79,7 +83,19 @@ def read_test(recipe: Mapping[str, Plain], task: Task, test: Plain) -> object:
         return task.read_test(task.settings, test["files"])
     kind = find(str(recipe["task"]))
     changed = kind.Settings.parse(merge(recipe["data"], test.get("data", {})), "data")
-    return kind.read(changed, SPLIT_SEED).valid
+    raw: object = kind.read(changed, SPLIT_SEED).valid
+    return select_long(raw, test["min_length"]) if "min_length" in test else raw
+
+
+def select_long(raw: object, least: int) -> object:
+    """The pairs of texts whose source has at least `least` characters."""
+    if not isinstance(raw, list) or not all(isinstance(part, Pairs) for part in raw):
+        raise SpecError("only pairs of texts (task translate) can be selected by their length")
+    out = []
+    for part in raw:
+        kept = [pair for pair in zip(part.source, part.target, strict=True) if len(pair[0]) >= least]
+        out.append(dataclasses.replace(part, source=[s for s, _ in kept], target=[t for _, t in kept]))
+    return out
 
 
 def score_test(net: Net, task: Task, search: Search, raw: object, metrics: Sequence[str]) -> Plain:

@@ -121,6 +121,62 @@ def compare(
     )  # fmt: skip
 
 
+Only = Annotated[list[str], typer.Option(metavar="NAME", help="Only these; repeatable")]
+
+
+@studies.command(cls=Verb, short_help="Take one part at a time out of a recipe")
+def ablate(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="The recipe whose parts are taken out")],
+    data: Data = [],  # noqa: B006
+    valid: Valid = [],  # noqa: B006
+    test: Test = [],  # noqa: B006
+    only: Only = [],  # noqa: B006
+    sets: Set = [],  # noqa: B006
+    seeds: Seeds = 5,
+    metric: Metric = None,
+    minutes: Minutes = None,
+    processes: Processes = None,
+    out: Out = None,
+    keep: Keep = False,
+    device: Device = "cpu",
+    plugin: Plugin = [],  # noqa: B006
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure what each part is worth: no residual, no norm, no √d_k, one head, no positions, no warm-up, no smoothing, no
+    feed-forward, no dropout, other head counts and key widths. Each is compared with the whole recipe."""
+    _run(
+        "ablate", [recipe], as_json, plugin, data=data, valid=valid, test=test, only=only, set=_changes(sets), seeds=seeds,
+        metric=metric, minutes=minutes, processes=processes, out=out, keep=keep, device=device,
+    )  # fmt: skip
+
+
+@studies.command(cls=Verb, short_help="Trained on short texts, tested on long ones, by position code")
+def length(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe that generates pairs")] = "copy",
+    n: Annotated[
+        int, typer.Option("-n", metavar="N", min=2, help="Longest training text; tests go to four times that")
+    ] = 12,
+    only: Only = [],  # noqa: B006
+    sets: Set = [],  # noqa: B006
+    seeds: Seeds = 5,
+    minutes: Minutes = None,
+    processes: Processes = None,
+    out: Out = None,
+    keep: Keep = False,
+    device: Device = "cpu",
+    plugin: Plugin = [],  # noqa: B006
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare position codes by how they generalize to longer texts: none, sinusoidal, learned, rotary (also with scaled
+    angles), ALiBi, T5, Shaw, XL."""
+    _run(
+        "length", [recipe], as_json, plugin, n=n, only=only, set=_changes(sets), seeds=seeds, minutes=minutes,
+        processes=processes, out=out, keep=keep, device=device,
+    )  # fmt: skip
+
+
 def _run(name: str, recipes: list[str], as_json: bool, plugins: list[Path], **settings: Any) -> None:
     from regard.registry import load_plugins
 

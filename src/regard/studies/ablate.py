@@ -1,0 +1,178 @@
+"""Take one part at a time out of a recipe.
+
+Each part is there for a reason, which is named; the study measures what is lost without it. The rows of head counts and of
+key widths are those of Table 3 (A, B) of "Attention Is All You Need".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from regard.errors import SpecError
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.mixers.softmax import SoftmaxAttention
+from regard.nn.positions.position import Sinusoidal
+from regard.studies.compare import Comparer, CompareResult
+from regard.studies.grid import Grid
+from regard.studies.methods import NamedRecipe, Terms
+from regard.studies.preparation import Preparation, model_of
+from regard.studies.significance import VERDICT_SEEDS
+from regard.training.recipe import Recipe
+from regard.training.request import TrainRequest
+
+Changes = dict[str, object]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ablation:
+    """One part that is taken out: why it is there, and the settings that remove it; none if it is not there."""
+
+    name: str
+    why: str
+    changes: Callable[[ModelSpec, Recipe], Changes]
+
+
+def _stacks(spec: ModelSpec) -> Iterator[tuple[str, Stack]]:
+    for side in ("encoder", "decoder"):
+        if isinstance(body := getattr(spec, side), Stack) and body.block is not None:
+            yield side, body
+
+
+def _mixers(spec: ModelSpec) -> Iterator[tuple[str, SoftmaxAttention]]:
+    """The softmax attentions of the model, by path."""
+    for side, body in _stacks(spec):
+        assert body.block is not None
+        for role, mixer in body.block.mixers:
+            if isinstance(mixer, SoftmaxAttention):
+                yield f"model.{side}.block.{role}", mixer
+
+
+def _embeddings(spec: ModelSpec) -> Iterator[tuple[str, Tokens]]:
+    for name in ("embed", "source"):
+        if isinstance(part := getattr(spec, name), Tokens):
+            yield f"model.{name}", part
+
+
+def _wiring(kind: str) -> Callable[[ModelSpec, Recipe], Changes]:
+    return lambda spec, recipe: {f"model.{side}.wiring": {"kind": kind} for side, _ in _stacks(spec)}
+
+
+def _heads(count: int) -> Callable[[ModelSpec, Recipe], Changes]:
+    def changes(spec: ModelSpec, recipe: Recipe) -> Changes:
+        found = list(_mixers(spec))
+        if any(spec.width % count or mixer.heads == count for _, mixer in found):
+            return {}
+        return {f"{path}.heads": count for path, _ in found}
+
+    return changes
+
+
+def _key_width(divisor: int) -> Callable[[ModelSpec, Recipe], Changes]:
+    def changes(spec: ModelSpec, recipe: Recipe) -> Changes:
+        widths = {path: (mixer.head_width or spec.width // mixer.heads) // divisor for path, mixer in _mixers(spec)}
+        return {f"{path}.head_width": width for path, width in widths.items()} if all(widths.values()) else {}
+
+    return changes
+
+
+def _no_positions(spec: ModelSpec, recipe: Recipe) -> Changes:
+    out: Changes = {f"{path}.position": None for path, part in _embeddings(spec) if part.position is not None}
+    return out | {f"model.{side}.position": None for side, body in _stacks(spec) if body.position is not None}
+
+
+def _learned(spec: ModelSpec, recipe: Recipe) -> Changes:
+    own = [path for path, part in _embeddings(spec) if isinstance(part.position, Sinusoidal)]
+    return {f"{path}.position": {"kind": "learned"} for path in own}
+
+
+def _no_warmup(spec: ModelSpec, recipe: Recipe) -> Changes:
+    return {"train.schedule.warmup": 1} if getattr(recipe.train.schedule, "warmup", 0) > 1 else {}
+
+
+def _no_smoothing(spec: ModelSpec, recipe: Recipe) -> Changes:
+    return {"train.label_smoothing": 0.0} if recipe.train.label_smoothing else {}
+
+
+def _no_feed(spec: ModelSpec, recipe: Recipe) -> Changes:
+    there = [side for side, body in _stacks(spec) if body.block is not None and body.block.feed is not None]
+    return {f"model.{side}.block.feed": None for side in there}
+
+
+def _no_dropout(spec: ModelSpec, recipe: Recipe) -> Changes:
+    out: Changes = {f"{path}.dropout": 0.0 for path, part in _embeddings(spec) if part.dropout}
+    out |= {f"model.{side}.wiring.dropout": 0.0 for side, body in _stacks(spec) if body.wiring.dropout}
+    return out | {f"{path}.dropout": 0.0 for path, mixer in _mixers(spec) if mixer.dropout}
+
+
+ABLATIONS = (
+    Ablation("no residual", "gradients reach every layer, and a token keeps its identity", _wiring("norm_only")),
+    Ablation("no norm", "activations keep one scale, so deep models train", _wiring("residual_only")),
+    Ablation(
+        "no √d_k",
+        "scores keep variance one, so the softmax does not saturate",
+        lambda spec, recipe: {f"{path}.scale": 1.0 for path, _ in _mixers(spec)},
+    ),
+    Ablation("one head", "several heads look at several things at once", _heads(1)),
+    Ablation("2 heads", "Table 3 (A): the number of heads, at the same total width", _heads(2)),
+    Ablation("8 heads", "Table 3 (A): the number of heads, at the same total width", _heads(8)),
+    Ablation("16 heads", "Table 3 (A): the number of heads, at the same total width", _heads(16)),
+    Ablation("d_k / 2", "Table 3 (B): the width of keys, queries and values of a head", _key_width(2)),
+    Ablation("d_k / 4", "Table 3 (B): the width of keys, queries and values of a head", _key_width(4)),
+    Ablation("no positions", "attention alone does not know the order of tokens", _no_positions),
+    Ablation("learned positions", "Table 3 (E): sinusoids need no training and have no last position", _learned),
+    Ablation("no warm-up", "early gradients are large where norms follow the sum", _no_warmup),
+    Ablation("no smoothing", "label smoothing costs likelihood and gains accuracy", _no_smoothing),
+    Ablation("no feed-forward", "attention only averages; this layer computes on each position", _no_feed),
+    Ablation("no dropout", "regularization for small data", _no_dropout),
+)
+
+
+def list_ablations(
+    recipe: str | Mapping[str, object], request: TrainRequest, only: Sequence[str] = ()
+) -> tuple[list[NamedRecipe], list[str]]:
+    """The recipe and its ablations, and notes on what cannot be taken out because it is not there."""
+    if unknown := [name for name in only if name not in {each.name for each in ABLATIONS}]:
+        raise SpecError(f"no ablation {unknown[0]!r}; there is {', '.join(each.name for each in ABLATIONS)}")
+    whole, data = Preparation().complete(request)
+    spec = model_of(whole, data)
+    entries, notes = [NamedRecipe("whole", recipe, request.set)], list[str]()
+    for each in ABLATIONS:
+        if only and each.name not in only:
+            continue
+        if changes := each.changes(spec, whole):
+            entries.append(NamedRecipe(each.name, recipe, {**request.set, **changes}))
+            notes.append(f"{each.name}: {each.why}")
+        else:
+            notes.append(f"{each.name}: does not apply to this recipe")
+    return entries, notes
+
+
+def run(
+    grid: Grid,
+    recipes: Sequence[str],
+    *,
+    data: Sequence[str] = (),
+    valid: Sequence[str] = (),
+    test: Sequence[str] = (),
+    only: Sequence[str] = (),
+    set: Mapping[str, object] | None = None,
+    seeds: int = VERDICT_SEEDS,
+    metric: str | None = None,
+    minutes: float | None = None,
+    device: str = "cpu",
+) -> CompareResult:
+    """Take one part at a time out of a recipe, `only` these by name; every part is compared with the whole recipe."""
+    if len(recipes) != 1:
+        raise SpecError(f"an ablation is of one recipe, got {len(recipes)}")
+    request = TrainRequest(recipes[0], tuple(data), tuple(valid), dict(set or {}))
+    entries, notes = list_ablations(recipes[0], request, only)
+    comparer = Comparer(
+        grid, Terms(seeds, metric=metric), tuple(data), tuple(valid), tuple(test), minutes, device, "ablate"
+    )
+    kept, refused = comparer.split_refused(entries)
+    found = comparer.run(kept)
+    notes += [f"{name}: refused: {why}" for name, why in refused.items()]
+    return dataclasses.replace(found, notes=[*found.notes, *notes])

@@ -1,0 +1,188 @@
+"""Position codes on longer texts than in training.
+
+Every position code learns the same algorithm (copying, or reversing) on texts of at most n characters and is tested on longer
+and longer ones, up to 4n. Rotary positions are also tested with angles that were scaled after training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from regard.errors import SpecError
+from regard.metrics import METRICS
+from regard.report.chart import Series, line_chart
+from regard.report.page import Section, page
+from regard.report.table import Cell, Table
+from regard.spec import Plain
+from regard.studies.compare import TEST, Comparer, CompareResult
+from regard.studies.compare_report import render_comparison
+from regard.studies.grid import CellResult, Grid
+from regard.studies.methods import NamedRecipe, Terms
+from regard.studies.preparation import Preparation
+from regard.studies.significance import VERDICT_SEEDS
+from regard.training.request import TrainRequest
+
+TIMES = (1.0, 1.5, 2.0, 3.0, 4.0)
+"""Test lengths, relative to the longest training text."""
+BASELINE = "sinusoidal"
+EMBEDDED = ("sinusoidal", "learned", "none")
+"""Position codes that are added to the stream, or not at all."""
+ATTENDED: dict[str, Plain] = {
+    "rotary": {"kind": "rotary"},
+    "ALiBi": {"kind": "alibi"},
+    "T5": {"kind": "bucketed"},
+    "Shaw": {"kind": "relative"},
+    "XL": {"kind": "distance"},
+}
+"""Position codes inside the attention."""
+
+
+def list_positions(recipe: str, set: Mapping[str, object], only: Sequence[str] = ()) -> list[NamedRecipe]:
+    """One contender per position code; sinusoids are the baseline."""
+    if unknown := [name for name in only if name not in (*EMBEDDED, *ATTENDED)]:
+        raise SpecError(f"no position code {unknown[0]!r} in this study; there is {', '.join((*EMBEDDED, *ATTENDED))}")
+    out = [NamedRecipe(name, recipe, {**set, "model.embed.position": {"kind": name}}) for name in EMBEDDED]
+    for name, position in ATTENDED.items():
+        inside = {f"model.{side}.position": position for side in ("encoder", "decoder")}
+        out.append(NamedRecipe(name, recipe, {**set, "model.embed.position": None, **inside}))
+    return [entry for entry in out if not only or entry.name in only or entry.name == BASELINE]
+
+
+def list_tests(generate: Plain, n: int) -> dict[str, Plain]:
+    """A test set for each range of lengths: up to n, and then only texts longer than the range before."""
+    out: dict[str, Plain] = {}
+    before = 0
+    for times in TIMES:
+        longest = round(times * n)
+        data = {"generate": {**generate, "max_length": longest, "seed": int(generate.get("seed", 1)) + 1_000_000}}
+        out[f"{before + 1} to {longest}"] = {"data": data, "min_length": before + 1}
+        before = longest
+    *names, last = out
+    return {TEST: out[last], **{name: out[name] for name in names}}
+
+
+def list_scalings(n: int) -> dict[str, Plain]:
+    """Ways to scale the angles of a trained rotary model, for texts four times as long."""
+    factor = TIMES[-1]
+    kinds: dict[str, Plain] = {
+        "linear": {"kind": "linear", "factor": factor},
+        "yarn": {"kind": "yarn", "factor": factor, "original_length": n + 2},
+    }
+    sides = ("encoder", "decoder")
+    return {
+        name: {"model": {side: {"position": {"rope_scaling": scaling}} for side in sides}}
+        for name, scaling in kinds.items()
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class LengthResult:
+    """Scores by length for every position code, and verdicts on the longest."""
+
+    compared: CompareResult
+    n: int
+    names: Mapping[str, str]
+    """The range of lengths of each test set."""
+
+    def scores(self, method: str, test: str) -> list[float]:
+        """The scores of a position code on a test set, one per seed."""
+        cells: Sequence[CellResult] = self.compared.cells[method]
+        metric = self.compared.metric
+        return [c.result["tests"][test]["scores"][metric] for c in cells if not c.error and test in c.result["tests"]]
+
+    def table(self) -> Table:
+        """A row per position code, a column per range of lengths: means over seeds."""
+        rows = []
+        for sample in self.compared.samples:
+            row: dict[str, Cell] = {"positions": sample.name}
+            row |= {label: _mean(self.scores(sample.name, test)) for test, label in self.names.items()}
+            rows.append(row)
+        return Table.of(rows)
+
+    def plain(self) -> dict[str, object]:
+        by_length = {
+            sample.name: {label: self.scores(sample.name, test) for test, label in self.names.items()}
+            for sample in self.compared.samples
+        }
+        return self.compared.plain() | {"trained_up_to": self.n, "by_length": by_length}
+
+    def render(self) -> str:
+        head = f"{self.compared.metric} by length, trained on at most {self.n}:"
+        return "\n".join([head, "", self.table().markdown(), render_comparison(self.compared)])
+
+    def page(self) -> str:
+        chart = line_chart(
+            f"{self.compared.metric} by length", [Series(s.name, self._points(s.name)) for s in self.compared.samples],
+            x="characters",
+        )  # fmt: skip
+        sections = [
+            Section("By length", (self.table().html(), chart)),
+            Section("Verdicts on the longest texts", tuple(v.sentence for v in self.compared.verdicts)),
+        ]
+        return page(f"Trained on at most {self.n}, tested on up to {round(TIMES[-1] * self.n)}", sections)
+
+    def draw(self, folder: Path) -> list[Path]:
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            return []
+        figure = Figure(figsize=(7, 4.5), dpi=150, layout="constrained")
+        axes = figure.subplots()
+        for sample in self.compared.samples:
+            axes.plot(*zip(*self._points(sample.name), strict=True), marker="o", markersize=3, label=sample.name)
+        axes.axvline(self.n, linestyle=":", color="gray")
+        axes.set(xlabel="characters", ylabel=self.compared.metric)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+        figure.savefig(folder / "length.png")
+        return [folder / "length.png"]
+
+    def _points(self, name: str) -> list[tuple[float, float]]:
+        ranged = [(label, self.scores(name, test)) for test, label in self.names.items() if " to " in label]
+        found = [(float(label.split()[2]), float(np.mean(scores))) for label, scores in ranged if scores]
+        return sorted(found)
+
+
+def run(
+    grid: Grid,
+    recipes: Sequence[str] = (),
+    *,
+    n: int = 12,
+    only: Sequence[str] = (),
+    set: Mapping[str, object] | None = None,
+    seeds: int = VERDICT_SEEDS,
+    metric: str | None = None,
+    minutes: float | None = None,
+    device: str = "cpu",
+) -> LengthResult:
+    """Train every position code on texts of at most `n` characters and test it on texts of up to 4n."""
+    recipe = recipes[0] if recipes else "copy"
+    longest = round(TIMES[-1] * n)
+    settings = {"data.generate.max_length": n, "data.max_length": 2 * longest, **(set or {})}
+    whole, _ = Preparation().complete(TrainRequest(recipe, set=settings))
+    generate = whole.data.get("generate")
+    if not isinstance(generate, Mapping) or "max_length" not in generate:
+        raise SpecError(
+            f"the study of length needs generated pairs with a max_length, as the recipe copy; got {recipe}"
+        )
+    tests = list_tests(dict(generate), n)
+    last = f"{round(TIMES[-2] * n) + 1} to {longest}"
+    names = {name: name for name in tests if name != TEST} | {TEST: last}
+    scaled = {f"scaled {name}": tests[TEST] | {"set": how, "for": ["rotary"]} for name, how in list_scalings(n).items()}
+    comparer = Comparer(
+        grid, Terms(seeds, metric=metric or "exact"), (), (), (), minutes, device, "length", {**tests, **scaled}
+    )
+    entries = list_positions(recipe, settings, only)
+    found = comparer.run(entries)
+    if "rotary" in {entry.name for entry in entries}:
+        names |= {name: f"{last}, {name}" for name in scaled}
+    assert METRICS[found.metric].decodes
+    return LengthResult(found, n, names)
+
+
+def _mean(scores: Sequence[float]) -> float | None:
+    return round(float(np.mean(scores)), 4) if scores else None
