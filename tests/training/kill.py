@@ -1,7 +1,8 @@
-"""Kill a trainer at random moments, over and over, and see that nothing is lost: `python -m tests.training.kill 1000`.
+"""Kill a trainer at random moments, over and over, and see that nothing is lost: `python -m tests.training.kill 1000 SEED`.
 
-The parent imports torch once and forks a child for every life, so that a life begins in no time. Half of the kills come
-after a random while; the other half aim at a save: they wait for a `.partial` folder, and then a moment.
+Every task and every family there is takes its turn, also those that are added later. The parent imports torch once and forks
+a child for every life, so that a life begins in no time. Half of the kills come after a random while; the other half aim at a
+save: they wait for a `.partial` folder, and then a moment.
 
     child    trains; writes into `lives` at which step a life began, and after which step a save completed
     parent   kills it; a life must begin where the last save completed, or later; the last one must end as if never killed
@@ -9,6 +10,8 @@ after a random while; the other half aim at a save: they wait for a `.partial` f
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import os
 import random
 import signal
@@ -16,62 +19,168 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 import torch
 import torch._dynamo  # what the first step would import, once for all
 
+from regard import families, tasks
+from regard.families.expand import family_arguments
+from regard.nn.blocks.patches import Patches
+from regard.training.request import TrainRequest
 from regard.training.train import run_training
 from regard.training.trainer import Trainer
-from tests.training.small import hard, traces
+from tests.laws.tasks import TASK, order_of
+from tests.laws.uses import USES, Use
+from tests.training.small import HARD, TINY, traces
 
 LIFE = 0.5
 """A kill comes within this part of the time that a whole run takes here and now."""
+LENGTH: dict[str, Any] = {"train.steps": 18, "train.save_every": 3, "train.validate_every": 6, "train.log_every": 1}
+SIZES: dict[str, Any] = {"width": 16, "depth": 1, "heads": 2, "hidden": 32, "head_width": 8, "dropout": 0.2}
+Order = Callable[[Path, Path], TrainRequest]
+"""A request, given a folder for the data and the run folder."""
+
+
+def cases() -> dict[str, Order]:
+    """Every example of every task, and every family in a task that suits it."""
+    found: dict[str, Order] = {}
+    for task, row in TASK.items():
+        for name, example in row.items():
+            found[f"{task}: {name}"] = lambda files, out, example=example: _hard(order_of(example, files, out))
+    found |= {str(use): lambda files, out, use=use: _hard(use.order(files, out)) for use in USES}
+    missing = set(tasks.names()) - {name.partition(":")[0] for name in found}
+    assert not missing, f"no example of {', '.join(missing)} in tests/laws/tasks.py or uses.py"
+    return found | {f"family: {name}": _of_family(name) for name in families.names()}
 
 
 def kill_often(kills: int, folder: Path, seed: int = 0) -> str:
-    """Run and kill until there were so many kills; what there is to say about them, or AssertionError."""
+    """Run and kill until there were so many kills, cases taking turns; what there is to say, or AssertionError."""
     draw = random.Random(seed)
-    began = time.monotonic()
-    _must_end_well(_child(folder / "whole"))
-    life = LIFE * (time.monotonic() - began)
-    whole, said = traces(folder / "whole"), {"random": 0, "saving": 0, "runs": 0, "saves": 0}
-    while said["random"] + said["saving"] < kills:
-        run = folder / f"run-{said['runs']}"
-        said["runs"] += 1
-        while said["random"] + said["saving"] < kills:
-            how = draw.choice(["random", "saving"])
-            child = _child(run)
-            _wait(draw, life, run if how == "saving" else None)
-            os.kill(child, signal.SIGKILL)
-            if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
-                break  # it was done before we came
-            said[how] += 1
-        _must_end_well(_child(run))
-        said["saves"] += _nothing_lost(run)
-        assert traces(run) == whole, f"{run} is not the run that was never killed"
-    return f"{kills} kills, nothing lost: {said}"
+    for name in tasks.names():
+        tasks.find(name)  # imported once, before the forks
+    found = _take_turns(draw)
+    share, more = divmod(kills, len(found))
+    counts, by_task = Counter[str](), dict[str, Counter[str]]()
+    for n, (name, order) in enumerate(found):
+        if quota := share + (n < more):
+            case = Case(order, folder / str(n), draw)
+            try:
+                case.kill(quota)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from error
+            counts += case.said
+            by_task.setdefault(name.partition(":")[0], Counter()).update({name.partition(": ")[2]: quota})
+    lines = [f"{kills} kills, nothing lost: {dict(counts)}"]
+    for task, row in sorted(by_task.items()):
+        lines.append(f"  {task:<10} {row.total():>5}  ({', '.join(f'{n} {k}' for n, k in sorted(row.items()))})")
+    return "\n".join(lines)
 
 
-def _child(run: Path) -> int:
-    """A process that trains, and notes what it saved."""
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        Trainer.save = _noted("saved", Trainer.save, run)  # type: ignore[method-assign, assignment]
-        Trainer.resume = _noted("began", Trainer.resume, run)  # type: ignore[method-assign, assignment]
-        run_training(hard(run, train__steps=40, train__save_every=3, train__validate_every=8))
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+def _take_turns(draw: random.Random) -> list[tuple[str, Order]]:
+    """All cases in random order, the first of each task before the second of any."""
+    rows = dict[str, list[tuple[str, Order]]]()
+    for name, order in draw.sample([*cases().items()], len(cases())):
+        rows.setdefault(name.partition(":")[0], []).append((name, order))
+    return [case for turn in itertools.zip_longest(*rows.values()) for case in turn if case is not None]
+
+
+class Case:
+    """One kind of run, trained once without a kill, and then killed."""
+
+    def __init__(self, order: Order, folder: Path, draw: random.Random) -> None:
+        self.order, self.folder, self.draw, self.said = order, folder, draw, Counter[str]()
+        (folder / "data").mkdir(parents=True)
+
+    def kill(self, kills: int) -> None:
+        """Kill so many times."""
+        began = time.monotonic()
+        _must_end_well(self._child(self.folder / "whole"))
+        life = LIFE * (time.monotonic() - began)
+        whole = traces(self.folder / "whole")
+        while self._killed < kills:
+            run = self.folder / f"run-{self.said['runs']}"
+            self.said["runs"] += 1
+            while self._killed < kills:
+                aim = (self.said["saving"], self.draw.random()) < (self.said["random"], 0.5)
+                child = self._child(run)
+                saving = self._wait(life, run if aim else None)
+                os.kill(child, signal.SIGKILL)
+                if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
+                    break  # it was done before we came
+                self.said["saving" if saving else "random"] += 1
+            _must_end_well(self._child(run))
+            self.said["saves"] += _nothing_lost(run)
+            assert traces(run) == whole, f"{run} is not the run that was never killed"
+
+    @property
+    def _killed(self) -> int:
+        return self.said["random"] + self.said["saving"]
+
+    def _child(self, run: Path) -> int:
+        """A process that trains, and notes what it saved."""
+        child = os.fork()
+        if child:
+            return child
+        code = 1
+        try:
+            run.mkdir(parents=True, exist_ok=True)
+            Trainer.save = _noted("saved", Trainer.save, run)  # type: ignore[method-assign, assignment]
+            Trainer.resume = _noted("began", Trainer.resume, run)  # type: ignore[method-assign, assignment]
+            run_training(self.order(self.folder / "data", run))
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _wait(self, life: float, run: Path | None) -> bool:
+        """Until the moment to kill: a random one, or one while something is being written or just was; whether it was."""
+        end = time.monotonic() + self.draw.uniform(0, life)
+        if run is None:
+            time.sleep(max(end - time.monotonic(), 0))  # on a busy machine it may have passed
+            return False
+        while time.monotonic() < end:  # not the first save, but one at random
+            time.sleep(0.001)
+        end += life
+        while time.monotonic() < end:
+            if _writing(run):
+                time.sleep(self.draw.choice([0, 0.001, 0.005, 0.02, 0.05]))
+                return True
+            time.sleep(0.0002)
+        return False
+
+
+def _hard(request: TrainRequest) -> TrainRequest:
+    """The same with everything that moves; sizes and data stay as they are."""
+    kept = {path: value for path, value in {**TINY, **HARD, **LENGTH}.items() if path.startswith("train.")}
+    return dataclasses.replace(request, set={**request.set, **kept, "train.schedule.warmup": 1})
+
+
+def _of_family(name: str) -> Order:
+    """A family in the task that suits it: translation, language modeling, masked language modeling, or images."""
+    spec = families.find(name)()
+    known = family_arguments(name)
+    model = {"family": name, **{key: value for key, value in SIZES.items() if key in known}}
+    if isinstance(spec.embed, Patches):
+        use: Use = next(use for use in USES if use.task == "image")
+        return lambda files, out: _hard(dataclasses.replace(use, model={**model, "patch": 4}).order(files, out))
+    task, example = ("mlm", "distilbert") if spec.decoder is None else ("lm", "file")
+    if spec.encoder is not None and spec.decoder is not None:
+        task, example = "translate", "copy"
+
+    def order(files: Path, out: Path) -> TrainRequest:
+        request = _hard(order_of(lambda folder: {**TASK[task][example](folder), "model": model}, files, out))
+        return dataclasses.replace(
+            request, set={path: value for path, value in request.set.items() if not path.startswith("model.")}
+        )
+
+    return order
 
 
 def _noted(what: str, method: Callable[..., object], run: Path) -> Callable[..., object]:
@@ -82,20 +191,6 @@ def _noted(what: str, method: Callable[..., object], run: Path) -> Callable[...,
         return result
 
     return noted
-
-
-def _wait(draw: random.Random, life: float, run: Path | None) -> None:
-    """Until the moment to kill: a random one, or one while something is being written or just was."""
-    end = time.monotonic() + draw.uniform(0, life)
-    if run is None:
-        time.sleep(max(end - time.monotonic(), 0))  # on a busy machine it may have passed
-        return
-    while time.monotonic() < end:  # not the first save, but one at random
-        time.sleep(0.001)
-    end += life
-    while time.monotonic() < end and not _writing(run):
-        time.sleep(0.0002)
-    time.sleep(draw.choice([0, 0.001, 0.005, 0.02, 0.05]))
 
 
 def _writing(run: Path) -> bool:
@@ -125,3 +220,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         print(kill_often(int(sys.argv[1]), Path(place), int(sys.argv[2]) if len(sys.argv) > 2 else 0))
+        print(f"{sum(os.times()[:4]):.0f} seconds of computing")

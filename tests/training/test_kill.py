@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.numeric
 
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("REGARD_KILLS", "30"))
+KILLS = int(os.environ.get("REGARD_KILLS", "15"))
 
 
 @pytest.mark.slow

@@ -42,6 +42,8 @@ VOCABULARY, TOKENS, CHECKPOINTS, SNAPSHOTS, TENSORBOARD = (
 )
 FINAL, BEST = "final", "best"
 """The models of a run, the preferred one first."""
+FINISHED = "finished"
+"""The key of run.json that a run has once its final model was written: the size and SHA-256 of its log at that time."""
 
 
 def identify_folder(path: str | Path) -> Literal["model", "run"] | None:
@@ -68,8 +70,12 @@ def find_model(path: str | Path) -> Folder:
             )
         try:
             return read_folder(path / name)
-        except SpecError:
-            continue  # there is none
+        except SpecError:  # there is none
+            if name == FINAL and _was_finished(path):
+                raise CheckpointError(
+                    f"{path / FINAL} is missing, though this run was finished: run the command that trained it again, which "
+                    f"writes {FINAL} again, or name {path / BEST} instead"
+                ) from None
         except CheckpointError as error:
             if not (path / FACTS).exists():
                 raise
@@ -79,6 +85,13 @@ def find_model(path: str | Path) -> Folder:
         state = "has not validated yet; let it train longer" if begun else "has not started; train it first"
         raise CheckpointError(f"{path} is a run that {state}")
     return read_folder(path)
+
+
+def _was_finished(run: Path) -> bool:
+    with suppress(CheckpointError):
+        facts = parse_json(read_file(run, FACTS, JSON_LIMIT), run / FACTS)
+        return isinstance(facts, dict) and FINISHED in facts
+    return False
 
 
 def read_config(folder: Folder) -> Plain:

@@ -195,19 +195,22 @@ def _check_is_run(folder: Path) -> None:
     intact folder of ours.
     """
     path = folder / FACTS
-    if Checkpoints(folder / CHECKPOINTS).read_copies() is not None:
-        return
-    if not path.exists():
-        raise SpecError(f"{folder} holds models or checkpoints, but no {FACTS} of a run; choose another --out")
     try:
-        said = parse_json(path.read_bytes(), path)
+        said = parse_json(_read_bytes(path), path)
     except CheckpointError as error:
         if not any((folder / name).exists() for name in (*FOLDERS, RECIPE, LOG, REPORT)):
             return  # a power cut right at the start: nothing else is there
+        if Checkpoints(folder / CHECKPOINTS).read_copies() is not None:
+            return
+        if not path.exists():
+            raise SpecError(
+                f"{folder} holds models or checkpoints, but no {FACTS} of a run; choose another --out"
+            ) from None
         if any((folder / name).exists() and find_fault(folder / name) is None for name in MODELS):
             return
         raise CheckpointError(f"{error}; choose another --out") from None
-    if not isinstance(said, dict) or not set(said) >= ESSENTIAL:
+    recognized = isinstance(said, dict) and said.keys() >= ESSENTIAL
+    if not recognized and Checkpoints(folder / CHECKPOINTS).read_copies() is None:
         raise SpecError(f"{path} {NOT_A_RUN}")
 
 

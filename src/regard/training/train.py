@@ -37,6 +37,7 @@ from regard.serialization.model_folder import (
     BEST,
     CHECKPOINTS,
     FINAL,
+    FINISHED,
     LOG,
     REPORT,
     TENSORBOARD,
@@ -310,7 +311,7 @@ class _Run:
             log.drop("done", artifacts.trainer.state.step)  # a damaged one
             log.write("done", artifacts.trainer.state.step, **done)
             log.sync()
-            save_facts(self.folder, log=log.digest())
+            save_facts(self.folder, **{FINISHED: log.digest()})
         return done
 
     def _begin(self, trainer: Trainer) -> list[str]:
@@ -364,7 +365,7 @@ class _Run:
         """The `done` event of a finished run, unless something changed since."""
         ends = (event for event in reversed(read_log(self.folder / LOG)) if event["event"] in ("done", "changed"))
         last = next(ends, {"event": None})
-        written = read_facts(self.folder).get("log")
+        written = read_facts(self.folder).get(FINISHED)
         if last["event"] != "done" or (written is not None and Log(self.folder / LOG).has_changed(written)):
             return None
         return last
