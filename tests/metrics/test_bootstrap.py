@@ -10,7 +10,7 @@ import pytest
 from regard.errors import DataError
 from regard.metrics import METRICS, Metric
 from regard.metrics.bootstrap import Difference, bootstrap
-from regard.metrics.items import bits, count_items, percentage, perplexity, ratio
+from regard.metrics.items import bits_per_byte, count_items, percentage, perplexity, ratio
 
 pytestmark = pytest.mark.numeric
 
@@ -88,7 +88,9 @@ def test_losses_of_language_models() -> None:
     rows = np.stack([nats, tokens], 1)
     assert count_items(rows, ratio).score() == 2.0
     assert count_items(rows, perplexity).score() == pytest.approx(math.exp(2))
-    assert count_items(rows, bits).score() == pytest.approx(2 / math.log(2))
+    assert count_items(rows, bits_per_byte(bytes_per_token=1.0, unknown_share=0.0)).score() == pytest.approx(
+        2 / math.log(2)
+    )
     assert count_items([[1e9, 1]], perplexity).score() < math.inf
     one, other = count_items(rows, ratio), count_items(rows - [[1, 0], [4, 0]], ratio)
     assert bootstrap([one, other], higher=False, samples=20).differences[0, 1].not_better == 0

@@ -3,6 +3,10 @@
 Every score of every model has a 95 % bootstrap interval over the test items, and every model after the first a paired
 difference to the first. They say how much a score depends on which items were in the test set; they are about these trained
 models, not about the methods by which they were trained.
+
+A loss is per token, so it says little where the vocabulary does not cover the text: an unknown token is easy to predict. The
+share of unknown tokens is a score beside it, and a warning above `MAX_UNKNOWN`. Models with different vocabularies are compared
+in bits per byte, in which unknown characters are not free.
 """
 
 from __future__ import annotations
@@ -11,6 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from regard.api import load
 from regard.api.notes import Tell, log_note
@@ -22,17 +29,22 @@ from regard.errors import SpecError, UnknownName
 from regard.metrics import METRICS, Metric
 from regard.metrics.bootstrap import Difference, Interval, bootstrap
 from regard.metrics.class_metrics import SplitLabels, count_classes
-from regard.metrics.items import Items
+from regard.metrics.items import CountedItems, Items, bits_per_byte, count_items, percentage
 from regard.registry import kind_of
 from regard.report.table import Table
-from regard.tasks.common.capabilities import ReadsPairs, eval_sets, list_tags, require
+from regard.tasks.common.capabilities import ReadsPairs, eval_sets, list_tags, list_texts, require
 from regard.tasks.common.losses import count_losses
 from regard.tasks.common.task import Task
+from regard.text.tokenizer import Coverage
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how many are done, and of how many."""
+Covered = Mapping[bool, Sequence[Coverage]]
+"""How much of each text is unknown: of those that a model should write (True) and of those that it reads (False)."""
 BATCH = 256
 """Number of inputs between two reports of progress."""
+MAX_UNKNOWN = 1.0
+"""Percentage of unknown tokens above which scores come with a warning."""
 SCOPE = "95 % intervals over test items: of these trained models, not of the methods"
 
 
@@ -160,7 +172,7 @@ class _Evaluator:
         self._tell_dropped(raw)
         for name, model in zip(self.names[1:], self.models[1:], strict=True):
             self._check_comparable(task, raw, name, model.task)
-        usual = (*task.metrics, *(["perplexity"] if task.metrics == ("loss",) else []))
+        usual = [*task.metrics, *self._usual_beside(task, raw)]
         chosen = list(metrics) or [METRICS[name] for name in usual]
         references = [text for each in eval_sets(task, raw) for text in each.references]
         decoded = [metric for metric in chosen if metric.decodes]
@@ -173,7 +185,9 @@ class _Evaluator:
         split = next((metric.labels for metric in decoded if metric.labels), None)
         for name, model in zip(self.names, self.models, strict=True):
             own = self._select_language(model, raw)
-            found = self._count_losses(name, model, own, [m.kind for m in chosen if not m.decodes])
+            covered = {side.written: side.tokenizer.count_unknown(side.texts) for side in list_texts(model.task, own)}
+            self._tell_unknown(name, covered)
+            found = self._count_losses(name, model, own, [m.kind for m in chosen if not m.decodes], covered)
             if decoded:
                 outputs = self._run(name, model, own)
                 found |= {metric.kind: metric.items(outputs, references) for metric in decoded}
@@ -230,10 +244,16 @@ class _Evaluator:
             return raw
         return [replace(part, tag=tag) if isinstance(part, Pairs) else part for part in raw]
 
-    def _count_losses(self, name: str, model: Model, raw: object, kinds: Sequence[str]) -> dict[str, Items]:
+    def _count_losses(
+        self, name: str, model: Model, raw: object, kinds: Sequence[str], covered: Covered
+    ) -> dict[str, Items]:
         """The items of scores that come with the loss."""
+        found: dict[str, Items] = {}
+        if "unknown_tokens" in kinds and covered:
+            found["unknown_tokens"] = _count_unknown(covered.get(True, covered.get(False, [])))
+        kinds = [kind for kind in kinds if kind not in found]
         if not kinds:
-            return {}
+            return found
         examples = model.task.encode(raw)
         if examples.left_out:
             self.notify(
@@ -242,9 +262,29 @@ class _Evaluator:
         counts = count_losses(
             model.task, model.net, examples, progress=lambda done, of: self.progress(f"loss of {name}", done, of)
         )
+        if "bits_per_byte" in kinds and True in covered:
+            found["bits_per_byte"] = _count_bits(counts.rows["loss"], covered[True])
+        kinds = [kind for kind in kinds if kind not in found]
         if unknown := [kind for kind in kinds if kind not in counts.names]:
             raise SpecError(f"{name} has no {unknown[0]}; there is {', '.join(counts.names)}")
-        return {kind: counts.items(kind) for kind in kinds}
+        return found | {kind: counts.items(kind) for kind in kinds}
+
+    def _usual_beside(self, task: Task, raw: object) -> list[str]:
+        """Scores that are reported beside those of a task: beside a loss of tokens, what makes it comparable."""
+        out = ["perplexity"] if task.metrics == ("loss",) else []
+        if sides := list_texts(task, raw) if {"loss", "perplexity"}.intersection(task.metrics) else []:
+            out += [*(["bits_per_byte"] if any(side.written for side in sides) else []), "unknown_tokens"]
+        return [kind for kind in out if kind not in task.metrics]
+
+    def _tell_unknown(self, name: str, covered: Covered) -> None:
+        """Warn of a test set that the vocabulary does not cover."""
+        for written, rows in covered.items():
+            share = _count_unknown(rows).score() if rows else 0.0
+            if share > MAX_UNKNOWN:
+                self.notify(
+                    f"{share:.1f} % of the tokens that {name} {'should write' if written else 'reads'} are unknown to its "
+                    "vocabulary: another language or script? A loss or perplexity leaves out what they stand for"
+                )
 
     def _run(self, name: str, model: Model, raw: object) -> list[str]:
         """The best output for every input."""
@@ -269,10 +309,13 @@ class _Evaluator:
         differences = [dict[str, Difference]() for _ in items]
         for metric in metrics:
             kind, each = metric.kind, [found[metric.kind] for found in items]
-            paired = metric.decodes or self._has_same_tokens(kind, each)
-            for group in [list(range(len(each)))] if paired else [[i] for i in range(len(each))]:
+            paired = metric.decodes or self._has_same_tokens(each)
+            if not paired and not metric.any_vocabulary:
+                self._tell_incomparable(kind, [m.kind for m in metrics])
+            together = paired or metric.any_vocabulary
+            for group in [list(range(len(each)))] if together else [[i] for i in range(len(each))]:
                 found = bootstrap(
-                    [each[i] for i in group], higher=metric.higher, samples=self.samples,
+                    [each[i] for i in group], higher=metric.higher, samples=self.samples, paired=paired,
                     progress=lambda done, of: self.progress(f"interval of {kind}", done, of),  # noqa: B023
                 )  # fmt: skip
                 for place, i in enumerate(group):
@@ -281,13 +324,27 @@ class _Evaluator:
                         differences[i][kind] = found.differences[0, place]
         return scores, differences
 
-    def _has_same_tokens(self, kind: str, items: Sequence[Items]) -> bool:
-        """Whether losses are over the same items and tokens; if not, that is said."""
+    def _has_same_tokens(self, items: Sequence[Items]) -> bool:
+        """Whether losses are over the same items and tokens."""
         prints = {each.task.tokenizer.fingerprint if each.task.tokenizer else "" for each in self.models}
-        same = len(prints) == 1 and len({len(each) for each in items}) == 1
-        if not same:
-            self.notify(f"these models divide text into different tokens: their {kind} cannot be compared")
-        return same
+        return len(prints) == 1 and len({len(each) for each in items}) == 1
+
+    def _tell_incomparable(self, kind: str, others: Sequence[str]) -> None:
+        instead = "; compare bits_per_byte" if "bits_per_byte" in others else ""
+        self.notify(f"these models divide text into different tokens: their {kind} cannot be compared{instead}")
+
+
+def _count_unknown(rows: Sequence[Coverage]) -> CountedItems:
+    """The items of the share of unknown tokens."""
+    return count_items([(row.unknown, row.tokens) for row in rows], percentage)
+
+
+def _count_bits(losses: NDArray[np.float64], rows: Sequence[Coverage]) -> CountedItems:
+    """The items of bits per byte: losses (items, 2) of tokens that stand for these texts."""
+    size, unknown, tokens = (sum(getattr(row, name) for row in rows) for name in ("bytes", "unknown_bytes", "tokens"))
+    tokens = max(tokens, int(losses[:, 1].sum()), 1)  # more, if texts have end marks; fewer, if some were too long
+    formula = bits_per_byte(bytes_per_token=max(size, 1) / tokens, unknown_share=unknown / max(size, 1))
+    return CountedItems(losses, formula)
 
 
 def _count_classes(

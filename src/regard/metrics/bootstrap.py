@@ -70,22 +70,26 @@ def bootstrap(
     higher: bool = True,
     samples: int = 1000,
     seed: int = 1,
+    paired: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Score any number of models on the same random selections of test items.
 
     models    for each model its results on the same items, in the same order (`Metric.items`, `loss_items`)
     higher    whether a higher score is better
+    paired    false if the items of models differ, such as rows of different tokens: then each has its own selections, and
+              differences vary more
     progress  is called with the number of samples done, and of all
     """
     sizes = {len(items) for items in models}
-    if len(sizes) != 1 or 0 in sizes:
+    if (paired and len(sizes) != 1) or 0 in sizes:
         raise DataError(f"models can be compared on the same test items, got {sorted(sizes)} of them")
-    draw, count = np.random.Generator(np.random.PCG64(seed)), sizes.pop()
+    draw = np.random.Generator(np.random.PCG64(seed))
     table = np.empty((samples, len(models)))
     for i in range(samples):
-        indices = draw.integers(0, count, count)
-        table[i] = [items.score(indices) for items in models]
+        indices = draw.integers(0, len(models[0]), len(models[0]))
+        own = (indices if paired else draw.integers(0, len(items), len(items)) for items in models)
+        table[i] = [items.score(some) for items, some in zip(models, own, strict=True)]
         if progress is not None:
             progress(i + 1, samples)
     whole = [items.score() for items in models]

@@ -84,6 +84,13 @@ def perplexity(sums: NDArray[np.float64]) -> float:
     return math.exp(min(ratio(sums), LARGEST))
 
 
-def bits(sums: NDArray[np.float64]) -> float:
-    """Bits per byte (or character), from the summed loss in nats and the number of bytes."""
-    return ratio(sums) / math.log(2)
+def bits_per_byte(*, bytes_per_token: float, unknown_share: float) -> Formula:
+    """Bits per byte of a text, from the summed loss (in nats) and the number of tokens.
+
+    Bits of text are comparable where losses of tokens are not: between vocabularies. An unknown token tells nothing of the
+    characters that it stands for, so each of its bytes costs 8 bits more; a model never gains by not knowing a text.
+
+    bytes_per_token  bytes of the text for each token
+    unknown_share    the share of those bytes that unknown tokens stand for
+    """
+    return lambda sums: ratio(sums) / math.log(2) / bytes_per_token + 8.0 * unknown_share

@@ -46,6 +46,8 @@ class Metric:
     """How to split an output into labels, for a metric of classes; each class then has scores of its own."""
     count: CountItems | None = None
     """The counts that the score is made of, item by item."""
+    any_vocabulary: bool = False
+    """Whether scores of models with different vocabularies can be compared, although it comes with the loss."""
 
     @property
     def decodes(self) -> bool:
@@ -73,6 +75,8 @@ METRICS: Registry[Metric] = Registry("metric")
 for metric in (
     Metric("loss", higher=False),
     Metric("perplexity", higher=False),
+    Metric("bits_per_byte", higher=False, any_vocabulary=True),
+    Metric("unknown_tokens", higher=False, any_vocabulary=True),
     Metric("masked_accuracy"),
     Metric("next_sentence_accuracy"),
     Metric("pair_accuracy"),

@@ -47,7 +47,17 @@ from regard.tasks.common.encoder_input import (
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import pair_counts
-from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
+from regard.tasks.common.task import (
+    TASKS,
+    BatchOrder,
+    Dataset,
+    EvalSet,
+    Loss,
+    Output,
+    RunOptions,
+    TextSide,
+    check_pairs,
+)
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 
@@ -263,6 +273,11 @@ class Embed(EncoderTask):
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return []
+
+    def list_texts(self, raw: Sequence[Pairs]) -> list[TextSide]:
+        return [
+            TextSide(self.tokenizer, [text for pairs in raw for side in (pairs.source, pairs.target) for text in side])
+        ]
 
     def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
         lengths = count_tokens(self.tokenizer, inputs)

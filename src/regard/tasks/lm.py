@@ -34,7 +34,7 @@ from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import sequence_loss
-from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, Output, RunOptions, check_pairs
+from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, Output, RunOptions, TextSide, check_pairs
 from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
 from regard.text import Chars, Normalize, Tokenizer, TokenizerSpec
 
@@ -256,6 +256,9 @@ class Lm(CorpusTask[LmData]):
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []
+
+    def list_texts(self, raw: Texts) -> list[TextSide]:
+        return [dataclasses.replace(side, written=True) for side in super().list_texts(raw)]
 
     def _encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Texts as beginnings of documents, after the special tokens that the tokenizer puts before every text."""

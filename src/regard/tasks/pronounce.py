@@ -8,6 +8,7 @@ was trained on, not even on another pronunciation of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Self
 
 from pydantic import Field
@@ -19,7 +20,7 @@ from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.spec import Count, Share, Spec, spec
 from regard.tasks.common.seq2seq import TextPairs
-from regard.tasks.common.task import TASKS, Dataset
+from regard.tasks.common.task import TASKS, Dataset, TextSide
 from regard.text import Chars, Pieces, Tokenizer
 
 HoldOut = Annotated[float, Field(gt=0, lt=0.5)]
@@ -93,6 +94,10 @@ class Pronounce(TextPairs[PronounceData]):
     def prepare(cls, settings: PronounceData, dataset: Dataset) -> Self:
         (train,) = dataset.train
         return cls(settings, Tokenizer.train(train.target, Pieces()), Tokenizer.train(train.source, Chars()))
+
+    def list_texts(self, raw: Sequence[Pairs]) -> list[TextSide]:
+        read, written = super().list_texts(raw)
+        return [read, replace(written, texts=[ways.partition(OR)[0] for ways in written.texts])]
 
     def tokenize_pairs(self, sources: Sequence[str], targets: Sequence[str], tag: str | None) -> tuple[Ragged, Ragged]:
         """If several pronunciations are correct, the loss is that of the first."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from tokenizers import Tokenizer as Core
 
@@ -28,6 +28,15 @@ from regard.text.tokenizer_specs import BOS, EOS, ROLES, TokenizerSpec, byte_alp
 
 TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
 _CHUNK, _CHUNK_SIZE = 10_000, 1 << 20  # number of lines, and of characters, encoded by the library at once
+
+
+class Coverage(NamedTuple):
+    """How much of a text a vocabulary covers: its tokens and bytes, and those among them that are unknown."""
+
+    tokens: int
+    unknown: int
+    bytes: int
+    unknown_bytes: int
 
 
 class Tokenizer:
@@ -143,6 +152,36 @@ class Tokenizer:
         """Return the indices of lines with at least half of their tokens unknown: another script or language."""
         found = enumerate(self.encode_all(lines))
         return [i for i, ids in found if ids and 2 * ids.count(self.unk) >= len(ids)]
+
+    def count_unknown(self, lines: Iterable[str]) -> list[Coverage]:
+        """Return for each line how many of its tokens, and how many of its bytes, are unknown."""
+        out, chunk, size = list[Coverage](), list[str](), 0
+        for line in lines:
+            chunk.append(line)
+            size += len(line)
+            if len(chunk) == _CHUNK or size > _CHUNK_SIZE:
+                out += self._count_unknown(chunk)
+                chunk, size = [], 0
+        return out + self._count_unknown(chunk)
+
+    def _count_unknown(self, lines: Sequence[str]) -> list[Coverage]:
+        counts = (
+            (line, len(ids), ids.count(self.unk)) for line, ids in zip(lines, self.encode_all(lines), strict=True)
+        )
+        return [
+            Coverage(tokens, unknown, len(line.encode()), self._count_lost_bytes(line) if unknown else 0)
+            for line, tokens, unknown in counts
+        ]
+
+    def _count_lost_bytes(self, line: str) -> int:
+        """Return the number of bytes that unknown tokens stand for."""
+        lost = 0
+        for piece in (line[at : at + MAX_PIECE] for at in range(0, len(line), MAX_PIECE)):
+            with translate_errors(DataError, "the tokenizer failed on this text"):
+                found = self._core.encode(piece, add_special_tokens=False)
+            places = zip(self._seal(found.ids), found.offsets, strict=True)
+            lost += sum(len(piece[start:end].encode()) for i, (start, end) in places if i == self.unk)
+        return lost
 
     def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> tuple[list[int], list[int]]:
         """Return one text or two with special tokens around them, and the segment of each token.

@@ -37,6 +37,7 @@ from regard.tasks.common.task import (
     RunOptions,
     Task,
     TaskBatch,
+    TextSide,
 )
 from regard.tasks.common.word_scores import Alignment, Confidence
 
@@ -158,6 +159,14 @@ class ChecksVocabulary(Protocol):
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
         """Indices of inputs that are mostly unknown tokens."""
+
+
+@runtime_checkable
+class ReadsTexts(Protocol):
+    """Reads or writes texts, which its vocabulary may not cover."""
+
+    def list_texts(self, raw: object) -> list[TextSide]:
+        """The texts of a test set."""
 
 
 @runtime_checkable
@@ -366,6 +375,11 @@ def list_tags(task: Task) -> Sequence[str]:
 def find_unknown(task: Task, inputs: Sequence[str]) -> list[int]:
     """Indices of inputs that are mostly unknown tokens."""
     return task.find_unknown(inputs) if supports(task, ChecksVocabulary) else []
+
+
+def list_texts(task: Task, raw: object) -> list[TextSide]:
+    """The texts of a test set with their vocabularies; none for a task without text."""
+    return task.list_texts(raw) if supports(task, ReadsTexts) else []
 
 
 def find_too_long(task: Task, inputs: Sequence[object], options: RunOptions) -> list[int]:

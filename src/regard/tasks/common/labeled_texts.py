@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from regard.data.labels import BETWEEN
 from regard.data.pairs import Pairs, fingerprint, split_pairs
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
@@ -19,7 +20,7 @@ from regard.tasks.common.advice import plan_length
 from regard.tasks.common.classifier import list_classes, pack_classes, unpack_classes
 from regard.tasks.common.encoder_input import TOKENIZER_FILE, EncodedTexts, EncoderTask, load_tokenizer
 from regard.tasks.common.example_names import quote_examples
-from regard.tasks.common.task import Advice, Dataset, RunOptions
+from regard.tasks.common.task import Advice, Dataset, RunOptions, TextSide
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 EPOCHS, STEPS = 10, 30
@@ -157,6 +158,10 @@ class LabeledTask(EncoderTask, Generic[L]):
 
     def files(self) -> dict[str, bytes]:
         return {TOKENIZER_FILE: self.tokenizer.to_bytes(), **pack_classes(self.classes)}
+
+    def list_texts(self, raw: Sequence[Pairs]) -> list[TextSide]:
+        texts = (part for pairs in raw for text in pairs.source for part in text.split(BETWEEN))
+        return [TextSide(self.tokenizer, texts)]
 
     def describe_examples(self, examples: EncodedTexts, indices: NDArray[np.int64]) -> list[str]:
         return quote_examples(indices, examples.ids.take(indices), self.tokenizer)

@@ -34,7 +34,7 @@ from regard.tasks.common.encoded_pairs import EncodedPairs, encode_pairs, in_fol
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import sequence_loss
-from regard.tasks.common.task import EvalSet, Loss, Output, RunOptions, check_pairs
+from regard.tasks.common.task import EvalSet, Loss, Output, RunOptions, TextSide, check_pairs
 from regard.tasks.common.word_scores import Alignment, Confidence, WordPairs
 from regard.text import Tokenizer
 from regard.text.sentence_split import split_text
@@ -289,6 +289,12 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return [EvalSet(pairs.source, pairs.target, TextPairsOptions(tag=pairs.tag), pairs.name) for pairs in raw]
+
+    def list_texts(self, raw: Sequence[Pairs]) -> list[TextSide]:
+        return [
+            TextSide(self.source_tokenizer, [text for pairs in raw for text in pairs.source]),
+            TextSide(self.tokenizer, [text for pairs in raw for text in pairs.target], written=True),
+        ]
 
     @property
     def tags(self) -> list[str]:

@@ -7,7 +7,7 @@ folder need from every task; what only some tasks can do (generate, embed, align
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -95,6 +95,16 @@ class EvalSet:
     references: Sequence[str]
     options: RunOptions
     name: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextSide:
+    """Texts of a test set with their vocabulary: what a model reads, or what it should write."""
+
+    tokenizer: Tokenizer
+    texts: Iterable[str]
+    written: bool = False
+    """Whether the loss is that of every token of these texts."""
 
 
 class Examples(Protocol):

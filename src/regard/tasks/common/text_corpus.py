@@ -21,7 +21,7 @@ from regard.spec import Spec, spec
 from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.encoder_input import TOKENIZER_FILE, load_tokenizer
 from regard.tasks.common.example_names import quote_examples
-from regard.tasks.common.task import Dataset, Examples, RunOptions
+from regard.tasks.common.task import Dataset, Examples, RunOptions, TextSide
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 
@@ -149,6 +149,9 @@ class CorpusTask(Generic[D]):
 
     def describe_examples(self, examples: Any, indices: NDArray[np.int64]) -> list[str]:
         return quote_examples(indices, examples.ids.take(indices), self.tokenizer)
+
+    def list_texts(self, raw: Texts) -> list[TextSide]:
+        return [TextSide(self.tokenizer, (text for text, _ in iter_pieces(raw.documents)))]
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
         return self.tokenizer.mostly_unknown(inputs)
