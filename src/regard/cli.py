@@ -190,8 +190,13 @@ def run(
         min_p=min_p, seed=seed,
     )  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
-    handle = regard.load(model, device=device, engine=engine)
-    if as_json and "words" in handle.options:
+    light = None
+    if engine in ("auto", "native") and not (as_json or ensemble or glossary or plugin):  # all of which need torch
+        from regard.api.light_model import open_light
+
+        light = open_light(model, device=device)
+    handle = light or regard.load(model, device=device, engine=engine)
+    if as_json and isinstance(handle, regard.Model) and "words" in handle.options:
         options["words"] = True
     at_terminal = texts is None and sys.stdin is not None and sys.stdin.isatty()
     paths = supports(handle.task, ReadsImages)

@@ -20,12 +20,15 @@ CAPABILITIES = {
     "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes",
     "embed": "ChecksLength ChecksVocabulary Contrasts Embeds OrdersBatches ReadsPairs",
     "image": "Augments",
-    "lm": "ChecksVocabulary OrdersBatches Streams StreamsText",
+    "lm": "ChecksVocabulary Framed OrdersBatches Streams StreamsText",
     "mlm": "Augments ChecksVocabulary Embeds",
-    "pronounce": "Aligns Augments ChecksLength ChecksVocabulary Constrains Splits Stores StreamsText Tags",
+    "pronounce": "Aligns Augments ChecksLength ChecksVocabulary Constrains Framed Splits Stores StreamsText Tags",
     "span": "Augments ChecksLength ChecksVocabulary",
     "tag": "Advises ChecksVocabulary Embeds Finetunes",
-    "translate": "Advises Aligns Augments ChecksLength ChecksVocabulary Constrains ReadsPairs Splits Stores StreamsText Tags",
+    "translate": (
+        "Advises Aligns Augments ChecksLength ChecksVocabulary Constrains "
+        "Framed ReadsPairs Splits Stores StreamsText Tags"
+    ),
 }
 """What each task can do besides `COMMON` (images have no names to describe them by)."""
 OF_INSTANCES = {"Classifies", "ReadsImages"}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from regard.api.trained_model import Attention, Model
-from regard.engine.choose_engine import choose_engine, use_engine
-from regard.machine import resolve_device
-from regard.recipes.merge import merge, nest
-from regard.serialization.load import load_model
-from regard.serialization.model_folder import CARD, find_model
+if TYPE_CHECKING:
+    from regard.api.trained_model import Attention, Model
 
 __all__ = ["Attention", "Model", "load", "train"]
 
@@ -26,6 +22,15 @@ def load(
     can run the model.
     `set` changes settings that no weight depends on: `{"model.decoder.block.mix.memory_length": 512}` gives a longer memory.
     """
+    import torch  # here, as what follows: `regard run` may do without
+
+    from regard.api.trained_model import Model
+    from regard.engine.choose_engine import choose_engine, use_engine
+    from regard.machine import resolve_device
+    from regard.recipes.merge import merge, nest
+    from regard.serialization.load import load_model
+    from regard.serialization.model_folder import CARD, find_model
+
     folder = find_model(path)
     net, task, search = load_model(folder, merge(*(nest(name, value) for name, value in (set or {}).items())))
     card = folder.files[CARD].decode(errors="replace") if CARD in folder.files else ""
@@ -63,3 +68,10 @@ def train(
         out=None if out is None else str(out), fresh=fresh, anyway=anyway, device=device, tensorboard=tensorboard, quiet=quiet,
     )  # fmt: skip
     return load(run_training(request))
+
+
+def __getattr__(name: str) -> object:
+    """Import a class when it is first used."""
+    if name in ("Attention", "Model"):
+        return getattr(importlib.import_module("regard.api.trained_model"), name)
+    raise AttributeError(f"module 'regard.api' has no attribute {name!r}")

@@ -9,12 +9,10 @@ empty and says why (`error`). The others are not affected.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
-
-import torch
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, get_args
 
 from regard.api.notes import Notes, Tell
 from regard.data.glossary import Glossary
@@ -35,6 +33,7 @@ from regard.tasks.common.task import Output, RunOptions
 
 if TYPE_CHECKING:
     from regard.api.trained_model import Model
+    from regard.model.net import Net
 
 T = TypeVar("T")
 Long = Literal["split", "cut"]
@@ -69,7 +68,30 @@ def resolve_search(search: Search, options: Mapping[str, object]) -> Search:
     return Search.parse({**base, **given})
 
 
-def find_tag(model: Model, language: str) -> str:
+class RunsTexts(Protocol):
+    """A model, as far as running texts needs one."""
+
+    @property
+    def net(self) -> Net: ...
+    @property
+    def task(self) -> object: ...
+    @property
+    def search(self) -> Search: ...
+    @property
+    def path(self) -> Path: ...
+
+
+def select_options(task: object, options: Mapping[str, object], besides: Collection[str] = ()) -> RunOptions:
+    """The options that a task itself takes. Names in `besides` are left out; any other name is an error."""
+    kind = require(task, Generates).Options
+    known = {field.name for field in dataclasses.fields(kind)}
+    for name in options:
+        if name not in known and name not in besides:
+            raise UnknownName("option", name, sorted({*known, *besides}))
+    return kind(**{name: value for name, value in options.items() if name in known})  # type: ignore[arg-type]
+
+
+def find_tag(model: RunsTexts, language: str) -> str:
     """The tag that asks a many-to-many model for this language."""
     known = list_tags(model.task)
     if not known:
@@ -94,7 +116,7 @@ class TextRunner:
 
     def __init__(
         self,
-        model: Model,
+        model: RunsTexts,
         options: Mapping[str, object],
         *,
         others: Sequence[Model] = (),
@@ -110,10 +132,10 @@ class TextRunner:
         own = {name: value for name, value in options.items() if name not in SEARCH_OPTIONS}
         if to is not None:
             own["tag"] = find_tag(model, to)
-        self.options = model.own_options(own, besides=SEARCH_OPTIONS)
+        self.options = select_options(model.task, own, SEARCH_OPTIONS)
         self.nets = [model.net, *(other.net for other in others)]
         for other in others:
-            if other.task.files() != model.task.files():
+            if not isinstance(model, type(other)) or other.task.files() != model.task.files():
                 raise SpecError(f"{other.path} has another vocabulary than {model.path}; an ensemble must share one")
         if long not in LONG:
             raise UnknownName("way to treat long texts", long, LONG)
@@ -263,7 +285,8 @@ class TextRunner:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is torch's or Python's way to say that memory is short."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    named = type(error).__name__ == "OutOfMemoryError"  # torch's own, without importing torch
+    return isinstance(error, MemoryError) or named or "can't allocate memory" in str(error)
 
 
 def _cut_options(options: RunOptions, start: int, stop: int) -> RunOptions:

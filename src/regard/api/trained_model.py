@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, overload
 from torch import Tensor
 
 from regard.api.notes import Tell
-from regard.api.run_texts import BATCH, SEARCH_OPTIONS, Long, TextRunner
+from regard.api.run_texts import BATCH, SEARCH_OPTIONS, Long, TextRunner, select_options
 from regard.decode import Search
 from regard.engine.choose_engine import Chosen
-from regard.errors import DataError, SpecError, UnknownName
+from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.registry import kind_of
@@ -179,12 +179,7 @@ class Model:
 
     def own_options(self, options: Mapping[str, object], *, besides: Collection[str] = ()) -> RunOptions:
         """The options that the task itself takes. Names in `besides` are left out; any other name is an error."""
-        kind = require(self.task, Generates).Options
-        known = {field.name for field in dataclasses.fields(kind)}
-        for name in options:
-            if name not in known and name not in besides:
-                raise UnknownName("option", name, sorted({*known, *besides}))
-        return kind(**{name: value for name, value in options.items() if name in known})  # type: ignore[arg-type]
+        return select_options(self.task, options, besides)
 
     def embed(self, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         """A vector for each text (b, d), by an encoder model; `pool` is "first" or "mean".

@@ -4,7 +4,8 @@
     config.json        spec, task …     run.json, recipe.yaml   what the run is
     model.safetensors  weights          log.jsonl, report.html  what happened
     tokenizer files    of the task      vocabulary/, tokens/    prepared data
-    README.md          model card       checkpoints/, snapshots/
+    engine.json        engine plan      checkpoints/, snapshots/
+    README.md          model card
     manifest.json      checksums        best/, final/           model folders
 
 This is the only module that decides what a folder is, and that spells these names.
@@ -16,19 +17,22 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 import regard
 from regard.decode import Search
+from regard.engine.engine_plan import PLAN
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import JSON_LIMIT, MANIFEST, WEIGHTS, Folder, parse_json, read_file, read_folder, write_folder
 from regard.files.storage import DISK, Storage
-from regard.files.tensors import pack
-from regard.model.net import Net
 from regard.spec import Plain
+from regard.tasks.common.capabilities import Framed, supports
 from regard.tasks.common.task import Task
+
+if TYPE_CHECKING:  # finding and reading a folder needs no torch
+    from torch import Tensor
+
+    from regard.model.net import Net
 
 FORMAT = 1
 CONFIG, CARD = "config.json", "README.md"
@@ -119,7 +123,13 @@ def write_model(
     damaged: bool = False,
     storage: Storage = DISK,
 ) -> None:
-    """Write a model folder: configuration, tokenizers, weights, card and manifest; see `write_folder` for `damaged`."""
+    """Write a model folder: configuration, tokenizers, weights, card and manifest, and a plan if the native engine can run it.
+
+    See `write_folder` for `damaged`.
+    """
+    from regard.engine.write_plan import describe_model, find_refusal
+    from regard.files.tensors import pack
+
     config = {
         "format": FORMAT,
         "regard": regard.__version__,
@@ -134,4 +144,7 @@ def write_model(
         CARD: card.encode(),
         **task.files(),
     }
+    if supports(task, Framed) and find_refusal(net) is None:
+        plan = {**describe_model(net), "frame": task.frame()}
+        files[PLAN] = json.dumps(plan, ensure_ascii=False).encode()
     write_folder(path, files, damaged=damaged, storage=storage)

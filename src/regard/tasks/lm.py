@@ -17,7 +17,7 @@ from regard.data.bptt import TokenStream
 from regard.data.bucket import POOL, EqualBatches
 from regard.data.packing import Packed
 from regard.data.windows import Windows
-from regard.decode import Constraints, Draw, Search, SpecialTokens, generate, stream_tokens
+from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate, stream_tokens
 from regard.decode.ensemble import compute_log_probs
 from regard.decode.stream_text import stream_text
 from regard.errors import DataError, SpecError
@@ -28,13 +28,14 @@ from regard.nn.blocks.head import Classes, Vector
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
-from regard.spec import Count, spec
+from regard.spec import Count, Plain, spec
 from regard.tasks.common.capabilities import TOKENS, bucket
 from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.forward_pass import ForwardPass
+from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.losses import sequence_loss
-from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, Output, RunOptions, TextSide, check_pairs
+from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, RunOptions, TextSide, check_pairs
 from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
 from regard.text import Chars, Normalize, Tokenizer, TokenizerSpec
 
@@ -71,7 +72,7 @@ class EqualRows:
 
 
 @TASKS.add
-class Lm(CorpusTask[LmData]):
+class Lm(LmFrame[Net], CorpusTask[LmData]):
     """A decoder that continues a text.
 
     A file that is one long text has neither start nor end mark, unless its tokenizer has a mark that begins every
@@ -160,36 +161,17 @@ class Lm(CorpusTask[LmData]):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def run(
-        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
-    ) -> list[list[Output]]:
-        """The continuation of each input, which is not repeated. If the context is full, the model continues from its
-        later half.
+    def write_tokens(
+        self, nets: Sequence[Net], prompts: Sequence[list[int]], search: Search, draw: Draw
+    ) -> list[list[Hypothesis]]:
+        banned = Constraints(banned=[self.tokenizer.unk])
+        return generate(nets, prompts, search, SpecialTokens.of(self.tokenizer), constraints=banned, draw=draw)
 
-        Sampled tokens depend on the seed and on the number of the input, counted from `options.first`.
-        """
-        most, room = self._limits(nets, search)
-        prompts, written = self._encode_prompts(inputs), [list[int]() for _ in inputs]
-        totals = [0.0] * len(prompts)
-        active = list(range(len(prompts))) if most else []
-        while active:
-            left = most - min(len(written[i]) for i in active)
-            now = [i for i in active if len(written[i]) == most - left]  # the others wait for these
-            read = [self._truncate(prompts[i] + written[i], room) for i in now]
-            found = generate(
-                nets, read, dataclasses.replace(search, max_extra=left), SpecialTokens.of(self.tokenizer),
-                constraints=Constraints(banned=[self.tokenizer.unk]), draw=Draw([options.first + i for i in now], most - left),
-            )  # fmt: skip
-            for i, prompt, (best,) in zip(now, read, found, strict=True):
-                written[i] += best.tokens
-                totals[i] += best.log_prob
-                asked = left if room is None else min(left, room - len(prompt) + 1)
-                if len(best.tokens) < asked or len(written[i]) >= most:
-                    active.remove(i)
-        return [
-            [Output(self._decode_continuation(text, prompt, ids), total / search.divisor(max(len(ids), 1)), total)]
-            for text, prompt, ids, total in zip(inputs, prompts, written, totals, strict=True)
-        ]
+    def frame(self) -> Plain:
+        return {"kind": "lm", "front": [*self._front]}
+
+    def rooms(self, nets: Sequence[Net]) -> list[int | None]:
+        return [net.spec.room for net in nets]
 
     def stream(
         self, nets: Sequence[Net], text: str, search: Search, options: RunOptions = RunOptions()
@@ -214,16 +196,6 @@ class Lm(CorpusTask[LmData]):
                     return
 
         return stream_text(tokens(), lambda ids: self._decode_continuation(text, prompt, ids))
-
-    def _limits(self, nets: Sequence[Net], search: Search) -> tuple[int, int | None]:
-        """The number of tokens to write, and how many the models can see; None: any number."""
-        if search.n_best > 1:
-            raise SpecError(
-                f"a language model gives one continuation, got n_best={search.n_best}; for others, use sample with other seeds"
-            )
-        most = search.max_extra if search.max_length is None else min(search.max_extra, search.max_length)
-        rooms = [net.spec.room for net in nets]
-        return most, min((room for room in rooms if room is not None), default=None)
 
     def score(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
@@ -259,20 +231,3 @@ class Lm(CorpusTask[LmData]):
 
     def list_texts(self, raw: Texts) -> list[TextSide]:
         return [dataclasses.replace(side, written=True) for side in super().list_texts(raw)]
-
-    def _encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Texts as beginnings of documents, after the special tokens that the tokenizer puts before every text."""
-        template = self.tokenizer.template
-        front = self._front or ([] if template is None else template.opening)
-        return [[*front, *ids] for ids in self.tokenizer.encode_all(texts)]
-
-    def _decode_continuation(self, text: str, prompt: list[int], ids: list[int]) -> str:
-        """The text of tokens after a prompt. The tokens alone would not tell whether a space comes first."""
-        before, whole = self.tokenizer.decode(prompt), self.tokenizer.decode(prompt + ids)
-        said = next((said for said in (text, before) if whole.startswith(said)), None)
-        return self.tokenizer.decode(ids) if said is None else whole[len(said) :]
-
-    def _truncate(self, ids: list[int], room: int | None) -> list[int]:
-        """What the model reads: everything, or the last half of its context if that is exceeded; never nothing."""
-        ids = ids if room is None or len(ids) <= room else ids[-max(room // 2, 1) :]
-        return ids or [self.tokenizer.bos]

@@ -27,7 +27,8 @@ from regard.metrics import METRICS
 from regard.spec import Count, Plain, Share, Spec, spec
 from regard.tasks.common.advice import advise_pairs
 from regard.tasks.common.encoded_pairs import EncodedPairs
-from regard.tasks.common.seq2seq import TextPairs, tag_token
+from regard.tasks.common.pairs_frame import tag_token
+from regard.tasks.common.seq2seq import TextPairs
 from regard.tasks.common.task import TASKS, Advice, Dataset, EvalSet
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 from regard.text.lattice import CANNOT_SAMPLE

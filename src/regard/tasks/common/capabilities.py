@@ -9,23 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from regard.data.bucket import Buckets
 from regard.data.pair_reader import OnBad
 from regard.decode import Search
 from regard.errors import SpecError
-from regard.model.net import Net
-from regard.nn.core.state import State
 from regard.registry import kind_of
 from regard.spec import Plain, Spec
-from regard.tasks.common.encoder_input import Pool
 from regard.tasks.common.example_names import number_examples
-from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.task import (
     Advice,
     BatchOrder,
@@ -39,7 +34,15 @@ from regard.tasks.common.task import (
     TaskBatch,
     TextSide,
 )
-from regard.tasks.common.word_scores import Alignment, Confidence
+
+if TYPE_CHECKING:  # running a model without torch needs this module, too
+    from torch import Tensor
+
+    from regard.model.net import Net
+    from regard.nn.core.state import State
+    from regard.tasks.common.encoder_input import Pool
+    from regard.tasks.common.forward_pass import ForwardPass
+    from regard.tasks.common.word_scores import Alignment, Confidence
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -119,6 +122,14 @@ class Inspects(Protocol):
 
     def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = ...) -> ForwardPass:
         """The forward pass over one input and its output, which it predicts."""
+
+
+@runtime_checkable
+class Framed(Protocol):
+    """Can say in plain data how texts become the model's tokens, so that an engine without torch can run it."""
+
+    def frame(self) -> Plain:
+        """The frame, as `api/light_model.py` reads it."""
 
 
 @runtime_checkable
@@ -367,12 +378,12 @@ def eval_sets(task: Task, raw: object) -> list[EvalSet]:
     return task.eval_sets(raw) if supports(task, Generates) else []
 
 
-def list_tags(task: Task) -> Sequence[str]:
+def list_tags(task: object) -> Sequence[str]:
     """The target languages to choose from; none for most tasks."""
     return task.tags if supports(task, Tags) else ()
 
 
-def find_unknown(task: Task, inputs: Sequence[str]) -> list[int]:
+def find_unknown(task: object, inputs: Sequence[str]) -> list[int]:
     """Indices of inputs that are mostly unknown tokens."""
     return task.find_unknown(inputs) if supports(task, ChecksVocabulary) else []
 
@@ -382,11 +393,11 @@ def list_texts(task: Task, raw: object) -> list[TextSide]:
     return task.list_texts(raw) if supports(task, ReadsTexts) else []
 
 
-def find_too_long(task: Task, inputs: Sequence[object], options: RunOptions) -> list[int]:
+def find_too_long(task: object, inputs: Sequence[object], options: RunOptions) -> list[int]:
     """Indices of inputs that `run` would truncate."""
     return task.find_too_long(inputs, options) if supports(task, ChecksLength) else []
 
 
-def split_text(task: Task, text: str, options: RunOptions) -> list[str]:
+def split_text(task: object, text: str, options: RunOptions) -> list[str]:
     """Parts of a text that can be read one by one; the whole text if the task cannot join their outputs."""
     return task.split(text, options) if supports(task, Splits) else [text]

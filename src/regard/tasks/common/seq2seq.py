@@ -24,21 +24,22 @@ from regard.data.token_store import InMemoryTokens, TokenStore
 from regard.data.word_dropout import drop_words
 from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate, score, stream_tokens
 from regard.decode.stream_text import stream_text
-from regard.errors import CheckpointError, DataError, SpecError
+from regard.errors import CheckpointError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Classes, Vector
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
+from regard.spec import Plain
 from regard.tasks.common.encoded_pairs import EncodedPairs, encode_pairs, in_folder, in_memory
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import sequence_loss
-from regard.tasks.common.task import EvalSet, Loss, Output, RunOptions, TextSide, check_pairs
+from regard.tasks.common.pairs_frame import PairsFrame, TextPairsOptions
+from regard.tasks.common.task import EvalSet, Loss, RunOptions, TextSide, check_pairs
 from regard.tasks.common.word_scores import Alignment, Confidence, WordPairs
 from regard.text import Tokenizer
-from regard.text.sentence_split import split_text
-from regard.text.word_ids import TokenizedWords, encode_inside, group_tokens, tokenize_words
+from regard.text.word_ids import TokenizedWords, group_tokens, tokenize_words
 
 TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
 
@@ -63,20 +64,6 @@ class TextPairsSettings(Seq2SeqSettings, Protocol):
 S = TypeVar("S", bound=Seq2SeqSettings)
 P = TypeVar("P", bound=TextPairsSettings)
 O = TypeVar("O", bound=RunOptions)
-
-
-@dataclasses.dataclass(frozen=True)
-class TextPairsOptions(RunOptions):
-    """What is to be written, and what is reported about it."""
-
-    tag: str | None = None
-    """The target language of a many-to-many model, as `2de`."""
-    prefixes: Sequence[str] | None = None
-    """How each output must begin."""
-    must_include: Sequence[Sequence[str]] | None = None
-    """Terms that each output must contain."""
-    words: bool = False
-    """Whether outputs come with the confidence and the alignment of each word."""
 
 
 class Seq2Seq(Generic[S, O]):
@@ -156,20 +143,12 @@ class Seq2Seq(Generic[S, O]):
         return written.after(source, self.source_tokenizer)
 
 
-class TextPairs(Seq2Seq[P, TextPairsOptions]):
+class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
     """A task that learns from pairs of texts, with one vocabulary for both sides or one for each."""
 
-    Options = TextPairsOptions
-
     def __init__(self, settings: P, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
-        self.settings, self.tokenizer = settings, tokenizer
-        self._source, self.joint_vocab = source or tokenizer, source is None
-        template = self.source_tokenizer.template
-        self._front = [] if template is None else template.opening  # BART's encoder reads a mark before the text, too
-
-    @property
-    def source_tokenizer(self) -> Tokenizer:
-        return self._source
+        super().__init__(settings.max_length, tokenizer, source)
+        self.settings, self.joint_vocab = settings, source is None
 
     # ------------------------------------------------------------------------------------------------ from data
 
@@ -234,24 +213,14 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def run(
-        self,
-        nets: Sequence[Net],
-        inputs: Sequence[str],
-        search: Search,
-        options: TextPairsOptions = TextPairsOptions(),
-    ) -> list[list[Output]]:
-        """Outputs for each input text, best first."""
-        constraints = self._encode_constraints(options)
-        draw, sources = Draw(range(options.first, options.first + len(inputs))), self.encode_inputs(inputs, options)
-        found = self.generate(nets, sources, search, 2 * self.settings.max_length, draw, constraints)
-        out = [[Output(self.tokenizer.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
-        if not options.words:
-            return out
-        written = [group_tokens(self.tokenizer, h.tokens) for each in found for h in each]
-        read = [text for text, each in zip(inputs, found, strict=True) for _ in each]
-        more = iter(self._pair_words(read, written, options).plain(nets))
-        return [[dataclasses.replace(output, more=next(more)) for output in each] for each in out]
+    def frame(self) -> Plain:
+        return {"kind": "pairs", "max_length": self.settings.max_length}
+
+    def generate(
+        self, nets: Sequence[Net], sources: Sequence[list[int]], search: Search, limit: int, draw: Draw,
+        constraints: Constraints,
+    ) -> list[list[Hypothesis]]:  # fmt: skip
+        return Seq2Seq.generate(self, nets, sources, search, limit, draw, constraints)
 
     def stream(
         self, nets: Sequence[Net], text: str, search: Search, options: TextPairsOptions = TextPairsOptions()
@@ -264,12 +233,16 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         )  # fmt: skip
         return stream_text(tokens, self.tokenizer.decode)
 
-    def _encode_constraints(self, options: TextPairsOptions) -> Constraints:
-        """What outputs must begin with and include, as tokens."""
-        prefixes, terms = options.prefixes, options.must_include
-        self._check_writable([text for text in prefixes or () if text.strip()])
-        forced = None if prefixes is None else self.tokenizer.encode_all(prefixes)
-        return Constraints([self.tokenizer.unk], forced, None if terms is None else self._encode_terms(terms))
+    def describe_words(
+        self,
+        nets: Sequence[Net],
+        inputs: Sequence[str],
+        found: Sequence[Sequence[Hypothesis]],
+        options: TextPairsOptions,
+    ) -> list[Plain]:
+        written = [group_tokens(self.tokenizer, h.tokens) for each in found for h in each]
+        read = [text for text, each in zip(inputs, found, strict=True) for _ in each]
+        return self._pair_words(read, written, options).plain(nets)
 
     def confidence(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: TextPairsOptions = TextPairsOptions()
@@ -296,32 +269,6 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
             TextSide(self.tokenizer, [text for pairs in raw for text in pairs.target], written=True),
         ]
 
-    @property
-    def tags(self) -> list[str]:
-        """The target languages of a many-to-many model."""
-        return [tag.removeprefix("<2").removesuffix(">") for tag in self.source_tokenizer.tags if tag.startswith("<2")]
-
-    def find_too_long(self, inputs: Sequence[str], options: TextPairsOptions = TextPairsOptions()) -> list[int]:
-        room = self._room(options.tag)
-        return [i for i, tokens in enumerate(self.source_tokenizer.encode_all(inputs)) if len(tokens) > room]
-
-    def find_unknown(self, inputs: Sequence[str]) -> list[int]:
-        return self.source_tokenizer.mostly_unknown(inputs)
-
-    def find_unwritable(self, texts: Sequence[str]) -> list[str]:
-        ids = [encode_inside(self.tokenizer, text.strip()) for text in texts]
-        return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.tokenizer.unk in tokens]
-
-    def split(self, text: str, options: TextPairsOptions = TextPairsOptions()) -> list[str]:
-        return list(split_text(self.source_tokenizer, text, max(self._room(options.tag), 1)))
-
-    def encode_inputs(self, inputs: Sequence[str], options: TextPairsOptions) -> list[list[int]]:
-        front, room = self._opening(options.tag), self._room(options.tag)
-        return [[*front, *ids[:room], self.source_tokenizer.eos] for ids in self.source_tokenizer.encode_all(inputs)]
-
-    def encode_outputs(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[list[int]]:
-        return self.tokenizer.encode_all(outputs)
-
     # ------------------------------------------------------------------------------------------------ helpers
 
     def _encode(self, raw: Sequence[Pairs], store: TokenStore | InMemoryTokens) -> EncodedPairs:
@@ -329,39 +276,12 @@ class TextPairs(Seq2Seq[P, TextPairsOptions]):
         length = self.settings.max_length
         return encode_pairs(raw, self.tokenize_pairs, store, max_length=length, limit=limit, temperature=temperature)
 
-    def _opening(self, tag: str | None) -> list[int]:
-        """The tokens that the encoder reads before a text."""
-        return [*self._front] if tag is None else [*self._front, self.source_tokenizer.tag(tag_token(tag))]
-
-    def _room(self, tag: str | None) -> int:
-        """How many tokens of a text the encoder reads, between its opening and the end mark."""
-        return self.settings.max_length - 1 - len(self._front) - (tag is not None)
-
-    def _encode_terms(self, terms: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-        """Terms as they are tokenized within a text."""
-        if any(isinstance(row, str) for row in terms):
-            raise SpecError(
-                "`must_include` should have a list of terms for each input, got a text; write [[term, ...], ...]"
-            )
-        known = {term: encode_inside(self.tokenizer, term.strip()) for row in terms for term in row}
-        self._check_writable(list(known))
-        return [[known[term] for term in row] for row in terms]
-
-    def _check_writable(self, texts: Sequence[str]) -> None:
-        if wrong := self.find_unwritable(texts):
-            raise DataError(f"the model cannot write {wrong[0]!r}: not all of it is in its vocabulary")
-
     def _pair_words(
         self, inputs: Sequence[str], written: Sequence[TokenizedWords], options: TextPairsOptions
     ) -> WordPairs:
         check_pairs(inputs, written)
         read, front = tokenize_words(self.source_tokenizer, inputs), len(self._opening(options.tag))
         return WordPairs(self.encode_inputs(inputs, options), read, written, front=front, tokenizer=self.tokenizer)
-
-
-def tag_token(tag: str) -> str:
-    """The token that stands for a tag: `2de` → `<2de>`."""
-    return f"<{tag}>"
 
 
 def limit_length(nets: Sequence[Net], search: Search, limit: int) -> Search:

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from regard.data.bucket import LengthTable
 from regard.errors import DataError
-from regard.model.model_spec import ModelSpec
-from regard.model.net import Net
-from regard.nn.core.state import State
 from regard.registry import Registry
 from regard.spec import Plain, Spec
 from regard.text import Tokenizer
+
+if TYPE_CHECKING:  # running a model without torch needs this module, too
+    import torch
+    from torch import Tensor
+
+    from regard.model.model_spec import ModelSpec
+    from regard.model.net import Net
+    from regard.nn.core.state import State
 
 
 @dataclasses.dataclass(frozen=True)

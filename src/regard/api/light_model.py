@@ -1,0 +1,134 @@
+"""A model without torch: plan, tokenizers, native library.
+
+`regard run` opens a model like this where it can, because importing torch takes longer than translating a page. The texts
+take the same way (`run_texts`), so that the outputs are those of `regard.load`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from regard.api.notes import Tell
+from regard.api.run_texts import BATCH, Long, TextRunner
+from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
+from regard.decode.engine import Engine
+from regard.decode.search import Search
+from regard.engine.engine_plan import FORMAT, PLAN
+from regard.engine.native_engine import NativeEngine, Precision, read_threads
+from regard.engine.native_library import find_fault
+from regard.errors import CheckpointError, SpecError
+from regard.files.folder import WEIGHTS, Folder
+from regard.files.tensors import list_tensors
+from regard.serialization.model_folder import find_model, read_config
+from regard.spec import Plain
+from regard.tasks.common.lm_frame import LmFrame
+from regard.tasks.common.pairs_frame import PairsFrame
+from regard.tasks.common.task import EvalSet, Output
+from regard.text import Tokenizer
+
+if TYPE_CHECKING:
+    from regard.api.trained_model import Model
+    from regard.data.glossary import Glossary
+    from regard.model.net import Net
+
+TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
+
+
+class NotEvaluated:
+    """Runs, and is evaluated elsewhere."""
+
+    def eval_sets(self, raw: object) -> list[EvalSet]:
+        return []
+
+
+class EnginePairs(PairsFrame[Engine], NotEvaluated):
+    """Text pairs with an engine."""
+
+    def generate(
+        self, nets: Sequence[Engine], sources: Sequence[list[int]], search: Search, limit: int, draw: Draw,
+        constraints: Constraints,
+    ) -> list[list[Hypothesis]]:  # fmt: skip
+        room = min(limit, nets[0].length)
+        search = dataclasses.replace(search, max_length=min(search.max_length or room, room))
+        return nets[0].decode(sources, search, SpecialTokens.of(self.tokenizer), constraints=constraints, draw=draw)
+
+
+class EngineLm(LmFrame[Engine], NotEvaluated):
+    """A language model with an engine."""
+
+    def __init__(self, tokenizer: Tokenizer, front: list[int]) -> None:
+        self.tokenizer, self._front = tokenizer, front
+
+    def write_tokens(
+        self, nets: Sequence[Engine], prompts: Sequence[list[int]], search: Search, draw: Draw
+    ) -> list[list[Hypothesis]]:
+        banned = Constraints(banned=[self.tokenizer.unk])
+        return nets[0].decode(prompts, search, SpecialTokens.of(self.tokenizer), constraints=banned, draw=draw)
+
+    def rooms(self, nets: Sequence[Engine]) -> list[int | None]:
+        return [engine.room for engine in nets]
+
+
+class LightModel:
+    """What `regard run` needs of a model."""
+
+    def __init__(self, engine: Engine, task: EnginePairs | EngineLm, search: Search, path: Path) -> None:
+        self.task, self.search, self.path = task, search, path
+        self.net = cast("Net", engine)  # its task takes engines where others take nets
+
+    def run_lazily(
+        self,
+        inputs: Iterable[object],
+        *,
+        others: Sequence[Model] = (),
+        to: str | None = None,
+        prefix: str | None = None,
+        glossary: Glossary | Mapping[str, str] | str | Path | None = None,
+        long: Long = "split",
+        notify: Tell | None = None,
+        batch: int = BATCH,
+        **options: object,
+    ) -> Iterator[list[tuple[object, list[Output]]]]:
+        """As `Model.run_lazily`; ensembles and glossaries need torch."""
+        if others or glossary is not None:
+            raise SpecError("ensembles and glossaries need torch; use regard.load")
+        runner = TextRunner(self, options, to=to, prefix=prefix, long=long, notify=notify)
+        return runner.run_batches(inputs, batch)
+
+
+def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
+    """Open a model folder without torch; None if it has no plan, or if torch may have a faster device."""
+    if device not in ("auto", "cpu") or (device == "auto" and _may_have_accelerator()) or find_fault():
+        return None
+    folder = find_model(path)
+    if PLAN not in folder:
+        return None
+    config, plan = read_config(folder), folder.json(PLAN)
+    if not isinstance(plan, dict) or plan.get("format") != FORMAT:
+        return None
+    weights = folder[WEIGHTS]
+    stored = {entry.dtype for entry in list_tensors(weights, folder.path / WEIGHTS).values()}
+    precision: Precision = "int8" if "I8" in stored else "float32"
+    engine = NativeEngine.open(plan, weights, folder.path / WEIGHTS, precision=precision, threads=read_threads())
+    return LightModel(engine, _open_frame(plan.get("frame"), folder), Search.parse(config["decode"]), folder.path)
+
+
+def _open_frame(frame: object, folder: Folder) -> EnginePairs | EngineLm:
+    given: Plain = frame if isinstance(frame, dict) else {}
+    target = Tokenizer.from_bytes(folder[TARGET], TARGET)
+    kind, length, front = given.get("kind"), given.get("max_length"), given.get("front")
+    if kind == "pairs" and isinstance(length, int) and length > 0:
+        return EnginePairs(length, target, Tokenizer.from_bytes(folder[SOURCE], SOURCE) if SOURCE in folder else None)
+    if kind == "lm" and isinstance(front, list) and all(isinstance(i, int) and 0 <= i < target.size for i in front):
+        return EngineLm(target, front)
+    raise CheckpointError(f"{folder.path / PLAN} is damaged: it does not say how texts become tokens")
+
+
+def _may_have_accelerator() -> bool:
+    """Whether torch might find a GPU, which it would prefer."""
+    return sys.platform == "darwin" or Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists() or os.name == "nt"

@@ -1,0 +1,94 @@
+"""Texts to tokens and back, for models that continue texts.
+
+What a user of a language model needs besides the model itself: how prompts begin, and what happens when the context is full.
+Nothing here needs torch, so that a model can run without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from regard.decode.decode_request import Draw, Hypothesis
+from regard.decode.search import Search
+from regard.errors import SpecError
+from regard.tasks.common.task import Output, RunOptions
+from regard.text import Tokenizer
+
+N = TypeVar("N")
+"""What generates: nets of torch, or engines."""
+
+
+class LmFrame(Generic[N]):
+    """Continues texts that begin with `front`; a child says how tokens are generated."""
+
+    Options = RunOptions
+    tokenizer: Tokenizer
+    _front: list[int]
+
+    def write_tokens(
+        self, nets: Sequence[N], prompts: Sequence[list[int]], search: Search, draw: Draw
+    ) -> list[list[Hypothesis]]:
+        """The best continuation of each prompt."""
+        raise NotImplementedError
+
+    def rooms(self, nets: Sequence[N]) -> list[int | None]:
+        """The number of tokens that each model can see; None: any number."""
+        raise NotImplementedError
+
+    def run(
+        self, nets: Sequence[N], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
+    ) -> list[list[Output]]:
+        """The continuation of each input, which is not repeated. If the context is full, the model continues from its
+        later half.
+
+        Sampled tokens depend on the seed and on the number of the input, counted from `options.first`.
+        """
+        most, room = self._limits(nets, search)
+        prompts, written = self._encode_prompts(inputs), [list[int]() for _ in inputs]
+        totals = [0.0] * len(prompts)
+        active = list(range(len(prompts))) if most else []
+        while active:
+            left = most - min(len(written[i]) for i in active)
+            now = [i for i in active if len(written[i]) == most - left]  # the others wait for these
+            read = [self._truncate(prompts[i] + written[i], room) for i in now]
+            draw = Draw([options.first + i for i in now], most - left)
+            found = self.write_tokens(nets, read, dataclasses.replace(search, max_extra=left), draw)
+            for i, prompt, (best,) in zip(now, read, found, strict=True):
+                written[i] += best.tokens
+                totals[i] += best.log_prob
+                asked = left if room is None else min(left, room - len(prompt) + 1)
+                if len(best.tokens) < asked or len(written[i]) >= most:
+                    active.remove(i)
+        return [
+            [Output(self._decode_continuation(text, prompt, ids), total / search.divisor(max(len(ids), 1)), total)]
+            for text, prompt, ids, total in zip(inputs, prompts, written, totals, strict=True)
+        ]
+
+    def _limits(self, nets: Sequence[N], search: Search) -> tuple[int, int | None]:
+        """The number of tokens to write, and how many the models can see; None: any number."""
+        if search.n_best > 1:
+            raise SpecError(
+                f"a language model gives one continuation, got n_best={search.n_best}; for others, use sample with other seeds"
+            )
+        most = search.max_extra if search.max_length is None else min(search.max_extra, search.max_length)
+        rooms = self.rooms(nets)
+        return most, min((room for room in rooms if room is not None), default=None)
+
+    def _encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Texts as beginnings of documents, after the special tokens that the tokenizer puts before every text."""
+        template = self.tokenizer.template
+        front = self._front or ([] if template is None else template.opening)
+        return [[*front, *ids] for ids in self.tokenizer.encode_all(texts)]
+
+    def _decode_continuation(self, text: str, prompt: list[int], ids: list[int]) -> str:
+        """The text of tokens after a prompt. The tokens alone would not tell whether a space comes first."""
+        before, whole = self.tokenizer.decode(prompt), self.tokenizer.decode(prompt + ids)
+        said = next((said for said in (text, before) if whole.startswith(said)), None)
+        return self.tokenizer.decode(ids) if said is None else whole[len(said) :]
+
+    def _truncate(self, ids: list[int], room: int | None) -> list[int]:
+        """What the model reads: everything, or the last half of its context if that is exceeded; never nothing."""
+        ids = ids if room is None or len(ids) <= room else ids[-max(room // 2, 1) :]
+        return ids or [self.tokenizer.bos]

@@ -1,0 +1,146 @@
+"""Texts to tokens and back, for models of text pairs.
+
+What a user of such a model needs besides the model itself: how a text is framed for the encoder, what an output must contain,
+which texts are too long. Nothing here needs torch, so that a model can run without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from regard.decode.decode_request import Constraints, Draw, Hypothesis
+from regard.decode.search import Search
+from regard.errors import DataError, SpecError
+from regard.spec import Plain
+from regard.tasks.common.task import Output, RunOptions
+from regard.text import Tokenizer
+from regard.text.sentence_split import split_text
+from regard.text.word_ids import encode_inside
+
+N = TypeVar("N")
+"""What generates: nets of torch, or engines."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TextPairsOptions(RunOptions):
+    """What is to be written, and what is reported about it."""
+
+    tag: str | None = None
+    """The target language of a many-to-many model, as `2de`."""
+    prefixes: Sequence[str] | None = None
+    """How each output must begin."""
+    must_include: Sequence[Sequence[str]] | None = None
+    """Terms that each output must contain."""
+    words: bool = False
+    """Whether outputs come with the confidence and the alignment of each word."""
+
+
+class PairsFrame(Generic[N]):
+    """Reads texts of at most `max_length` tokens; a child says how outputs are generated."""
+
+    Options = TextPairsOptions
+
+    def __init__(self, max_length: int, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
+        self.max_length, self.tokenizer, self._source = max_length, tokenizer, source or tokenizer
+        template = self.source_tokenizer.template
+        self._front = [] if template is None else template.opening  # BART's encoder reads a mark before the text, too
+
+    @property
+    def source_tokenizer(self) -> Tokenizer:
+        return self._source
+
+    def generate(
+        self, nets: Sequence[N], sources: Sequence[list[int]], search: Search, limit: int, draw: Draw,
+        constraints: Constraints,
+    ) -> list[list[Hypothesis]]:  # fmt: skip
+        """Search for outputs of at most `limit` tokens, or as many as the models can write."""
+        raise NotImplementedError
+
+    def describe_words(
+        self,
+        nets: Sequence[N],
+        inputs: Sequence[str],
+        found: Sequence[Sequence[Hypothesis]],
+        options: TextPairsOptions,
+    ) -> list[Plain]:
+        """The confidence and the alignment of each word of all hypotheses, one after another."""
+        raise SpecError("the confidence and the alignment of words need torch; leave out words")
+
+    def run(
+        self,
+        nets: Sequence[N],
+        inputs: Sequence[str],
+        search: Search,
+        options: TextPairsOptions = TextPairsOptions(),
+    ) -> list[list[Output]]:
+        """Outputs for each input text, best first."""
+        constraints = self._encode_constraints(options)
+        draw, sources = Draw(range(options.first, options.first + len(inputs))), self.encode_inputs(inputs, options)
+        found = self.generate(nets, sources, search, 2 * self.max_length, draw, constraints)
+        out = [[Output(self.tokenizer.decode(h.tokens), h.score, h.log_prob) for h in each] for each in found]
+        if not options.words:
+            return out
+        more = iter(self.describe_words(nets, inputs, found, options))
+        return [[dataclasses.replace(output, more=next(more)) for output in each] for each in out]
+
+    def _encode_constraints(self, options: TextPairsOptions) -> Constraints:
+        """What outputs must begin with and include, as tokens."""
+        prefixes, terms = options.prefixes, options.must_include
+        self._check_writable([text for text in prefixes or () if text.strip()])
+        forced = None if prefixes is None else self.tokenizer.encode_all(prefixes)
+        return Constraints([self.tokenizer.unk], forced, None if terms is None else self._encode_terms(terms))
+
+    @property
+    def tags(self) -> list[str]:
+        """The target languages of a many-to-many model."""
+        return [tag.removeprefix("<2").removesuffix(">") for tag in self.source_tokenizer.tags if tag.startswith("<2")]
+
+    def find_too_long(self, inputs: Sequence[str], options: TextPairsOptions = TextPairsOptions()) -> list[int]:
+        room = self._room(options.tag)
+        return [i for i, tokens in enumerate(self.source_tokenizer.encode_all(inputs)) if len(tokens) > room]
+
+    def find_unknown(self, inputs: Sequence[str]) -> list[int]:
+        return self.source_tokenizer.mostly_unknown(inputs)
+
+    def find_unwritable(self, texts: Sequence[str]) -> list[str]:
+        ids = [encode_inside(self.tokenizer, text.strip()) for text in texts]
+        return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.tokenizer.unk in tokens]
+
+    def split(self, text: str, options: TextPairsOptions = TextPairsOptions()) -> list[str]:
+        return list(split_text(self.source_tokenizer, text, max(self._room(options.tag), 1)))
+
+    def encode_inputs(self, inputs: Sequence[str], options: TextPairsOptions) -> list[list[int]]:
+        front, room = self._opening(options.tag), self._room(options.tag)
+        return [[*front, *ids[:room], self.source_tokenizer.eos] for ids in self.source_tokenizer.encode_all(inputs)]
+
+    def encode_outputs(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[list[int]]:
+        return self.tokenizer.encode_all(outputs)
+
+    def _opening(self, tag: str | None) -> list[int]:
+        """The tokens that the encoder reads before a text."""
+        return [*self._front] if tag is None else [*self._front, self.source_tokenizer.tag(tag_token(tag))]
+
+    def _room(self, tag: str | None) -> int:
+        """How many tokens of a text the encoder reads, between its opening and the end mark."""
+        return self.max_length - 1 - len(self._front) - (tag is not None)
+
+    def _encode_terms(self, terms: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+        """Terms as they are tokenized within a text."""
+        if any(isinstance(row, str) for row in terms):
+            raise SpecError(
+                "`must_include` should have a list of terms for each input, got a text; write [[term, ...], ...]"
+            )
+        known = {term: encode_inside(self.tokenizer, term.strip()) for row in terms for term in row}
+        self._check_writable(list(known))
+        return [[known[term] for term in row] for row in terms]
+
+    def _check_writable(self, texts: Sequence[str]) -> None:
+        if wrong := self.find_unwritable(texts):
+            raise DataError(f"the model cannot write {wrong[0]!r}: not all of it is in its vocabulary")
+
+
+def tag_token(tag: str) -> str:
+    """The token that stands for a tag: `2de` → `<2de>`."""
+    return f"<{tag}>"

@@ -1,0 +1,107 @@
+"""`regard run` without torch: the same outputs as with it, and nothing of torch is imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import regard
+from regard.api import Model
+from regard.api.light_model import LightModel, open_light
+from regard.decode import Search
+from regard.engine.engine_plan import PLAN
+from regard.errors import CheckpointError, SpecError
+from regard.families import gpt, transformer
+from regard.files.folder import read_folder, write_folder
+from regard.tasks.lm import Lm, LmData
+from regard.tasks.translate import Translate, TranslateData
+from regard.text import Bpe, Chars, Tokenizer
+from tests.engine.models import build
+
+TEXTS = ["the cat sat on the mat", "a dog runs in the park", "two men play music", "the dog sat", "a cat and a dog"]
+SCRIPT = """
+import sys
+from regard.__main__ import main
+sys.argv = ["regard", "run", *sys.argv[1:]]
+try:
+    main()
+finally:
+    heavy = [name for name in ("torch", "regard.model", "regard.training") if name in sys.modules]
+    print(f"heavy: {heavy}", file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = Tokenizer.train(TEXTS, Bpe(vocab=60))
+    net = build(transformer.spec(width=32, depth=2, heads=4, hidden=48, vocab=tokenizer.size, dropout=0.0, length=14))
+    task = Translate(TranslateData(max_length=12), tokenizer)
+    return Model(net, task, Search(beam=3, max_extra=5), Path("x")).save(tmp_path_factory.mktemp("pairs") / "model")
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tokenizer = Tokenizer.train(TEXTS, Chars())
+    net = build(gpt.spec(width=32, depth=2, heads=4, vocab=tokenizer.size, length=16, dropout=0.0))
+    task = Lm(LmData(context=16), tokenizer)
+    return Model(net, task, Search(beam=1, max_extra=30), Path("x")).save(tmp_path_factory.mktemp("lm") / "model")
+
+
+def run(light: LightModel, texts: list[str], **options: object) -> list[list[object]]:
+    return [[o.text for o in outputs] for batch in light.run_lazily(texts, **options) for _, outputs in batch]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{}, {"beam": 1}, {"n_best": 2}, {"sample": True, "seed": 5}, {"prefix": "the"}])
+def test_pairs_run_as_with_torch(pairs: Path, options: dict[str, object]) -> None:
+    texts = [*TEXTS, "", "the cat sat on the mat. a dog runs in the park. two men play music.", "漢字漢字"]
+    light = open_light(pairs)
+    assert light is not None
+    wanted = regard.load(pairs, engine="torch").run_all(texts, **options)  # type: ignore[arg-type]
+    assert run(light, texts, **options) == [[o.text for o in outputs] for outputs in wanted]
+
+
+@pytest.mark.parametrize("options", [{}, {"sample": True, "seed": 5}])
+def test_a_language_model_runs_as_with_torch(lm: Path, options: dict[str, object]) -> None:
+    light = open_light(lm)
+    assert light is not None
+    wanted = regard.load(lm, engine="torch").run_all(TEXTS, **options)  # type: ignore[arg-type]
+    assert run(light, TEXTS, **options) == [[o.text for o in outputs] for outputs in wanted]
+
+
+def test_the_command_line_imports_no_torch(pairs: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(pairs), *TEXTS], capture_output=True, text=True, check=True, cwd=pairs
+    )
+    assert "heavy: []" in done.stderr
+    assert done.stdout.splitlines() == regard.load(pairs).run(TEXTS)
+
+
+def test_what_needs_torch_runs_on_torch(pairs: Path, tmp_path: Path) -> None:
+    folder = read_folder(pairs)
+    write_folder(tmp_path / "old", {name: data for name, data in folder.files.items() if name != PLAN})
+    assert open_light(tmp_path / "old") is None
+    assert open_light(pairs, device="cuda") is None
+    light = open_light(pairs)
+    assert light is not None
+    with pytest.raises(SpecError, match="ensembles and glossaries need torch"):
+        run(light, TEXTS, glossary={"cat": "dog"})
+
+
+def test_a_plan_that_does_not_fit_is_refused(pairs: Path, tmp_path: Path) -> None:
+    folder = read_folder(pairs)
+    plan = json.loads(folder[PLAN])
+    for i, (change, said) in enumerate(
+        (
+            ({"frame": {"kind": "pairs", "max_length": "many"}}, "does not say how texts become tokens"),
+            ({"embed": {**plan["embed"], "table": "nowhere"}}, "names the weight 'nowhere', which is not in the file"),
+            ({"width": "wide"}, "has 'wide' where a number should be"),
+            ({"decoder": {**plan["decoder"], "wiring": "odd"}}, "has 'odd' where one of post, pre"),
+        )
+    ):
+        write_folder(tmp_path / str(i), {**folder.files, PLAN: json.dumps({**plan, **change}).encode()})
+        with pytest.raises(CheckpointError, match=said):
+            open_light(tmp_path / str(i))
