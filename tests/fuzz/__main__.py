@@ -39,8 +39,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="KIND", help="only kinds whose name contains this")
     parser.add_argument("--at", type=int, metavar="NUMBER", help="only this mutant of a kind; prints what it says")
     parser.add_argument("--list", action="store_true", help="list the kinds")
+    parser.add_argument("--quick", action="store_true", help="fewer kinds of models: less time before the first mutant")
     given = parser.parse_args(words)
-    with fuzzer(given.only) as (server, kinds):
+    with fuzzer(given.only, quick=given.quick) as (server, kinds):
         if given.list:
             print("\n".join(kind.name for kind in kinds))
             return 0
@@ -54,17 +55,21 @@ def main(words: Sequence[str] | None = None) -> int:
 class fuzzer:
     """Seeds and a warm server, in memory where the system has such a folder."""
 
-    def __init__(self, only: str = "") -> None:
-        self.only = only
+    def __init__(self, only: str = "", *, quick: bool = False) -> None:
+        self.only, self.quick = only, quick
 
     def __enter__(self) -> tuple[Server, list[Kind]]:
         torch.set_num_threads(1)
         memory = Path("/dev/shm")
         self.root = Path(tempfile.mkdtemp(prefix="regard-fuzz-", dir=memory if os.access(memory, os.W_OK) else None))
-        make_seeds(self.root / "seeds")
-        kinds = [kind for kind in list_kinds(self.root / "seeds") if self.only in kind.name]
-        server = Server(self.root / "seeds", self.root / "scratch")
-        server.warm(kinds)
+        try:
+            make_seeds(self.root / "seeds", quick=self.quick)
+            kinds = [kind for kind in list_kinds(self.root / "seeds") if self.only in kind.name]
+            server = Server(self.root / "seeds", self.root / "scratch")
+            server.warm(kinds)
+        except BaseException:
+            self.__exit__()
+            raise
         return server, kinds
 
     def __exit__(self, *_: object) -> None:

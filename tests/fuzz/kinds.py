@@ -54,7 +54,8 @@ class Kind:
 
 def list_kinds(root: Path) -> list[Kind]:
     """All of them; files that a model or run has are found in its folder."""
-    return [*_data(), *_recipes(root), *_models(root), *_runs(root), *_foreign(root), *_pictures(), *_arguments()]
+    found = [*_data(), *_recipes(root), *_models(root), *_runs(root), *_foreign(root), *_pictures(), *_arguments()]
+    return [kind for kind in found if (root / kind.seed).exists()]
 
 
 def _data() -> Iterator[Kind]:
@@ -127,7 +128,7 @@ def _models(root: Path) -> Iterator[Kind]:
         )
         if task == "image":
             commands = (*commands[2:4], "run model one.png")
-        for path in sorted((root / f"model-{task}" / "model").iterdir()):
+        for path in sorted((root / f"model-{task}" / "model").glob("*")):
             weight = 0.2 if path.suffix == ".md" else 1.5 if path.name in ("config.json", "tokenizer.json") else 1.0
             yield Kind(
                 f"model {task} {path.name}",

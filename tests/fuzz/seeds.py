@@ -43,6 +43,8 @@ PAIRS = [(f"{word} {i}", f"{i} {word}") for i, word in enumerate(("one", "two", 
 INPUTS = "the cat sat\none 1\n\na fine day\n日本 größer\n"
 TASKS = ("translate", "lm", "mlm", "span", "pronounce", "classify", "tag", "embed", "image")
 """One tiny model of each is trained."""
+QUICK = ("translate", "lm", "image")
+"""The same for a quick run."""
 
 
 @contextmanager
@@ -57,15 +59,15 @@ def inside(folder: Path) -> Iterator[Path]:
         os.chdir(before)
 
 
-def make_seeds(root: Path) -> None:
-    """Write them all."""
+def make_seeds(root: Path, *, quick: bool = False) -> None:
+    """Write them all, or some of each."""
     torch.set_num_threads(1)
     with inside(root / "data"):
         write_data()
         recipes = write_recipes()
-    for name in TASKS:
+    for name in QUICK if quick else TASKS:
         _train(root, name, recipes[name])
-    _make_foreign(root)
+    _make_foreign(root, quick)
     _make_pictures(root / "pictures")
 
 
@@ -143,16 +145,16 @@ def _train(root: Path, name: str, recipe: Mapping[str, Any]) -> None:
     shutil.copytree(folder / "run" / "final", root / f"model-{name}" / "model")
 
 
-def _make_foreign(root: Path) -> None:
+def _make_foreign(root: Path, quick: bool) -> None:
     """Folders of Hugging Face with every kind of tokenizer file, and a GGUF file."""
-    for name in ("lm", "mlm", "span", "classify", "image"):
+    for name in ("lm",) if quick else ("lm", "mlm", "span", "classify", "image"):
         (root / f"hf-{name}").mkdir()
         regard.convert(root / f"model-{name}" / "model", root / f"hf-{name}" / "hf", to="hf", notify=lambda _: None)
-    for name, make in {"bert": makers.wordpiece, "gpt2": makers.byte_bpe, "llama": makers.llama, "t5": makers.unigram,
-                       "marian": _write_marian}.items():  # fmt: skip
-        folder = root / f"hf-{name}"
-        folder.mkdir()
-        _make_hf(name, make, folder / "hf")
+    tokenizers = {"bert": makers.wordpiece, "gpt2": makers.byte_bpe, "llama": makers.llama, "t5": makers.unigram,
+                  "marian": _write_marian}  # fmt: skip
+    for name in ("gpt2",) if quick else tokenizers:
+        (root / f"hf-{name}").mkdir()
+        _make_hf(name, tokenizers[name], root / f"hf-{name}" / "hf")
     (root / "gguf").mkdir()
     _make_gguf(root / "gguf" / "model.gguf")
 

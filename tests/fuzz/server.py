@@ -243,7 +243,8 @@ def _main(words: list[str]) -> int:
     from regard.__main__ import main
 
     sys.argv = ["regard", *words]
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+    streams = [open(number, "w" if number else "r", closefd=False) for number in range(3)]  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = streams
     code: object = 0
     try:
         main()
