@@ -226,3 +226,8 @@ def test_recipes_are_listed() -> None:
 def test_a_recipe_is_printed_as_it_is(name: str) -> None:
     assert call("recipes", name).out == list_recipes()[name]
     assert name == "finetune" or json.loads(call("recipes", name, "--json").out)["task"] in tasks.names()
+
+
+def test_a_path_that_the_system_refuses_is_no_bug() -> None:
+    said = call("eval", "x" * 300, "y" * 300)
+    assert (said.code, said.err) == (2, f"regard: {'y' * 300}/recipe.yaml: File name too long\n")

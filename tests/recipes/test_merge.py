@@ -81,7 +81,7 @@ def test_aliases_stand_for_what_they_name() -> None:
     ids=["deep", "deeper than allowed", "within itself", "a list within itself", "doubled", "a chain"],
 )
 def test_what_has_no_end_is_refused(text: str) -> None:
-    with pytest.raises(SpecError, match="r is too large: a recipe has at most 100 levels and 100000 values"):
+    with pytest.raises(SpecError, match="r is too large: a recipe has at most 100 levels and 10000 values"):
         parse_yaml(text, "r")
 
 
@@ -174,9 +174,9 @@ def test_values_that_the_parser_cannot_convert(text: str) -> None:
     assert len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("text", ["[" * 3000, "a: " + "[" * 3000 + "]" * 3000, "- " * 20_000])
+@pytest.mark.parametrize("text", ["[" * 3000, "a: " + "[" * 3000 + "]" * 3000, "- " * 20_000, "a: [" + "0, " * 50_000])
 def test_deep_nesting_takes_no_time(text: str) -> None:
     began = time.process_time()
     with pytest.raises(SpecError):
         parse_yaml(text, "r")
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 4

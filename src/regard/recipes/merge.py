@@ -20,7 +20,7 @@ from regard.files.user_file import read_user_file
 if TYPE_CHECKING:
     from regard.spec import Plain  # `regard recipes` never waits for pydantic
 
-MAX_BYTES, MAX_LEVELS, MAX_VALUES = 10_000_000, 100, 100_000
+MAX_BYTES, MAX_LEVELS, MAX_VALUES = 10_000_000, 100, 10_000
 """Limits of one recipe: size of its file, nesting depth, and number of values."""
 
 
@@ -109,7 +109,7 @@ def _count_levels(text: str) -> int:
     for number, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         deepest = max(deepest, depth)
-        if deepest > MAX_LEVELS or number > 2 * MAX_VALUES:
+        if deepest > MAX_LEVELS or number > 3 * MAX_VALUES:
             return MAX_LEVELS + 1
     return deepest
 

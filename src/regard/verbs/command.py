@@ -15,12 +15,23 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 from typer.core import TyperCommand
 
-from regard.errors import DiskFull, OutputLost, RegardError, make_printable
+from regard.errors import DataError, DiskFull, OutputLost, RegardError, make_printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _MAX_MESSAGE = 4000
+_REFUSALS = (
+    errno.ENAMETOOLONG,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ELOOP,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EIO,
+)
+"""Errors of the system about a path, whoever opened it: there is no more to say than their own words."""
 _BROKEN_PIPE = 141
 """What a shell reports of a program that SIGPIPE ended."""
 
@@ -135,6 +146,8 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
+    if isinstance(error, OSError) and error.errno in _REFUSALS and error.filename is not None:
+        return f"{os.fsdecode(str(error.filename))}: {error.strerror}", DataError.exit_code
     return f"unexpected {type(error).__name__}: {error}; run again with --debug to see where", 1
 
 
