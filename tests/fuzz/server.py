@@ -22,6 +22,9 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+import typer.main
+
+from regard import cli
 from tests.fuzz.kinds import Kind
 
 SECONDS = 5
@@ -128,6 +131,8 @@ class Server:
             if code not in (0, None) and not _may_refuse(command, kind):
                 failed.append(f"{kind.name}: {command} on honest files: {code} {said}")
         assert not failed, "\n".join(failed)
+        command_line = typer.main.get_command(cli.app)  # making it would be half of what a refused mutant costs
+        typer.main.get_command = lambda _: command_line
         gc.collect()
         gc.freeze()
 
