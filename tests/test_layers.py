@@ -33,13 +33,13 @@ ROWS: dict[str, tuple[str, str]] = {
     "decode": ("decode", "model"),
     "engine": ("engine", "files decode"),
     "tasks": ("tasks", "data metrics decode model"),
-    "look": ("look", "tasks"),
+    "interpret": ("interpret", "tasks report"),
     "serialization": ("serialization", "tasks files engine recipes"),
     "conversion": ("conversion", "serialization families"),
     "training": ("training", "serialization report families"),
-    "api": ("api", "training decode engine families conversion"),
+    "api": ("api", "training decode engine families conversion interpret"),
     "studies": ("studies", "api"),
-    "verbs": ("verbs", "studies report laws look"),
+    "verbs": ("verbs", "studies report laws interpret"),
     "top": ("cli __main__", "verbs"),
 }
 FREE = {"regard", "regard.nn"}

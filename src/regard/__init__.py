@@ -19,18 +19,32 @@ if TYPE_CHECKING:
     from regard import families
     from regard.api import Model, load, train
     from regard.api.evaluation import evaluate
+    from regard.api.look import look
     from regard.api.model_summary import show
     from regard.conversion.convert import convert
     from regard.studies.run_study import study
     from regard.verbs.doctor import doctor
 
-__all__ = ["Model", "__version__", "convert", "doctor", "evaluate", "families", "load", "show", "study", "train"]
+__all__ = [
+    "Model",
+    "__version__",
+    "convert",
+    "doctor",
+    "evaluate",
+    "families",
+    "load",
+    "look",
+    "show",
+    "study",
+    "train",
+]
 
 _HOMES = {
     "Model": "regard.api",
     "load": "regard.api",
     "train": "regard.api",
     "evaluate": "regard.api.evaluation",
+    "look": "regard.api.look",
     "show": "regard.api.model_summary",
     "convert": "regard.conversion.convert",
     "study": "regard.studies.run_study",

@@ -249,6 +249,43 @@ def evaluate(
     _print(found, as_json)
 
 
+@app.command(cls=Verb, short_help="Look inside a model: attention, what each layer says, what predictions rest on")
+def look(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model or run folder")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model reads: a text, or the path of an image")],
+    output: Annotated[
+        str | None, typer.Option(metavar="TEXT", show_default="the model's own", help="What it should write")
+    ] = None,
+    against: Annotated[str | None, typer.Option(metavar="TEXT", help="A second text to compare with")] = None,
+    link: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="WORD WORD", help="Rank the heads by how much the first word attends to the second"),
+    ] = None,
+    head: Annotated[
+        list[str],
+        typer.Option(metavar="LAYER.head.N", help="A head whose weights are exact even if the page cannot hold all"),
+    ] = [],  # noqa: B006
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write")] = Path("look.html"),
+    as_text: Annotated[bool, typer.Option("--text", help="A picture in the terminal instead of a page")] = False,
+    as_json: Json = False,
+    device: Device = "auto",
+    plugin: Plugin = [],  # noqa: B006
+    debug: Debug = False,
+) -> None:
+    """Look at what a model does with one text, and write a self-contained page, whose path is printed.
+
+    It shows the attention of all heads, what averaging over them loses, what each layer would predict, and how much each
+    prediction falls without each token. Attention shows where a model looks, not why: compare it with the last view."""
+    _plug_in(plugin)
+    import regard
+
+    found = regard.look(model, text, output, against=against, link=link, heads=head, device=device)
+    if as_text or as_json:
+        _print(found, as_json)
+    else:
+        print(found.save(out))
+
+
 @app.command(cls=Verb, short_help="Show a model as a tree: shapes, parameters, FLOPs")
 def show(
     what: Annotated[

@@ -1,11 +1,13 @@
-"""Self-contained HTML pages: no scripts, nothing fetched.
+"""Self-contained HTML pages: nothing is fetched.
 
 The page forbids itself everything else with a content security policy, so that even text that slipped through as markup
-could neither run nor call home.
+could neither run nor call home. The only script that may run is one of ours, which the policy names by its hash.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,28 +26,38 @@ class Section:
     parts: tuple[str, ...]
 
 
-def page(title: str, sections: Sequence[Section], *, lead: Sequence[str] = ()) -> str:
-    """A complete document: title, lead, table of contents, sections."""
+def page(
+    title: str,
+    sections: Sequence[Section],
+    *,
+    lead: Sequence[str] = (),
+    body: Sequence[str] = (),
+    style: str = "",
+    script: str = "",
+) -> str:
+    """A complete document: title, lead, table of contents, sections, and a `body` with a `style` and `script` of its own."""
     names = _anchors([s.title for s in sections])
     links = [tag("li", tag("a", s.title, href=f"#{name}", dir="auto")) for s, name in zip(sections, names, strict=True)]
     contents = tag("nav", tag("ol", *links), aria_label="Contents") if len(links) > 1 else Html()
-    body = [
+    parts = [
         tag("section", tag("h2", s.title, dir="auto"), *s.parts, id=name)
         for s, name in zip(sections, names, strict=True)
     ]
-    style = resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8")
+    style = resources.files(__package__).joinpath("style.css").read_text(encoding="utf-8") + style
+    policy = POLICY if not script else f"{POLICY}; script-src 'sha256-{_hash(script)}'"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("link", rel="icon", href="data:,"),
         tag("title", title),
         tag("style", Html(style)),
     )
-    main = tag("main", tag("header", tag("h1", title, dir="auto"), *lead), *body)
-    return f"<!doctype html>\n{tag('html', head, tag('body', contents, main), lang='en')}\n"
+    main = tag("main", tag("header", tag("h1", title, dir="auto"), *lead), *parts, *body)
+    code = [tag("script", Html(script))] if script else []
+    return f"<!doctype html>\n{tag('html', head, tag('body', contents, main, *code), lang='en')}\n"
 
 
 def figures(named: Sequence[tuple[str, str, str]]) -> Html:
@@ -65,6 +77,10 @@ def pre(text: str) -> Html:
 def grid(parts: Sequence[str]) -> Html:
     """Parts side by side where they fit."""
     return tag("div", *parts, class_="grid")
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _anchors(titles: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """One example as a model reads it, ready to run.
 
-`model.attention` and everything in `look/` start from it: what goes in, how its tokens are labeled, and what the model should
-predict at each position, so that a prediction can be explained.
+`model.attention` and everything in `interpret/` start from it: what goes in, how its tokens are labeled, and what the
+model should predict at each position, so that a prediction can be explained.
 """
 
 from __future__ import annotations

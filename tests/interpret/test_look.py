@@ -16,7 +16,7 @@ from torch import Tensor
 from regard.data.batch import IGNORE
 from regard.errors import DataError, SpecError, UnknownName
 from regard.families import bert, gpt, transformer
-from regard.look import attribution, faithfulness, heads, interventions, logit_lens, probing, rollout
+from regard.interpret import attribution, faithfulness, heads, interventions, logit_lens, probing, rollout
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.tasks.common.forward_pass import ForwardPass

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DataError
-from regard.look.attribution import METHODS, Attribution, embeddings, occlusion, use
+from regard.interpret.attribution import METHODS, Attribution, embeddings, occlusion, use
 from regard.metrics.bootstrap import COVERAGE, Interval
 from regard.model.net import Net
 from regard.nn.core.context import Tape

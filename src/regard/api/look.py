@@ -1,0 +1,142 @@
+"""Look inside a model: one example as a page, text or JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from regard.api.trained_model import Model
+from regard.errors import SpecError
+from regard.files.storage import write_file
+from regard.interpret.heads import HeadLink
+from regard.interpret.interventions import Patched, list_places, patch
+from regard.interpret.look_page import render_page
+from regard.interpret.terminal_view import render_links, render_view
+from regard.interpret.view import View, look_at
+from regard.report.markup import tag
+from regard.tasks.common.capabilities import Classifies, supports
+from regard.tasks.common.forward_pass import ForwardPass
+
+TOKENS = 4096
+"""Tokens that a page shows at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """What was seen: draw it with `render`, `html` or `save`."""
+
+    views: list[View]
+    link: tuple[str, str] | None = None
+    links: Sequence[HeadLink] = ()
+    chosen: tuple[tuple[str, int], ...] = ()
+    patched: Patched | None = None
+
+    def html(self) -> str:
+        """A self-contained page."""
+        links = None if self.link is None else (*self.link, self.links)
+        return render_page(self.views, chosen=self.chosen, links=links, patched=self.patched)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page."""
+        write_file(Path(path), self.html().encode())
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        return tag("iframe", sandbox="allow-scripts", style="width:100%;height:720px;border:0", srcdoc=self.html())
+
+    def render(self) -> str:
+        """A picture for the terminal: the strongest head of the link, the chosen head, or the mean of the last layer."""
+        best = self.links[0] if self.links else None
+        layer, head = (best.layer, best.head) if best else self.chosen[0] if self.chosen else (None, None)
+        parts = [render_links(self.links, *self.link)] if self.link is not None else []
+        parts += [render_view(view, layer=layer, head=head) for view in self.views]
+        return "\n\n".join(parts)
+
+    def plain(self) -> dict[str, object]:
+        """For programs: tokens, cards and links, and the weights of the chosen heads (all, if none is chosen)."""
+        return {
+            "views": [self._plain(view) for view in self.views],
+            "links": [dataclasses.asdict(link) for link in self.links],
+        }
+
+    def _plain(self, view: View) -> dict[str, object]:
+        wanted = {
+            (layer.name, head) for layer in view.layers for head in range(len(layer.weights))
+            if not self.chosen or (layer.name, head) in self.chosen
+        }  # fmt: skip
+        return {
+            "text": view.text,
+            "output": view.output,
+            "source": view.source,
+            "target": view.target,
+            "heads": [dataclasses.asdict(card) for card in view.cards],
+            "weights": [
+                {"layer": layer.name, "head": head, "weights": [[round(v, 6) for v in row] for row in weights.tolist()]}
+                for layer in view.layers for head, weights in enumerate(layer.weights) if (layer.name, head) in wanted
+            ],
+        }  # fmt: skip
+
+
+def look(
+    model: Model | str | Path,
+    text: object,
+    output: str | None = None,
+    *,
+    against: object | None = None,
+    link: tuple[str, str] | None = None,
+    heads: Sequence[str] = (),
+    device: str = "cpu",
+) -> Look:
+    """Look at what a model does with one text.
+
+    output   what it should write; by default its own output
+    against  a second text to compare with
+    link     two words: heads are ranked by how much the first attends to the second
+    heads    heads whose weights are exact on a page that cannot hold all, such as "encoder.blocks.0.mix.head.3"
+    """
+    from regard.api import load
+
+    handle = model if isinstance(model, Model) else load(model, device=device)
+    texts = [text] if against is None else [text, against]
+    passes = [handle.forward_pass(each, output) for each in texts]
+    for read in passes:
+        if max(len(read.tokens), len(read.source_tokens)) > TOKENS:
+            raise SpecError(f"the text has more than {TOKENS:,} tokens, which no page can show; look at a part of it")
+    views = [_view(handle, each, read) for each, read in zip(texts, passes, strict=True)]
+    chosen = tuple(_parse_head(views[0], name) for name in heads)
+    links = [] if link is None else views[0].links(*link)
+    return Look(views, link, links, chosen, _compare(handle, passes))
+
+
+def _view(handle: Model, text: object, read: ForwardPass) -> View:
+    task = handle.task
+    names: Sequence[str]
+    if supports(task, Classifies):
+        names = task.classes
+    else:
+        names = handle.tokenizer.tokens(range(handle.tokenizer.size))
+    output = " ".join(names[i] for i in read.wanted[0][read.places].tolist()).replace("▁", " ").strip()
+    return look_at(handle.net, read, text=str(text), output=output, title=handle.path.name, names=names)
+
+
+def _compare(handle: Model, passes: Sequence[ForwardPass]) -> Patched | None:
+    """Patching between two inputs, where they have equally many tokens and something is predicted."""
+    if len(passes) < 2 or not passes[0].places:
+        return None
+    places = [
+        place for place in list_places(handle.net, passes[0]) if place.count(".") == 2 or place.endswith(".embed")
+    ]
+    try:
+        return patch(handle.net, passes[0], passes[1], places)
+    except SpecError:
+        return None
+
+
+def _parse_head(view: View, name: str) -> tuple[str, int]:
+    layer, dot, number = name.rpartition(".head.")
+    found = view.layer(layer if dot else name)
+    head = int(number) if dot and number.isdigit() else -1
+    if not 0 <= head < len(found.weights):
+        raise SpecError(f"a head is written LAYER.head.N with N from 0 to {len(found.weights) - 1}, got {name!r}")
+    return found.name, head

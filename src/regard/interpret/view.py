@@ -1,0 +1,137 @@
+"""Everything that is shown of one example.
+
+A view is computed once and then drawn: as a page, as text in a terminal, or as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from regard.errors import SpecError
+from regard.interpret.attribution import occlusion
+from regard.interpret.heads import HeadCard, HeadLink, describe_heads, rank_links
+from regard.interpret.logit_lens import LayerReading, read_layers
+from regard.interpret.rollout import rollout
+from regard.interpret.word_joining import find_word
+from regard.model.net import Net
+from regard.nn.core.context import Tape
+from regard.tasks.common.forward_pass import ForwardPass
+
+Side = Literal["source", "target"]
+EXPLAINED = 24
+"""Predictions whose attribution is shown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionLayer:
+    """The attention weights (h, n, m) of a layer, and what its rows and columns are."""
+
+    name: str
+    weights: Tensor
+    queries: Side
+    keys: Side | Literal["slots"]
+
+    @property
+    def title(self) -> str:
+        side, _, number, role = self.name.split(".")[:4]
+        kind = "cross-attention" if role == "cross" else "self-attention"
+        return f"{side} layer {int(number.partition('@')[0]) + 1}, {kind}"
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """Attention, cards, rollout, lens and attribution of one example."""
+
+    title: str
+    text: str
+    output: str
+    source: list[str]
+    """Labels of what is read by an encoder-decoder's encoder; otherwise the same as `target`."""
+    target: list[str]
+    layers: list[AttentionLayer]
+    cards: list[HeadCard]
+    rollout: Tensor | None
+    """(n, n) of the stack that reads the text, if its layers are all self-attention over the same tokens."""
+    lens: list[LayerReading]
+    lens_labels: list[list[str]]
+    """What each layer would predict, as text."""
+    wanted: list[str]
+    """What should be predicted."""
+    attribution: Tensor | None
+    """(predictions, tokens read) by occlusion: how much log P of a prediction falls without a token."""
+
+    def labels(self, side: str) -> list[str]:
+        return self.source if side == "source" else self.target
+
+    def layer(self, name: str) -> AttentionLayer:
+        for each in self.layers:
+            if name in (each.name, each.title):
+                return each
+        raise SpecError(
+            f"there is no attention layer {name!r}; there are {', '.join(each.name for each in self.layers)}"
+        )
+
+    def links(self, query: str, key: str) -> list[HeadLink]:
+        """All heads by how much one word attends to another."""
+        found, missing = [], None
+        for side in {(layer.queries, layer.keys) for layer in self.layers if layer.keys != "slots"}:
+            try:
+                rows, columns = (find_word(self.labels(s), word) for s, word in zip(side, (query, key), strict=True))
+            except SpecError as error:
+                missing = error
+                continue
+            own = {layer.name: layer.weights for layer in self.layers if (layer.queries, layer.keys) == side}
+            found += rank_links(own, rows, columns)
+        if not found:
+            raise missing or SpecError("this model has no attention between tokens to look for links in")
+        return sorted(found, key=lambda link: -link.weight)
+
+
+@torch.no_grad()
+def look_at(
+    net: Net, read: ForwardPass, *, text: str, output: str, title: str, names: Mapping[int, str] | Sequence[str]
+) -> View:
+    """Compute the view of one example; `names` are the labels of what the model predicts."""
+    tape = Tape("*.weights", "*.slots")
+    read.run(net, tape)
+    both = read.source is not None
+    layers = []
+    for name, weights in tape.kept.items():
+        kind = name.rpartition(".")[2]
+        place = name.removesuffix(f".{kind}")
+        decoder = place.startswith("decoder.")
+        queries: Side = "target" if decoder or not both else "source"
+        keys: Side | Literal["slots"] = "source" if ".cross" in place and both else queries
+        layers.append(AttentionLayer(place, weights[0].float().cpu(), queries, "slots" if kind == "slots" else keys))
+    if not layers:
+        raise SpecError("no layer of this model has attention weights to show; `regard show` tells its mixers")
+    own = {layer.name: layer.weights for layer in layers if layer.queries == layer.keys}
+    first = next(iter(layers)).name.partition(".")[0]
+    stack = [w for name, w in own.items() if name.startswith(f"{first}.") and w.shape[1] == w.shape[2]]
+    readings = _read(net, read)
+    return View(
+        title, text, output, list(read.source_tokens or read.tokens), list(read.tokens), layers,
+        describe_heads([own]) if own else [], rollout(stack) if stack else None,
+        readings, [[names[i] for i in each.best.tolist()] for each in readings],
+        [names[i] for i in read.wanted[0][read.places].tolist()], _attribute(net, read),
+    )  # fmt: skip
+
+
+def _read(net: Net, read: ForwardPass) -> list[LayerReading]:
+    """The lens, where there is something to predict and a stack to read."""
+    try:
+        return read_layers(net, read)
+    except SpecError:
+        return []
+
+
+def _attribute(net: Net, read: ForwardPass) -> Tensor | None:
+    if not read.places:
+        return None
+    rows = [occlusion(net, read, i) for i in range(min(len(read.places), EXPLAINED))]
+    return torch.stack([row.source if read.source is not None else row.tokens for row in rows])
