@@ -142,7 +142,7 @@ class LengthResult:
         return [folder / "length.png"]
 
     def _points(self, name: str) -> list[tuple[float, float]]:
-        ranged = [(label, self.scores(name, test)) for test, label in self.names.items() if " to " in label]
+        ranged = [(label, self.scores(name, test)) for test, label in self.names.items() if "," not in label]
         found = [(float(label.split()[2]), float(np.mean(scores))) for label, scores in ranged if scores]
         return sorted(found)
 
