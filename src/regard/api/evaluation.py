@@ -260,8 +260,9 @@ class _Evaluator:
                 f"the loss of {name} is over {len(examples):,} pairs: {examples.left_out:,} are too long for it"
             )
         counts = count_losses(
-            model.task, model.net, examples, progress=lambda done, of: self.progress(f"loss of {name}", done, of)
-        )
+            model.task, model.net, examples, metrics=kinds,
+            progress=lambda done, of: self.progress(f"loss of {name}", done, of),
+        )  # fmt: skip
         if "bits_per_byte" in kinds and True in covered:
             found["bits_per_byte"] = _count_bits(counts.rows["loss"], covered[True])
         kinds = [kind for kind in kinds if kind not in found]

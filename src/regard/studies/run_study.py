@@ -18,6 +18,7 @@ STUDIES = {
     "compare": "compare",
     "ablate": "ablate",
     "length": "length_generalization",
+    "calibration": "calibration_study",
 }
 """The module of each study; its function `run` is the study."""
 PLOTS = (

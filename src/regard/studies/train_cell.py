@@ -100,7 +100,7 @@ def select_long(raw: object, least: int) -> object:
 
 def score_test(net: Net, task: Task, search: Search, raw: object, metrics: Sequence[str]) -> Plain:
     """Scores, outputs, and the counts of each item that come with the loss."""
-    counts = count_losses(task, net, task.encode(raw))
+    counts = count_losses(task, net, task.encode(raw), metrics=metrics)
     scores, outputs, references = counts.scores(), list[str](), list[str]()
     if wanted := [name for name in metrics if METRICS[name].decodes]:
         for part in eval_sets(task, raw):

@@ -44,7 +44,7 @@ class Validator:
         """Loss per token and the task's scores. Outputs are decoded only if a score needs them."""
         self.net.eval()
         with self.compute():
-            scores = evaluate_loss(self.task, self.net, self.valid, tokens=self.tokens)
+            scores = evaluate_loss(self.task, self.net, self.valid, tokens=self.tokens, metrics=self.task.metrics)
         if unknown := [name for name in self.task.metrics if not METRICS[name].decodes and name not in scores]:
             raise SpecError(f"data.metrics: this task has no {unknown[0]}; available: {', '.join(scores)}")
         decoded = {name: METRICS[name].compute for name in self.task.metrics if METRICS[name].decodes}

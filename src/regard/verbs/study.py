@@ -177,6 +177,33 @@ def length(
     )  # fmt: skip
 
 
+@studies.command(cls=Verb, short_help="Do probabilities mean what they say, with label smoothing?")
+def calibration(
+    recipes: Recipes,
+    data: Data = [],  # noqa: B006
+    valid: Valid = [],  # noqa: B006
+    test: Test = [],  # noqa: B006
+    vary: Annotated[
+        list[str], typer.Option(metavar="PATH=V,V", show_default="label smoothing 0 and 0.1", help="As for compare")
+    ] = [],  # noqa: B006
+    sets: Set = [],  # noqa: B006
+    seeds: Seeds = 5,
+    minutes: Minutes = None,
+    processes: Processes = None,
+    out: Out = None,
+    keep: Keep = False,
+    device: Device = "cpu",
+    plugin: Plugin = [],  # noqa: B006
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare calibration: expected calibration error, Brier score, reliability diagrams, and the temperature that mends it."""
+    _run(
+        "calibration", recipes, as_json, plugin, data=data, valid=valid, test=test, vary=vary, set=_changes(sets),
+        seeds=seeds, minutes=minutes, processes=processes, out=out, keep=keep, device=device,
+    )  # fmt: skip
+
+
 def _run(name: str, recipes: list[str], as_json: bool, plugins: list[Path], **settings: Any) -> None:
     from regard.registry import load_plugins
 
