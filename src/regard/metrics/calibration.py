@@ -1,8 +1,9 @@
 """Calibration: whether probabilities mean what they say.
 
-Of predictions made with a confidence of 80 %, 80 % should be right. Expected calibration error (Guo et al. 2017) is the mean gap
-between confidence and accuracy over bins of confidence; the Brier score (1950) is the mean squared distance between the
-predicted distribution and the truth. Both are made of sums over items, so they have bootstrap intervals like any other score.
+Of predictions made with a confidence of 80 %, 80 % should be right. Expected calibration error (Guo et al. 2017) is the mean
+gap between confidence and accuracy over bins of confidence; the Brier score (1950) is the mean squared distance between the
+predicted distribution and the truth. Both are made of sums over items, so they have bootstrap intervals like any other
+score.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Do probabilities mean what they say, with and without label smoothing.
+"""Calibration with and without label smoothing.
 
 A comparison whose metric is the calibration error; beside it reliability diagrams, and what a temperature fitted on half of the
 test items does to the other half.
