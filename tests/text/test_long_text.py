@@ -34,7 +34,7 @@ def test_the_tokens_are_those_of_the_whole_text(
     tokenizer = learn(kind, normalize)
     wanted = tokenizer.encode(PROSE)
     for limit in (250, 1500):
-        pieces = list(split_text(PROSE, tokenizer._encode, limit))
+        pieces = [piece for _, piece in split_text(PROSE, tokenizer._encode, limit)]
         assert len(pieces) >= len(PROSE) // limit
         assert max(map(len, pieces)) <= limit
         assert [token for ids in tokenizer._encode(pieces) for token in ids] == wanted
@@ -51,14 +51,14 @@ def test_a_tokenizer_that_keeps_spaces_with_words(monkeypatch: pytest.MonkeyPatc
     def encode(lines: list[str]) -> list[list[int]]:
         return [found.ids for found in core.encode_batch_fast(list(lines))]
 
-    pieces = list(split_text(PROSE, encode, 500))
+    pieces = [piece for _, piece in split_text(PROSE, encode, 500)]
     assert "".join(pieces) == PROSE
     assert [token for ids in encode(pieces) for token in ids] == encode([PROSE])[0]
 
 
 def test_a_text_without_a_good_place_is_cut_all_the_same() -> None:
     pieces = list(split_text("x" * 1000, lambda lines: [[len(line)] for line in lines], 300))
-    assert [len(piece) for piece in pieces] == [300, 300, 300, 100]
+    assert [(start, len(piece)) for start, piece in pieces] == [(0, 300), (300, 300), (600, 300), (900, 100)]
 
 
 def test_one_long_line_needs_bounded_memory() -> None:

@@ -10,9 +10,11 @@ Texts and labels are kept as strings in `Pairs`; two texts are joined by a tab.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+from regard.data.line_store import LineWriter
 from regard.data.pairs import Pairs
 from regard.data.table_header import Columns, TableColumns
 from regard.data.tables import is_table, read_columns
@@ -20,6 +22,8 @@ from regard.data.text_files import BadLine, read_lines
 from regard.errors import DataError
 
 Unit = Literal["words", "letters"]
+MAX_ROW_BYTES = 10_000_000
+"""Maximum number of bytes in a row of a table; a longer one is not a text with its label."""
 BETWEEN = "\t"
 """Separates the two texts of a pair."""
 
@@ -28,14 +32,14 @@ def read_labeled(path: str, *, pair: bool = False, columns: Columns | None = Non
     """Read texts, or pairs of texts, with one label each."""
     names = ("text", "other", "label") if pair else ("text", "label")
     _check_columns(columns, names)
-    texts, labels, notes = [], [], list[str]()
+    texts, labels, notes = LineWriter(), LineWriter(), list[str]()
     wanted = TableColumns(names, columns, header)
-    for line, cells in read_columns(path, wanted, _raise_bad_line, notify=notes.append):
+    for line, cells in read_columns(path, wanted, _raise_bad_line, MAX_ROW_BYTES, notify=notes.append):
         for name, cell in zip(names, cells, strict=True):
             if not cell.strip():
                 raise DataError(f"{path}, line {line}: the {name} is empty")
-        texts.append(join_texts(*cells[:-1]))
-        labels.append(" ".join(cells[-1].split()))
+        texts.add(join_texts(*cells[:-1]))
+        labels.add(" ".join(cells[-1].split()))
     return _to_pairs(path, texts, labels, notes)
 
 
@@ -45,10 +49,12 @@ def read_tagged(path: str, unit: Unit, *, columns: Columns | None = None, header
     notes = list[str]()
     if is_table(path):
         wanted = TableColumns(("text", "labels"), columns, header)
-        rows: Iterator[tuple[int, tuple[str, ...]]] = read_columns(path, wanted, _raise_bad_line, notify=notes.append)
+        rows: Iterator[tuple[int, tuple[str, ...]]] = read_columns(
+            path, wanted, _raise_bad_line, MAX_ROW_BYTES, notify=notes.append
+        )
     else:
         rows = _read_conll(path)
-    texts, labels = [], []
+    texts, labels = LineWriter(), LineWriter()
     for line, (text, tags) in rows:
         one, other = split_units(text, unit), split_units(tags, unit)
         if not one or len(one) != len(other):
@@ -56,8 +62,8 @@ def read_tagged(path: str, unit: Unit, *, columns: Columns | None = None, header
                 f"{path}, line {line}: {len(one)} {unit} but {len(other)} labels; the numbers should be equal (data.unit "
                 "says whether words or letters are labeled)"
             )
-        texts.append(join_units(one, unit))
-        labels.append(join_units(other, unit))
+        texts.add(join_units(one, unit))
+        labels.add(join_units(other, unit))
     return _to_pairs(path, texts, labels, notes)
 
 
@@ -79,7 +85,7 @@ def join_units(labels: list[str], unit: Unit) -> str:
 def _read_conll(path: str) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Yield sentences with the number of their first line."""
     words, labels, start = list[str](), list[str](), 1
-    for line, text in enumerate([*read_lines(path), ""], 1):
+    for line, text in enumerate(chain(read_lines(path), [""]), 1):
         cells = text.split()
         if cells and cells[0] != "-DOCSTART-":
             if len(cells) < 2:
@@ -92,10 +98,11 @@ def _read_conll(path: str) -> Iterator[tuple[int, tuple[str, ...]]]:
             words, labels = [], []
 
 
-def _to_pairs(path: str, texts: list[str], labels: list[str], notes: list[str]) -> Pairs:
-    if not texts:
+def _to_pairs(path: str, texts: LineWriter, labels: LineWriter, notes: list[str]) -> Pairs:
+    pairs = Pairs(texts.lines(), labels.lines(), name=Path(path).name, notes=tuple(notes))
+    if not len(pairs):
         raise DataError(f"{path} contains no labeled texts")
-    return Pairs(texts, labels, name=Path(path).name, notes=tuple(notes))
+    return pairs
 
 
 def _check_columns(columns: Columns | None, names: tuple[str, ...]) -> None:

@@ -52,13 +52,13 @@ class MappedLines(_Texts):
 
     def __init__(self, texts: mmap.mmap, offsets: NDArray[np.int64], rows: NDArray[np.int64] | None = None) -> None:
         self._texts, self._offsets, self._rows = texts, offsets, rows
-        self._block = max(1, min(BLOCK, BLOCK * OBJECT * (len(offsets) - 1) // len(texts)))
+        self.block = max(1, min(BLOCK, BLOCK * OBJECT * (len(offsets) - 1) // len(texts)))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1 if self._rows is None else len(self._rows)
 
     def __iter__(self) -> Iterator[str]:
-        return chain.from_iterable(self[i : i + self._block] for i in range(0, len(self), self._block))
+        return chain.from_iterable(self[i : i + self.block] for i in range(0, len(self), self.block))
 
     def take(self, rows: NDArray[np.int64]) -> MappedLines:
         """Return the texts of these rows, in this order; only row numbers are copied."""
@@ -129,6 +129,11 @@ class LineWriter:
             texts.flush()
             offsets.flush()
         self._held, self._size = [], 0
+
+
+def rows_at_once(texts: Sequence[str]) -> int:
+    """Return how many texts can be held at a time."""
+    return texts.block if isinstance(texts, MappedLines) else BLOCK // 4
 
 
 def take_rows(texts: Sequence[str], rows: NDArray[np.int64]) -> Sequence[str]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.line_store import take_rows
+from regard.data.permutation import Permutation
+from regard.data.scratch import ArrayWriter, blocks
 from regard.errors import DataError
 
 MAX_VOCABULARY_PAIRS = 500_000
 """Maximum number of pairs from which a vocabulary is learned."""
+MAX_SAMPLED = 1 << 16
+"""Maximum number of characters of a text from which a vocabulary is learned."""
+MAX_SORTED = 1 << 18
+"""Number of hashes that are sorted at a time."""
 MAX_EXAMPLES = 3
 """Maximum number of examples kept for a reason."""
 
@@ -79,25 +85,54 @@ def split_pairs(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tupl
     size = max(1, min(1000, len(pairs) // 20)) if size is None else size
     if not 1 <= size < len(pairs):
         raise DataError(f"cannot hold out {size} of the {len(pairs)} pairs of {pairs.name} for validation")
-    key = hashlib.blake2b(str(seed).encode()).digest()
+    hashes = _hash_pairs(pairs, seed)
+    if all((hashes[some] == hashes[0]).all() for some in blocks(len(hashes))):
+        raise DataError(f"all {len(pairs)} pairs of {pairs.name} are identical: none can be held out for validation")
+    taken, rest, aside = _choose_hashes(hashes, size), ArrayWriter(np.int64), ArrayWriter(np.int64)
+    for some in blocks(len(hashes)):
+        chosen = np.isin(hashes[some], taken)
+        rest.add(np.flatnonzero(~chosen) + some.start)
+        aside.add(np.flatnonzero(chosen) + some.start)
+    valid = replace(pairs.take(aside.array()), name=f"{pairs.name}, held out", dropped=())
+    return pairs.take(rest.array()), valid
+
+
+def _hash_pairs(pairs: Pairs, seed: int) -> NDArray[np.uint64]:
+    key, out = hashlib.blake2b(str(seed).encode()).digest(), ArrayWriter(np.uint64)
     digests = (
         hashlib.blake2b(f"{len(s)}:{s}{t}".encode(), digest_size=8, key=key).digest()
         for s, t in zip(pairs.source, pairs.target, strict=True)
     )
-    hashes = np.fromiter(map(int.from_bytes, digests), np.uint64, len(pairs))
-    kinds, copies = np.unique(hashes, return_counts=True)
-    if len(kinds) == 1:
-        raise DataError(f"all {len(pairs)} pairs of {pairs.name} are identical: none can be held out for validation")
-    taken, room = [], size
-    for place in np.flatnonzero(copies <= size):
-        if copies[place] <= room:
-            taken.append(place)
-            room -= int(copies[place])
-        if not room:
-            break
-    chosen = np.isin(hashes, kinds[taken or copies.argmin()])  # if all pairs have too many copies, the rarest one
-    valid = replace(pairs.take(np.flatnonzero(chosen)), name=f"{pairs.name}, held out", dropped=(), notes=())
-    return pairs.take(np.flatnonzero(~chosen)), valid
+    for some in blocks(len(pairs)):
+        out.add(np.fromiter(map(int.from_bytes, digests), np.uint64, some.stop - some.start))
+    return out.array()
+
+
+def _choose_hashes(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
+    """Return the smallest hashes that together occur `size` times; if all occur too often, the rarest one.
+
+    Only the hashes that begin with the same bits are in memory, in turn.
+    """
+    bits = max((len(hashes) // MAX_SORTED).bit_length(), 0)
+    taken, room, rarest = list[np.uint64](), size, (len(hashes) + 1, np.uint64(0))
+    for start in range(1 << bits):
+        kinds, copies = np.unique(_starting_with(hashes, bits, start), return_counts=True)
+        for place in np.flatnonzero(copies <= size).tolist():
+            if copies[place] <= room:
+                taken.append(kinds[place])
+                room -= int(copies[place])
+            if not room:
+                return np.array(taken)
+        if len(kinds):
+            rarest = min(rarest, (int(copies.min()), kinds[copies.argmin()]), key=lambda found: found[0])
+    return np.array(taken or [rarest[1]])
+
+
+def _starting_with(hashes: NDArray[np.uint64], bits: int, start: int) -> NDArray[np.uint64]:
+    if not bits:
+        return hashes
+    shift = np.uint64(64 - bits)
+    return np.concatenate([part[part >> shift == start] for part in (hashes[some] for some in blocks(len(hashes)))])
 
 
 def sample_pairs(corpora: Sequence[Pairs], size: int = MAX_VOCABULARY_PAIRS) -> Sequence[Pairs]:
@@ -105,11 +140,21 @@ def sample_pairs(corpora: Sequence[Pairs], size: int = MAX_VOCABULARY_PAIRS) -> 
     count = sum(map(len, corpora))
     if count <= size:
         return corpora
-    bits, parts = np.random.Philox(np.random.SeedSequence(size)), list[Pairs]()
-    for pairs in corpora:
-        drawn, some = bits.random_raw(len(pairs)), max(1, len(pairs) * size // count)
-        parts.append(pairs.take(np.flatnonzero(drawn <= np.partition(drawn, some - 1)[some - 1])))
-    return parts
+    shares = [max(1, len(pairs) * size // count) for pairs in corpora]
+    return [
+        pairs.take(np.sort(Permutation(len(pairs), size, number).take(0, some)))
+        for number, (pairs, some) in enumerate(zip(corpora, shares, strict=True))
+    ]
+
+
+class LineSample:
+    """Some texts of pairs from which a vocabulary is learned; can be iterated again."""
+
+    def __init__(self, corpora: Sequence[Pairs], sides: Sequence[str]) -> None:
+        self._texts = [getattr(pairs, side) for pairs in sample_pairs(corpora) for side in sides]
+
+    def __iter__(self) -> Iterator[str]:
+        return (text[:MAX_SAMPLED] for texts in self._texts for text in texts)
 
 
 def fingerprint(*corpora: Pairs) -> str:

@@ -63,10 +63,10 @@ def blocks(count: int, size: int | None = None) -> Iterator[slice]:
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 
-def measure_lengths(*ends: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return the lengths of lists that end there, (N,), or (N, k) for several columns."""
+def measure_lengths(*ends: NDArray[np.int64], plus: int = 0) -> NDArray[np.int32]:
+    """Return the lengths of lists that end there and have some tokens more, (N,), or (N, k) for several columns."""
     out = ArrayWriter(np.int32, (len(ends),) if len(ends) > 1 else ())
     for some in blocks(len(ends[0])):
         sides = [np.diff(one[some], prepend=one[some.start - 1] if some.start else 0) for one in ends]
-        out.add(np.stack(sides, 1))
+        out.add(np.stack(sides, 1) + plus)
     return out.array()

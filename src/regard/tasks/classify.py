@@ -5,7 +5,7 @@ An encoder with a classification head (Devlin et al. 2018).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -38,7 +38,7 @@ from regard.tasks.common.encoder_input import (
     iterate_batches,
 )
 from regard.tasks.common.forward_pass import ForwardPass
-from regard.tasks.common.labeled_texts import LabeledData, LabeledTask
+from regard.tasks.common.labeled_texts import LabeledData, LabeledRows, LabeledTask
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions, check_pairs
 
@@ -71,8 +71,8 @@ class Classify(LabeledTask[ClassifyData]):
         return read_labeled(path, pair=settings.pair, columns=settings.columns, header=settings.header)
 
     @classmethod
-    def list_labels(cls, settings: ClassifyData, pairs: Pairs) -> list[str]:
-        return list(pairs.target)
+    def list_labels(cls, settings: ClassifyData, targets: Iterable[str]) -> Iterator[str]:
+        return iter(targets)
 
     def model_arguments(self) -> dict[str, int]:
         return {"vocab": self.tokenizer.size, "length": self.settings.max_length, "next_sentence": False}
@@ -82,10 +82,8 @@ class Classify(LabeledTask[ClassifyData]):
         spec = add_class_head(spec, len(self.classes), pool, hidden=True, dropout=dropout)
         return check_length(spec, self.settings.max_length)
 
-    def encode(self, raw: Sequence[Pairs]) -> EncodedTexts:
-        texts = [text for pairs in raw for text in pairs.source]
-        labels = [i for pairs in raw for i in label_indices(pairs.target, self.classes, pairs.name)]
-        return EncodedTexts.of(self._frame(texts), [[i] for i in labels])
+    def encode_rows(self, texts: Sequence[str], labels: Sequence[str], name: str) -> LabeledRows:
+        return self._frame(texts), [[i] for i in label_indices(labels, self.classes, name)]
 
     # ------------------------------------------------------------------------------------------------ to the model
 

@@ -8,7 +8,9 @@ are harder.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -21,7 +23,9 @@ from torch import Tensor
 from regard.data.batch import IGNORE
 from regard.data.filters.pipeline import FilterList
 from regard.data.pair_reader import Corpus, OnBad, fill_columns, read_corpus, read_splits
-from regard.data.pairs import Pairs, fingerprint
+from regard.data.pairs import LineSample, Pairs, fingerprint
+from regard.data.ragged import Ragged
+from regard.data.scratch import measure_lengths
 from regard.decode import Search
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
@@ -30,6 +34,8 @@ from regard.model.net import Net
 from regard.nn.blocks.head import Vector
 from regard.spec import Count, Spec, spec
 from regard.tasks.common.capabilities import bucket
+from regard.tasks.common.encoded_documents import StorePlace
+from regard.tasks.common.encoded_pairs import encode_chunks
 from regard.tasks.common.encoder_input import (
     TOKENIZER_FILE,
     EncodedTexts,
@@ -106,12 +112,12 @@ class FixedBatches:
 
 @dataclasses.dataclass(frozen=True)
 class TextPairRows:
-    """Both texts of each pair, and an id for each text: equal texts have equal ids."""
+    """Both texts of each pair, and a hash of each text."""
 
     first: EncodedTexts
     second: EncodedTexts
     same: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    lengths: NDArray[np.int32]
     groups: None = None
     shares: None = None
     left_out: int = 0
@@ -185,8 +191,7 @@ class Embed(EncoderTask):
 
     @classmethod
     def prepare(cls, settings: EmbedData, dataset: Dataset) -> Self:
-        lines = [text for pairs in dataset.train for side in (pairs.source, pairs.target) for text in side]
-        return cls(settings, Tokenizer.train(lines, settings.tokenizer))
+        return cls(settings, Tokenizer.train(LineSample(dataset.train, ["source", "target"]), settings.tokenizer))
 
     @classmethod
     def load(cls, settings: EmbedData, files: Mapping[str, bytes]) -> Self:
@@ -206,11 +211,29 @@ class Embed(EncoderTask):
         return check_length(dataclasses.replace(spec, head=head, beside=None), self.settings.max_length)
 
     def encode(self, raw: Sequence[Pairs]) -> TextPairRows:
-        sides = [[text for pairs in raw for text in getattr(pairs, side)] for side in ("source", "target")]
-        numbers = {text: i for i, text in enumerate(dict.fromkeys(sides[0] + sides[1]))}
-        first, second = (self._rows(side) for side in sides)
-        same = np.asarray([[numbers[text] for text in side] for side in sides]).T
-        return TextPairRows(first, second, same, np.stack([first.lengths, second.lengths], 1))
+        """Rows in memory, or in temporary files if there are many."""
+        return self._encode(raw, StorePlace())
+
+    def encode_to(self, folder: Path, raw: Sequence[Pairs], fingerprint: str) -> TextPairRows:
+        """The same, stored in a folder and encoded again only if something changed."""
+        files = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
+        made_of = {"corpus": fingerprint, "pairs": [*map(len, raw)], "vocabulary": files}
+        return self._encode(raw, StorePlace(folder, {**made_of, "max_length": self.settings.max_length}))
+
+    def _encode(self, raw: Sequence[Pairs], place: StorePlace) -> TextPairRows:
+        def work(pairs: Pairs, some: slice) -> list[Ragged]:
+            texts = pairs.source[some], pairs.target[some]
+            framed = [frame_texts(self.tokenizer, side, self.settings.max_length) for side in texts]
+            columns = [Ragged.of([row[i] for row in side]) for side in framed for i in (0, 1)]
+            return [*columns, Ragged.of(hash_texts(*texts))]
+
+        store = place.open("rows", ["first", "first_segments", "second", "second_segments", "same"])
+        *columns, same = encode_chunks(raw, work, store, "pairs")
+        first, second = (
+            EncodedTexts(*side, Ragged.of([]), measure_lengths(side[0].ends)) for side in (columns[:2], columns[2:])
+        )
+        hashes, lengths = same.ids.view(np.int64).reshape(-1, 2), measure_lengths(columns[0].ends, columns[2].ends)
+        return TextPairRows(first, second, hashes, lengths)
 
     # ------------------------------------------------------------------------------------------------ to the model
 
@@ -223,7 +246,9 @@ class Embed(EncoderTask):
         return FixedBatches(np.array_split(np.arange(len(examples)), max(-(-len(examples) // CANDIDATES), 1)))
 
     def batch(self, examples: TextPairRows, indices: NDArray[np.int64]) -> ContrastiveBatch:
-        first, second = (rows.batch(indices, self.tokenizer.pad) for rows in (examples.first, examples.second))
+        first, second = (
+            rows.batch_unlabeled(indices, self.tokenizer.pad) for rows in (examples.first, examples.second)
+        )
         return ContrastiveBatch(first, second, torch.from_numpy(examples.same[indices]))
 
     def describe_examples(self, examples: TextPairRows, indices: NDArray[np.int64]) -> list[str]:
@@ -283,6 +308,9 @@ class Embed(EncoderTask):
         lengths = count_tokens(self.tokenizer, inputs)
         return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
 
-    def _rows(self, texts: Sequence[str]) -> EncodedTexts:
-        framed = frame_texts(self.tokenizer, texts, self.settings.max_length)
-        return EncodedTexts.of(framed, [[0]] * len(framed))
+
+def hash_texts(first: Sequence[str], second: Sequence[str]) -> list[NDArray[np.int32]]:
+    """64-bit hashes of both texts of each pair; equal texts have equal hashes."""
+    both = zip(first, second, strict=True)
+    digests = (b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in pair) for pair in both)
+    return [np.frombuffer(digest, np.int32) for digest in digests]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -29,7 +29,7 @@ from regard.tasks.common.encoder_input import (
     iterate_batches,
 )
 from regard.tasks.common.forward_pass import ForwardPass
-from regard.tasks.common.labeled_texts import LabeledData, LabeledTask
+from regard.tasks.common.labeled_texts import LabeledData, LabeledRows, LabeledTask
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions, check_pairs
 from regard.text import Tokenizer
@@ -70,8 +70,8 @@ class Tag(LabeledTask[TagData]):
         return read_tagged(path, settings.unit, columns=settings.columns, header=settings.header)
 
     @classmethod
-    def list_labels(cls, settings: TagData, pairs: Pairs) -> list[str]:
-        return [label for row in pairs.target for label in split_units(row, settings.unit)]
+    def list_labels(cls, settings: TagData, targets: Iterable[str]) -> Iterator[str]:
+        return (label for row in targets for label in split_units(row, settings.unit))
 
     def model_arguments(self) -> dict[str, int]:
         return {"vocab": self.tokenizer.size, "length": self.settings.max_length, "next_sentence": False}
@@ -80,15 +80,14 @@ class Tag(LabeledTask[TagData]):
         spec = add_class_head(spec, len(self.classes), None, hidden=False, dropout=self.settings.dropout)
         return check_length(spec, self.settings.max_length)
 
-    def encode(self, raw: Sequence[Pairs]) -> EncodedTexts:
+    def encode_rows(self, texts: Sequence[str], labels: Sequence[str], name: str) -> LabeledRows:
         framed, wanted = list[FramedText](), list[list[int]]()
-        for pairs in raw:
-            for (ids, first), row in zip(self._tokenize(pairs.source), pairs.target, strict=True):
-                labels = np.full(len(ids), IGNORE)
-                labels[first] = label_indices(split_units(row, self.settings.unit), self.classes, pairs.name)
-                framed += [self.tokenizer.frame(piece) for piece in self._split(ids)]
-                wanted += [self._align_labels(piece) for piece in self._split(labels.tolist())]
-        return EncodedTexts.of(framed, wanted)
+        for (ids, first), row in zip(self._tokenize(texts), labels, strict=True):
+            marks = np.full(len(ids), IGNORE)
+            marks[first] = label_indices(split_units(row, self.settings.unit), self.classes, name)
+            framed += [self.tokenizer.frame(piece) for piece in self._split(ids)]
+            wanted += [self._align_labels(piece) for piece in self._split(marks.tolist())]
+        return framed, wanted
 
     # ------------------------------------------------------------------------------------------------ to the model
 

@@ -26,14 +26,14 @@ Cut = tuple[int, int]
 """Where the left side ends, and where the right side begins: the same place, or after a space between them."""
 
 
-def split_text(text: str, encode: Encode, limit: int = MAX_PIECE) -> Iterator[str]:
-    """Yield the pieces of a text, of at most `limit` characters."""
+def split_text(text: str, encode: Encode, limit: int = MAX_PIECE) -> Iterator[tuple[int, str]]:
+    """Yield the pieces of a text, of at most `limit` characters, and where each starts."""
     start = 0
     while len(text) - start > limit:
         end, following = find_cut(text[start : start + limit + AROUND], limit, encode)
-        yield text[start : start + end]
+        yield start, text[start : start + end]
         start += following
-    yield text[start:]
+    yield start, text[start:]
 
 
 def find_cut(text: str, limit: int, encode: Encode) -> Cut:

@@ -135,7 +135,7 @@ class Tokenizer:
     def _encode_long(self, line: str) -> list[int]:
         pieces, ids = split_text(line, self._encode), list[int]()
         while chunk := list(islice(pieces, _CHUNK_SIZE // MAX_PIECE)):
-            for part in self._encode(chunk):
+            for part in self._encode([piece for _, piece in chunk]):
                 ids += part
         return ids
 
@@ -145,8 +145,19 @@ class Tokenizer:
 
     def find_offsets(self, lines: Sequence[str]) -> list[list[tuple[int, int]]]:
         """Return the start and end in its text of each token that `encode_all` returns."""
-        with translate_errors(DataError, "the tokenizer failed on this text"):
-            return [e.offsets for e in self._core.encode_batch([*check_lines(lines)], add_special_tokens=False)]
+        out = list[list[tuple[int, int]]]()
+        pieces = (
+            (number, *piece)
+            for number, line in enumerate(check_lines(lines))
+            for piece in split_text(line, self._encode)
+        )
+        while chunk := list(islice(pieces, _CHUNK_SIZE // MAX_PIECE * 8)):
+            with translate_errors(DataError, "the tokenizer failed on this text"):
+                encodings = self._core.encode_batch([text for _, _, text in chunk], add_special_tokens=False)
+            for (number, start, _), encoding in zip(chunk, encodings, strict=True):
+                out += [[]] if number == len(out) else []
+                out[-1] += [(start + a, start + b) for a, b in encoding.offsets] if start else encoding.offsets
+        return out
 
     def mostly_unknown(self, lines: Iterable[str]) -> list[int]:
         """Return the indices of lines with at least half of their tokens unknown: another script or language."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -73,7 +73,7 @@ def wanted_class(output: str, classes: Sequence[str]) -> list[int]:
     return label_indices([output], classes, "what is asked about") if output else [IGNORE]
 
 
-def list_classes(labels: Sequence[str], name: str) -> tuple[str, ...]:
+def list_classes(labels: Iterable[str], name: str) -> tuple[str, ...]:
     """The distinct labels, sorted; at least two."""
     found = sorted(set(labels))
     if len(found) < 2:

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.example_rng import ExampleRng
+from regard.data.line_store import rows_at_once
 from regard.data.mixture import mixture_shares
 from regard.data.pairs import Pairs
 from regard.data.ragged import Ragged
+from regard.data.scratch import measure_lengths
 from regard.data.token_store import InMemoryTokens, TokenStore, fill_store
 from regard.errors import DataError
 
@@ -52,6 +54,24 @@ def in_folder(folder: Path, **made_of: object) -> TokenStore:
     return TokenStore(folder, ("source", "target"), {**made_of, "chunk": CHUNK})
 
 
+def encode_chunks(
+    raw: Sequence[Pairs],
+    work: Callable[[Pairs, slice], Sequence[Ragged]],
+    store: TokenStore | InMemoryTokens,
+    what: str = "texts",
+) -> list[Ragged]:
+    """Run `work` on all rows, in chunks, and within a chunk on as many rows as can be held; returns the columns."""
+    jobs = [(pairs, first) for pairs in raw for first in range(0, len(pairs), CHUNK)]
+
+    def run(job: tuple[Pairs, int]) -> Sequence[Ragged]:
+        pairs, first = job
+        last, step = min(first + CHUNK, len(pairs)), rows_at_once(pairs.source)
+        parts = [work(pairs, slice(i, min(i + step, last))) for i in range(first, last, step)]
+        return [Ragged.concat(column) for column in zip(*parts, strict=True)]
+
+    return fill_store(store, jobs, run, f"tokens, chunks of {CHUNK:,} {what}")
+
+
 def encode_pairs(
     raw: Sequence[Pairs],
     tokenize: TokenizePairs,
@@ -76,7 +96,7 @@ def encode_pairs(
     for pairs, count in zip(raw, counts, strict=True):
         if count == 0:
             raise DataError(f"every pair of {pairs.name} has more than {max_length} tokens; raise data.max_length")
-    lengths = np.stack([side.lengths.astype(np.int32) + 1 for side in (source, target)], 1)
+    lengths = measure_lengths(source.ends, target.ends, plus=1)
     left_out = sum(map(len, raw)) - len(source)
     if len(raw) == 1:
         return EncodedPairs(source, target, lengths, left_out=left_out)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ class EncodedTexts:
     ids: Ragged
     segments: Ragged
     labels: Ragged
-    lengths: NDArray[np.int64]
+    lengths: NDArray[np.integer[Any]]
     left_out: int = 0
     groups: None = None
     shares: None = None
@@ -58,6 +58,11 @@ class EncodedTexts:
 
     def batch(self, indices: NDArray[np.int64], pad: int) -> EncoderBatch:
         labels = pad_rows(self.labels, indices, IGNORE).ids
+        return EncoderBatch(pad_rows(self.ids, indices, pad), pad_rows(self.segments, indices, 0).ids, labels)
+
+    def batch_unlabeled(self, indices: NDArray[np.int64], pad: int) -> EncoderBatch:
+        """The same for texts whose labels do not count."""
+        labels = torch.zeros(len(indices), 1, dtype=torch.long)
         return EncoderBatch(pad_rows(self.ids, indices, pad), pad_rows(self.segments, indices, 0).ids, labels)
 
 

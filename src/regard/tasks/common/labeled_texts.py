@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Generic, Self, TypeVar
 
 import numpy as np
@@ -12,17 +14,26 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from regard.data.labels import BETWEEN
-from regard.data.pairs import Pairs, fingerprint, split_pairs
+from regard.data.line_store import ConcatenatedLines
+from regard.data.pairs import LineSample, Pairs, fingerprint, split_pairs
+from regard.data.ragged import Ragged
+from regard.data.scratch import measure_lengths
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.spec import Count, Plain, Spec, spec
 from regard.tasks.common.advice import plan_length
 from regard.tasks.common.classifier import list_classes, pack_classes, unpack_classes
-from regard.tasks.common.encoder_input import TOKENIZER_FILE, EncodedTexts, EncoderTask, load_tokenizer
+from regard.tasks.common.encoded_documents import StorePlace
+from regard.tasks.common.encoded_pairs import encode_chunks
+from regard.tasks.common.encoder_input import TOKENIZER_FILE, EncodedTexts, EncoderTask, FramedText, load_tokenizer
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.task import Advice, Dataset, RunOptions, TextSide
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
+LabeledRows = tuple[Sequence[FramedText], Sequence[Sequence[int]]]
+"""Texts between their special tokens, and the labels of each."""
+MAX_HELD_OUT = 10_000
+"""Maximum number of texts held out of a file for validation."""
 EPOCHS, STEPS = 10, 30
 """Default number of epochs, and of steps per epoch."""
 MAX_SHOWN = 12
@@ -40,7 +51,7 @@ class LabeledData(Spec):
     header: bool | None = None
     """Whether a table has a header; by default decided by its first row, and told."""
     hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """Fraction of the texts held out for validation if no validation files are given."""
+    """Fraction of the texts held out for validation if no validation files are given; 10,000 of a file at most."""
     tokenizer: TokenizerSpec = Bpe(4000)
     max_length: Count = 128
     """Maximum number of tokens the model reads of a text, special tokens included."""
@@ -73,7 +84,7 @@ class LabeledTask(EncoderTask, Generic[L]):
         raise NotImplementedError
 
     @classmethod
-    def list_labels(cls, settings: L, pairs: Pairs) -> list[str]:
+    def list_labels(cls, settings: L, targets: Iterable[str]) -> Iterator[str]:
         """Every single label."""
         raise NotImplementedError
 
@@ -95,7 +106,7 @@ class LabeledTask(EncoderTask, Generic[L]):
             valid = [cls.read_file(settings, path) for path in settings.valid]
         else:
             train, valid = cls._hold_out(settings, train, seed)
-        counts = Counter(label for pairs in train for label in cls.list_labels(settings, pairs))
+        counts = Counter(label for pairs in train for label in cls.list_labels(settings, pairs.target))
         statistics = {
             "train": {"texts": sum(map(len, train)), "labels": counts.total(), "classes": len(counts)},
             "valid": {"texts": sum(map(len, valid))},
@@ -112,15 +123,14 @@ class LabeledTask(EncoderTask, Generic[L]):
     @classmethod
     def _hold_out(cls, settings: L, whole: Sequence[Pairs], seed: int) -> tuple[list[Pairs], list[Pairs]]:
         """Training and held-out texts. A text stays in training if its class would otherwise be missing there."""
-        parts = [split_pairs(pairs, size=max(1, round(settings.hold_out * len(pairs))), seed=seed) for pairs in whole]
-        known = {label for rest, _ in parts for label in cls.list_labels(settings, rest)}
+        sizes = [min(max(1, round(settings.hold_out * len(pairs))), MAX_HELD_OUT) for pairs in whole]
+        parts = [split_pairs(pairs, size=size, seed=seed) for pairs, size in zip(whole, sizes, strict=True)]
+        known = {label for rest, _ in parts for label in cls.list_labels(settings, rest.target)}
         train, valid = list[Pairs](), list[Pairs]()
         for rest, aside in parts:
-            rows = [aside.take(np.array([i])) for i in range(len(aside))]
-            familiar = np.array([known.issuperset(cls.list_labels(settings, row)) for row in rows])
+            familiar = np.array([known.issuperset(cls.list_labels(settings, [row])) for row in aside.target])
             stays, goes = aside.take(np.flatnonzero(~familiar)), aside.take(np.flatnonzero(familiar))
-            more = replace(rest, source=[*rest.source, *stays.source], target=[*rest.target, *stays.target])
-            train.append(more if len(stays) else rest)
+            train.append(_append(rest, stays) if len(stays) else rest)
             valid.append(goes)
         if not any(map(len, valid)):
             raise DataError(
@@ -145,7 +155,7 @@ class LabeledTask(EncoderTask, Generic[L]):
 
     @classmethod
     def prepare(cls, settings: L, dataset: Dataset) -> Self:
-        lines = [text for pairs in dataset.train for text in pairs.source]
+        lines = LineSample(dataset.train, ["source"])
         return cls(settings, Tokenizer.train(lines, settings.tokenizer), cls._list_classes(settings, dataset))
 
     @classmethod
@@ -155,6 +165,29 @@ class LabeledTask(EncoderTask, Generic[L]):
     @classmethod
     def load(cls, settings: L, files: Mapping[str, bytes]) -> Self:
         return cls(settings, load_tokenizer(files), unpack_classes(files)["classes"])
+
+    def encode(self, raw: Sequence[Pairs]) -> EncodedTexts:
+        """Rows in memory, or in temporary files if there are many."""
+        return self._encode(raw, StorePlace())
+
+    def encode_to(self, folder: Path, raw: Sequence[Pairs], fingerprint: str) -> EncodedTexts:
+        """The same, stored in a folder and encoded again only if something changed."""
+        files = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
+        data = {k: v for k, v in self.settings.plain().items() if k not in ("train", "valid", "metrics", "tokenizer")}
+        made_of = {"corpus": fingerprint, "texts": [*map(len, raw)], "vocabulary": files, "settings": str(data)}
+        return self._encode(raw, StorePlace(folder, made_of))
+
+    def encode_rows(self, texts: Sequence[str], labels: Sequence[str], name: str) -> LabeledRows:
+        """Framed texts with their labels; `name` is their corpus in messages."""
+        raise NotImplementedError
+
+    def _encode(self, raw: Sequence[Pairs], place: StorePlace) -> EncodedTexts:
+        def work(pairs: Pairs, some: slice) -> tuple[Ragged, Ragged, Ragged]:
+            framed, labels = self.encode_rows(pairs.source[some], pairs.target[some], pairs.name)
+            return Ragged.of([ids for ids, _ in framed]), Ragged.of([row for _, row in framed]), Ragged.of(labels)
+
+        ids, segments, labels = encode_chunks(raw, work, place.open("rows", ["ids", "segments", "labels"]))
+        return EncodedTexts(ids, segments, labels, measure_lengths(ids.ends))
 
     def files(self) -> dict[str, bytes]:
         return {TOKENIZER_FILE: self.tokenizer.to_bytes(), **pack_classes(self.classes)}
@@ -168,5 +201,12 @@ class LabeledTask(EncoderTask, Generic[L]):
 
     @classmethod
     def _list_classes(cls, settings: L, dataset: Dataset) -> tuple[str, ...]:
-        labels = [label for pairs in dataset.train for label in cls.list_labels(settings, pairs)]
+        labels = (label for pairs in dataset.train for label in cls.list_labels(settings, pairs.target))
         return list_classes(labels, ", ".join(pairs.name for pairs in dataset.train))
+
+
+def _append(pairs: Pairs, more: Pairs) -> Pairs:
+    source, target = (
+        ConcatenatedLines([getattr(part, side) for part in (pairs, more)]) for side in ("source", "target")
+    )
+    return replace(pairs, source=source, target=target)
