@@ -1,9 +1,9 @@
 """Corpora larger than memory: the most anonymous memory while each task prepares and trains on made text.
 
 `python -m bench.large_corpora --task lm --size 1GB` makes the text (words of an invented language, as rare and as common as
-words are), runs the ordinary `regard train` in a process of its own, and looks at its anonymous memory all the while. Pages of mapped
-files are not in it: they are the system's, which drops them when somebody else needs the room. Several tasks and sizes are
-measured one after another: `--task lm mlm --size 512MB 1GB`; the peaks of a task should not depend on the size.
+words are), runs the ordinary `regard train` in a process of its own, and looks at its anonymous memory all the while. Pages of
+mapped files are not in it: they are the system's, which drops them when somebody else needs the room. Several tasks and sizes
+are measured one after another: `--task lm mlm --size 512MB 1GB`; the peaks of a task should not depend on the size.
 """
 
 from __future__ import annotations

@@ -230,7 +230,8 @@ class Embed(EncoderTask):
         store = place.open("rows", ["first", "first_segments", "second", "second_segments", "same"])
         *columns, same = encode_chunks(raw, work, store, "pairs")
         first, second = (
-            EncodedTexts(*side, Ragged.of([]), measure_lengths(side[0].ends)) for side in (columns[:2], columns[2:])
+            EncodedTexts(ids, segments, Ragged.of([]), measure_lengths(ids.ends))
+            for ids, segments in (columns[:2], columns[2:])
         )
         hashes, lengths = same.ids.view(np.int64).reshape(-1, 2), measure_lengths(columns[0].ends, columns[2].ends)
         return TextPairRows(first, second, hashes, lengths)
