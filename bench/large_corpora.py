@@ -24,6 +24,8 @@ from regard.report.table import Table
 
 LIMIT = 1500
 """Megabytes."""
+REPEAT = 16_000_000
+"""Bytes of text after which it repeats."""
 UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 TINY = {"width": 32, "depth": 1, "heads": 2, "hidden": 64}
 TRAIN = {"steps": 20, "validate_every": 20, "log_every": 10, "batch_tokens": 2048, "schedule": {"kind": "constant"}}
@@ -68,14 +70,14 @@ def rows(task: str, seed: int) -> Iterator[str]:
 
 
 def make_text(task: str, size: int, path: Path, seed: int = 1) -> None:
-    """Write so many bytes of made text."""
-    with path.open("w", encoding="utf-8") as file:
-        written = 0
-        for row in rows(task, seed):
-            file.write(row)
-            written += len(row.encode())
-            if written >= size:
-                break
+    """Write so many bytes of made text; it repeats after a while."""
+    made, held = rows(task, seed), list[str]()
+    while sum(map(len, held)) < min(size, REPEAT):
+        held += [next(made) for _ in range(1000)]
+    block, written = "".join(held).encode(), 0
+    with path.open("wb") as file:
+        while written < size:
+            written += file.write(block)
 
 
 def make_images(size: int, folder: Path) -> None:
@@ -143,7 +145,7 @@ def main() -> None:
     asked = parse(arguments)
     sizes = {text: read_size(text) for text in asked.size}
     known = folder() / "large-corpora.json"
-    figures = json.loads(known.read_text())["figures"] if known.exists() else {}
+    figures = json.loads(known.read_text(encoding="utf-8"))["figures"] if known.exists() else {}
     for task in asked.task:
         for text, size in sizes.items():
             found = measure(task, size, asked.folder / task)

@@ -67,6 +67,19 @@ def test_a_container_may_take_less_than_there_is(
     assert (free_memory() == 1 << 20) is least
 
 
+@pytest.mark.skipif(not Path("/proc/meminfo").exists(), reason="the system does not say how much memory is free")
+def test_a_limited_address_space_counts() -> None:
+    """As after `ulimit -v`."""
+    code = """
+import resource
+from regard.machine import free_memory
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+print(free_memory())
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert 0 < int(told) < 1 << 30
+
+
 @pytest.mark.parametrize(
     ("text", "native"),
     [

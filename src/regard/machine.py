@@ -8,10 +8,16 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 from regard.errors import SpecError, UnknownName
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,8 +146,25 @@ def free_memory() -> int:
         return 0
     lines = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
     free = int(lines.get("MemAvailable", "0 kB").split()[0]) * 1024
-    limits = [_number(path) for path in LIMITS]
-    return min([free, *(limit for limit in limits if limit)])
+    limits = [_number(path) for path in (*LIMITS, *_own_limits())]
+    return min([free, *(limit for limit in limits if limit), *_address_space()])
+
+
+def _own_limits() -> Iterator[Path]:
+    """The memory limits of this process's control group and of those around it."""
+    path = Path("/proc/self/cgroup")
+    groups = [line.partition("::")[2] for line in path.read_text().splitlines()] if path.exists() else []
+    for group in filter(None, groups):
+        place = LIMITS[0].parent / group.strip("/")
+        yield from (folder / LIMITS[0].name for folder in (place, *place.parents) if LIMITS[0].parent in folder.parents)
+
+
+def _address_space() -> list[int]:
+    """What is left of the address space, if it is limited (`ulimit -v`)."""
+    if resource is None or (limit := resource.getrlimit(resource.RLIMIT_AS)[0]) == resource.RLIM_INFINITY:
+        return []
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return [max(limit - pages * os.sysconf("SC_PAGE_SIZE"), 1)]
 
 
 LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))

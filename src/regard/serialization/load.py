@@ -23,8 +23,6 @@ from regard.tasks.common.task import Task
 
 PLUGIN_HINT = "if a plugin adds it, load the plugin first: --plugin FILE, or import it in Python"
 """For a folder that names a part we do not have; a folder can never name the file that adds it."""
-MAX_LAYERS = 1000
-"""Layers of an encoder or decoder."""
 MAX_COMPUTED = 1 << 24
 """Numbers computed at build time that no file stores, such as BigBird's random blocks or ALiBi's slopes."""
 MAX_TIES = 4
@@ -64,23 +62,24 @@ def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | Non
     return net.eval(), task, search
 
 
-def build_outline(spec: ModelSpec, layers: int) -> Net:
-    """Build a model on the meta device, if a model of this size is possible; `layers` is the number of stored weights."""
+def build_outline(spec: ModelSpec, layers: int, computed: int | None = MAX_COMPUTED) -> Net:
+    """Build a model on the meta device, if a model of this size is possible; `layers` is the number of stored weights.
+
+    `computed` limits the numbers that are computed at build time; None: no limit.
+    """
     for path, part in spec.walk():
         for name, count in (("depth", getattr(part, "depth", None)), ("blocks", len(getattr(part, "blocks", ())))):
             if (count or 0) > layers:
                 raise SpecError(f"{path}.{name} is {count}, but there are only {layers} weights")
-            if (count or 0) > MAX_LAYERS:
-                raise SpecError(f"{path}.{name} is {count}; a model may have at most {MAX_LAYERS} layers")
     try:
         with torch.device("meta"):
             net = spec.build()
     except (RuntimeError, OverflowError, TypeError) as error:  # sizes that no tensor can have
         raise SpecError(f"this model cannot be built: {str(error).partition(chr(10))[0]}") from None
     stored = net.state_dict()
-    computed = sum(buffer.numel() for name, buffer in net.named_buffers() if name not in stored)
-    if computed > MAX_COMPUTED:
-        raise SpecError(f"building this model computes {computed} numbers; the limit is {MAX_COMPUTED}")
+    count = sum(buffer.numel() for name, buffer in net.named_buffers() if name not in stored)
+    if computed is not None and count > computed:
+        raise SpecError(f"building this model computes {count} numbers; the limit is {computed}")
     return net
 
 

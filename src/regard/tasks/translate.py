@@ -111,6 +111,7 @@ class Translate(TextPairs[TranslateData]):
     @classmethod
     def read(cls, settings: TranslateData, seed: int) -> Dataset:
         if settings.generate is not None:
+            settings.generate.check_memory()
             train, valid = [settings.generate.pairs("train")], [settings.generate.pairs("valid")]
         elif settings.train:
             learn, check = (

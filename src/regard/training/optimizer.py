@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -24,6 +24,8 @@ class OptimizerSpec(Spec):
     """An optimizer. The learning rate comes from the schedule."""
 
     registry = OPTIMIZERS
+    states: ClassVar[int] = 2
+    """Numbers that are kept for each weight."""
 
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
         raise NotImplementedError

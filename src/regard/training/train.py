@@ -57,6 +57,7 @@ from regard.training.finetune import Initialization, initialize_from
 from regard.training.interrupt import InterruptHandler
 from regard.training.lock import RunLock
 from regard.training.log import Log, read_log
+from regard.training.memory_budget import check_batch_memory, check_model_memory, explain_lack_of_memory
 from regard.training.progress_bar import Progress
 from regard.training.recipe import Recipe, Train
 from regard.training.repair import clean_up, copy_description, find_vocabulary, repair_description, restore_models
@@ -78,7 +79,8 @@ def run_training(request: TrainRequest) -> Path:
             raise SpecError(f"a run cannot start from a model in its own folder {request.folder}; choose another --out")
         load_model(start)  # report its faults before anything else is done
     run = _Run(request, build_recipe(request, start), start)
-    with RunLock(request.folder) if run.process_group.is_leader else nullcontext(), progress_to(run.progress.say):
+    lock = RunLock(request.folder) if run.process_group.is_leader else nullcontext()
+    with lock, progress_to(run.progress.say), explain_lack_of_memory():
         return run.execute()
 
 
@@ -193,6 +195,8 @@ class _Run:
         )
         data = TrainData(train, valid, eval_sets(task, dataset.valid))
         settings = self._with_batch_tokens(net, task, data)
+        if self.device == "cpu":
+            check_batch_memory(net, train, settings)
         tensorboard = self.folder / TENSORBOARD if self.request.tensorboard else None
         trainer = Trainer(
             net, task, data, settings,
@@ -225,7 +229,16 @@ class _Run:
 
     def _net(self, task: Task) -> Net:
         notes: list[str] = []
-        net = task.adapt_spec(self.recipe.model_spec(task.model_arguments(), notes)).build(self.recipe.train.seed)
+        spec = task.adapt_spec(self.recipe.model_spec(task.model_arguments(), notes))
+        if self.device == "cpu":
+            check_model_memory(
+                self.recipe,
+                task,
+                lambda model: task.adapt_spec(
+                    dataclasses.replace(self.recipe, model=dict(model)).model_spec(task.model_arguments())
+                ),
+            )
+        net = spec.build(self.recipe.train.seed)
         for line in notes:
             self.progress.say(line)
         if self.start is not None:

@@ -31,6 +31,8 @@ from regard.nn.positions.position import Position, PositionSpec
 from regard.registry import Registry, kind_of
 from regard.spec import Count, Spec, spec
 
+MAX_LAYERS = 1000
+"""Maximum number of layers: each is several Python objects, which are made before any weight is allocated."""
 BODIES: Registry[type[BodySpec]] = Registry("body")
 
 
@@ -151,6 +153,8 @@ class Stack(BodySpec):
             raise SpecError("a stack is either one `block` with a `depth`, or a list of `blocks`")
         if (self.block is None) != (self.depth is None):
             raise SpecError("`depth` goes with `block`: how often the block is repeated")
+        if (count := self.depth or len(self.blocks)) > MAX_LAYERS:
+            raise SpecError(f"depth is {count:,}; a stack may have at most {MAX_LAYERS:,} layers")
 
     def layers(self) -> tuple[Block, ...]:
         return self.blocks if self.block is None else (self.block,) * (self.depth or 0)
