@@ -1,8 +1,8 @@
-"""Harm every file of a run folder in every way: `python -m tests.training.harm 3 SEED` (three rounds of all of it).
+"""Harm the files of run folders in every way: `python -m tests.training.harm 1000 SEED`.
 
-A tiny run is stopped, or done. One of its files, whichever there are, has a byte changed, is cut short, emptied or deleted;
-then the same command is given again. It must end with the weights of the run that nothing happened to, or say in words what
-to do; that is done, and must lead there, too.
+A small run of any task or family is stopped, or done. One of its files, whichever there are, has a byte changed, is cut short,
+emptied or deleted; then the same command is given again. It must end with the weights of the run that nothing happened to, or
+say in words what to do; that is done, and must lead there, too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from regard.errors import RegardError
 from regard.training.request import TrainRequest
 from regard.training.train import run_training
+from tests.training.cases import Order, cases
 from tests.training.small import HARD, stopped, tiny, traces
 
 Harm = Callable[[bytes, random.Random], bytes | None]
@@ -30,28 +31,40 @@ HARMS: dict[str, Harm] = {
     "emptied": lambda data, draw: b"",
     "deleted": lambda data, draw: None,
 }
-SHORT: dict[str, Any] = {"train.steps": 6, "train.validate_every": 2, "train.save_every": 2, "train.schedule.warmup": 1}
-RUNS: dict[str, dict[str, Any]] = {
-    "plain": SHORT,
-    "averages": {**HARD, **SHORT},
-    "auto": {**SHORT, "auto": True, "train.batch_tokens": "auto", "train.precision": "auto"},
+SHORT: dict[str, Any] = {
+    "train__steps": 6,
+    "train__validate_every": 2,
+    "train__save_every": 2,
+    "train__schedule__warmup": 1,
+}
+AVERAGES = {path.replace(".", "__"): value for path, value in HARD.items()}
+AUTO: dict[str, Any] = {"auto": True, "train__batch_tokens": "auto", "train__precision": "auto"}
+RUNS: dict[str, Order] = {
+    "plain": lambda files, out: tiny(out, **SHORT),
+    "averages": lambda files, out: tiny(out, **{**AVERAGES, **SHORT}),
+    "auto": lambda files, out: tiny(out, **SHORT, **AUTO),
 }
 STATES = ("stopped", "done")
 IGNORED = "run.lock"
+EACH = 10
+"""Harms to each kind of run at least."""
 
 
-@dataclasses.dataclass
 class Patient:
     """A run folder as it was, and the weights that it must lead to."""
 
-    folder: Path
-    state: str
-    changes: dict[str, Any]
-    whole: dict[str, Any]
+    def __init__(self, place: Path, order: Order, state: str) -> None:
+        (place / "data").mkdir(parents=True)
+        self.order, self.state, self.data, self.folder = order, state, place / "data", place / state
+        run_training(self.request(place / "whole"))
+        self.whole = weights(place / "whole")
+        if state == "done":
+            (place / "whole").rename(self.folder)
+        else:
+            stopped(self.request(self.folder), 5)
 
     def request(self, out: Path, **how: Any) -> TrainRequest:
-        changes = {name.replace(".", "__"): value for name, value in self.changes.items()}
-        return dataclasses.replace(tiny(out, **changes), **how)
+        return dataclasses.replace(self.order(self.data, out), **how)
 
     def files(self) -> list[Path]:
         found = (path.relative_to(self.folder) for path in sorted(self.folder.rglob("*")) if path.is_file())
@@ -89,33 +102,23 @@ def weights(folder: Path) -> dict[str, Any]:
     return {name: found[name] for name in ("models", "bits")}
 
 
-def prepare(folder: Path, names: list[str] | None = None) -> Iterator[Patient]:
-    """A run of every kind in every state."""
-    for name in names or [*RUNS]:
-        for state in STATES:
-            patient = Patient(folder / f"{name}-{state}", state, RUNS[name], {})
-            if state == "stopped":
-                stopped(patient.request(patient.folder), 5)
-            else:
-                run_training(patient.request(patient.folder))
-            run_training(patient.request(folder / f"{name}-whole"))
-            patient.whole = weights(folder / f"{name}-whole")
-            yield patient
-
-
-def harm_all(rounds: int, folder: Path, seed: int = 0) -> str:
-    """All files, harms, runs and states, so many times; what there is to say about it, or AssertionError."""
-    draw, went = random.Random(seed), Counter[str]()
-    for patient in prepare(folder):
-        for file in patient.files():
-            for name, how in HARMS.items():
-                for _ in range(rounds if name in ("one byte changed", "cut short") else 1):
-                    try:
-                        went[patient.harm(folder / "harmed", file, how, draw)] += 1
-                    except BaseException:
-                        print(f"{file} {name} in a {patient.state} run", file=sys.stderr)
-                        raise
-    return f"{went.total()} harms, none in silence: {dict(went)}"
+def harm_often(count: int, folder: Path, seed: int = 0) -> str:
+    """Harm so many times, kinds of runs taking turns; what there is to say about it, or AssertionError."""
+    draw, went, hit = random.Random(seed), Counter[str](), Counter[str]()
+    found = [(name, order, state) for name, order in {**RUNS, **cases()}.items() for state in STATES]
+    draw.shuffle(found)
+    found = found[: -(-count // EACH)]  # training them takes longer than the harm
+    for n, (name, order, state) in enumerate(found):
+        patient = Patient(folder / str(n), order, state)
+        for _ in range(n, count, len(found)):
+            file, (how, harm) = draw.choice(patient.files()), draw.choice([*HARMS.items()])
+            try:
+                went[patient.harm(folder / str(n) / "harmed", file, harm, draw)] += 1
+            except BaseException:
+                print(f"{name}: {file} {how} in a run that was {state}", file=sys.stderr)
+                raise
+            hit[file.parts[0]] += 1
+    return f"{went.total()} harms, none in silence: {dict(went)}; {dict(sorted(hit.items()))}"
 
 
 def _change(data: bytes, draw: random.Random) -> bytes | None:
@@ -130,6 +133,5 @@ if __name__ == "__main__":
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
-        rounds, seed = map(int, [*sys.argv[1:], "1", "0"][:2]) if len(sys.argv) > 2 else (int([*sys.argv, "1"][1]), 0)
-        print(harm_all(rounds, Path(place), seed))
+        print(harm_often(int(sys.argv[1]), Path(place), int(sys.argv[2]) if len(sys.argv) > 2 else 0))
         print(f"{time.process_time():.0f} seconds of computing")

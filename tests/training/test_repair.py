@@ -19,7 +19,7 @@ from regard.serialization.model_folder import find_model
 from regard.training.checkpoint import Checkpoints
 from regard.training.request import TrainRequest
 from regard.training.train import run_training
-from tests.training.harm import HARMS, STATES, Patient, prepare, weights
+from tests.training.harm import HARMS, RUNS, STATES, Patient, weights
 from tests.training.small import events, stopped, tiny, traces
 
 pytestmark = pytest.mark.numeric
@@ -30,7 +30,8 @@ AVERAGE = {"which": "last", "count": 3}
 @pytest.fixture(scope="module")
 def patients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Patient]:
     """A run that was stopped, and one that is done."""
-    return {patient.state: patient for patient in prepare(tmp_path_factory.mktemp("runs"), ["plain"])}
+    folder = tmp_path_factory.mktemp("runs")
+    return {state: Patient(folder / state, RUNS["plain"], state) for state in STATES}
 
 
 @pytest.mark.parametrize("state", STATES)
