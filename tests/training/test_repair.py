@@ -38,7 +38,8 @@ def patients(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Patient]:
 def test_no_harm_to_any_file_is_silent(patients: dict[str, Patient], tmp_path: Path, state: str) -> None:
     """Each file in one of the ways; `python -m tests.training.harm` tries all of them on more kinds of runs."""
     patient, draw = patients[state], random.Random(1)
-    files = [file for file in patient.files() if file.parts[0] not in ("tokens", "report.html")]
+    left_out = ("tokens", "report.html", "step-00000004")  # of two checkpoints the newer one will do
+    files = [file for file in patient.files() if not {*file.parts} & {*left_out}]
     assert {"run.json", "recipe.yaml", "log.jsonl", "vocabulary", "checkpoints", "best"} <= {f.parts[0] for f in files}
     for file, how in zip(files, itertools.cycle(HARMS.values()), strict=False):
         patient.harm(tmp_path / "harmed", file, how, draw)
