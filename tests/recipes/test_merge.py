@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import DataError, SpecError, UnknownName
-from regard.recipes.merge import merge, nest, parse_yaml, read_recipe
+from regard.recipes.merge import merge, merge_settings, nest, parse_yaml, read_recipe
 
 PLAIN = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3)
 KEYS = st.sampled_from(["a", "b", "c"])
@@ -180,3 +180,11 @@ def test_deep_nesting_takes_no_time(text: str) -> None:
     with pytest.raises(SpecError):
         parse_yaml(text, "r")
     assert time.process_time() - began < 4
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_order_of_settings_does_not_matter(order: int) -> None:
+    """`mix=performer` after `mix.features=8` lost the features."""
+    given = {"mix.features": "8", "mix": "performer", "train.steps": "3", "mix.kernel.kind": "relu"}
+    found = merge_settings(dict([*given.items()][::order]))
+    assert found == {"mix": {"kind": "performer", "features": 8, "kernel": {"kind": "relu"}}, "train": {"steps": 3}}

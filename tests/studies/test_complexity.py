@@ -207,3 +207,23 @@ class TestFigures:
 
 def test_the_window_is_that_of_the_paper() -> None:
     assert Shape(1).window == 512
+
+
+def test_minutes_that_are_too_few_are_kept_and_said(quick: None) -> None:
+    """It went on for minutes, and ended in an error of the library that draws."""
+    with pytest.raises(
+        SpecError, match=r"nothing was measured: 0\.0001 minutes are too few for \d+ layers .* more --minutes"
+    ):
+        made(minutes=0.0001)
+    assert Answers.asked == [], "no process is started after the end"
+
+
+def test_a_figure_without_data_is_not_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = [
+        Found(
+            CONTENDERS["fused"], [Point(512, 1.0, 1.0, None, 0, 1, 2.0), Point(1024, 2.0, 2.0, None, 0, 1, 4.0)], [], []
+        )
+    ]
+    drawn = figures.draw(Study(Settings(1.0), 1, found, {}, 1.0), tmp_path)
+    assert [path.name for path in drawn] == ["time.png"]

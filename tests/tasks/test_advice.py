@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.pairs import Pairs
+from regard.families.expand import expand_model
 from regard.recipes.merge import merge
 from regard.tasks.common.advice import ROWS, advise_pairs
 from regard.tasks.translate import TranslateData
@@ -108,3 +109,16 @@ def test_several_corpora_count_together() -> None:
     both = advise_pairs([corpus(1500), corpus(1500)], {})
     assert both.recipe["model"] == advise_pairs([corpus(3000)], {}).recipe["model"]
     assert both.reasons[0] == "3,000 pairs, about 13,714 target tokens"
+
+
+@pytest.mark.parametrize("kind", ["performer", "linear_attention", "linformer", "lsh", "flash", "bigbird"])
+def test_a_mixer_of_your_own_choice_drops_what_it_cannot_do(kind: str) -> None:
+    """The advised dropout of attention weights is for attention that has weights."""
+    for row in ROWS:
+        notes: list[str] = []
+        model = {"family": "transformer", **row.model, "width": 16, "hidden": 16, "heads": 2, "depth": 1}
+        model["encoder"] = {"block": {"mix": {"kind": kind}}}
+        spec = expand_model(model, {"vocab": 20, "length": 16}, notes)
+        spec.build(seed=0)
+        asked = getattr(spec.encoder.block.mix, "dropout", None)  # type: ignore[union-attr]
+        assert asked == row.inner or any("dropout" in note and "dropped" in note for note in notes) is (row.inner > 0)

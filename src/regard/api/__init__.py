@@ -27,12 +27,12 @@ def load(
     from regard.api.trained_model import Model
     from regard.engine.choose_engine import choose_engine, use_engine
     from regard.machine import resolve_device
-    from regard.recipes.merge import merge, nest
+    from regard.recipes.merge import merge_settings
     from regard.serialization.load import load_model
     from regard.serialization.model_folder import CARD, find_model
 
     folder = find_model(path)
-    net, task, search = load_model(folder, merge(*(nest(name, value) for name, value in (set or {}).items())))
+    net, task, search = load_model(folder, merge_settings(set or {}))
     card = folder.files[CARD].decode(errors="replace") if CARD in folder.files else ""
     where = resolve_device(device)
     chosen = choose_engine(net, engine, where)

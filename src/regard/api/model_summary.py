@@ -17,7 +17,7 @@ from regard.errors import SpecError, UnknownName
 from regard.families.expand import expand_model, model_keys
 from regard.model.net import Net
 from regard.model.tree import summary, tree
-from regard.recipes.merge import list_recipes, merge, nest, read_recipe
+from regard.recipes.merge import list_recipes, merge, merge_settings, read_recipe
 from regard.serialization.load import load_model
 from regard.serialization.model_folder import find_model
 from regard.tasks import find
@@ -64,13 +64,13 @@ def show(what: str | Path, *, set: Mapping[str, object] | None = None, length: i
     `set` changes settings of the model: `{"model.width": 128}`.
     """
     model, facts, notes = _find_model_settings(str(what))
-    for path, value in (set or {}).items():
+    for path in set or {}:
         if not path.startswith("model."):
             near = f"; did you mean 'model.{path}'?" if path.split(".")[0] in model_keys(model) else ""
             raise SpecError(f"show looks at the model only: set takes model.… here, got {path!r}{near}")
-        changed = merge({"model": model}, nest(path, value))["model"]
-        assert isinstance(changed, Mapping)
-        model = changed
+    changed = merge({"model": model}, merge_settings(set or {}))["model"]
+    assert isinstance(changed, Mapping)
+    model = changed
     with torch.device("meta"):  # shapes are enough: the largest model takes no memory
         net = expand_model(model, facts, notes).build()
     return ModelSummary(net, length, "" if set else _quote_paper(str(what)), notes)

@@ -69,6 +69,11 @@ def merge(*layers: Mapping[str, object]) -> Plain:
     return out
 
 
+def merge_settings(settings: Mapping[str, object]) -> Plain:
+    """Merge settings by path, whatever their order: a part (`mix=performer`) comes before its settings (`mix.features=8`)."""
+    return merge(*(nest(path, settings[path]) for path in sorted(settings, key=lambda path: path.count("."))))
+
+
 def nest(path: str, value: object) -> Plain:
     """`nest("train.steps", 100)` is `{"train": {"steps": 100}}`; text values are parsed as YAML (`train.ema=null`)."""
     if not all(path.split(".")):

@@ -174,21 +174,30 @@ class Study:
 def study(settings: Settings, say: Callable[[str], None] = lambda _: None) -> Study:
     """Measure everything; `say` is called with progress messages."""
     began, asked = time.monotonic(), select_contenders(settings.mixers)
+    end = began + 60 * settings.minutes
     threads = settings.threads or machine().cores
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         say("operations that wait for one another, and layers between two tokens")
-        found = [Found(c, [], *_trace(c)) for c in asked]
+        found = []
+        for contender in asked:
+            found.append(Found(contender, [], *_trace(contender)))
+            if time.monotonic() > end:
+                raise _measured_nothing(settings, len(asked))
         say("encoder and decoder of a small Transformer")
         parts = measure_shares()
     finally:
         torch.set_num_threads(before)
-    end = began + 60 * settings.minutes
     for i, one in enumerate(found):
-        left = max(end - time.monotonic(), 0.0)
+        left = end - time.monotonic()
+        if left <= 0:
+            one.stopped = f"before the first length: the {settings.minutes:g} minutes are over"
+            continue
         say(f"{i + 1} of {len(found)}: {one.contender.name}, {one.contender.about}; {left:.0f} s left")
-        _measure(one, settings, threads, max(left / (len(found) - i), 1.0), say)
+        _measure(one, settings, threads, max(left / (len(found) - i), 1.0), end, say)
+    if time.monotonic() > end and not any(one.points for one in found):
+        raise _measured_nothing(settings, len(found))
     return Study(settings, threads, found, parts, time.monotonic() - began)
 
 
@@ -207,6 +216,13 @@ def run(
     return study(Settings(minutes, tuple(mixers), tuple(lengths), threads), grid.say)
 
 
+def _measured_nothing(settings: Settings, count: int) -> SpecError:
+    return SpecError(
+        f"nothing was measured: {settings.minutes:g} minutes are too few for {count} layers on this machine; give more "
+        "--minutes, or fewer --mixers"
+    )
+
+
 def _trace(contender: Contender) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Sequential operations and maximum path lengths, by n."""
     depths, paths = [], []
@@ -221,18 +237,22 @@ def _trace(contender: Contender) -> tuple[list[tuple[int, int]], list[tuple[int,
     return depths, paths
 
 
-def _measure(found: Found, settings: Settings, threads: int, seconds: float, say: Callable[[str], None]) -> None:
-    """Measure time and memory at every length, shortest first, until time or a limit runs out."""
+def _measure(
+    found: Found, settings: Settings, threads: int, seconds: float, last: float, say: Callable[[str], None]
+) -> None:
+    """Measure time and memory at every length, shortest first, until its seconds, the `last` moment or a limit is over."""
     name, limit = found.contender.name, int(SPARE * free_memory())
     with Child("regard.studies.measure", limit) as child:
         try:
-            child.ask({"name": name, "shape": dataclasses.asdict(settings.shape), "threads": threads}, START)
-            end = time.monotonic() + seconds
+            child.ask(
+                {"name": name, "shape": dataclasses.asdict(settings.shape), "threads": threads}, _until(last, START)
+            )
+            end = min(time.monotonic() + seconds, last)
             for n in sorted(set(settings.lengths)):
                 left = end - time.monotonic()
                 if reason := _exceeds_limits(found, n, left, limit):
                     raise Stopped(reason)
-                answer = child.ask({"n": n, "seconds": seconds / 12}, max(left, 1.0) if found.points else seconds)
+                answer = child.ask({"n": n, "seconds": seconds / 12}, _until(last, left if found.points else seconds))
                 forward, backward = min(answer["passes"], key=sum)
                 size, passes = answer["bytes"], len(answer["passes"])
                 point = Point(n, forward, backward, size, answer["grown"], passes, answer["least"])
@@ -242,6 +262,11 @@ def _measure(found: Found, settings: Settings, threads: int, seconds: float, say
             reached = f"after {found.points[-1].n:,}" if found.points else "before the first length"
             found.stopped = f"{reached}: {stopped}"
             say(f"  {name} stopped {found.stopped}")
+
+
+def _until(last: float, seconds: float) -> float:
+    """So many seconds, but not beyond the last moment; at least one, which every answer may take."""
+    return max(min(seconds, last - time.monotonic()), 1.0)
 
 
 def _exceeds_limits(found: Found, n: int, left: float, limit: int) -> str | None:

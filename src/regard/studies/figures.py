@@ -126,6 +126,8 @@ def draw(study: Study, folder: Path) -> list[Path]:
         return []
     made = []
     for name, label, of in (("time", "seconds, forward and backward", _seconds), ("memory", "bytes", _bytes)):
+        if not any(of(found) for found in study.found):  # nothing to draw, and an axis cannot be made for it
+            continue
         figure = Figure(figsize=(8, 5), dpi=150, layout="constrained")
         axes = figure.subplots()
         for i, found in enumerate(study.found):

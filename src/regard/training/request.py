@@ -14,7 +14,7 @@ from pathlib import Path
 
 from regard.errors import SpecError
 from regard.files.folder import Folder
-from regard.recipes.merge import merge, nest, read_recipe
+from regard.recipes.merge import merge, merge_settings, read_recipe
 from regard.serialization.model_folder import read_config
 from regard.spec import Plain
 from regard.tasks import find
@@ -89,7 +89,7 @@ def build_recipe(request: TrainRequest, start: Folder | None) -> Plain:
     if start is not None:
         under, over = inherit_settings(start, requested["task"], find(requested["task"]).Settings)
         requested = {**merge(under, requested, over), "model": {"spec": read_config(start)["model"]}}
-    chosen = merge(*(nest(path, value) for path, value in request.set.items()))
+    chosen = merge_settings(request.set)
     requested = merge(_drop_overruled_length(requested, chosen), chosen)
     if isinstance(requested["task"], str):
         check_placement(requested, find(requested["task"]).Settings)
