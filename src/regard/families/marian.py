@@ -1,7 +1,7 @@
 """Marian: the translation models of OPUS-MT.
 
-Junczys-Dowmunt et al. 2018. The Transformer of Vaswani et al. with SiLU, all sines before all cosines, and an output bias
-per token.
+Junczys-Dowmunt et al. 2018. The Transformer of Vaswani et al. with SiLU, all sines before all cosines, an output bias
+per token, and a decoder that starts from a zero vector.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def spec(
     decoder_hidden: int | None = None,
     vocab: int = 58101,
     source_vocab: int | None = None,
+    start: int | None = None,
     length: int = 512,
     activation: str = "silu",
     scaled: bool = True,
@@ -43,18 +44,21 @@ def spec(
     attention_dropout: float = 0.0,
     hidden_dropout: float = 0.0,
 ) -> ModelSpec:
-    """Build an encoder-decoder with one token table, or two if `source_vocab` is set. `length` is not a limit here."""
+    """Build an encoder-decoder with one token table, or two if `source_vocab` is set. `length` is not a limit here.
+
+    `start` is the token that outputs start with; its vector is zero. None: it is whatever the weights say.
+    """
     shape = resolve_size(SIZES, size, width=width, depth=depth, heads=heads, hidden=hidden)
     writes = (decoder_depth, decoder_heads, decoder_hidden)
     encoder, decoder = build_sides(shape, writes, activation, (dropout, attention_dropout, hidden_dropout))
 
-    def table(vocab: int) -> Tokens:
-        return Tokens(vocab, position=Sinusoidal("halves"), scaled=scaled, dropout=dropout)
+    def table(vocab: int, zero: int | None = None) -> Tokens:
+        return Tokens(vocab, position=Sinusoidal("halves"), scaled=scaled, dropout=dropout, zero=zero)
 
     return ModelSpec(
         width=shape["width"],
         length=length,
-        embed=table(vocab),
+        embed=table(vocab, start),
         source=None if source_vocab is None else table(source_vocab),
         encoder=encoder,
         decoder=decoder,
@@ -93,6 +97,7 @@ FORMS = (
                 ("vocab", "source_vocab"), ("embed.vocab", "source.vocab"), "vocab_size",
                 read=_read_vocabs, write=_write_vocabs,
             ),
+            Key("start", "embed.zero", "decoder_start_token_id", read=lambda _: None, write=lambda _: {}),
         ),
         names=(
             Name("source", "model.encoder.embed_tokens"),

@@ -65,7 +65,8 @@ class Tokens(EmbedSpec):
     """One vector per token; `scaled` multiplies it by √d_model, as in the paper, before the position is added.
 
     `segments` adds a vector for each part of a text, given by `Coords.segment` (BERT's sentence pairs). A `tied` source uses
-    the table of the other side and has its own positions (BART). `position: none` uses no positions.
+    the table of the other side and has its own positions (BART). `position: none` uses no positions. The vector of the
+    token `zero` is always zero: Marian's decoder starts from it.
     """
 
     vocab: Count
@@ -77,6 +78,8 @@ class Tokens(EmbedSpec):
     tied: bool = False
     width: Count | None = None
     """Width of the vectors where it is not that of the model."""
+    zero: Annotated[int, Field(ge=0)] | None = None
+    """A token whose vector is always zero."""
 
     def build(self, site: Site) -> Embedding:
         return TokenEmbedding(self, dataclasses.replace(site, width=self.leaves(site.width)))
@@ -112,6 +115,7 @@ class TokenEmbedding(Embedding):
         self.weight = None if spec.tied else nn.Parameter(torch.empty(spec.vocab, site.width))
         self.segment = nn.Parameter(torch.empty(spec.segments, site.width)) if spec.segments else None
         self.scale = site.width**0.5 if spec.scaled else 1.0
+        self.zero = spec.zero
         self.position: Position | None = None
         if spec.position is not None:
             if spec.position.acts and "embed" not in spec.position.acts:
@@ -127,6 +131,7 @@ class TokenEmbedding(Embedding):
         weight = table if self.weight is None else self.weight
         assert weight is not None  # a tied embedding without a table is refused when the model is built
         x = F.embedding(ids, weight)
+        x = x if self.zero is None else x.masked_fill((ids == self.zero).unsqueeze(-1), 0.0)
         x = x * self.scale if self.scale != 1.0 else x
         x = self._add_segments(x, at)
         x = x if self.position is None else self.position.embed(x, at)
