@@ -173,7 +173,7 @@ def test_a_glossary_is_a_file_or_a_mapping(folder: Path, model: regard.Model, tm
 def test_notes_are_logged_once_of_each_kind(model: regard.Model, caplog: pytest.LogCaptureFixture) -> None:
     model.run(["日本語", "語本日", "abc " * 40])
     assert [record.name for record in caplog.records] == ["regard", "regard"]
-    assert caplog.messages[0].startswith("input 1 is mostly unknown to the model's vocabulary")
+    assert caplog.messages[0].startswith("input 1 is largely unknown to the model's vocabulary")
     assert caplog.messages[1].startswith("input 3 is longer than the model can read; it is read in parts")
 
 

@@ -262,3 +262,14 @@ def test_the_public_list() -> None:
     code = "import sys, regard.text; print('torch' in sys.modules, 'sentencepiece' in sys.modules)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True) == "False False\n"
+
+
+def test_the_unknown_share_counts_characters() -> None:
+    """One unknown token may stand for a long word; ordinary text has a small share."""
+    lines = ["the cat sat on the mat", "a dog ran to the house", "the house is on the mat"] * 3
+    tokenizer = Tokenizer.train(lines, Words(min_count=1))
+    texts = ["the cat sat", "the extraordinarily cat", "", "  ", "日本 the cat", "the cat sat on a dog and ran"]
+    shares = tokenizer.unknown_shares(texts)
+    assert shares == [0.0, pytest.approx(15 / 21), 0.0, 0.0, pytest.approx(2 / 8), pytest.approx(3 / 21)]
+    assert tokenizer.mostly_unknown(texts) == [1]
+    assert Tokenizer.train(lines, Bytes()).unknown_shares(texts) == [0.0] * 6

@@ -15,7 +15,7 @@ from regard.__main__ import main
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
 UNKNOWN = (
-    "is mostly unknown to the model's vocabulary: another language or script? Later inputs like it are not mentioned"
+    "is largely unknown to the model's vocabulary: another language, script or tokenizer? Later ones are not mentioned"
 )
 """What `run` says of the first such line."""
 

@@ -209,8 +209,8 @@ class TextRunner:
         for i in _find_apart(find, inputs, words, faults):
             self.note(
                 "unknown",
-                f"input {before + i + 1} is mostly unknown to the model's vocabulary: another language or script? "
-                "Later inputs like it are not mentioned",
+                f"input {before + i + 1} is largely unknown to the model's vocabulary: another language, script or "
+                "tokenizer? Later ones are not mentioned",
             )
         full = [i for i in full if i not in faults]
         for i in _find_apart(lambda some: find_too_long(self.model.task, some, self.options), inputs, full, faults):

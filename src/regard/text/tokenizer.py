@@ -24,9 +24,11 @@ from regard.text.long_text import MAX_PIECE, find_cut, split_text
 from regard.text.native_calls import translate_errors
 from regard.text.sandbox import MAX_FILE_BYTES, check_tokenizer_file
 from regard.text.template import Template, read_names
-from regard.text.tokenizer_specs import BOS, EOS, ROLES, TokenizerSpec, byte_alphabet, check_lines
+from regard.text.tokenizer_specs import ROLES, TokenizerSpec, byte_alphabet, check_lines
 
 TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
+LARGE_SHARE = 0.3
+"""Share of unknown characters from which on a text is not what the vocabulary was made for."""
 _CHUNK, _CHUNK_SIZE = 10_000, 1 << 20  # number of lines, and of characters, encoded by the library at once
 
 
@@ -160,9 +162,23 @@ class Tokenizer:
         return out
 
     def mostly_unknown(self, lines: Iterable[str]) -> list[int]:
-        """Return the indices of lines with at least half of their tokens unknown: another script or language."""
-        found = enumerate(self.encode_all(lines))
-        return [i for i, ids in found if ids and 2 * ids.count(self.unk) >= len(ids)]
+        """Return the indices of lines of which a large share is unknown: another script, language or tokenizer."""
+        return [i for i, share in enumerate(self.unknown_shares(lines)) if share >= LARGE_SHARE]
+
+    def unknown_shares(self, lines: Iterable[str]) -> list[float]:
+        """Return for each line the share of its characters, spaces aside, that unknown tokens stand for.
+
+        Characters, because one unknown token may stand for a long word. Of a very long line the beginning counts.
+        """
+        texts = [line[:MAX_PIECE] for line in check_lines(lines)]
+        shares, some = [0.0] * len(texts), [i for i, ids in enumerate(self.encode_all(texts)) if self.unk in ids]
+        for start in range(0, len(some), _CHUNK_SIZE // MAX_PIECE):
+            chunk = some[start : start + _CHUNK_SIZE // MAX_PIECE]
+            with translate_errors(DataError, "the tokenizer failed on this text"):
+                found = self._core.encode_batch([texts[i] for i in chunk], add_special_tokens=False)
+            for i, encoding in zip(chunk, found, strict=True):
+                shares[i] = _share(texts[i], self._seal(encoding.ids), encoding.offsets, self.unk)
+        return shares
 
     def count_unknown(self, lines: Iterable[str]) -> list[Coverage]:
         """Return for each line how many of its tokens, and how many of its bytes, are unknown."""
@@ -199,8 +215,25 @@ class Tokenizer:
 
         A tokenizer without a template uses BERT's.
         """
-        template = self.template or Template.bert(BOS, EOS, {BOS: self.bos, EOS: self.eos})
-        return template.fill(first, second)
+        return self.frame_template.fill(first, second)
+
+    @property
+    def frame_template(self) -> Template:
+        """The template of `frame`."""
+        first, last = self.spell(self.bos), self.spell(self.eos)
+        return self.template or Template.bert(first, last, {first: self.bos, last: self.eos})
+
+    def surround(self, opening: Sequence[int], closing: Sequence[int]) -> Template:
+        """Return the template of a task that puts these tokens before and after every text."""
+        before, after = ([*map(self.spell, ids)] for ids in (opening, closing))
+        ids = {self.spell(i): i for i in (*opening, *closing)}
+        return Template.of(before, after, ids, between=before, segment=0)
+
+    def spell(self, i: int) -> str:
+        """Return a token as its file has it."""
+        token = self._core.id_to_token(i)
+        assert token is not None, i
+        return token
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of tokens; special tokens, including `<unk>`, are removed."""
@@ -235,8 +268,7 @@ class Tokenizer:
         return known
 
     def _label(self, i: int) -> str:
-        token = self._core.id_to_token(i)
-        assert token is not None
+        token = self.spell(i)
         if i == self.unk or i in self._sealed:
             return token
         if "ByteLevel" in repr(self._core.decoder) and _BYTES.keys() >= {*token}:
@@ -244,6 +276,15 @@ class Tokenizer:
         if suffix := getattr(self._core.model, "end_of_word_suffix", None):
             token = token.removesuffix(suffix) if token.endswith(suffix) else f"{token}@@"
         return make_printable(token).replace(" ", "▁")
+
+
+def _share(text: str, ids: Sequence[int], spans: Sequence[tuple[int, int]], unknown: int) -> float:
+    """The share of the characters of a text, spaces aside, that lie in the spans of unknown tokens."""
+    lost = [False] * len(text)
+    for i, (start, stop) in zip(ids, spans, strict=True):
+        lost[start:stop] = [i == unknown or was for was in lost[start:stop]]
+    seen = [gone for gone, letter in zip(lost, text, strict=True) if not letter.isspace()]
+    return sum(seen) / len(seen) if seen else 0.0
 
 
 _BYTES = {letter: byte for byte, letter in enumerate(byte_alphabet())}
