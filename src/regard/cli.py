@@ -343,14 +343,27 @@ def convert(
     trust_pickle: Annotated[
         bool, typer.Option("--trust-pickle", help="Open pickled weights (.bin), as weights only, in a separate process")
     ] = False,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|KIND",
+            help="Another tokenizer: a tokenizer.json, a folder, or wordpiece, wordpiece-cased, words, chars, smiles",
+        ),
+    ] = None,
+    sample: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Texts, one per line, to compare both versions on")
+    ] = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Convert a model from or to another format; then both versions read the same input, and their largest difference is
-    printed."""
+    """Convert a model from or to another format. Then both versions read the same tokens and the same texts, and the
+    differences are printed."""
     import regard
 
-    _print(regard.convert(src, dst, to=to, trust_pickle=trust_pickle, notify=say), as_json)  # type: ignore[arg-type]
+    found = regard.convert(
+        src, dst, to=to, trust_pickle=trust_pickle, tokenizer=tokenizer, sample=sample, notify=say,  # type: ignore[arg-type]
+    )  # fmt: skip
+    _print(found, as_json)
 
 
 @app.command(cls=Verb, short_help="List the shipped recipes, or print one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,8 @@ def count(place: Path) -> int:
 def test_ours_is_loaded_by_theirs_and_writes_the_same(tmp_path: Path) -> None:
     said = call("convert", ours(tmp_path / "ours"), tmp_path / "hf")
     assert (said.code, said.err) == (0, "")
-    where, what, far = said.lines
+    where, what, far, alike = said.lines
+    assert re.fullmatch(r"generated text: (\d+) of \1 texts give the same", alike)
     assert where == str(tmp_path / "hf")
     assert what == f"{tmp_path / 'ours'} as gpt2 (GPT2LMHeadModel), {count(tmp_path / 'ours'):,} parameters"
     assert far.startswith("largest difference to transformers: ")
@@ -125,13 +127,17 @@ def test_ours_is_loaded_by_theirs_and_writes_the_same(tmp_path: Path) -> None:
 
 def test_for_programs(tmp_path: Path) -> None:
     said = call("convert", ours(tmp_path / "ours"), tmp_path / "hf", "--json")
-    assert set(json.loads(said.out)) == {"model", "from", "as", "parameters", "difference", "reason"}
+    assert set(json.loads(said.out)) == {
+        "model", "from", "as", "parameters", "difference", "texts", "reason", "notes",
+    }  # fmt: skip
 
 
 def test_without_the_other_library_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "is_available", lambda: False)
     said = call("convert", ours(tmp_path / "ours"), tmp_path / "hf")
-    assert said.lines[-1] == "not compared: transformers is not installed (pip install transformers)"
+    assert said.lines[2:] == [
+        "neither outputs nor texts were compared: transformers is not installed (pip install transformers)"
+    ]
 
 
 def test_a_gross_difference_would_be_seen(tmp_path: Path) -> None:

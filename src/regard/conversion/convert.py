@@ -1,12 +1,11 @@
 """Convert models from and to other formats, and compare both.
 
 A Hugging Face folder or GGUF file becomes a model folder, or a model folder becomes a Hugging Face folder. Then both versions
-read the same input, and the largest difference of their outputs is reported.
+read the same tokens and the same texts, each with its own tokenizer, and the differences of what they give are reported.
 """
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,22 +16,24 @@ import torch
 from torch import Tensor
 
 from regard.conversion import hf, task_config, verify
-from regard.conversion.hf_tokenizer import to_hf
-from regard.conversion.marian_tokenizer import marian_files
+from regard.conversion.choose_tokenizer import choose_tokenizer, doubt_tokenizer
+from regard.conversion.hf_export import export_model
+from regard.conversion.hf_origin import Origin
+from regard.conversion.text_proof import TextProof, make_texts
 from regard.decode import Search
-from regard.errors import SpecError
+from regard.errors import DataError, SpecError
 from regard.files.folder import write_folder
-from regard.files.storage import explain_errors
+from regard.files.user_file import open_user_file
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.serialization.load import load_model
 from regard.serialization.model_folder import find_model, identify_folder, write_model
-from regard.tasks.common.capabilities import Classifies, ReadsImages, supports
 from regard.tasks.common.task import Task
-from regard.text import Tokenizer
 
 Format = Literal["hf", "regard"]
 Tell = Callable[[str], None]
+MAX_SAMPLE, MAX_SAMPLE_BYTES = 100, 1 << 20
+"""Lines and bytes of a sample that are read."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,12 @@ class Conversion:
     parameters: int
     difference: float | None
     """The largest difference of the outputs to those of `transformers`; None if they were not compared."""
+    proof: TextProof | None
+    """How many texts give the same on both sides; None if they were not compared."""
     reason: str = ""
-    """Why they were not compared."""
+    """Why outputs or texts were not compared."""
+    notes: tuple[str, ...] = ()
+    """What may be wrong, or is different now."""
 
     def plain(self) -> dict[str, object]:
         """All fields, ready for JSON."""
@@ -59,13 +64,19 @@ class Conversion:
             "as": self.kind,
             "parameters": self.parameters,
             "difference": self.difference,
+            "texts": None if self.proof is None else vars(self.proof),
             "reason": self.reason,
+            "notes": list(self.notes),
         }
 
     def render(self) -> str:
         """The result for people."""
-        gap = self.reason if self.difference is None else f"largest difference to transformers: {self.difference:.2g}"
-        return f"{self.model}\n{self.source} as {self.kind}, {self.parameters:,} parameters\n{gap}"
+        lines = [str(self.model), f"{self.source} as {self.kind}, {self.parameters:,} parameters"]
+        if self.difference is not None:
+            lines.append(f"largest difference to transformers: {self.difference:.2g}")
+        if self.proof is not None:
+            lines.append(self.proof.render())
+        return "\n".join([*lines, *([self.reason] if self.reason else [])])
 
 
 def convert(
@@ -74,12 +85,17 @@ def convert(
     *,
     to: Format | None = None,
     trust_pickle: bool = False,
+    tokenizer: str | None = None,
+    sample: str | Path | None = None,
     notify: Tell | None = None,
 ) -> Conversion:
     """Convert a Hugging Face folder, a GGUF file or a model folder, and write the result to `dst`.
 
     to            "hf" or "regard"; by default the format that `src` does not have
     trust_pickle  open pickled weights (.bin), as weights only, in a separate process
+    tokenizer     another tokenizer than that of a Hugging Face folder: a tokenizer.json, a folder, or how text is split
+                  into the tokens of its vocab.txt (`wordpiece`, `wordpiece-cased`, `words`, `chars`, `smiles`)
+    sample        a file of texts, one per line, on which both versions are compared; by default made of the vocabulary
     notify        called with notes such as settings that were not converted
     """
     source, place = Path(src), Path(dst)
@@ -95,117 +111,135 @@ def convert(
         raise SpecError(f"to should be hf or regard, got {wanted!r}")
     if wanted == "regard" and own:
         raise SpecError(f"{src} is a model folder already; convert it to hf instead")
+    if tokenizer is not None and (own or source.is_file()):
+        raise SpecError(f"{src} has its own tokenizer; leave out --tokenizer, which is for Hugging Face folders")
+    job = _Job(source, place, _read_sample(sample), notify)
     if source.is_file():
-        return _from_gguf(source, place, wanted)
-    return _to_hf(source, place) if own else _from_hf(source, place, wanted, trust_pickle, notify or (lambda _: None))
+        return job.from_gguf(wanted)
+    return job.to_hf() if own else job.from_hf(wanted, trust_pickle, tokenizer)
 
 
-def _from_hf(source: Path, place: Path, wanted: str, trust: bool, notify: Tell) -> Conversion:
-    found = hf.read(source, trust=trust)
-    if wanted == "hf":
-        raise SpecError(f"{source} is a Hugging Face folder already; convert it to regard instead")
-    name, task, search = task_config.make_task(found, source)
-    if left := task_config.find_unsupported(found, source):
-        notify(f"{source} generates with {', '.join(left)}, which Regard does not support: outputs may differ")
-    net = _build(found.spec, found.weights)
-    what = f"{found.form.kind} ({found.use})"
-    _export(place, name, task, search, found.spec, found.weights, what)
-    return _report(place, what, name, net, *_compare(found, net))
+class _Job:
+    """One conversion: what it reads and writes, and what is said about it."""
+
+    def __init__(self, source: Path, place: Path, texts: list[str], notify: Tell | None) -> None:
+        self.source, self.place, self.texts, self._notify = source, place, texts, notify
+        self.notes: list[str] = []
+
+    def from_hf(self, wanted: str, trust: bool, named: str | None) -> Conversion:
+        found = hf.read(self.source, trust=trust)
+        if wanted == "hf":
+            raise SpecError(f"{self.source} is a Hugging Face folder already; convert it to regard instead")
+        chosen = None if named is None else choose_tokenizer(self.source, named)
+        name, task, search = task_config.make_task(found, self.source, chosen)
+        if left := task_config.find_unsupported(found, self.source, task.tokenizer):
+            self._note(
+                f"{self.source} generates with {', '.join(left)}, which Regard does not support: outputs may differ"
+            )
+        net = _build(found.spec, found.weights)
+        what = f"{found.form.kind} ({found.use})"
+        _export(self.place, name, task, search, found.spec, found.weights, what, Origin.read(self.source).files())
+        self._doubt(task, None if named else self.source)
+        if named is not None:  # transformers would take the tokenizer of the folder
+            return self._report(what, name, net, *self._compare_exported(net, task))
+        return self._report(what, name, net, *self._compare(found, net, self.source, task, net))
+
+    def from_gguf(self, wanted: str) -> Conversion:
+        from regard.conversion.gguf import read
+
+        spec, weights, tokenizer = read(self.source)
+        name, task, search = task_config.make_lm(spec, tokenizer)
+        net = _build(spec, weights)
+        if wanted == "hf":
+            write_folder(self.place, export_model(spec, weights, task, search).files)
+        else:
+            _export(self.place, name, task, search, spec, weights, self.source.name)
+        self._doubt(task, None)
+        return self._report(self.source.name, name, net, *self._compare_exported(net, task))
+
+    def to_hf(self) -> Conversion:
+        folder = find_model(self.source)
+        net, task, search = load_model(folder)
+        made = export_model(net.spec, net.state_dict(), task, search, Origin.load(folder))
+        write_folder(self.place, made.files)
+        for note in made.notes:
+            self._note(note)
+        self._doubt(task, None)
+        found = hf.read(self.place)
+        name = f"{found.form.kind} ({found.config['architectures'][0]})"
+        compared = self._compare(found, _build(made.spec, made.weights), self.place, task, net)
+        return self._report(str(folder.path), name, net, *compared)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        if self._notify is not None:
+            self._notify(text)
+
+    def _doubt(self, task: Task, folder: Path | None) -> None:
+        """Say what speaks against the tokenizer of what is read; `folder` is where it was found, if nobody named it."""
+        tokenizer = getattr(task, "source_tokenizer", task.tokenizer)
+        for note in [] if tokenizer is None else doubt_tokenizer(tokenizer, folder, self.texts):
+            self._note(note)
+
+    def _compare_exported(self, net: Net, task: Task) -> tuple[float | None, TextProof | str]:
+        """As `_compare`, with the same model in a Hugging Face folder of ours."""
+        with tempfile.TemporaryDirectory() as made:
+            for file, data in export_model(net.spec, net.state_dict(), task, Search()).files.items():
+                Path(made, file).write_bytes(data)
+            return self._compare(hf.read(Path(made)), net, Path(made), task, net)
+
+    def _compare(
+        self, found: hf.HfModel, net: Net, folder: Path, task: Task, own: Net
+    ) -> tuple[float | None, TextProof | str]:
+        """The largest difference of the outputs, and the texts that give the same; or why they were not compared."""
+        if not verify.is_available():
+            return (
+                None,
+                "neither outputs nor texts were compared: transformers is not installed (pip install transformers)",
+            )
+        tokenizer = getattr(task, "source_tokenizer", task.tokenizer)
+        read = self.texts or ([] if tokenizer is None else make_texts(tokenizer))
+        difference, proof = verify.compare_all(found, net, folder, task, own, read)
+        if isinstance(proof, TextProof) and proof.first:
+            self._note(f"both versions do not give the same {proof.what}: {proof.first}")
+        return difference, proof
+
+    def _report(
+        self, source: str, kind: str, net: Net, difference: float | None, compared: TextProof | str
+    ) -> Conversion:
+        count = sum(p.numel() for p in net.parameters())
+        proof, reason = (compared, "") if isinstance(compared, TextProof) else (None, compared)
+        return Conversion(self.place, source, kind, count, difference, proof, reason, tuple(self.notes))
 
 
-def _from_gguf(source: Path, place: Path, wanted: str) -> Conversion:
-    from regard.conversion.gguf import read
-
-    spec, weights, tokenizer = read(source)
-    name, task, search = task_config.make_lm(spec, tokenizer)
-    net = _build(spec, weights)
-    if wanted == "hf":
-        write_folder(place, _hf_files(spec, weights, task, search))
-    else:
-        _export(place, name, task, search, spec, weights, source.name)
-    return _report(place, source.name, name, net, *_compare_via_hf(net, task))
-
-
-def _to_hf(source: Path, place: Path) -> Conversion:
-    folder = find_model(source)
-    net, task, search = load_model(folder)
-    write_folder(place, _hf_files(net.spec, net.state_dict(), task, search))
-    config = hf.read_config(place)
-    name = f"{config['model_type']} ({config['architectures'][0]})"
-    return _report(place, str(folder.path), name, net, *_compare(hf.read(place), net))
+def _read_sample(path: str | Path | None) -> list[str]:
+    """The first lines of a file that have text."""
+    if path is None:
+        return []
+    with open_user_file(path, what="the sample") as file:
+        lines = file.read(MAX_SAMPLE_BYTES).decode("utf-8", errors="replace").split("\n")
+    found = [line.rstrip("\r") for line in lines if line.strip()][:MAX_SAMPLE]
+    if not found:
+        raise DataError(f"the sample {path} has no text")
+    return found
 
 
 def _export(
-    place: Path, name: str, task: Task, search: Search, spec: ModelSpec, weights: Mapping[str, Tensor], what: str
+    place: Path,
+    name: str,
+    task: Task,
+    search: Search,
+    spec: ModelSpec,
+    weights: Mapping[str, Tensor],
+    what: str,
+    more: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write a model folder."""
     with torch.device("meta"):
         net = spec.build()
     card = f"# {place.name}\n\nConverted with Regard from {what}; its task is {name}.\n"
-    write_model(place, task=task, name=name, net=net, search=search, weights=weights, card=card)
-
-
-def _hf_files(spec: ModelSpec, weights: Mapping[str, Tensor], task: Task, search: Search) -> dict[str, bytes]:
-    """All files of a Hugging Face folder."""
-    facts: dict[str, object] = (
-        {}
-        if task.tokenizer is None
-        else {**hf.convert_special_tokens(spec, task.tokenizer), **hf.convert_search(spec, search)}
-    )
-    if supports(task, Classifies):
-        classes = task.classes
-        facts |= {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
-    files = _token_files(getattr(task, "source_tokenizer", task.tokenizer), task.tokenizer) | hf.write(
-        spec, weights, facts
-    )
-    if supports(task, ReadsImages):
-        files["preprocessor_config.json"] = json.dumps(_pixels(task), indent=2).encode()
-    return files
-
-
-def _token_files(source: Tokenizer | None, target: Tokenizer | None) -> dict[str, bytes]:
-    """The files of the tokenizer, or of both tokenizers."""
-    if source is None or target is None:
-        return {}
-    if source is not target:
-        return marian_files(source, target)
-    with tempfile.TemporaryDirectory() as made, explain_errors("write the tokenizer", Path(made)):
-        to_hf(target, Path(made))
-        return {path.name: path.read_bytes() for path in Path(made).iterdir()}
-
-
-def _pixels(task: ReadsImages) -> dict[str, object]:
-    """How images become numbers, as a preprocessor configuration."""
-    return {
-        "image_processor_type": "ViTImageProcessor",
-        "do_resize": True,
-        "size": {"height": task.side, "width": task.side},
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": list(task.mean),
-        "image_std": list(task.deviation),
-    }
+    write_model(place, task=task, name=name, net=net, search=search, weights=weights, card=card, more=more)
 
 
 def _build(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
     return spec.build_with(weights).eval()
-
-
-def _compare_via_hf(net: Net, task: Task) -> tuple[float | None, str]:
-    """The difference to the same weights in a Hugging Face folder, for files that `transformers` does not read."""
-    with tempfile.TemporaryDirectory() as made:
-        for name, data in _hf_files(net.spec, net.state_dict(), task, Search()).items():
-            (Path(made) / name).write_bytes(data)
-        return _compare(hf.read(Path(made)), net)
-
-
-def _compare(found: hf.HfModel, net: Net) -> tuple[float | None, str]:
-    """The largest difference of the outputs, or why they were not compared."""
-    if not verify.is_available():
-        return None, "not compared: transformers is not installed (pip install transformers)"
-    return verify.compare(found, net), ""
-
-
-def _report(place: Path, source: str, kind: str, net: Net, difference: float | None, reason: str) -> Conversion:
-    return Conversion(place, source, kind, sum(p.numel() for p in net.parameters()), difference, reason)

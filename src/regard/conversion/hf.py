@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -154,10 +154,18 @@ def match_form(spec: ModelSpec) -> tuple[Form, str, dict[str, object]]:
     )
 
 
-def write(spec: ModelSpec, weights: Mapping[str, Tensor], facts: Config) -> dict[str, bytes]:
+def write(
+    spec: ModelSpec,
+    weights: Mapping[str, Tensor],
+    facts: Config,
+    origin: Config | None = None,
+    generation: Config | None = None,
+) -> dict[str, bytes]:
     """The files of a folder that `transformers` loads, except for the tokenizer's.
 
-    `facts` are added to config.json: special tokens, names of classes.
+    facts       added to config.json: special tokens, names of classes
+    origin      the config.json that the model was imported from; it is written again if it still describes the model
+    generation  generation_config.json; by default the special tokens and search settings in `facts`
     """
     from safetensors.torch import save
 
@@ -168,26 +176,53 @@ def write(spec: ModelSpec, weights: Mapping[str, Tensor], facts: Config) -> dict
     kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()}
     fixed = {name: value for name, value in config.items() if name not in ("id2label", "label2id")}
     beside = {name: value for name, value in facts.items() if name not in GENERATION}
-    config = {**config, **beside, **fixed, "dtype": kinds.pop() if len(kinds) == 1 else "float32"}
+    config = {**config, **beside, **fixed}
+    if origin and _describes(origin, form, spec, tensors):
+        config = {**origin, "architectures": config["architectures"]}
+        config.pop("torch_dtype", None)  # the old name
+    config["dtype"] = kinds.pop() if len(kinds) == 1 else "float32"
     files = {CONFIG: json.dumps(config, indent=2).encode()}
     if spec.decoder is not None:
-        said = {name: value for name, value in facts.items() if name.endswith("_token_id") or name in GENERATION}
-        files["generation_config.json"] = json.dumps(said, indent=2).encode()
+        own = {name: value for name, value in facts.items() if name.endswith("_token_id") or name in GENERATION}
+        files["generation_config.json"] = json.dumps(own if generation is None else generation, indent=2).encode()
     plain = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
     return {**files, WEIGHTS: save(plain, {"format": "pt"})}
 
 
-GENERATION = ("num_beams", "length_penalty")
-"""Search settings that generation_config.json has, too."""
+def _describes(origin: Config, form: Form, spec: ModelSpec, names: Iterable[str]) -> bool:
+    """Whether a config.json describes a model: the same family and the same spec."""
+    if origin.get("model_type") != form.kind:
+        return False
+    with suppress(SpecError, UnknownName, CheckpointError):
+        return form.build(form.complete(origin, names)) == spec
+    return False
 
 
-def convert_search(spec: ModelSpec, search: Search) -> dict[str, float]:
-    """The search settings of an encoder-decoder model for generation_config.json; there is no GNMT penalty there."""
+GENERATION = (
+    "num_beams", "length_penalty", "max_length", "max_new_tokens", "suppress_tokens", "early_stopping", "do_sample",
+    "temperature", "top_k", "top_p", "min_p",
+)  # fmt: skip
+"""Search settings, which are in generation_config.json and not in config.json."""
+
+
+def convert_search(spec: ModelSpec, search: Search, tokenizer: Tokenizer, limit: int) -> dict[str, object]:
+    """The search settings for generation_config.json; there is no GNMT penalty there.
+
+    Without them `transformers` stops after 20 tokens and may write padding. `limit` is the number of tokens that an
+    encoder-decoder writes at most, end mark included.
+    """
+    never = sorted({tokenizer.bos, tokenizer.pad, tokenizer.unk} - {tokenizer.eos})
+    out: dict[str, object] = {"suppress_tokens": never} if never else {}
+    if search.sample:
+        out |= {"do_sample": True, "temperature": search.temperature, "top_k": search.top_k, "top_p": search.top_p}
+        out |= {"min_p": search.min_p} if search.min_p else {}
     if spec.encoder is None or spec.decoder is None:
-        return {}
-    return {"num_beams": search.beam, "length_penalty": 0.0 if search.length_penalty == "none" else search.alpha}
+        return {**out, "max_new_tokens": min(search.max_extra, search.max_length or search.max_extra)}
+    penalty = 0.0 if search.length_penalty == "none" else search.alpha
+    longest = min(limit, search.max_length or limit) + 1  # and the token that it starts with
+    return {**out, "num_beams": search.beam, "length_penalty": penalty, "max_length": longest, "early_stopping": False}
 
 
 def convert_special_tokens(spec: ModelSpec, tokenizer: Tokenizer) -> dict[str, int]:

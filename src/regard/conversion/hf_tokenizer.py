@@ -19,6 +19,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Core
 
 from regard.conversion.marian_tokenizer import marian_core
+from regard.conversion.vocabulary_kinds import build_core, build_wordpiece, looks_cased
 from regard.errors import CheckpointError, DataError, RegardError
 from regard.files.folder import file_in, parse_json, read_file
 from regard.files.storage import explain_errors
@@ -32,7 +33,7 @@ from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK
 MASK = "<mask>"
 """Our name for the mask token."""
 
-_FILE, _CONFIG = "tokenizer.json", "tokenizer_config.json"
+_FILE, _CONFIG, _VOCABULARY = "tokenizer.json", "tokenizer_config.json", "vocab.txt"
 _PIECES = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _ROBERTA = {"bos": "<s>", "eos": "</s>", "sep": "</s>", "cls": "<s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"}
@@ -43,11 +44,14 @@ _RUNS = 1000  # of special and ordinary added tokens: the library searches all o
 Side = Literal["source", "target"]
 
 
-def from_hf(folder: Path, side: Side = "target") -> Tokenizer | None:
-    """Read the tokenizer of a folder; None if it has none. Marian has one per `side`."""
+def from_hf(folder: Path, side: Side = "target", *, kind: str | None = None) -> Tokenizer | None:
+    """Read the tokenizer of a folder; None if it has none. Marian has one per `side`.
+
+    `kind` is how text is split into the tokens that `vocab.txt` lists, for a folder that does not say (see `KINDS`).
+    """
     with _name_folder(folder):
         said = _Config(folder)
-        core = _core(folder, said, side)
+        core = _core(folder, said, side) if kind is None else _build_kind(folder, said, kind)
         if core is None:
             return None
         _add(core, said)
@@ -63,9 +67,21 @@ def with_names(core: Core, template: Template, names: Mapping[str, str], path: P
     return Tokenizer.from_bytes(core.to_str().encode(), path)
 
 
-def to_hf(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write `tokenizer.json` and its configuration, for `transformers.AutoTokenizer` to read."""
-    core, template = Core.from_str(tokenizer.core.to_str()), tokenizer.template
+def to_hf(
+    tokenizer: Tokenizer,
+    folder: Path,
+    template: Template | None = None,
+    settings: Mapping[str, object] | None = None,
+    *,
+    segments: bool = True,
+) -> None:
+    """Write `tokenizer.json` and its configuration, for `transformers.AutoTokenizer` to read.
+
+    template  the special tokens that the task puts around a text; by default those of the tokenizer itself
+    settings  further entries of the configuration
+    segments  whether the model tells two texts apart by their segments
+    """
+    core, template = Core.from_str(tokenizer.core.to_str()), template or tokenizer.template
     core.post_processor = None if template is None else template.to_post_processor({})
     spelled = core.id_to_token
     opening, closing = ([], []) if template is None else (template.opening, template.closing)
@@ -81,12 +97,13 @@ def to_hf(tokenizer: Tokenizer, folder: Path) -> None:
     if MASK in tokenizer.tags:
         names["mask_token"] = spelled(tokenizer.tag(MASK))
     inputs = ["input_ids", "attention_mask"]
-    if opening and closing and template is not None and template.segments:
+    if segments and opening and closing and template is not None and template.segments:
         inputs.insert(1, "token_type_ids")
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs, **names}
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    config = {"model_input_names": inputs, **kind, **(settings or {}), **names}
     with explain_errors(f"write {_FILE}", folder):
         (folder / _FILE).write_text(core.to_str(pretty=True), encoding="utf-8")
-        (folder / _CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
+        (folder / _CONFIG).write_text(json.dumps(config, indent=2), encoding="utf-8")
 
 
 class _Config:
@@ -120,7 +137,7 @@ def _core(folder: Path, said: _Config, side: Side) -> Core | None:
         return marian_core(
             read_sentencepiece(file_in(folder, f"{side}.spm")), {k: int(i) for k, i in ids.items()}, folder
         )
-    if (folder / "vocab.txt").exists():
+    if (folder / _VOCABULARY).exists():
         return _wordpiece(folder, said)
     if (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
         return _build_bpe(folder, said)
@@ -130,19 +147,26 @@ def _core(folder: Path, said: _Config, side: Side) -> Core | None:
     return None
 
 
+def read_vocabulary(folder: Path) -> dict[str, int]:
+    """The tokens of a folder's vocab.txt."""
+    vocab = {row: i for i, row in enumerate(_text(folder / _VOCABULARY).removesuffix("\n").split("\n"))}
+    check_vocabulary(vocab, folder / _VOCABULARY)
+    return vocab
+
+
 def _wordpiece(folder: Path, said: _Config) -> Core:
+    """BERT's tokenizer; a vocabulary with upper-case tokens is cased, unless the folder says otherwise."""
     said.names = _BERT | said.names
-    vocab = {row: i for i, row in enumerate(_text(folder / "vocab.txt").removesuffix("\n").split("\n"))}
-    check_vocabulary(vocab, folder / "vocab.txt")
-    core = Core(models.WordPiece(vocab, unk_token=said.names["unk"], max_input_chars_per_word=100))
-    core.normalizer = normalizers.BertNormalizer(
-        lowercase=said.config.get("do_lower_case", True),
-        strip_accents=said.config.get("strip_accents"),
-        handle_chinese_chars=said.config.get("tokenize_chinese_chars", True),
-    )
-    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    core.decoder = decoders.WordPiece(prefix="##")
-    return core
+    vocab = read_vocabulary(folder)
+    return build_wordpiece(vocab, said.names["unk"], said.config, lowercase=not looks_cased(vocab))
+
+
+def _build_kind(folder: Path, said: _Config, kind: str) -> Core:
+    """The tokenizer of this kind with the tokens of vocab.txt; an existing tokenizer.json is not read."""
+    if not (folder / _VOCABULARY).exists():
+        raise DataError(f"a tokenizer of kind {kind!r} needs a {_VOCABULARY}; name a tokenizer.json instead")
+    said.names, said.whole = _BERT | said.names, False
+    return build_core(kind, read_vocabulary(folder), said.names["unk"], said.config)
 
 
 def _build_bpe(folder: Path, said: _Config) -> Core:

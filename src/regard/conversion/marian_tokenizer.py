@@ -51,8 +51,13 @@ def marian_core(model: Any, ids: Mapping[str, int], path: Path) -> Core:
     return core
 
 
-def marian_files(source: Tokenizer, target: Tokenizer) -> dict[str, bytes]:
-    """The files that `marian_core` and `transformers` read: a common vocab.json, and a SentencePiece model per side."""
+def marian_files(
+    source: Tokenizer, target: Tokenizer, settings: Mapping[str, object] | None = None
+) -> dict[str, bytes]:
+    """The files that `marian_core` and `transformers` read: a common vocab.json, and a SentencePiece model per side.
+
+    `settings` are further entries of the configuration.
+    """
     sides = {"source": json.loads(source.core.to_str()), "target": json.loads(target.core.to_str())}
     names = [[name.removeprefix(_OTHER) for name, _ in _pieces(state)] for state in sides.values()]
     if not names[0] or names[0] != names[1]:
@@ -62,10 +67,10 @@ def marian_files(source: Tokenizer, target: Tokenizer) -> dict[str, bytes]:
         )
     spelled = target.core.id_to_token
     roles = {"eos_token": spelled(target.eos), "unk_token": spelled(target.unk), "pad_token": spelled(target.pad)}
-    config = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False, **roles}
+    config = {**(settings or {}), "tokenizer_class": "MarianTokenizer", "separate_vocabs": False, **roles}
     vocabulary = {name: i for i, name in enumerate(names[0])}
     texts = {"vocab.json": vocabulary, "tokenizer_config.json": config}
-    files = {name: json.dumps(value, ensure_ascii=False, indent=1).encode() for name, value in texts.items()}
+    files = {name: json.dumps(value, indent=1).encode() for name, value in texts.items()}
     return files | {f"{side}.spm": _model(state) for side, state in sides.items()}
 
 

@@ -35,10 +35,10 @@ def make_lm(spec: ModelSpec, tokenizer: Tokenizer) -> TaskConfig:
     return "lm", Lm(LmData(context=spec.length), tokenizer), Search(beam=1)
 
 
-def make_task(found: HfModel, folder: Path) -> TaskConfig:
-    """The task of a converted model, from what else its folder says."""
+def make_task(found: HfModel, folder: Path, chosen: Tokenizer | None = None) -> TaskConfig:
+    """The task of a converted model, from what else its folder says; `chosen` is another tokenizer than the folder's."""
     with blame_values(folder):
-        made = _TASKS[found.form.uses[found.use].task](found, folder)
+        made = _TASKS[found.form.uses[found.use].task](found, folder, chosen)
     target, tables = made[1].tokenizer, (found.spec.source or found.spec.embed, found.spec.embed)
     for tokenizer, table in zip((getattr(made[1], "source", target), target), tables, strict=True):
         if tokenizer is not None and tokenizer.size > table.vocab:
@@ -50,21 +50,29 @@ def make_task(found: HfModel, folder: Path) -> TaskConfig:
     return made
 
 
-def _lm(found: HfModel, folder: Path) -> TaskConfig:
-    return make_lm(found.spec, _tokenizer(folder))
+def _lm(found: HfModel, folder: Path, chosen: Tokenizer | None) -> TaskConfig:
+    return make_lm(found.spec, chosen or _tokenizer(folder))
 
 
-def _translate(found: HfModel, folder: Path) -> TaskConfig:
+def _translate(found: HfModel, folder: Path, chosen: Tokenizer | None) -> TaskConfig:
     search = {**found.config, **_read_json(folder, "generation_config.json")}
-    target, source = _tokenizer(folder), from_hf(folder, "source")
+    target, source = chosen or _tokenizer(folder), chosen or from_hf(folder, "source")
     same = source is None or source.to_bytes() == target.to_bytes()
     settings = TranslateData(max_length=found.spec.length, joint_vocab=same)
-    beam, alpha = search.get("num_beams") or 4, search.get("length_penalty")
-    chosen = Search(beam=beam, length_penalty="power", alpha=1.0 if alpha is None else alpha)
-    return "translate", Translate(settings, target, None if same else source), chosen
+    return "translate", Translate(settings, target, None if same else source), derive_search(search)
+
+
+def derive_search(generation: Mapping[str, Any]) -> Search:
+    """The search of an encoder-decoder model, from the settings of generation in its folder."""
+    beam, alpha = generation.get("num_beams") or 4, generation.get("length_penalty")
+    return Search(beam=beam, length_penalty="power", alpha=1.0 if alpha is None else alpha)
 
 
 UNSUPPORTED = {
+    "bad_words_ids": None,
+    "begin_suppress_tokens": None,
+    "early_stopping": False,
+    "encoder_no_repeat_ngram_size": 0,
     "forced_bos_token_id": None,
     "min_length": 0,
     "min_new_tokens": None,
@@ -75,29 +83,35 @@ UNSUPPORTED = {
 """Generation settings that are not supported, with the values that turn them off."""
 
 
-def find_unsupported(found: HfModel, folder: Path) -> list[str]:
-    """The generation settings of a folder that are not supported."""
-    if found.form.uses[found.use].task != "translate":
+def find_unsupported(found: HfModel, folder: Path, tokenizer: Tokenizer | None) -> list[str]:
+    """The generation settings of a folder that are not supported; special tokens are never written in any case."""
+    if found.form.uses[found.use].task != "translate" or tokenizer is None:
         return []
     said = {**found.config, **_read_json(folder, "generation_config.json")}
+    never = [tokenizer.bos, tokenizer.pad, tokenizer.unk]
+    for name in ("bad_words_ids", "suppress_tokens"):
+        if isinstance(said.get(name), list) and all(
+            token in never or token in [[i] for i in never] for token in said[name]
+        ):
+            said[name] = None
     return [f"{name} {said[name]}" for name, none in UNSUPPORTED.items() if said.get(name, none) not in (none, None)]
 
 
-def _mlm(found: HfModel, folder: Path) -> TaskConfig:
+def _mlm(found: HfModel, folder: Path, chosen: Tokenizer | None) -> TaskConfig:
     settings = MlmData(context=found.spec.length, next_sentence=found.spec.beside is not None)
-    return "mlm", Mlm(settings, _tokenizer(folder)), Search()
+    return "mlm", Mlm(settings, chosen or _tokenizer(folder)), Search()
 
 
-def _classify(found: HfModel, folder: Path) -> TaskConfig:
+def _classify(found: HfModel, folder: Path, chosen: Tokenizer | None) -> TaskConfig:
     settings = ClassifyData(max_length=found.spec.length, **found.form.uses[found.use].settings)
-    return "classify", Classify(settings, _tokenizer(folder), _classes(found)), Search()
+    return "classify", Classify(settings, chosen or _tokenizer(folder), _classes(found)), Search()
 
 
-def _tag(found: HfModel, folder: Path) -> TaskConfig:
-    return "tag", Tag(TagData(max_length=found.spec.length), _tokenizer(folder), _classes(found)), Search()
+def _tag(found: HfModel, folder: Path, chosen: Tokenizer | None) -> TaskConfig:
+    return "tag", Tag(TagData(max_length=found.spec.length), chosen or _tokenizer(folder), _classes(found)), Search()
 
 
-def _embed(found: HfModel, folder: Path) -> TaskConfig:
+def _embed(found: HfModel, folder: Path, chosen: Tokenizer | None) -> TaskConfig:
     """Pooling as `sentence-transformers` is configured, if it is; otherwise the mean of all tokens, of length one."""
     modules, pooling = _read_json(folder, "modules.json"), _read_json(folder, "1_Pooling/config.json")
     kinds = [str(part.get("type")).rpartition(".")[2] for part in modules.values()]
@@ -109,14 +123,14 @@ def _embed(found: HfModel, folder: Path) -> TaskConfig:
         pool="first" if pooling.get("pooling_mode_cls_token") else "mean",
         unit=not modules or "Normalize" in kinds,
     )
-    return "embed", Embed(settings, _tokenizer(folder)), Search()
+    return "embed", Embed(settings, chosen or _tokenizer(folder)), Search()
 
 
 _PARTS = ("Transformer", "Pooling", "Normalize")
 """The supported modules of `sentence-transformers`."""
 
 
-def _image(found: HfModel, folder: Path) -> TaskConfig:
+def _image(found: HfModel, folder: Path, chosen: Tokenizer | None) -> TaskConfig:
     said = _read_json(folder, "preprocessor_config.json")
     if not isinstance(found.spec.head, Classes):
         raise SpecError(f"{folder} has no classes, so there is no task for it; use a model with a classification head")
@@ -125,7 +139,7 @@ def _image(found: HfModel, folder: Path) -> TaskConfig:
     return "image", Image(ImageData(side=side), _classes(found), side, mean, deviation), Search()
 
 
-_TASKS: dict[str, Callable[[HfModel, Path], TaskConfig]] = {
+_TASKS: dict[str, Callable[[HfModel, Path, Tokenizer | None], TaskConfig]] = {
     "lm": _lm,
     "translate": _translate,
     "mlm": _mlm,

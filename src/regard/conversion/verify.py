@@ -1,6 +1,6 @@
 """Compare a converted model with the original.
 
-Both read the same input, the original run by `transformers` if it is installed.
+Both read the same tokens and the same texts, the original run by `transformers` if it is installed.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from regard.conversion.hf import CONFIG, HfModel, read
+from regard.conversion.text_proof import TextProof, compare_texts
 from regard.errors import CheckpointError
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
+from regard.tasks.common.task import Task
 
 LENGTHS = (9, 6)
 """The lengths of two rows of tokens, so that one is padded."""
@@ -37,26 +39,48 @@ def compare_folder(folder: Path, net: Net) -> float:
 def compare(found: HfModel, net: Net) -> float:
     """As `compare_folder`, for a folder that was read."""
     library = importlib.import_module("transformers")
-    pad = _pad(found)
     with _quiet(library), torch.no_grad():
-        given, ours = _probe(net, pad or 0)
-        said = _run_transformers(library, found, {} if pad is None else {"pad_token_id": pad}, given)
+        return _compare_outputs(found, net, _build_transformers(library, found))
+
+
+def compare_all(
+    found: HfModel, net: Net, folder: Path, task: Task, own: Net, texts: Sequence[str]
+) -> tuple[float, TextProof | str]:
+    """As `compare`; and both sides from text to text, where `own` is the model that runs `task`."""
+    library = importlib.import_module("transformers")
+    with _quiet(library), torch.no_grad():
+        other = _build_transformers(library, found)
+        return _compare_outputs(found, net, other), compare_texts(library, other, folder, found, own, task, texts)
+
+
+def _compare_outputs(found: HfModel, net: Net, other: Any) -> float:
+    given, ours = _probe(net, _pad(found) or 0)
+    with _explain_refusal():
+        said = other(**given)
     ours = {name: value for name, value in ours.items() if getattr(said, name, None) is not None}
     return max(float((_kept(getattr(said, name), value) - value).abs().max()) for name, value in ours.items())
 
 
-def _run_transformers(library: Any, found: HfModel, roles: Mapping[str, int], given: Mapping[str, Tensor]) -> Any:
-    """The outputs of `transformers`, built from the weights and settings that were read.
+def _build_transformers(library: Any, found: HfModel) -> Any:
+    """The model of `transformers`, built from the weights and settings that were read.
 
     It never sees the folder itself, where it would follow whatever the files name: other weights, links, pickles.
     """
     name, _, more = found.use.partition(" ")  # a name from our own table, perhaps with a remark
     made = {"add_pooling_layer": False} if more else {}
-    try:
+    pad = _pad(found)
+    roles = {} if pad is None else {"pad_token_id": pad}
+    with _explain_refusal():
         kind = getattr(library, name)
         config = kind.config_class(**{**found.used_config, **roles})
         other = kind.from_pretrained(None, config=config, state_dict=dict(found.originals), dtype=torch.float32, **made)
-        return other.eval()(**given)
+        return other.eval()
+
+
+@contextlib.contextmanager
+def _explain_refusal() -> Iterator[None]:
+    try:
+        yield
     except Exception as error:  # whatever it raises for settings that it interprets differently
         said = str(error).strip().partition("\n")[0]
         raise CheckpointError(

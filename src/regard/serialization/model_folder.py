@@ -120,12 +120,13 @@ def write_model(
     search: Search,
     weights: Mapping[str, Tensor],
     card: str,
+    more: Mapping[str, bytes] | None = None,
     damaged: bool = False,
     storage: Storage = DISK,
 ) -> None:
-    """Write a model folder: configuration, tokenizers, weights, card and manifest, and a plan if the native engine can run it.
+    """Write a model folder: configuration, tokenizers, weights, card, `more` files and the manifest.
 
-    See `write_folder` for `damaged`.
+    There is a plan among them if the native engine can run it. See `write_folder` for `damaged`.
     """
     from regard.engine.write_plan import describe_model, find_refusal
     from regard.files.tensors import pack
@@ -143,6 +144,7 @@ def write_model(
         WEIGHTS: pack(weights),
         CARD: card.encode(),
         **task.files(),
+        **(more or {}),
     }
     if supports(task, Framed) and find_refusal(net) is None:
         plan = {**describe_model(net), "frame": task.frame()}

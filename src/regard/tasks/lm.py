@@ -37,7 +37,7 @@ from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.losses import sequence_loss
 from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, RunOptions, TextSide, check_pairs
 from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
-from regard.text import Chars, Normalize, Tokenizer, TokenizerSpec
+from regard.text import Chars, Normalize, Template, Tokenizer, TokenizerSpec
 
 
 @spec
@@ -87,6 +87,11 @@ class Lm(LmFrame[Net], CorpusTask[LmData]):
         whole = settings.documents == "file"
         opening = [] if tokenizer.template is None else tokenizer.template.opening
         self._front, self._back = (opening, []) if whole else ([tokenizer.bos], [tokenizer.eos])
+
+    @property
+    def input_template(self) -> Template:
+        """The special tokens before a text that is continued."""
+        return self.tokenizer.surround(self._front, [])
 
     @property
     def metrics(self) -> tuple[str, ...]:

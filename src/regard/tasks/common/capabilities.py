@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # running a model without torch needs this module, too
     from regard.tasks.common.encoder_input import Pool
     from regard.tasks.common.forward_pass import ForwardPass
     from regard.tasks.common.word_scores import Alignment, Confidence
+    from regard.text import Template
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -162,6 +163,15 @@ class ReadsImages(Protocol):
 
     @property
     def deviation(self) -> tuple[float, ...]: ...
+
+
+@runtime_checkable
+class FramesText(Protocol):
+    """Puts special tokens around the texts that it reads."""
+
+    @property
+    def input_template(self) -> Template:
+        """The special tokens around a text that the model reads, or around two."""
 
 
 @runtime_checkable

@@ -26,7 +26,7 @@ from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import pool_stream
 from regard.nn.core.coords import Coords
 from regard.tasks.common.forward_pass import ForwardPass
-from regard.text import Tokenizer
+from regard.text import Template, Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 TOKENS = 8192
@@ -123,6 +123,11 @@ class EncoderTask:
     def embed(self, net: Net, texts: Sequence[str], *, pool: Pool | None = None, unit: bool | None = None) -> Tensor:
         """A vector for each text (b, d): the mean of its tokens, of length one, unless asked otherwise."""
         return embed_texts(net, self.tokenizer, texts, pool=pool or "mean", unit=unit is None or unit)
+
+    @property
+    def input_template(self) -> Template:
+        """The special tokens around a text, or around two."""
+        return self.tokenizer.frame_template
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
         return self.tokenizer.mostly_unknown(inputs)

@@ -38,7 +38,7 @@ from regard.tasks.common.losses import sequence_loss
 from regard.tasks.common.pairs_frame import PairsFrame, TextPairsOptions
 from regard.tasks.common.task import EvalSet, Loss, RunOptions, TextSide, check_pairs
 from regard.tasks.common.word_scores import Alignment, Confidence, WordPairs
-from regard.text import Tokenizer
+from regard.text import Template, Tokenizer
 from regard.text.word_ids import TokenizedWords, group_tokens, tokenize_words
 
 TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
@@ -82,6 +82,11 @@ class Seq2Seq(Generic[S, O]):
     def source_tokenizer(self) -> Tokenizer:
         """The tokenizer of what is read."""
         return self.tokenizer
+
+    @property
+    def input_template(self) -> Template:
+        """The special tokens around a text that the encoder reads."""
+        return self.source_tokenizer.surround([], [self.source_tokenizer.eos])
 
     def encode_inputs(self, inputs: Sequence[str], options: O) -> list[list[int]]:
         """Inputs as the encoder reads them: at most `max_length` tokens, the last of which is the end mark."""
@@ -150,6 +155,10 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
         super().__init__(settings.max_length, tokenizer, source)
         self.settings, self.joint_vocab = settings, source is None
 
+    @property
+    def input_template(self) -> Template:
+        return self.source_tokenizer.surround(self._front, [self.source_tokenizer.eos])
+
     # ------------------------------------------------------------------------------------------------ from data
 
     @classmethod
@@ -164,7 +173,11 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
         return own if self.joint_vocab else {**own, SOURCE: self.source_tokenizer.to_bytes()}
 
     def model_arguments(self) -> dict[str, int]:
-        sizes = {"vocab": self.tokenizer.size, "length": self.settings.max_length + 2}
+        sizes = {
+            "vocab": self.tokenizer.size,
+            "length": self.settings.max_length + 2,
+            "start": self.tokenizer.bos,
+        }
         return sizes if self.joint_vocab else {**sizes, "source_vocab": self.source_tokenizer.size}
 
     def mixture(self) -> tuple[int | None, float]:
