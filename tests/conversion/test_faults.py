@@ -269,7 +269,7 @@ def test_an_index_that_is_none(sharded: Path, text: str) -> None:
 def test_pickles_are_refused_and_opened_by_those_who_trust_them(folder: Path) -> None:
     torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    assert "is a pickle, and opening one can run any code it names" in said(folder)
+    assert "is a pickle, and opening a pickle can run any code that it names" in said(folder)
     found = hf.read(folder, trust=True)
     assert compared("gpt2", make("gpt2"), put(found.spec.build(), found.weights)) <= 1e-5
 

@@ -16,9 +16,10 @@ from regard.errors import DataError, SpecError
 from regard.files.folder import read_file
 from regard.text import Tokenizer
 from regard.text.sandbox import MAX_FILE_BYTES
+from regard.text.tokenizer import LARGE_SHARE
 
 MAX_SHARE = 0.1
-"""Share of the characters of texts that may be unknown before that is said."""
+"""Share of the characters of a sample that may be unknown before that is said."""
 _MADE = 500  # tokens of a vocabulary that are checked
 _NAMES = {".json": "tokenizer.json", ".model": "tokenizer.model", ".txt": "vocab.txt"}
 _CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -62,7 +63,7 @@ def doubt_tokenizer(tokenizer: Tokenizer, folder: Path | None, texts: list[str])
     notes = []
     reasons = [] if folder is None else _doubt_vocabulary(folder)
     own = _average(tokenizer, _spell_tokens(tokenizer))
-    if own > MAX_SHARE:
+    if own > LARGE_SHARE:
         reasons.append(f"{own:.0%} of what its own tokens spell is unknown to it")
     if reasons:
         notes.append(f"the tokenizer may be wrong: {'; '.join(reasons)}; {HINT}")
