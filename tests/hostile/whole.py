@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from regard.conversion.convert import _hf_files
+from regard.conversion.hf_export import export_model
 from regard.conversion.task_config import make_lm
 from regard.families import gpt
 from regard.serialization.model_folder import write_model
@@ -25,7 +25,7 @@ def make(ours: Path, theirs: Path) -> None:
     name, task, search = make_lm(spec, tokenizer)
     write_model(ours, task=task, name=name, net=net, search=search, weights=net.state_dict(), card="# tiny\n")
     theirs.mkdir()
-    for file, data in _hf_files(spec, net.state_dict(), task, search).items():
+    for file, data in export_model(spec, net.state_dict(), task, search).files.items():
         (theirs / file).write_bytes(data)
 
 
