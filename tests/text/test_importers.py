@@ -247,3 +247,13 @@ def test_other_merge_files_are_refused(codes: Path, text: str, error: type[Excep
 def test_a_missing_merge_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"cannot read the merge file .*gone: .*No such file"):
         from_subword_nmt(tmp_path / "gone", [])
+
+
+def test_a_piece_that_is_no_text(tmp_path: Path) -> None:
+    path, model = write_model(tmp_path)
+    piece = model.id_to_piece(10).encode()
+    path.write_bytes(path.read_bytes().replace(piece, b"\xff" * len(piece), 1))
+    with pytest.raises(
+        CheckpointError, match=r"their\.model is a damaged SentencePiece model: it has a piece that is not UTF-8"
+    ):
+        from_sentencepiece(path)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from regard.errors import CheckpointError, DiskFull, RegardError
-from regard.files.folder import read_files
+from regard.files.folder import read_files, write_folder
 from regard.training.checkpoint import Checkpoints
+from regard.training.train import run_training
 from regard.training.weight_averaging import Snapshots
 from tests.faulty import Memory, PowerCut
 from tests.training.saves import HERE, disks, groups, loaded_step, save
+from tests.training.small import tiny
 
 pytestmark = pytest.mark.numeric
 
@@ -237,3 +241,19 @@ def test_any_call_of_resuming_may_fail(number: int, error: type[RegardError], co
                 assert type(caught) is error and caught.exit_code == code, call
                 assert re.search(words, str(caught)), (call, str(caught))
             assert loaded_step(storage.copy()) in (1, 2), call
+
+
+@pytest.mark.parametrize(
+    "change", [{"none": 1, "step": "x"}, {"snapshots": 3}, {"position": [0] * 9}, {"tokens": None}]
+)
+def test_a_checkpoint_that_says_something_else_is_refused_in_words(change: dict[str, Any], tmp_path: Path) -> None:
+    """Its checksums fit, so it is not damaged; but no version of ours wrote it."""
+    run_training(tiny(tmp_path / "run", train__steps=4))
+    folder = max((tmp_path / "run" / "checkpoints").glob("step-*"))
+    files = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "manifest.json"}
+    facts = json.loads(files["facts.json"])
+    write_folder(folder, files | {"facts.json": json.dumps(facts | {"facts": facts["facts"] | change}).encode()})
+    with pytest.raises(
+        CheckpointError, match=r"the checkpoint of step 4 in .* is not of this version: .*; start over with --fresh"
+    ):
+        run_training(tiny(tmp_path / "run", train__steps=5))

@@ -175,6 +175,10 @@ def read_sentencepiece(path: Path) -> Any:
         raise CheckpointError(f"cannot read the SentencePiece model {path}: {error}") from None
     if not model.pieces:
         raise CheckpointError(f"{path} is not a SentencePiece model: it has no pieces")
+    asked = model.trainer_spec
+    roles = (asked.pad_piece, asked.bos_piece, asked.eos_piece, asked.unk_piece, model.normalizer_spec.name)
+    if not all(isinstance(text, str) for text in (*roles, *(piece.piece for piece in model.pieces))):
+        raise CheckpointError(f"{path} is a damaged SentencePiece model: it has a piece that is not UTF-8")
     check_vocabulary([piece.piece for piece in model.pieces], path)
     table = model.normalizer_spec.precompiled_charsmap
     if int.from_bytes(table[:4], "little") > len(table):  # the library would allocate the promised size

@@ -16,9 +16,10 @@ from typing import NoReturn, overload
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from regard.decode import Search
-from regard.errors import CheckpointError, Diverged
+from regard.errors import CheckpointError, Diverged, RegardError
 from regard.metrics import METRICS
 from regard.model.build import weight_faults
 from regard.model.net import Net
@@ -352,12 +353,20 @@ class Trainer:
         if loaded is None:
             return []
         wanted = {name: tuple(t.shape) for name, t in trained_tensors(self.net).items()}
-        if faults := weight_faults(wanted, loaded.groups["weights"]):
+        if faults := weight_faults(wanted, loaded.groups.get("weights", {})):
             raise CheckpointError(f"{self.checkpoints.folder} is of another model: {'; '.join(faults)}")
-        log = loaded.facts.pop("log", None)
-        self.state = TrainState(**loaded.facts)
-        self.state.snapshots = [(int(step), float(score)) for step, score in self.state.snapshots]
-        self.steps.restore(loaded.groups, changed=bool(changed))
+        try:
+            log = loaded.facts.pop("log", None)
+            self.state = TypeAdapter(TrainState).validate_python(loaded.facts)
+            self.steps.restore(loaded.groups, changed=bool(changed))
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            if isinstance(error, RegardError):
+                raise
+            said = str(error).partition("\n")[0]
+            raise CheckpointError(
+                f"the checkpoint of step {loaded.step} in {self.checkpoints.folder} is not of this version: {said}; "
+                "start over with --fresh"
+            ) from None
         if changed:
             self._apply_changes(changed)
         messages = list(loaded.messages)
