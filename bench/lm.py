@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -185,6 +185,16 @@ def write_regard() -> Turn:
     return turn
 
 
+def write_native(precision: Literal["float32", "int8"]) -> Turn:
+    from regard.decode import Search, SpecialTokens
+    from regard.engine.choose_engine import open_native
+    from regard.families import gpt
+
+    engine = open_native(gpt.spec(dropout=0.0).build(seed=1).eval(), precision, torch.get_num_threads())
+    search = Search(beam=1, max_extra=WRITTEN, repetition_guard=False)
+    return lambda: len(engine.decode([prompt()], search, SpecialTokens(bos=0, eos=-1, pad=0))[0][0].tokens)
+
+
 def write_hf() -> Turn:
     net = gpt2().eval()
 
@@ -228,6 +238,8 @@ CONTENDERS: dict[str, dict[str, Callable[[], Turn]]] = {
     "train": {"regard": train_regard, "nanoGPT": train_nano, "transformers": train_hf},
     "write": {
         "regard": write_regard,
+        "regard native float32": lambda: write_native("float32"),
+        "regard native int8": lambda: write_native("int8"),
         "transformers": write_hf,
         "ctranslate2 float32": lambda: write_ctranslate("float32"),
         "ctranslate2 int8": lambda: write_ctranslate("int8"),
@@ -263,11 +275,12 @@ def main() -> None:
     names = said.only or list(CONTENDERS[said.part])
     found = race({n: ["bench.lm", said.part, "--worker", n] for n in names}, said.rounds)
     speeds = {name: best_and_median(rows, "tokens_per_s") for name, rows in found.items()}
-    ours = speeds["regard"][0] if "regard" in speeds else 1.0
-    rows = [
-        (name, round(best), round(median), round(ours / best, 2), round(max(r["peak_mb"] for r in found[name])))
-        for name, (best, median) in speeds.items()
-    ]
+    rows = []
+    for name, (best, median) in speeds.items():
+        kinds = ("regard native int8" if name.endswith("int8") else "regard native float32", "regard")
+        ours = next((speeds[kind][0] for kind in kinds if kind in speeds), float("nan"))
+        peak = max(r["peak_mb"] for r in found[name])
+        rows.append((name, round(best), round(median), round(ours / best, 2), round(peak)))
     head = ("contender", "best tokens/s", "median", "regard is faster by", "peak MB")
     print(Table(head, tuple(rows)).markdown())
     if said.only is None:

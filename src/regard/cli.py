@@ -34,7 +34,8 @@ Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mp
 Engine = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="What generates outputs: auto, native or torch; `regard show` says which and why"
+        metavar="NAME",
+        help="What generates outputs: auto, native, ctranslate2 or torch; `regard show` says which and why",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
@@ -387,11 +388,15 @@ def recipes(
 
 
 @app.command(cls=Verb, short_help="Check the installation and what this machine supports")
-def doctor(as_json: Json = False, debug: Debug = False) -> None:
+def doctor(
+    build: Annotated[bool, typer.Option("--build", help="Compile the native engine, if it is not up to date")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
     """Check the installation, and what this machine supports. The exit code is 1 if something is wrong."""
     import regard
 
-    found = regard.doctor()
+    found = regard.doctor(build=build)
     _print(found, as_json)
     if not found.healthy:
         raise typer.Exit(1)

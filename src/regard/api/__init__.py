@@ -18,8 +18,8 @@ def load(
 ) -> Model:
     """Load a model folder, or the best model of a run folder. Opening one never runs code.
 
-    `engine` is what generates outputs: "native" (the library of the package), "torch", or "auto", the native one where it
-    can run the model.
+    `engine` is what generates outputs: "native" (the library of the package), "ctranslate2" (if it is installed), "torch", or
+    "auto": the native one where it can run the model.
     `set` changes settings that no weight depends on: `{"model.decoder.block.mix.memory_length": 512}` gives a longer memory.
     """
     import torch  # here, as what follows: `regard run` may do without

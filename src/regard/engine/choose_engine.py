@@ -9,8 +9,9 @@ from typing import Literal, get_args
 
 import torch
 
-from regard.decode.engine import attach_engine
+from regard.decode.engine import Engine, attach_engine
 from regard.decode.fast_step import stamp_weights
+from regard.engine import ctranslate2_engine
 from regard.engine.native_engine import NativeEngine, read_threads
 from regard.engine.native_library import find_fault
 from regard.engine.write_plan import describe_model, find_refusal
@@ -18,7 +19,7 @@ from regard.errors import SpecError, UnknownName
 from regard.files.tensors import pack
 from regard.model.net import Net
 
-EngineName = Literal["auto", "native", "torch"]
+EngineName = Literal["auto", "native", "ctranslate2", "torch"]
 NAMES = get_args(EngineName)
 
 
@@ -36,6 +37,10 @@ def choose_engine(net: Net, asked: str = "auto", device: str = "cpu") -> Chosen:
         raise UnknownName("engine", asked, NAMES)
     if asked == "torch":
         return Chosen("torch", "asked for")
+    if asked == "ctranslate2":
+        if refusal := ctranslate2_engine.find_refusal(net, device):
+            raise SpecError(f"engine ctranslate2: {refusal}; use --engine auto")
+        return Chosen("ctranslate2", "asked for")
     refusal = None if device == "cpu" else f"the native engine runs on the CPU, not on {device}"
     refusal = refusal or find_refusal(net) or find_fault()
     if refusal is None:
@@ -49,7 +54,11 @@ def use_engine(net: Net, chosen: Chosen) -> None:
     """Let the chosen engine decode in the place of the net."""
     if chosen.name == "torch":
         return
-    attach_engine(net, open_native(net))
+    if chosen.name == "ctranslate2":
+        engine: Engine = ctranslate2_engine.CTranslate2Engine(net, threads=read_threads(), current=watch_weights(net))
+    else:
+        engine = open_native(net)
+    attach_engine(net, engine)
 
 
 def open_native(

@@ -90,6 +90,8 @@ def compile_library(out: Path = LIBRARY, *, extra: Sequence[str] = (), main: Pat
             list(pool.map(build, jobs))
         made = Path(folder) / out.name
         kind = ["-shared"] if main is None else []
+        if main is None and sys.platform == "linux" and "ziglang" not in compiler:
+            kind += ["-static-libstdc++", "-static-libgcc"]  # so that a wheel runs beside another compiler's library
         _call([*compiler, *kind, "-pthread", *extra, *(str(target) for _, target, _ in jobs), "-o", str(made)])
         beside = out.with_name(f".{out.name}.partial")
         shutil.copy2(made, beside)

@@ -12,6 +12,8 @@ import importlib.util
 import platform
 import sys
 
+from regard.engine.compile_library import LIBRARY, CompileError, compile_library, is_current
+from regard.engine.native_library import find_fault, list_kernels
 from regard.machine import free_memory, keep_large_blocks, machine, precision
 
 NEEDED = (
@@ -62,9 +64,27 @@ class Checkup:
         return self.render()
 
 
-def doctor() -> Checkup:
-    """Check the installation, and say what this machine supports."""
-    return Checkup(examine())
+def doctor(*, build: bool = False) -> Checkup:
+    """Check the installation, and say what this machine supports; `build` compiles the native engine first."""
+    return Checkup([*([_build_engine()] if build else []), *examine()])
+
+
+def _build_engine() -> Finding:
+    """Compile the native engine, unless it is up to date."""
+    try:
+        path = LIBRARY if is_current() else compile_library()
+    except (CompileError, OSError) as error:
+        return Finding("build", False, f"the native engine could not be compiled: {error}")
+    return Finding("build", True, f"compiled {path.name}")
+
+
+def _native_engine() -> Finding:
+    """Whether the native engine is there, and which instructions it uses. Without it everything runs on torch."""
+    if fault := find_fault():
+        return Finding("native engine", True, f"not used: {fault}")
+    here = [name for name, supported in list_kernels().items() if supported]
+    stale = "" if is_current() else "; compiled from other sources: run `regard doctor --build`"
+    return Finding("native engine", True, f"compiled; this processor uses {here[0]}{stale}")
 
 
 def examine() -> list[Finding]:
@@ -81,7 +101,7 @@ def examine() -> list[Finding]:
         out.append(
             Finding(f"extra {extra}", True, "installed" if there else f"not installed; pip install 'regard[{extra}]'")
         )
-    return [*out, *_machine(), _computes()] if all(finding.healthy for finding in out) else out
+    return [*out, *_machine(), _native_engine(), _computes()] if all(finding.healthy for finding in out) else out
 
 
 def _machine() -> list[Finding]:

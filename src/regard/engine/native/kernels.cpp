@@ -30,6 +30,7 @@ constexpr int W = 4, ROWS = 2, FEW = 1, WIDE = 1;
 constexpr int PARTS = LANES / W;  // vectors of a panel
 typedef float Floats __attribute__((vector_size(W * 4)));
 typedef int32_t Ints __attribute__((vector_size(W * 4)));
+typedef uint32_t Bits __attribute__((vector_size(W * 4)));
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 
 inline Floats load(const float* p) { Floats v; std::memcpy(&v, p, sizeof v); return v; }
@@ -72,7 +73,7 @@ inline Floats exponential(Floats x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    p = unbits(bits(p) + ((bits(shifted) - bits(magic)) << 23));
+    p = unbits((Ints)((Bits)bits(p) + ((Bits)(bits(shifted) - bits(magic)) << 23)));
     return x < low ? Floats{} : p;
 }
 
@@ -327,10 +328,11 @@ void quantize(const float* x, int64_t rows, int64_t stride, int64_t k, Quantized
             top = larger(top, v < 0.0f ? -v : v);
         });
         const float most = max_of(top), factor = most > 0 ? 127.0f / most : 0.0f;
-        const Floats magic = spread(12582912.f);  // adding it rounds to whole numbers, halves to even
+        const Floats least = spread(-127.0f), magic = spread(12582912.f);  // adding it rounds to whole numbers, halves to even
         Ints sums{};
         each(k, [&](int64_t i, int some) {
-            const Ints whole = bits(load_some(from + i, some) * factor + magic) - bits(magic);
+            const Floats scaled = smaller(larger(load_some(from + i, some) * factor, least), -least);  // NaN: -127
+            const Ints whole = bits(scaled + magic) - bits(magic);
             sums += whole;
 #if defined(__AVX512F__)
             const __m128i small = _mm512_cvtepi32_epi8((__m512i)whole);

@@ -9,7 +9,8 @@
 namespace regard {
 namespace {
 
-constexpr int64_t FORMAT = 1, MAX_WIDTH = 1 << 17, MAX_VOCAB = 1 << 24, MAX_DEPTH = 1000, MAX_HEADS = 4096,
+// MAX_WIDTH inputs of 255 · 127 still fit into 32 bits.
+constexpr int64_t FORMAT = 1, MAX_WIDTH = 1 << 16, MAX_VOCAB = 1 << 24, MAX_DEPTH = 1000, MAX_HEADS = 4096,
                   MAX_REACH = 1 << 20, MAX_TIES = 4, SPARE = 1 << 26;
 
 float half_to_float(uint16_t h) {

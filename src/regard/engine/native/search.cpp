@@ -89,7 +89,7 @@ int64_t draw_token(const Search& how, std::vector<float>& p, std::vector<float>&
     for (float& x : p) x = float(x / float(how.temperature)), most = std::max(most, x);
     double total = 0;
     for (float& x : p) x = std::exp(x - most), total += x;
-    for (float& x : p) x = float(x / total);
+    for (float& x : p) x = total > 0 && x >= 0 ? float(x / total) : 0.0f;  // no NaN: sorting would not end
     const int64_t v = int64_t(p.size());
     if (how.top_k > 0 && how.top_k < v) {
         scratch = p;
@@ -335,9 +335,12 @@ class Worker {
             if (s.running[parent].total == LOWEST) continue;
             const Top& top = tops_[row++];
             const double log_sum = double(top.max) + std::log(double(top.sum)), before = s.running[parent].total;
-            if (top.watch >= 0) candidates_.push_back({before + double(float(top.watched - log_sum)), int64_t(parent), top.watch});
-            for (int64_t i = 0; i < top.count; i++)
-                candidates_.push_back({before + double(float(top.values[i] - log_sum)), int64_t(parent), top.ids[i]});
+            const auto add = [&](float logit, int32_t token) {
+                const double total = before + double(float(logit - log_sum));
+                if (total > LOWEST) candidates_.push_back({total, int64_t(parent), token});
+            };
+            if (top.watch >= 0) add(top.watched, top.watch);
+            for (int64_t i = 0; i < top.count; i++) add(top.values[i], top.ids[i]);
         }
         std::stable_sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.total > b.total; });
         if (int64_t(candidates_.size()) > 2 * k) candidates_.resize(size_t(2 * k));

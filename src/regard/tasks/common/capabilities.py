@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.bucket import Buckets
-from regard.data.pair_reader import OnBad
 from regard.decode import Search
 from regard.errors import SpecError
 from regard.registry import kind_of
@@ -38,6 +37,7 @@ from regard.tasks.common.task import (
 if TYPE_CHECKING:  # running a model without torch needs this module, too
     from torch import Tensor
 
+    from regard.data.pair_reader import OnBad
     from regard.model.net import Net
     from regard.nn.core.state import State
     from regard.tasks.common.encoder_input import Pool

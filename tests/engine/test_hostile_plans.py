@@ -1,0 +1,116 @@
+"""Plans and weights from a stranger: whatever does not fit is refused before it is used.
+
+The C++ program in native/fuzz.cpp does the same a million times under sanitizers (`python -m tests.engine.fuzz`).
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regard.decode import Constraints, Search
+from regard.engine.engine_plan import flatten_plan
+from regard.engine.native_engine import NativeEngine
+from regard.engine.native_library import NativeError, NativeModel
+from regard.engine.write_plan import describe_model
+from regard.errors import CheckpointError
+from regard.files.tensors import TensorEntry, list_tensors, pack
+from regard.model.net import Net
+from tests.engine.models import ALL, FAMILIES, SPECIAL, build
+
+Plan = dict[str, Any]
+FILE = Path("model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def net() -> Net:
+    return build(FAMILIES["t5"])
+
+
+CHANGES: dict[str, tuple[Callable[[Plan], object], str]] = {
+    "no decoder": (lambda p: p.update(decoder=None), "where an object should be"),
+    "another width": (lambda p: p.update(width=31), "an embedding should be 53 × 31, is 53 × 32"),
+    "a huge vocabulary": (lambda p: p.update(vocab=1e12), "the vocabulary is out of range"),
+    "a vocabulary of one half": (lambda p: p.update(vocab=52.5), "the vocabulary is not a whole number"),
+    "not a number": (lambda p: p["head"].update(scale=float("nan")), "the head's scale is out of range"),
+    "heads that do not divide": (lambda p: p["decoder"]["blocks"][0][0].update(kv_heads=3), "does not divide heads"),
+    "no position": (lambda p: p["decoder"]["blocks"][0][0].update(position=7), "there is no position 7"),
+    "buckets beyond the table": (lambda p: p["positions"][0]["buckets"].__setitem__(0, 8), "a bucket is out of range"),
+    "too few buckets": (lambda p: p["positions"][0]["buckets"].pop(), "is out of range|is missing|not a whole number"),
+    "an encoder that looks ahead": (lambda p: p["decoder"]["blocks"][0][0].update(causal=False), "should be causal"),
+    "a norm too few": (lambda p: p["decoder"]["blocks"][0][0].update(norm=None), "has a norm that its wiring"),
+    "weights of another part": (
+        lambda p: p["decoder"]["blocks"][0][2].update(up=p["decoder"]["blocks"][0][2]["down"]),
+        "up should be 48 × 32, is 32 × 48",
+    ),
+    "an unknown activation": (
+        lambda p: p["decoder"]["blocks"][0][2].update(activation="sine"),
+        "where one of none, relu",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_changed_plan_is_refused(net: Net, name: str) -> None:
+    change, said = CHANGES[name]
+    plan, data = copy.deepcopy(describe_model(net)), pack(net.state_dict())
+    NativeEngine.open(plan, data, threads=1)
+    change(plan)
+    with pytest.raises((NativeError, CheckpointError), match=said):
+        NativeEngine.open(plan, data, threads=1)
+
+
+def test_weights_that_lie_elsewhere_are_refused(net: Net) -> None:
+    data = pack(net.state_dict())
+    tensors = list_tensors(data, FILE)
+    first = next(iter(tensors))
+    for start in (len(data), len(data) - 8, 1 << 49):
+        moved = {**tensors, first: TensorEntry("F32", tensors[first].shape, start)}
+        with pytest.raises(NativeError, match="lies outside the weights file"):
+            NativeModel(flatten_plan(describe_model(net), moved), data)
+    with pytest.raises(CheckpointError, match="not a valid safetensors file"):
+        list_tensors(data[: len(data) // 2], FILE)
+    with pytest.raises(CheckpointError, match="reads no weights of type I64"):
+        flatten_plan(describe_model(net), {**tensors, first: TensorEntry("I64", tensors[first].shape, 0)})
+
+
+def test_requests_outside_the_model_are_refused() -> None:
+    engine = NativeEngine.open(describe_model(gpt := build(FAMILIES["gpt"])), pack(gpt.state_dict()), threads=1)
+    search = Search(beam=2, max_extra=5)
+    for source in ([99], [-1], []):
+        with pytest.raises(NativeError, match=r"outside the vocabulary|no tokens"):
+            engine.decode([source], search, SPECIAL)
+    with pytest.raises(NativeError, match="longer than the model has positions"):
+        engine.decode([[5] * 99], search, SPECIAL)
+    with pytest.raises(NativeError, match="outside the vocabulary"):
+        engine.decode([[5]], search, SPECIAL, constraints=Constraints(prefixes=[[77]]))
+    with pytest.raises(NativeError, match="this model has no encoder"):
+        engine.encode([5])
+
+
+def test_random_damage_never_crashes() -> None:
+    """Every number of a plan is replaced in turn, and what still loads still decodes or refuses."""
+    draw = random.Random(1)
+    for spec in ALL.values():
+        net = build(spec)
+        data = pack(net.state_dict())
+        plan = flatten_plan(describe_model(net), list_tensors(data, FILE))
+        for _ in range(25):
+            damaged = plan.copy()
+            for _ in range(draw.randrange(1, 3)):
+                i = draw.randrange(len(plan))
+                damaged[i] = draw.choice([0, 1, -1, 3, 1e18, np.nan, np.inf, plan[i] + 1, plan[i] * 2, plan[i] / 2])
+            try:
+                model = NativeModel(
+                    damaged[: draw.choice([None, draw.randrange(len(plan))])], data, int8=draw.random() < 0.5
+                )
+                engine = NativeEngine(describe_model(net), model)
+                engine.decode([[5, 2], [7]], Search(beam=2, max_extra=4), SPECIAL)
+            except NativeError as refused:
+                assert str(refused)
