@@ -203,3 +203,13 @@ def test_a_finished_run_is_still_extended(patients: dict[str, Patient], tmp_path
     flip(tmp_path / "run" / "best" / "config.json")
     run_training(dataclasses.replace(request, set={**request.set, "train.steps": 9}))
     assert [event["step"] for event in events(tmp_path / "run", "done")] == [6, 9]
+
+
+def test_an_end_that_the_log_does_not_tell_right_is_told_again(patients: dict[str, Patient], tmp_path: Path) -> None:
+    """One digit of a score in the last line: the score is not believed, and there is one end afterwards."""
+    request, log = copy(patients["done"], tmp_path), tmp_path / "run" / "log.jsonl"
+    *lines, last = log.read_text().splitlines()
+    at = last.index('"loss": ') + 8
+    log.write_text("\n".join([*lines, last[:at] + ("1" if last[at] != "1" else "2") + last[at + 1 :]]) + "\n")
+    run_training(request)
+    assert traces(tmp_path / "run") == traces(patients["done"].folder)

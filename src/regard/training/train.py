@@ -379,7 +379,8 @@ class _Run:
         ends = (event for event in reversed(read_log(self.folder / LOG)) if event["event"] in ("done", "changed"))
         last = next(ends, {"event": None})
         written = read_facts(self.folder).get(FINISHED)
-        if last["event"] != "done" or (written is not None and Log(self.folder / LOG).has_changed(written)):
+        complete = last["event"] == "done" and last.keys() >= {"scores", "examples"}
+        if not complete or (written is not None and Log(self.folder / LOG).has_changed(written)):
             return None
         return last
 
