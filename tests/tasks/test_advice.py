@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data.pairs import Pairs
-from regard.families.expand import expand_model
+from regard.families.expand import expand_model, family_arguments
+from regard.model.build import refusals
 from regard.recipes.merge import merge
-from regard.tasks.common.advice import ROWS, advise_pairs
+from regard.tasks.common.advice import ROWS, TABLES, SizeRow, advise_pairs
 from regard.tasks.translate import TranslateData
 from regard.text import Tokenizer
 from regard.training.recipe import Recipe
@@ -31,6 +32,23 @@ TRAIN = st.fixed_dictionaries(
 
 def corpus(count: int, text: str = "ein Haus am See") -> Pairs:
     return Pairs([text] * count, [text] * count)
+
+
+class Many(Sequence[str]):
+    """One text, so many times, in no room at all."""
+
+    def __init__(self, text: str, count: int) -> None:
+        self.text, self.count = text, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, i: Any) -> Any:
+        found = range(self.count)[i]
+        return self.text if isinstance(found, int) else [self.text] * len(found)
+
+    def __iter__(self) -> Iterator[str]:
+        return repeat(self.text, self.count)
 
 
 @given(count=st.integers(1, 3000), asked=TRAIN)
@@ -55,28 +73,28 @@ def test_the_warm_up_is_shorter_than_what_was_asked_for(asked: dict[str, int]) -
     assert short <= asked.get("steps", plain) // 10 or asked.get("steps") is None
 
 
-def test_larger_corpora_get_larger_models() -> None:
-    assert [row.width * row.depth for row in ROWS] == sorted(row.width * row.depth for row in ROWS)
-    assert [row.vocab for row in ROWS] == sorted(row.vocab for row in ROWS)
-    assert [row.epochs for row in ROWS] == sorted((row.epochs for row in ROWS), reverse=True)
-    assert [row.pairs for row in ROWS] == sorted(row.pairs for row in ROWS)
+@pytest.mark.parametrize("rows", [ROWS, *TABLES.values()])
+def test_larger_corpora_get_larger_models(rows: tuple[SizeRow, ...]) -> None:
+    assert [row.width * row.depth for row in rows] == sorted(row.width * row.depth for row in rows)
+    assert [row.vocab for row in rows] == sorted(row.vocab for row in rows)
+    assert [row.epochs for row in rows] == sorted((row.epochs for row in rows), reverse=True)
+    assert [row.pairs for row in rows] == sorted(row.pairs for row in rows)
+    work = [row.operations_per_token(row.vocab) for row in rows]
+    assert work == sorted(work)
 
 
-class Many(Sequence[str]):
-    """One text, so many times, in no room at all."""
-
-    def __init__(self, text: str, count: int) -> None:
-        self.text, self.count = text, count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, i: Any) -> Any:
-        found = range(self.count)[i]
-        return self.text if isinstance(found, int) else [self.text] * len(found)
-
-    def __iter__(self) -> Iterator[str]:
-        return repeat(self.text, self.count)
+@pytest.mark.parametrize("family", TABLES)
+@pytest.mark.parametrize("row", range(6))
+def test_each_family_gets_settings_of_its_own(family: str, row: int) -> None:
+    """They are arguments of the family, all of them, and the model can be built."""
+    found = TABLES[family][row]
+    assert set(found.model) <= family_arguments(family)
+    recipe = advise_pairs(
+        [Pairs(Many("ein Haus", min(found.pairs, 9)), Many("ein Haus", min(found.pairs, 9)))], {}, family
+    )
+    assert recipe.recipe["model"]["family"] == family
+    whole = Recipe.parse(merge({"task": "translate"}, recipe.recipe, {"model": found.model}))
+    assert refusals(whole.model_spec({"vocab": 1000, "length": 32})) == []
 
 
 @pytest.mark.parametrize(("threads", "width"), [(1, 256), (2, 384), (8, 512)])

@@ -116,5 +116,5 @@ def _advise(recipe: Mapping[str, Any]) -> Mapping[str, Any] | None:
     kind = find(str(recipe["task"]))
     pairs = Pairs([TYPICAL_LINE] * TYPICAL_PAIRS, [TYPICAL_LINE] * TYPICAL_PAIRS)
     settings = kind.Settings.parse(recipe.get("data") or {}, "data")
-    advice = advise(kind, settings, Dataset([pairs], [], "", {}), recipe.get("train") or {})
+    advice = advise(kind, settings, Dataset([pairs], [], "", {}), dict(recipe))
     return advice.recipe if "model" in advice.recipe else None

@@ -145,8 +145,9 @@ class Translate(TextPairs[TranslateData]):
         )
 
     @classmethod
-    def advise(cls, settings: TranslateData, dataset: Dataset, train: Plain) -> Advice:
-        return advise_pairs(dataset.train, train)
+    def advise(cls, settings: TranslateData, dataset: Dataset, recipe: Plain) -> Advice:
+        family = (recipe.get("model") or {}).get("family", "transformer")
+        return advise_pairs(dataset.train, recipe.get("train") or {}, str(family))
 
     @classmethod
     def prepare(cls, settings: TranslateData, dataset: Dataset) -> Self:

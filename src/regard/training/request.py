@@ -103,7 +103,7 @@ def complete_recipe(
     suggested: Plain = {}
     if auto:
         settings = kind.Settings.parse(requested.get("data", {}), "data")
-        advice = advise(kind, settings, dataset, requested.get("train", {}))
+        advice = advise(kind, settings, dataset, requested)
         for reason in advice.reasons:
             say(f"chosen: {reason}")
         suggested = {"train": advice.recipe["train"]} if start else {**advice.recipe}

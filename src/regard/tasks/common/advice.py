@@ -8,6 +8,7 @@ the machine can train it within a week. The row for up to 100,000 pairs is what 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -19,7 +20,8 @@ from regard.spec import Plain
 from regard.tasks.common.task import Advice
 
 
-class SizeRow(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class SizeRow:
     """What suits corpora of up to `pairs` pairs."""
 
     pairs: int
@@ -33,10 +35,19 @@ class SizeRow(NamedTuple):
     epochs: int
 
     @property
+    def optimizer(self) -> dict[str, object]:
+        return {"kind": "muon", "weight_decay": 0.1}
+
+    @property
+    def rate(self) -> float:
+        """Peak learning rate."""
+        return 3e-3 if self.width <= 128 else 0.5 / self.width
+
+    @property
     def model(self) -> dict[str, object]:
         inner = {"attention_dropout": self.inner, "hidden_dropout": self.inner} if self.inner else {}
         shape = {"width": self.width, "depth": self.depth, "heads": max(self.width // 64, 4), "hidden": self.hidden}
-        return {**shape, "dropout": self.dropout, **inner}
+        return {"norm": "pre", **shape, "dropout": self.dropout, **inner}
 
     def operations_per_token(self, vocab: int) -> float:
         """Floating-point operations of a training step per target token, with about as many source tokens."""
@@ -52,6 +63,41 @@ ROWS = (
     SizeRow(2_000_000, 384, 6, 1536, dropout=0.1, inner=0.0, vocab=16_000, epochs=6),
     SizeRow(1 << 62, 512, 6, 2048, dropout=0.1, inner=0.0, vocab=24_000, epochs=4),
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentRow(SizeRow):
+    """The same for recurrent models; `hidden` is the width of the embeddings, `inner` is not used."""
+
+    @property
+    def optimizer(self) -> dict[str, object]:
+        return {"kind": "adam", "betas": [0.9, 0.999], "eps": 1e-8}
+
+    @property
+    def rate(self) -> float:
+        return 1e-3
+
+    @property
+    def model(self) -> dict[str, object]:
+        shape = {"width": self.width, "embedding": self.hidden, "depth": self.depth}
+        return {**shape, "dropout": self.dropout, "attention": "additive", "bidirectional": True}
+
+    def operations_per_token(self, vocab: int) -> float:
+        layers = self.depth * 24 * self.width**2 + 8 * self.width * self.hidden
+        return 6.0 * (layers + vocab * self.width)
+
+
+RECURRENT = (
+    RecurrentRow(2_000, 128, 1, 128, dropout=0.4, inner=0.0, vocab=1_000, epochs=60),
+    RecurrentRow(10_000, 256, 1, 128, dropout=0.4, inner=0.0, vocab=2_000, epochs=30),
+    RecurrentRow(100_000, 256, 1, 256, dropout=0.4, inner=0.0, vocab=6_000, epochs=16),
+    RecurrentRow(500_000, 512, 2, 256, dropout=0.3, inner=0.0, vocab=12_000, epochs=10),
+    RecurrentRow(2_000_000, 512, 2, 512, dropout=0.2, inner=0.0, vocab=16_000, epochs=6),
+    RecurrentRow(1 << 62, 1000, 2, 512, dropout=0.2, inner=0.0, vocab=24_000, epochs=4),
+)
+"""A recurrence needs fewer passes than attention, and overfits sooner."""
+TABLES: dict[str, tuple[SizeRow, ...]] = {"lstm": RECURRENT, "gru": RECURRENT}
+"""By family, where it is not that of the Transformer."""
 BATCHES = ((200_000, 1024), (5_000_000, 2048), (50_000_000, 4096), (1 << 62, 8192))
 """Tokens of a batch, by the maximum number of target tokens in the corpus."""
 MAX_DAYS = 7.0
@@ -87,29 +133,29 @@ def plan_length(asked: Plain, steps_per_epoch: float, epochs: int) -> PlannedLen
     return PlannedLength(about, {"epochs": epochs}, f"{epochs} passes, about {about:,} steps")
 
 
-def advise_pairs(corpora: Sequence[Pairs], train: Plain) -> Advice:
+def advise_pairs(corpora: Sequence[Pairs], train: Plain, family: str = "transformer") -> Advice:
     """Vocabulary, model, batch and schedule for these corpora, where `train` of the recipe leaves them open."""
+    rows = TABLES.get(family, ROWS)
     count = sum(map(len, corpora))
     characters = sum(len(text) for pairs in corpora for text in pairs.target)
     letters = len({letter for p in sample_pairs(corpora) for text in chain(p.source, p.target) for letter in text})
-    fitting = next(row for row in ROWS if count <= row.pairs)
+    fitting = next(row for row in rows if count <= row.pairs)
     vocab = max(fitting.vocab, 2 * letters)  # Chinese has more characters than a small vocabulary has pieces
     tokens = max(int(characters / 4.2) + count, 1)  # a piece of BPE is about four characters
     batch = train.get("batch_tokens") or next(size for most, size in BATCHES if tokens <= most)
     batch = batch if isinstance(batch, int) else 4096  # `auto` is measured later
     length = plan_length(train, tokens / (batch * train.get("accumulate", 1)), fitting.epochs)
     steps = length.steps
-    row, slower = _fit_machine(fitting, vocab, steps * batch * train.get("accumulate", 1), train.get("threads"))
+    row, slower = _fit_machine(rows, fitting, vocab, steps * batch * train.get("accumulate", 1), train.get("threads"))
     warmup = min(steps // 10, 200 if row.width <= 128 else 1000)
-    peak = 3e-3 if row.width <= 128 else 0.5 / row.width
     recipe = {
         "data": {"tokenizer": {"kind": "bpe", "vocab": vocab}},
-        "model": {"family": "transformer", "norm": "pre", **row.model},
+        "model": {"family": family, **row.model},
         "train": {
             **length.settings,
             "batch_tokens": batch,
-            "optimizer": {"kind": "muon", "weight_decay": 0.1},
-            "schedule": {"kind": "wsd", "lr": peak, "warmup": warmup, "decay": 0.7},
+            "optimizer": row.optimizer,
+            "schedule": {"kind": "wsd", "lr": row.rate, "warmup": warmup, "decay": 0.7},
             **(
                 {"validate_every": LONG_RUN // 10, "save_every": LONG_RUN // 40, "patience": 10}
                 if steps > LONG_RUN
@@ -134,16 +180,18 @@ def advise_pairs(corpora: Sequence[Pairs], train: Plain) -> Advice:
     return Advice(recipe, reasons)
 
 
-def _fit_machine(fitting: SizeRow, vocab: int, tokens: int, threads: int | None) -> tuple[SizeRow, str]:
+def _fit_machine(
+    rows: Sequence[SizeRow], fitting: SizeRow, vocab: int, tokens: int, threads: int | None
+) -> tuple[SizeRow, str]:
     """The largest model up to the fitting one that this machine trains within a week, and why it is a smaller one."""
     if torch.cuda.is_available() or torch.backends.mps.is_available():
         return fitting, ""
     threads = threads or torch.get_num_threads()
-    days = {row: tokens * row.operations_per_token(vocab) / (OPERATIONS_PER_SECOND * threads) / 86_400 for row in ROWS}
-    small = ROWS.index(next(row for row in ROWS if row.width > 128))  # below, it is the corpus that decides
-    sizes = [row for row in ROWS[small - 1 :] if row.pairs <= fitting.pairs] or [fitting]
+    days = {row: tokens * row.operations_per_token(vocab) / (OPERATIONS_PER_SECOND * threads) / 86_400 for row in rows}
+    small = rows.index(next(row for row in rows if row.pairs > 100_000))  # below, it is the corpus that decides
+    sizes = [row for row in rows[small - 1 :] if row.pairs <= fitting.pairs] or [fitting]
     row = next((row for row in reversed(sizes) if days[row] <= MAX_DAYS), sizes[0])
     if row is fitting:
         return row, ""
-    regular = row._replace(dropout=fitting.dropout, inner=fitting.inner)
+    regular = dataclasses.replace(row, dropout=fitting.dropout, inner=fitting.inner)
     return regular, f"width {fitting.width} would take about {days[fitting]:.0f} days on {threads} threads"

@@ -250,8 +250,8 @@ class Advises(Protocol):
     """Chooses settings from the data."""
 
     @classmethod
-    def advise(cls, settings: Spec, dataset: Dataset, train: Plain) -> Advice:
-        """Settings for what the recipe leaves open; `train` is that part of the recipe."""
+    def advise(cls, settings: Spec, dataset: Dataset, recipe: Plain) -> Advice:
+        """Settings for what the `recipe`, as far as it is given, leaves open."""
 
 
 @runtime_checkable
@@ -358,9 +358,9 @@ def describe_examples(task: Task, examples: Examples, indices: NDArray[np.int64]
     return task.describe_examples(examples, indices) if supports(task, DescribesExamples) else number_examples(indices)
 
 
-def advise(kind: type[Task], settings: Spec, dataset: Dataset, train: Plain) -> Advice:
+def advise(kind: type[Task], settings: Spec, dataset: Dataset, recipe: Plain) -> Advice:
     """Settings chosen from the data; none, unless the task gives advice."""
-    return kind.advise(settings, dataset, train) if supports(kind, Advises) else Advice({"train": {}}, [])
+    return kind.advise(settings, dataset, recipe) if supports(kind, Advises) else Advice({"train": {}}, [])
 
 
 def prepare_from(kind: type[Task], settings: Spec, dataset: Dataset, files: Mapping[str, bytes]) -> Task:

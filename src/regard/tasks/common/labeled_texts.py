@@ -139,8 +139,9 @@ class LabeledTask(EncoderTask, Generic[L]):
         return train, [pairs for pairs in valid if len(pairs)]
 
     @classmethod
-    def advise(cls, settings: L, dataset: Dataset, train: Plain) -> Advice:
+    def advise(cls, settings: L, dataset: Dataset, recipe: Plain) -> Advice:
         """Batches small enough for several steps per epoch, and a warm-up of a tenth of all steps."""
+        train = recipe.get("train") or {}
         count = sum(map(len, dataset.train))
         tokens = sum(min(len(text) // 4 + 2, settings.max_length) for pairs in dataset.train for text in pairs.source)
         batch = train.get("batch_tokens") or min(max(tokens // STEPS, settings.max_length, 256), 4096)
