@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from regard.families.expand import model_keys
 from regard.training.request import TrainRequest
-from tests.training.small import COPY, TINY
+from tests.training.small import TINY
 
 Recipe = dict[str, Any]
 PLAY = (
@@ -60,6 +61,16 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
             },
         },
         "mixture": lambda folder: {"task": "translate", "data": _mixture(folder), "model": T5},
+        "lstm": lambda folder: {
+            "task": "translate",
+            "data": _mixture(folder),
+            "model": {"family": "lstm", "embedding": 12, "dropout": 0.2, "attention": "general", "hidden_dropout": 0.1},
+        },
+        "gru": lambda folder: {
+            "task": "translate",
+            "data": _mixture(folder),
+            "model": {"family": "gru", "embedding": 12, "dropout": 0.2},
+        },
         "regularised": lambda folder: {
             "task": "translate",
             "data": {
@@ -106,7 +117,8 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
 def order_of(example: Callable[[Path], Recipe], files: Path, out: Path, **changes: Any) -> TrainRequest:
     """An order for a tiny run of an example."""
     recipe = example(files)
-    settings = {path: value for path, value in TINY.items() if path not in COPY} | {
+    known = {f"model.{key}" for key in model_keys(recipe.get("model", {}))}
+    settings = {path: v for path, v in TINY.items() if not path.startswith("model.") or path in known} | {
         "train.label_smoothing": 0.1,
         "train.schedule.warmup": 1,
     }

@@ -57,6 +57,38 @@ def test_eight_sentences_by_heart(tmp_path: Path, joint: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"family": "lstm", "attention": "none", "depth": 1},
+        {"family": "lstm", "attention": "general", "depth": 1},
+        {"family": "gru"},
+    ],
+    ids=["lstm", "luong", "bahdanau"],
+)
+def test_recurrent_models_learn_eight_sentences(tmp_path: Path, model: dict[str, Any]) -> None:
+    (tmp_path / "x.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in SENTENCES), encoding="utf-8")
+    settings: dict[str, Any] = {
+        "data.tokenizer": {"kind": "bpe", "vocab": 120},
+        "data.metrics": ["exact"],
+        "model": {**model, "width": 64, "embedding": 32, "dropout": 0.0},
+        "train.steps": 120,
+        "train.epochs": None,
+        "train.label_smoothing": 0.0,
+        "train.optimizer": {"kind": "adam"},
+        "train.schedule": {"kind": "cosine", "lr": 0.01, "warmup": 10},
+        "train.validate_every": 120,
+        "train.threads": 1,
+        "train.precision": "float32",
+    }
+    files = [str(tmp_path / "x.tsv")]
+    found = regard.train("translate", files, valid=files, set=settings, out=tmp_path / "run", quiet=True)
+    sources, targets = [s for s, _ in SENTENCES], [t for _, t in SENTENCES]
+    assert found.run(sources) == targets
+    assert found.run(sources, beam=1) == targets
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True], ids=["copy", "reverse"])
 def test_strings_never_seen_are_copied_and_reversed_without_a_fault(tmp_path: Path, reverse: bool) -> None:
     settings = SMALL | {

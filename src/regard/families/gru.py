@@ -51,7 +51,7 @@ def spec(
     source_vocab: int | None = None,
     length: int = 1024,
     tied: bool = False,
-    init: str = "uniform",
+    init: str = "xavier",
 ) -> ModelSpec:
     """Build an encoder-decoder of GRU layers."""
     shape = resolve_size(

@@ -61,7 +61,7 @@ def spec(
     source_vocab: int | None = None,
     length: int = 1024,
     tied: bool = False,
-    init: str = "uniform",
+    init: str = "xavier",
 ) -> ModelSpec:
     """Build an encoder-decoder of LSTM layers. With attention, it is Luong's; `input_feeding` can be left out."""
     shape = resolve_size(

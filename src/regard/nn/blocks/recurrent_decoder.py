@@ -140,7 +140,8 @@ class RecurrentDecoderBody(Body):
         self.combine = nn.Linear(site.memory + self.width, self.width) if looks and spec.attend == "after" else None
         wide, left = spec.beside(site.width, site.memory), spec.leaves(site.width, site.memory)
         self.maxout = nn.Linear(wide, 2 * left) if spec.readout == "maxout" else None
-        self.initial = nn.Linear(site.memory, spec.depth * self.width) if spec.start == "map" else None
+        carried = self._mixers[0].cells[0].carried
+        self.initial = nn.Linear(site.memory, carried * spec.depth * self.width) if spec.start == "map" else None
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         b, _, _ = sizes(x, "b n d", d=self.site.width)
@@ -171,8 +172,11 @@ class RecurrentDecoderBody(Body):
         """Take over the encoder's final states, or what a map makes of the last one."""
         layers, final = now.layers, [] if self.spec.start == "zeros" else _finals(memory, rows)
         if self.initial is not None:
-            h = self.initial(final[-1].h).tanh().chunk(self.spec.depth, -1)
-            layers = tuple(RecurrentState((new, *old.carried[1:]), old.doc) for new, old in zip(h, layers, strict=True))
+            each = self.initial(final[-1].h).chunk(self.spec.depth, -1)
+            parts = [new.chunk(len(old.carried), -1) for new, old in zip(each, layers, strict=True)]
+            layers = tuple(
+                RecurrentState((h.tanh(), *rest), old.doc) for (h, *rest), old in zip(parts, layers, strict=True)
+            )
         elif self.spec.start == "final":
             layers = tuple(final)
         return dataclasses.replace(now, layers=layers, begun=True)
