@@ -1,0 +1,165 @@
+"""Multi30k German to English in the published setting: one contender and seed. `python -m bench.seq2seq gru-attention 1`.
+
+The setting is that of the bentrevett/pytorch-seq2seq notebooks, whose test scores stand beside ours: lower-cased words seen
+at least twice, ten epochs, greedy search, tokenized BLEU on test 2016. The checkpoint with the best BLEU on validation is used,
+and the test is read once, at the end. Run again after a stop, it continues; `--table` prints what has been measured so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import tempfile
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import sacrebleu
+
+import regard
+from bench.results import ROOT, parse, write
+from regard.report.table import Table
+from regard.training.log import read_log
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "multi30k"
+PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+PUBLISHED = {"lstm": 13.8, "gru": 20.6, "gru-attention": 28.3, "convs2s": 34.1, "transformer": 36.5}
+EPOCHS = 10
+BATCH = 2048
+"""Tokens of a batch: about 128 sentences, as published."""
+RECURRENT: dict[str, Any] = {
+    "optimizer": {"kind": "adam", "betas": [0.9, 0.999], "eps": 1e-8},
+    "schedule": {"kind": "wsd", "lr": 1e-3, "warmup": 100, "decay": 0.3},
+    "label_smoothing": 0.0,
+    "clip_norm": 1.0,
+}
+CONTENDERS: dict[str, dict[str, Any]] = {
+    "lstm": {"model": {"family": "lstm", "size": "lstm-multi30k"}, "train": RECURRENT},
+    "gru": {"model": {"family": "gru", "size": "gru-multi30k"}, "train": RECURRENT},
+    "gru-attention": {"model": {"family": "gru", "size": "gru-attention-multi30k"}, "train": RECURRENT},
+    "transformer": {
+        "model": {
+            "family": "transformer", "width": 256, "depth": 3, "heads": 8, "hidden": 512, "dropout": 0.1, "norm": "post",
+            "tied": False, "attention_dropout": 0.1, "hidden_dropout": 0.1,
+            "embed": {"position": "learned"}, "source": {"position": "learned"},
+        },
+        "train": {
+            "optimizer": {"kind": "adam", "betas": [0.9, 0.999], "eps": 1e-8},
+            "schedule": {"kind": "wsd", "lr": 5e-4, "warmup": 100, "decay": 0.3}, "label_smoothing": 0.0, "clip_norm": 1.0,
+        },
+    },
+}  # fmt: skip
+"""Sizes and optimizers are the published ones. What differs: batches by tokens, full teacher forcing, a rate that decays."""
+_TOKEN = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
+
+
+def words(line: str) -> str:
+    """The words and marks of a line, in lower case."""
+    return " ".join(_TOKEN.findall(line.lower()))
+
+
+def prepare(folder: Path, tiny: bool) -> dict[str, list[str]]:
+    """Files of lower-cased words, target last."""
+    out = {}
+    for part, name in PARTS.items():
+        out[part] = [str(folder / f"{part}.{side}") for side in ("de", "en")]
+        for side, path in zip(("de", "en"), out[part], strict=True):
+            if Path(path).exists():
+                continue
+            folder.mkdir(parents=True, exist_ok=True)
+            lines = gzip.decompress((DATA / f"{name}.{side}.gz").read_bytes()).decode("utf-8").splitlines()
+            text = "".join(f"{words(line)}\n" for line in lines[: 60 if tiny else None])
+            Path(path).write_text(text, encoding="utf-8")
+    return out
+
+
+def recipe(contender: str, seed: int, files: dict[str, list[str]], *, steps: int | None, tiny: bool) -> dict[str, Any]:
+    chosen, short = CONTENDERS[contender], {"schedule": {"kind": "constant", "lr": 1e-3}} if tiny or steps else {}
+    small = {"width": 16, "heads": 2, "hidden": 16} if contender == "transformer" else {"width": 16, "embedding": 8}
+    return {
+        "task": "translate",
+        "data": {
+            "train": [{"paths": files["train"]}], "valid": [{"paths": files["valid"]}], "joint_vocab": False, "max_length": 100,
+            "tokenizer": {"kind": "pieces", "min_count": 2}, "metrics": ["bleu"],
+        },
+        "model": {**chosen["model"], **(small if tiny else {})},
+        "train": {
+            **chosen["train"], **short, "seed": seed, "epochs": 1 if tiny else EPOCHS, "steps": steps, "batch_tokens": BATCH,
+        },
+        "decode": {"beam": 1, "max_extra": 50},
+    }  # fmt: skip
+
+
+def tokenized_bleu(outputs: list[str], references: list[str]) -> float:
+    """BLEU over words as they stand, without another tokenization."""
+    return float(sacrebleu.corpus_bleu(outputs, [references], tokenize="none", force=True).score)
+
+
+def run(out: Path, contender: str, seed: int, *, steps: int | None, tiny: bool) -> dict[str, Any]:
+    """Train, or go on; then score the best checkpoint on the test, once."""
+    files, folder = prepare(out / "data", tiny), out / f"{contender}-{seed}"
+    regard.train(recipe(contender, seed, files, steps=steps, tiny=tiny), out=folder)
+    log = read_log(folder / "log.jsonl")
+    start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
+    model = regard.load(folder / "best")
+    sources, references = (Path(path).read_text(encoding="utf-8").splitlines() for path in files["test"])
+    outputs = model.run(sources, beam=1)
+    valid = [
+        event["scores"]["bleu"] for event in log if event["event"] == "valid" and "bleu" in event.get("scores", {})
+    ]
+    return {
+        "contender": contender, "seed": seed, "bleu": round(tokenized_bleu(outputs, references), 2),
+        "published": PUBLISHED.get(contender), "best validation bleu": round(max(valid, default=0.0), 2),
+        "minutes": round(done["seconds"] / 60, 1), "steps": done["step"], "parameters": start["parameters"],
+    }  # fmt: skip
+
+
+def tabulate(out: Path) -> dict[str, Any]:
+    """What has been measured so far: mean and spread over seeds, beside the published score."""
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
+    for path in sorted(out.glob("*.json")):
+        row = json.loads(path.read_text(encoding="utf-8"))
+        found.setdefault(row["contender"], []).append(row)
+    figures: dict[str, Any] = {}
+    for name, rows in found.items():
+        if not rows:
+            figures[name] = {"published": PUBLISHED.get(name), "test BLEU": "not run"}
+            continue
+        scores = [row["bleu"] for row in rows]
+        figures[name] = {
+            "published": PUBLISHED.get(name), "test BLEU": round(mean(scores), 2), "seeds": len(rows),
+            "spread": round(stdev(scores), 2) if len(rows) > 1 else None,
+            "minutes": round(mean(row["minutes"] for row in rows), 1), "parameters": rows[0]["parameters"],
+        }  # fmt: skip
+    return figures
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("contender", nargs="?", choices=CONTENDERS)
+    arguments.add_argument("seed", nargs="?", type=int, default=1)
+    arguments.add_argument("--out", default=str(ROOT / "runs" / "seq2seq"))
+    arguments.add_argument("--steps", type=int, help="stop after so many steps, to see how fast it is")
+    arguments.add_argument(
+        "--table", action="store_true", help="print what has been measured, and write it as a result"
+    )
+    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
+    said = parse(arguments)
+    out = Path(tempfile.mkdtemp() if said.tiny else said.out)
+    if said.contender is not None:
+        row = run(out, said.contender, said.seed, steps=said.steps, tiny=said.tiny)
+        print(json.dumps(row))
+        if not said.tiny and not said.steps:
+            (out / f"{said.contender}-{said.seed}.json").write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
+    if said.table:
+        figures = tabulate(out)
+        head = ("published", "test BLEU", "seeds", "spread", "minutes", "parameters")
+        print(Table(("contender", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
+        title = "Multi30k German to English, test 2016: tokenized BLEU of lower-cased words, greedy, ten epochs"
+        print(write("seq2seq", title=title, command="python -m bench.seq2seq --table", figures=figures))
+
+
+if __name__ == "__main__":
+    main()
