@@ -15,6 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from regard.conversion import hf, verify
+from regard.conversion.task_config import make_task
+from regard.conversion.text_proof import TextProof
+from tests.conversion.test_convert import folder as with_tokenizer
 from tests.conversion.tiny import MODELS, make, put, saved
 
 pytestmark = pytest.mark.numeric
@@ -98,6 +101,39 @@ def test_what_a_folder_says_beside_is_not_followed(harm: str, tmp_path: Path) ->
     with listening() as opened:
         assert verify.compare(found, net) <= 1e-5
     assert [path for path in opened if path.startswith(os.path.realpath(tmp_path))] == []
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_texts_are_read_from_clean_copies(harm: str, tmp_path: Path) -> None:
+    """Their tokenizer gets files that we read and copied, and a configuration that names no code."""
+    folder = with_tokenizer("gpt2", tmp_path / "theirs")
+    config = {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}, "tokenizer_file": "../secret.json"}
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    if harm != "a link beside the weights":  # which is refused when it is read
+        HARMS[harm](folder)
+    found = hf.read(folder)
+    net = put(found.spec.build(), found.weights)
+    _, task, _ = make_task(found, folder)
+    with listening() as opened:
+        _, proof = verify.compare_all(found, net, folder, task, net, ["a cab", "bad dad", "abba"])
+    assert isinstance(proof, TextProof) and proof.texts == 3
+    inside = {Path(path).name for path in opened if path.startswith(os.path.realpath(tmp_path))}
+    assert inside <= {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json"}
+
+
+def test_a_tokenizer_that_reads_otherwise_is_seen(tmp_path: Path) -> None:
+    """Weights agree to the last digit, but theirs reads no first token: that is what texts show."""
+    folder = with_tokenizer("bert, classes", tmp_path / "theirs")
+    found = hf.read(folder)
+    net = put(found.spec.build(), found.weights)
+    _, task, _ = make_task(found, folder)
+    state = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(state | {"post_processor": None}))
+    texts = ["a cab", "bad dad", "abba", "cd", "dab", "a", "b", "dad cab"]
+    difference, proof = verify.compare_all(found, net, folder, task, net, texts)
+    assert difference <= 1e-5 and isinstance(proof, TextProof)
+    assert proof.alike < proof.texts and proof.first.startswith("for '")
 
 
 TORN = ("bart, untied", "marian, untied")

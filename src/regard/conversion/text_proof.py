@@ -139,11 +139,17 @@ def _settings(folder: Path, found: HfModel) -> dict[str, Any]:
     """The settings of generation that choose tokens, as numbers and lists of numbers; nothing else is passed on."""
     said = {**found.config, **read_settings(folder, GENERATION)}
     names = [name for name in GENERATION_SETTINGS if "token" in name or name == "bad_words_ids"]
-    return {name: said[name] for name in names if said.get(name) is not None and _is_numbers(said[name])}
+    return {name: said[name] for name in names if said.get(name) is not None and _is_tokens(said[name], name in _LISTS)}
 
 
-def _is_numbers(value: object) -> bool:
-    return all(map(_is_numbers, value)) and bool(value) if isinstance(value, list) else type(value) is int
+_LISTS = ("eos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens", "bad_words_ids")
+"""Settings that may be lists."""
+
+
+def _is_tokens(value: object, listed: bool) -> bool:
+    if isinstance(value, list):
+        return listed and bool(value) and all(_is_tokens(item, listed) for item in value)
+    return type(value) is int
 
 
 def _copy_tokenizer(folder: Path, clean: Path, found: HfModel) -> None:
