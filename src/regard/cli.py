@@ -339,7 +339,8 @@ def convert(
     ],
     dst: Annotated[str, typer.Argument(metavar="DST", help="The folder to write")],
     to: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="hf or regard; by default the format that SRC does not have")
+        str | None,
+        typer.Option(metavar="FORMAT", help="hf, regard or int8; by default hf or regard, which SRC is not"),
     ] = None,
     trust_pickle: Annotated[
         bool, typer.Option("--trust-pickle", help="Open pickled weights (.bin), as weights only, in a separate process")

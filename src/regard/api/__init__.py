@@ -26,6 +26,8 @@ def load(
 
     from regard.api.trained_model import Model
     from regard.engine.choose_engine import choose_engine, use_engine
+    from regard.engine.native_engine import stored_precision
+    from regard.files.folder import WEIGHTS
     from regard.machine import resolve_device
     from regard.recipes.merge import merge_settings
     from regard.serialization.load import load_model
@@ -35,7 +37,7 @@ def load(
     net, task, search = load_model(folder, merge_settings(set or {}))
     card = folder.files[CARD].decode(errors="replace") if CARD in folder.files else ""
     where = resolve_device(device)
-    chosen = choose_engine(net, engine, where)
+    chosen = choose_engine(net, engine, where, stored_precision(folder[WEIGHTS], folder.path / WEIGHTS))
     model = Model(net.to(torch.device(where)), task, search, folder.path, card, chosen)
     use_engine(model.net, chosen)
     return model

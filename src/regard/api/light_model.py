@@ -19,11 +19,10 @@ from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialT
 from regard.decode.engine import Engine
 from regard.decode.search import Search
 from regard.engine.engine_plan import FORMAT, PLAN
-from regard.engine.native_engine import NativeEngine, Precision, read_threads
+from regard.engine.native_engine import NativeEngine, read_threads, stored_precision
 from regard.engine.native_library import find_fault
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import WEIGHTS, Folder
-from regard.files.tensors import list_tensors
 from regard.serialization.model_folder import find_model, read_config
 from regard.spec import Plain
 from regard.tasks.common.lm_frame import LmFrame
@@ -112,8 +111,7 @@ def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
     if not isinstance(plan, dict) or plan.get("format") != FORMAT:
         return None
     weights = folder[WEIGHTS]
-    stored = {entry.dtype for entry in list_tensors(weights, folder.path / WEIGHTS).values()}
-    precision: Precision = "int8" if "I8" in stored else "float32"
+    precision = stored_precision(weights, folder.path / WEIGHTS)
     engine = NativeEngine.open(plan, weights, folder.path / WEIGHTS, precision=precision, threads=read_threads())
     return LightModel(engine, _open_frame(plan.get("frame"), folder), Search.parse(config["decode"]), folder.path)
 

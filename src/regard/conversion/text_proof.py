@@ -56,6 +56,14 @@ class TextProof:
         return f"{self.what}: {self.alike} of {self.texts} texts give the same"
 
 
+def compare_outputs(task: Generates, one: Net, other: Net, texts: Sequence[str], search: Search) -> TextProof:
+    """How many texts give the same output with both of two nets."""
+    outputs = [[each[0].text for each in task.run([net], texts, search)] for net in (one, other)]
+    differ = [(text, *pair) for text, *pair in zip(texts, *outputs, strict=True) if pair[0] != pair[1]]
+    first = f"{differ[0][0]!r} gives {differ[0][1]!r} and {differ[0][2]!r}" if differ else ""
+    return TextProof("outputs", len(texts), len(texts) - len(differ), first)
+
+
 def make_texts(tokenizer: Tokenizer, count: int = TEXTS) -> list[str]:
     """Texts of random tokens of a vocabulary."""
     draw, marks = random.Random(0), tokenizer.marks

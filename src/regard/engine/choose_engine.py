@@ -12,7 +12,7 @@ import torch
 from regard.decode.engine import Engine, attach_engine
 from regard.decode.fast_step import stamp_weights
 from regard.engine import ctranslate2_engine
-from regard.engine.native_engine import NativeEngine, read_threads
+from regard.engine.native_engine import NativeEngine, Precision, read_threads
 from regard.engine.native_library import find_fault
 from regard.engine.write_plan import describe_model, find_refusal
 from regard.errors import SpecError, UnknownName
@@ -29,10 +29,15 @@ class Chosen:
 
     name: str
     reason: str
+    precision: Precision = "float32"
+    """Of the weights that the native engine computes with."""
 
 
-def choose_engine(net: Net, asked: str = "auto", device: str = "cpu") -> Chosen:
-    """The engine for a net. `auto` is the native one where it can run the model; another name is that engine or an error."""
+def choose_engine(net: Net, asked: str = "auto", device: str = "cpu", precision: Precision = "float32") -> Chosen:
+    """The engine for a net. `auto` is the native one where it can run the model; another name is that engine or an error.
+
+    `precision` is that of the weights in the model's folder.
+    """
     if asked not in NAMES:
         raise UnknownName("engine", asked, NAMES)
     if asked == "torch":
@@ -44,7 +49,7 @@ def choose_engine(net: Net, asked: str = "auto", device: str = "cpu") -> Chosen:
     refusal = None if device == "cpu" else f"the native engine runs on the CPU, not on {device}"
     refusal = refusal or find_refusal(net) or find_fault()
     if refusal is None:
-        return Chosen("native", "asked for" if asked == "native" else "it runs this model on the CPU")
+        return Chosen("native", "asked for" if asked == "native" else "it runs this model on the CPU", precision)
     if asked == "native":
         raise SpecError(f"engine native: {refusal}; use --engine auto")
     return Chosen("torch", refusal)
@@ -57,13 +62,11 @@ def use_engine(net: Net, chosen: Chosen) -> None:
     if chosen.name == "ctranslate2":
         engine: Engine = ctranslate2_engine.CTranslate2Engine(net, threads=read_threads(), current=watch_weights(net))
     else:
-        engine = open_native(net)
+        engine = open_native(net, chosen.precision)
     attach_engine(net, engine)
 
 
-def open_native(
-    net: Net, precision: Literal["float32", "int8"] = "float32", threads: int | None = None
-) -> NativeEngine:
+def open_native(net: Net, precision: Precision = "float32", threads: int | None = None) -> NativeEngine:
     """The native engine for a net in memory, with a copy of its weights."""
     weights = {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
     data = pack({name: t.float() if t.is_floating_point() else t for name, t in weights.items()})

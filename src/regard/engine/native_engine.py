@@ -116,6 +116,11 @@ class NativeEngine:
         return self.model.score(sources, targets, special.bos)
 
 
+def stored_precision(weights: bytes | memoryview, path: Path) -> Precision:
+    """The precision of a weights file: int8 if some of its matrices are."""
+    return "int8" if any(entry.dtype == "I8" for entry in list_tensors(weights, path).values()) else "float32"
+
+
 def read_threads() -> int | None:
     """The number of threads that the user set for all libraries; None: all cores."""
     given = os.environ.get("OMP_NUM_THREADS", "")

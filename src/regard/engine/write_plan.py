@@ -31,6 +31,7 @@ from regard.nn.positions.position import (
     RelativePosition,
     RotaryPosition,
     SinusoidalPosition,
+    alibi_slopes,
 )
 from regard.spec import Plain
 
@@ -190,9 +191,7 @@ class _Describer:
             pairs = position.layout == "pairs"
             return {"kind": "rotary", "pairs": pairs, "factor": position.qk_factor, "rates": rates.tolist()}
         if isinstance(position, ALiBiPosition):
-            if position.slopes.is_meta:
-                return {"kind": "alibi", "slopes": []}
-            return {"kind": "alibi", "slopes": position.slopes.tolist()}
+            return {"kind": "alibi", "slopes": alibi_slopes(position.slopes.shape[0])}
         if isinstance(position, BucketedPosition) and position.reach <= MAX_REACH:
             buckets = position.bucket(torch.arange(-position.reach, position.reach + 1)).tolist()
             return {

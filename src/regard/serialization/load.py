@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.decode import Search
+from regard.engine.int8_weights import restore_weights
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import WEIGHTS, Folder
 from regard.model.build import weight_faults
@@ -34,7 +35,7 @@ def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | Non
 
     `changes` to `model` or `data` are possible where the weights still fit: a longer memory, another context.
     """
-    config, tensors = read_config(folder), folder.tensors(WEIGHTS)
+    config, tensors = read_config(folder), restore_weights(folder.tensors(WEIGHTS))
     changes = changes or {}
     for key in changes:
         if key not in ("model", "data"):

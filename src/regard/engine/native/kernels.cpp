@@ -358,6 +358,23 @@ inline float dot(const float* a, const float* b, int64_t n) {
     return sum_of(total);
 }
 
+// The sums of four vectors at once: adding neighbors takes fewer steps than four separate sums.
+inline void sums_of_four(const Floats (&v)[4], float* out) {
+#if defined(__AVX2__)
+    const auto half = [](Floats x) {
+#if defined(__AVX512F__)
+        return _mm256_add_ps(_mm512_castps512_ps256((__m512)x), _mm512_extractf32x8_ps((__m512)x, 1));
+#else
+        return (__m256)x;
+#endif
+    };
+    const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(half(v[0]), half(v[1])), _mm256_hadd_ps(half(v[2]), half(v[3])));
+    _mm_storeu_ps(out, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+#else
+    for (int i = 0; i < 4; i++) out[i] = sum_of(v[i]);
+#endif
+}
+
 // Softmax of scores in place; all −inf gives zeros.
 inline void softmax(float* x, int64_t n) {
     Floats top = spread(LOWEST);
@@ -394,12 +411,25 @@ void attend(const float* q, int64_t e, const Keys& all, int64_t from, int64_t to
     if (keys.at) keys.at += from;
     else keys.base += from * keys.stride;
     const int64_t m = to - from;
-    for (int64_t t = 0; t < m; t++) weights[t] = dot(q, keys[t] + keys.key, e) * scale;
+    int64_t t = 0;
+    for (; t + 4 <= m; t += 4) {
+        const float *a = keys[t] + keys.key, *b = keys[t + 1] + keys.key, *c = keys[t + 2] + keys.key, *d = keys[t + 3] + keys.key;
+        Floats four[4] = {};
+        each(e, [&](int64_t i, int some) {
+            const Floats query = load_some(q + i, some);
+            four[0] += query * load_some(a + i, some), four[1] += query * load_some(b + i, some);
+            four[2] += query * load_some(c + i, some), four[3] += query * load_some(d + i, some);
+        });
+        sums_of_four(four, weights + t);
+    }
+    for (; t < m; t++) weights[t] = dot(q, keys[t] + keys.key, e);
+    for (int64_t i = 0; i < m; i++) weights[i] *= scale;
     if (bias)
         for (int64_t t = 0; t < m; t++) weights[t] += bias[t];
     softmax(weights, m);
     int64_t at = 0;
     for (; at + 4 * W <= e; at += 4 * W) mix_values<4>(weights, keys, m, at, out);
+    for (; at + 2 * W <= e; at += 2 * W) mix_values<2>(weights, keys, m, at, out);
     for (; at + W <= e; at += W) mix_values<1>(weights, keys, m, at, out);
     for (; at < e; at++) {
         float total = 0;
