@@ -10,8 +10,8 @@ from pathlib import Path
 from regard.errors import UnknownName
 from regard.spec import Plain
 
-HOMES = {"train": "regard.studies.train_cell"}
-"""The module of each job; its function `run` is the job."""
+HOMES = {"train": "regard.studies.train_cell", "gradients": "regard.studies.gradient_flow"}
+"""The module of each job; its function `run_job` is the job."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,5 +30,5 @@ def find_job(name: str) -> Job:
     """The job of this name."""
     if name not in HOMES:
         raise UnknownName("job", name, HOMES)
-    job: Job = importlib.import_module(HOMES[name]).run
+    job: Job = importlib.import_module(HOMES[name]).run_job
     return job

@@ -19,6 +19,7 @@ STUDIES = {
     "ablate": "ablate",
     "length": "length_generalization",
     "calibration": "calibration_study",
+    "gradients": "gradient_flow",
 }
 """The module of each study; its function `run` is the study."""
 PLOTS = (

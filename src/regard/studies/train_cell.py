@@ -32,7 +32,7 @@ from regard.training.request import TrainRequest
 from regard.training.train import SPLIT_SEED, run_training
 
 
-def run(settings: Plain, work: Path) -> Outcome:
+def run_job(settings: Plain, work: Path) -> Outcome:
     """Train by `recipe`, then test the final model on each of `tests` and with each of `probes`.
 
     A test set is `{"files": […]}`, or `{"data": {…}}`: the validation part of the data with these settings changed; `{}` is

@@ -204,6 +204,22 @@ def calibration(
     )  # fmt: skip
 
 
+@studies.command(cls=Verb, short_help="How far gradients reach, by kind of layer")
+def gradients(
+    n: Annotated[int, typer.Option("-n", metavar="N", min=8, help="Tokens")] = 64,
+    width: Annotated[int, typer.Option(metavar="N", min=4, help="Width of the layers")] = 64,
+    seeds: Seeds = 5,
+    only: Only = [],  # noqa: B006
+    processes: Processes = 0,
+    out: Out = None,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Measure the gradient of the last output with respect to inputs at every distance, for recurrent layers and attention as
+    they are initialized; it takes seconds."""
+    _run("gradients", [], as_json, [], n=n, width=width, seeds=seeds, only=only, processes=processes, out=out)
+
+
 def _run(name: str, recipes: list[str], as_json: bool, plugins: list[Path], **settings: Any) -> None:
     from regard.registry import load_plugins
 

@@ -1,0 +1,170 @@
+"""How far gradients reach: the last output with respect to inputs at distance k.
+
+Two layers of each kind, as they are initialized, read a random sequence. The size of the gradient that reaches an input at
+distance k shows whether it vanishes (recurrent layers: by a factor per step) or stays (attention: one step whatever the
+distance).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.errors import SpecError
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.wiring import Bare, PreNorm
+from regard.nn.core.context import Context
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import MixerSpec, Site
+from regard.nn.layers.feedforward import FeedForward
+from regard.nn.mixers import GRU, LSTM, RNN, Full, Local, Performer, XLMemory
+from regard.nn.positions.relative import Distance
+from regard.report.chart import Series, line_chart
+from regard.report.page import Section, page
+from regard.report.table import Cell as TableCell
+from regard.report.table import Table
+from regard.spec import Plain
+from regard.studies.grid import Cell, CellResult, Grid
+from regard.studies.jobs import Outcome
+
+RECURRENT: dict[str, MixerSpec] = {"RNN": RNN(), "GRU": GRU(), "LSTM": LSTM()}
+"""Plain stacks of layers, as they were used: no norm, no residual."""
+ATTENTION: dict[str, MixerSpec] = {
+    "Transformer": Full(4),
+    "Transformer-XL": XLMemory(4, memory_length=16, position=Distance()),
+    "Performer": Performer(4),
+    "window of 8": Local(4, reach=8),
+}
+"""Pre-norm blocks with a feed-forward layer."""
+ROWS, DEPTH = 8, 2
+SMALLEST = 1e-12
+"""Gradients below this, relative to the largest, count as none."""
+
+
+def build_stack(name: str, width: int) -> Stack:
+    """The layers of a contender."""
+    if name in RECURRENT:
+        return Stack(Block(mix=RECURRENT[name]), depth=DEPTH, causal=True, wiring=Bare())
+    if name in ATTENTION:
+        block = Block(mix=ATTENTION[name], feed=FeedForward(2 * width))
+        return Stack(block, depth=DEPTH, causal=True, wiring=PreNorm())
+    raise SpecError(f"no layers {name!r} in this study; there is {', '.join((*RECURRENT, *ATTENTION))}")
+
+
+def run_cell(settings: Plain) -> list[float]:
+    """The mean size of the gradient that reaches an input at distance 0, 1, …, n − 1 from the last output."""
+    n, width = settings["n"], settings["width"]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings["seed"])
+        body = build_stack(settings["layers"], width).build(Site("decoder", width, n))
+        for parameter in body.parameters():  # what torch leaves unset, such as biases of positions
+            if not torch.isfinite(parameter).all() or parameter.abs().max() > 1e3:
+                torch.nn.init.normal_(parameter, std=width**-0.5)
+        x = torch.randn(ROWS, n, width, requires_grad=True)
+        y, _ = body(x, Context(Coords.span(n)))
+        direction = torch.randn(ROWS, width)
+        (gradient,) = torch.autograd.grad((y[:, -1] * direction).sum(), x)
+    return [float(size) for size in gradient.double().norm(dim=-1).mean(0).flip(0)]
+
+
+def fit_factor(sizes: Sequence[float]) -> float:
+    """The factor by which gradients change per step of distance, fitted to their logarithms beyond the first step."""
+    top = max(sizes)
+    points = [(k, np.log(size)) for k, size in enumerate(sizes) if k >= 1 and size > SMALLEST * top]
+    if len(points) < 2:
+        return 0.0
+    k, logs = np.array(points).T
+    return float(np.exp(np.polyfit(k, logs, 1)[0]))
+
+
+def run_job(settings: Plain, work: Path) -> Outcome:
+    """The job of one cell."""
+    sizes = run_cell(settings)
+    return Outcome({"sizes": sizes, "summary": f"× {fit_factor(sizes):.3g} per step"}, {})
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientResult:
+    """Gradient sizes by distance for every contender, one row per seed."""
+
+    n: int
+    found: Mapping[str, Sequence[CellResult]]
+
+    def sizes(self, name: str) -> NDArray[np.float64]:
+        """Sizes relative to distance 0, geometric mean over seeds."""
+        rows = np.array([cell.result["sizes"] for cell in self.found[name]])
+        return np.asarray(np.exp(np.log(np.maximum(rows / rows[:, :1], SMALLEST)).mean(0)), np.float64)
+
+    def table(self) -> Table:
+        rows = []
+        for name, cells in self.found.items():
+            factors, sizes = [fit_factor(cell.result["sizes"]) for cell in cells], self.sizes(name)
+            row: dict[str, TableCell] = {"layers": name, "factor per step": round(float(np.mean(factors)), 4)}
+            row |= {f"at {k}": f"{sizes[k]:.2g}" for k in (1, 4, self.n // 4, self.n // 2, self.n - 1)}
+            rows.append(row)
+        return Table.of(rows)
+
+    def plain(self) -> dict[str, object]:
+        return {
+            "study": "gradients",
+            "n": self.n,
+            "layers": {
+                name: {
+                    "factor_per_step": [fit_factor(cell.result["sizes"]) for cell in cells],
+                    "relative_size": self.sizes(name).tolist(),
+                }
+                for name, cells in self.found.items()
+            },
+        }
+
+    def render(self) -> str:
+        head = "size of the gradient that reaches an input, relative to that of the last one, by distance:"
+        return f"{head}\n\n{self.table().markdown()}".rstrip()
+
+    def page(self) -> str:
+        series = [Series(name, list(enumerate(map(float, self.sizes(name))))) for name in self.found]
+        chart = line_chart("relative size of the gradient", series, x="distance", y_scale="log", width=760, height=380)
+        return page("How far gradients reach", [Section("By distance", (self.table().html(), chart))])
+
+    def draw(self, folder: Path) -> list[Path]:
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            return []
+        figure = Figure(figsize=(7, 4.5), dpi=150, layout="constrained")
+        axes = figure.subplots()
+        for name in self.found:
+            axes.plot(self.sizes(name), label=name)
+        axes.set(yscale="log", xlabel="distance", ylabel="size of the gradient, relative")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+        figure.savefig(folder / "gradients.png")
+        return [folder / "gradients.png"]
+
+
+def run(
+    grid: Grid, recipes: Sequence[str] = (), *, n: int = 64, width: int = 64, seeds: int = 5, only: Sequence[str] = ()
+) -> GradientResult:
+    """Measure gradients over `n` tokens, as layers are initialized."""
+    if recipes:
+        raise SpecError(f"the study of gradients takes no recipes, got {', '.join(recipes)}")
+    if n < 8 or width % 4:
+        raise SpecError(f"n should be at least 8 and width a multiple of 4, got {n} and {width}")
+    names = list(only) or [*RECURRENT, *ATTENTION]
+    for name in names:
+        build_stack(name, width)
+    cells = {
+        name: [
+            Cell(f"{name}, seed {s}", "gradients", {"layers": name, "n": n, "width": width, "seed": s})
+            for s in range(1, seeds + 1)
+        ]
+        for name in names
+    }
+    found = {each.cell.key: each for each in grid.run([cell for own in cells.values() for cell in own])}
+    return GradientResult(n, {name: [found[cell.key] for cell in own] for name, own in cells.items()})

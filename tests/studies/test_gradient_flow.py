@@ -1,0 +1,43 @@
+"""Gradients by distance: those of a recurrence vanish, those of attention do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.errors import SpecError
+from regard.studies.gradient_flow import ATTENTION, RECURRENT, fit_factor
+from regard.studies.gradient_flow import run as measure
+from regard.studies.grid import Grid
+
+
+def test_a_geometric_decay_is_found() -> None:
+    assert fit_factor([1.0, *(3.0 * 0.8**k for k in range(1, 30))]) == pytest.approx(0.8)
+    assert fit_factor([1.0, 0.0, 0.0]) == 0
+
+
+def test_recurrent_gradients_vanish_and_those_of_attention_do_not(tmp_path: Path) -> None:
+    found = measure(Grid(tmp_path), n=32, width=16, seeds=2)
+    assert list(found.found) == [*RECURRENT, *ATTENTION]
+    plain = found.plain()["layers"]
+    mean = {name: sum(each["factor_per_step"]) / 2 for name, each in plain.items()}  # type: ignore[attr-defined]
+    assert mean["RNN"] < 0.9
+    assert mean["LSTM"] < 0.95
+    assert mean["Transformer"] > 0.95
+    assert "factor per step" in found.render()
+    assert "By distance" in found.page()
+    assert found.draw(tmp_path)
+
+
+def test_beyond_a_window_there_is_no_gradient(tmp_path: Path) -> None:
+    found = measure(Grid(tmp_path), n=32, width=16, seeds=1, only=["window of 8"])
+    sizes = torch.tensor(found.sizes("window of 8"))
+    assert (sizes[17:] < 1e-9).all()  # two layers of a window of 8
+    assert (sizes[:14] > 1e-9).all()
+
+
+def test_what_it_refuses(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="no layers 'GPT' in this study; there is RNN, GRU"):
+        measure(Grid(tmp_path), only=["GPT"])
