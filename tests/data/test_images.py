@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from regard.data import images, scratch
 from regard.data.images import ImageSet, read_image, read_image_set, split_image_set
 from regard.errors import DataError
 
@@ -206,3 +207,30 @@ def test_mnist(shared_data: Path) -> None:
     assert np.bincount(found.labels).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     raw = gzip.decompress(next((shared_data / "mnist").glob("t10k-images*")).read_bytes())
     assert hashlib.sha256(found.pixels.tobytes()).digest() == hashlib.sha256(raw[16:]).digest()
+
+
+def test_a_large_set_is_mapped_not_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The same images, whether they are in memory or in a file, and whatever is taken of them."""
+    draw = np.random.default_rng(1)
+    for i in range(12):
+        folder = tmp_path / "ab"[i % 2]
+        folder.mkdir(exist_ok=True)
+        shape = (6, 6) if i < 3 else (6, 6, 3)  # color comes after grayscale
+        Image.fromarray(draw.integers(0, 256, shape, np.uint8)).save(folder / f"{i}.png")
+    held = read_image_set(tmp_path, "train")
+    monkeypatch.setattr(scratch, "ROOM", 0)
+    monkeypatch.setattr(images, "SELECTED", 2)
+    mapped = read_image_set(tmp_path, "train")
+    base: object = mapped.pixels
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    assert isinstance(base, np.memmap)
+    assert mapped.fingerprint() == held.fingerprint()
+    some = np.array([7, 1, 5])
+    chosen, again = mapped.take(some), mapped.take(some).take(np.array([2, 0, 1]))
+    assert isinstance(chosen.pixels, images.SelectedImages)
+    assert chosen.fingerprint() == held.take(some).fingerprint()
+    assert again.fingerprint() == held.take(some[[2, 0, 1]]).fingerprint()
+    for one, other in zip(split_image_set(mapped, size=3, seed=1), split_image_set(held, size=3, seed=1), strict=True):
+        assert one.fingerprint() == other.fingerprint()
+        assert list(one.names) == list(other.names)

@@ -8,7 +8,7 @@ Folders of classes may also be in a tar file:
 
 Images are kept as bytes (N, height, width, channels) of one size. A file that cannot be read is an error that names it.
 A file is decoded by its content, whatever its name, but only as one of `FORMATS`: pillow knows others, and some of them run
-programs. Files and archives are read one image at a time, and their sizes are checked before memory is used.
+programs. Files and archives are read one image at a time, and a large set is memory-mapped.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.scratch import allocate, blocks
 from regard.errors import DataError
-from regard.files.storage import format_bytes
 from regard.files.user_file import UNREADABLE, decompress, open_user_file, read_user_file
-from regard.machine import free_memory
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -54,8 +53,8 @@ MAX_HEADER_BYTES = 1_000_000
 """Maximum bytes of a name in a tar file."""
 GZIP_RATIO = 1100
 """The most that gzip can compress is a little less."""
-LARGE = 1_000_000_000
-"""Bytes of a set above which free memory is checked before it is read."""
+SELECTED = 256
+"""Number of images that are copied or read at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,11 +69,28 @@ class LoadedImage:
         return self.name
 
 
+class SelectedImages:
+    """Some of the images of an array, in an order; they are read on access."""
+
+    def __init__(self, pixels: Pixels | SelectedImages, rows: NDArray[np.int64]) -> None:
+        self._pixels, self._rows = pixels, rows
+        self.shape: tuple[int, ...] = (len(rows), *pixels.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, which: Any) -> Pixels:
+        return self._pixels[self._rows[which]]
+
+    def __iter__(self) -> Iterator[Pixels]:
+        return (self[i] for i in range(len(self)))
+
+
 @dataclasses.dataclass(frozen=True)
 class ImageSet:
     """Images (N, height, width, channels) of one size, with labels (indices of `classes`) and names."""
 
-    pixels: Pixels
+    pixels: Pixels | SelectedImages
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     name: str
@@ -90,12 +106,14 @@ class ImageSet:
     def take(self, indices: NDArray[np.int64], name: str | None = None) -> ImageSet:
         """Return the images at `indices`."""
         names = [self[int(i)].name for i in indices]
-        return ImageSet(self.pixels[indices], self.labels[indices], self.classes, name or self.name, names)
+        pixels = SelectedImages(self.pixels, indices) if len(indices) > SELECTED else self.pixels[indices]
+        return ImageSet(pixels, self.labels[indices], self.classes, name or self.name, names)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of pixels and labels, in order."""
         digest = hashlib.sha256(f"{self.pixels.shape} {self.classes}\n".encode())
-        digest.update(np.ascontiguousarray(self.pixels).data)
+        for some in blocks(len(self), SELECTED):
+            digest.update(np.ascontiguousarray(self.pixels[some]).data)
         digest.update(np.ascontiguousarray(self.labels).data)
         return digest.hexdigest()
 
@@ -145,7 +163,10 @@ def _read_idx(folder: Path, part: Part, side: int | None) -> ImageSet:
         )
     pixels = pixels[..., None]
     if side is not None and pixels.shape[1:3] != (side, side):
-        pixels = np.stack([_resize(p, side) for p in pixels])
+        resized = allocate((len(pixels), side, side, 1), np.uint8)
+        for i, one in enumerate(pixels):
+            resized[i] = _resize(one, side)
+        pixels = resized
     classes = tuple(str(label) for label in range(int(labels.max()) + 1))
     return ImageSet(pixels, labels.astype(np.int64), classes, f"{folder.name} {IDX[part]}")
 
@@ -170,8 +191,7 @@ def _read_idx_array(folder: Path, start: str) -> Pixels:
                 raise DataError(
                     f"{path} should have {count:,} bytes for {shape}, and is too small for that; copy it again"
                 )
-            _check_memory(path, count)
-            pixels = np.empty(count, np.uint8)
+            pixels = allocate((count,), np.uint8)
             read = inside.readinto(pixels.data) if count else 0
             more = len(inside.read(1))
         except UNREADABLE as error:
@@ -181,16 +201,6 @@ def _read_idx_array(folder: Path, start: str) -> Pixels:
         got = f"{begin + read} or more" if more else f"{4 + len(head) + read}"
         raise DataError(f"{path} should have {begin + count} bytes for {shape}, got {got}; copy it again")
     return pixels.reshape(shape)
-
-
-def _check_memory(path: Path, size: int) -> None:
-    """Refuse a set of images that does not fit into memory, before anything is allocated."""
-    free = free_memory()
-    if size > LARGE and free and size > free:
-        raise DataError(
-            f"the images of {path} take {format_bytes(size)}, and {format_bytes(free)} of memory are free; set a smaller "
-            "data.side, or use fewer images"
-        )
 
 
 # ------------------------------------------------------------------------------------------------------- class folders
@@ -271,14 +281,14 @@ def _build_image_set(path: Path, walk: Walk, part: Part, side: int | None) -> Im
             continue
         pixels = _decode(read(), f"{path}: {name}", None, side)
         if whole is None:
-            _check_memory(path, len(order) * pixels.size)
-            whole = np.zeros((len(order), *pixels.shape), np.uint8)
+            whole = allocate((len(order), *pixels.shape), np.uint8)
         if pixels.shape[:2] != whole.shape[1:3]:
             some = ", ".join(f"{h} × {w}" for h, w in (whole.shape[1:3], pixels.shape[:2]))
             raise DataError(f"images of {path} have different sizes ({some} …); set data.side to resize them")
         if pixels.shape[2] > whole.shape[3]:  # the first one in color after grayscale images
-            _check_memory(path, len(order) * pixels.size)
-            whole = np.repeat(whole, pixels.shape[2], 3)
+            gray, whole = whole, allocate((*whole.shape[:3], pixels.shape[2]), np.uint8)
+            for i, one in enumerate(gray):
+                whole[i] = one
         whole[order[name]] = pixels  # grayscale images among color images have equal channels
     assert whole is not None
     classes = tuple(sorted(set(owners.values())))

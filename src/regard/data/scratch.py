@@ -6,6 +6,8 @@ reader; its pages belong to the operating system, which can reclaim them at any 
 
 from __future__ import annotations
 
+import math
+import os
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -55,6 +57,22 @@ class ArrayWriter:
                 self._file.write(block.data)
             self._file.flush()
         self._held, self._size = [], 0
+
+
+def allocate(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return a new array of zeros, to be filled in any order. The disk space of a large one is reserved at once."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size <= ROOM:
+        return np.zeros(shape, dtype)
+    with (
+        explain_errors("keep the data of a corpus", Path(tempfile.gettempdir()), needed=size),
+        tempfile.TemporaryFile(prefix="regard-") as file,
+    ):
+        if hasattr(os, "posix_fallocate"):  # without space, writing to a mapped file would end the process
+            os.posix_fallocate(file.fileno(), 0, size)
+        else:
+            file.truncate(size)
+        return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
 
 
 def blocks(count: int, size: int | None = None) -> Iterator[slice]:

@@ -16,7 +16,17 @@ from pydantic import Field
 from torch import Tensor
 
 from regard.data.augment import Augment, Draws, draw
-from regard.data.images import ImageSet, LoadedImage, Pixels, read_image, read_image_set, split_image_set
+from regard.data.images import (
+    SELECTED,
+    ImageSet,
+    LoadedImage,
+    Pixels,
+    SelectedImages,
+    read_image,
+    read_image_set,
+    split_image_set,
+)
+from regard.data.scratch import blocks
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.metrics import METRICS
@@ -90,7 +100,7 @@ class PixelNormalization(Spec):
 class EncodedImages:
     """Images as bytes with their class indices, and the random augmentation of this epoch."""
 
-    pixels: Pixels
+    pixels: Pixels | SelectedImages
     labels: NDArray[np.int64]
     lengths: NDArray[np.int64]
     draws: Draws | None = None
@@ -196,7 +206,10 @@ class Image:
     @classmethod
     def prepare(cls, settings: ImageData, dataset: Dataset) -> Self:
         pixels = dataset.train.pixels
-        counts = [np.bincount(pixels[..., c].ravel(), minlength=256) for c in range(pixels.shape[3])]
+        counts = np.zeros((pixels.shape[3], 256), np.int64)
+        for some in blocks(len(pixels), SELECTED):
+            part = pixels[some]
+            counts += [np.bincount(part[..., c].ravel(), minlength=256) for c in range(len(counts))]
         values = np.arange(256) / 255
         mean = [float(n @ values / n.sum()) for n in counts]
         deviation = [float(np.sqrt(n @ (values - m) ** 2 / n.sum())) for n, m in zip(counts, mean, strict=True)]
@@ -233,8 +246,6 @@ class Image:
     def encode(self, raw: ImageSet) -> EncodedImages:
         where = np.asarray(label_indices(raw.classes, self.classes, raw.name))
         pixels = raw.pixels
-        if pixels.shape[3] < self.channels:
-            pixels = np.repeat(pixels, self.channels, 3)
         if pixels.shape[3] > self.channels:
             raise DataError(f"{raw.name} is in color, but the model was trained on grayscale images")
         size = max(1, pixels.shape[1] * pixels.shape[2] // PATCH)
@@ -249,6 +260,8 @@ class Image:
 
     def batch(self, examples: EncodedImages, indices: NDArray[np.int64]) -> ImageBatch:
         pixels = examples.pixels[indices]
+        if pixels.shape[3] < self.channels:
+            pixels = np.repeat(pixels, self.channels, 3)
         if examples.draws is not None:
             pixels = self.settings.augment.change(pixels, examples.draws[indices])
         return ImageBatch(_to_tensor(pixels), torch.from_numpy(examples.labels[indices]))
