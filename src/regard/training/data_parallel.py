@@ -28,12 +28,12 @@ from torch import Tensor, nn
 from regard.errors import SpecError
 from regard.nn.core.rng import use_seed
 
-QUIET = 1.1
-"""Processor seconds per second of several threads below which one thread may be faster."""
+CROWDED = 0.6
+"""Processor seconds per second of several threads below which one thread is tried: a single busy one gets more."""
 SMOOTHING = 0.3
 """Weight of the newest run in the average."""
 PROBE = 20
-"""Number of runs by one thread after which several are tried again."""
+"""Number of runs by one thread after which several are tried again; the other way round, it takes five times as many."""
 MIN_TOKENS = 512
 """Minimum number of padded tokens per thread: with fewer, overhead outweighs the work."""
 Grads = list[Tensor | None]
@@ -58,7 +58,9 @@ class ThreadPace:
         self._usage[self.together] = usage if not before else before + SMOOTHING * (usage - before)
         self._runs += 1
         if self.together:
-            if self._usage[True] < QUIET and self._usage[True] <= (self._usage[False] or QUIET):
+            if self._runs >= 5 * PROBE:
+                self._usage[False] = 0.0
+            if self._usage[True] < CROWDED and self._usage[True] <= (self._usage[False] or CROWDED):
                 self._switch()
         elif self._runs >= PROBE or self._usage[True] > self._usage[False]:
             self._usage[True] = 0.0  # look again
