@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -66,7 +67,7 @@ class fuzzer:
             make_seeds(self.root / "seeds", quick=self.quick)
             kinds = [kind for kind in list_kinds(self.root / "seeds") if self.only in kind.name]
             server = Server(self.root / "seeds", self.root / "scratch")
-            server.warm(kinds)
+            server.warm(kinds, quick=self.quick)
         except BaseException:
             self.__exit__()
             raise
@@ -88,18 +89,19 @@ def deal(kinds: Sequence[Kind], count: int, seed: int) -> Iterator[Case]:
 def fuzz(server: Server, kinds: Sequence[Kind], count: int, seed: int) -> Counter[tuple[str, str]]:
     """Run so many mutants; returns how many of each kind had which outcome."""
     counts, began = Counter[tuple[str, str]](), time.monotonic()
-    for i, case in enumerate(deal(kinds, count, seed), 1):
-        outcome = server.run(case)
-        counts[group(case.kind), outcome.word] += 1
-        if outcome.fault:
-            keep(server, case, outcome, counts)
-        if i % 500 == 0:
-            bad = sum(n for (_, word), n in counts.items() if not is_fine(word))
-            print(
-                f"{i} mutants, {bad} faults, {(time.monotonic() - began) / i * 1000:.0f} ms each",
-                file=sys.stderr,
-                flush=True,
-            )
+    with suppress(KeyboardInterrupt):  # Ctrl-C: the table so far
+        for i, case in enumerate(deal(kinds, count, seed), 1):
+            outcome = server.run(case)
+            counts[group(case.kind), outcome.word] += 1
+            if outcome.fault:
+                keep(server, case, outcome, counts)
+            if i % 500 == 0:
+                bad = sum(n for (_, word), n in counts.items() if not is_fine(word))
+                print(
+                    f"{i} mutants, {bad} faults, {(time.monotonic() - began) / i * 1000:.0f} ms each",
+                    file=sys.stderr,
+                    flush=True,
+                )
     return counts
 
 

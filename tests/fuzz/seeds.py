@@ -21,6 +21,7 @@ from PIL import Image
 from ruamel.yaml import YAML
 
 import regard
+from regard.conversion.hf_tokenizer import from_hf
 from regard.training.request import TrainRequest
 from regard.training.train import run_training
 from tests.conversion import makers
@@ -167,15 +168,20 @@ def _make_hf(name: str, make: Any, folder: Path) -> None:
     make(folder)
     makes = {"bert": ("Bert", "ForMaskedLM"), "gpt2": ("GPT2", "LMHeadModel"), "llama": ("Llama", "ForCausalLM"),
              "t5": ("T5", "ForConditionalGeneration"), "marian": ("Marian", "MTModel")}  # fmt: skip
-    plain = {"vocab_size": 420, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+    tokenizer = from_hf(folder)
+    assert tokenizer is not None
+    size = tokenizer.size
+    plain = {"vocab_size": size, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
              "max_position_embeddings": 32}  # fmt: skip
     shapes: dict[str, dict[str, Any]] = {
         "bert": plain,
-        "gpt2": dict(vocab_size=420, n_embd=8, n_layer=1, n_head=2, n_positions=32, n_inner=16, bos_token_id=0, eos_token_id=0),
+        "gpt2": dict(vocab_size=size, n_embd=8, n_layer=1, n_head=2, n_positions=32, n_inner=16, bos_token_id=0,
+                     eos_token_id=0),
         "llama": dict(plain, bos_token_id=1, eos_token_id=2),
-        "t5": dict(vocab_size=420, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0),
+        "t5": dict(vocab_size=size, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0),
         "marian": dict(d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
-                       encoder_ffn_dim=16, decoder_ffn_dim=16, max_position_embeddings=32, **_marian_ids(folder)),
+                       encoder_ffn_dim=16, decoder_ffn_dim=16, max_position_embeddings=32, vocab_size=size,
+                       **_marian_ids(folder)),
     }  # fmt: skip
     config, kind = makes[name]
     torch.manual_seed(0)
@@ -199,7 +205,7 @@ def _marian_ids(folder: Path) -> dict[str, int]:
     if not (folder / "source.spm").exists():
         return {}
     pad = len(json.loads((folder / "vocab.json").read_text())) - 1
-    return {"vocab_size": pad + 1, "pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0}
+    return {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0}
 
 
 def _make_gguf(path: Path) -> None:
