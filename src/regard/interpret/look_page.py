@@ -30,8 +30,6 @@ THUMBNAIL = 32
 LARGEST = 6
 """Weights per row that are kept of a head that is not exact."""
 CARD = ("entropy", "distance", "previous", "next", "same", "first")
-CHOSEN = 4
-"""Heads that are exact if none is chosen and not all can be."""
 
 
 def render_page(
@@ -75,7 +73,7 @@ def render_page(
 
 def _plain(view: View, chosen: Collection[tuple[str, int]], room: int) -> dict[str, object]:
     whole = 4 * sum(layer.weights.numel() for layer in view.layers) <= room * 3 // 4  # base64 takes a third more
-    picked = set(chosen) or ({} if whole else _strongest(view))
+    picked = set(chosen) or (set() if whole else _strongest(view, room))
     owners = {side: word_of_tokens(view.labels(side)) for side in ("source", "target")}
     cards = {(card.layer, card.head): card for card in view.cards}
     layers = []
@@ -113,9 +111,10 @@ def _plain(view: View, chosen: Collection[tuple[str, int]], room: int) -> dict[s
     }  # fmt: skip
 
 
-def _strongest(view: View) -> set[tuple[str, int]]:
-    """The heads of lowest entropy: those with something to see."""
-    return {(card.layer, card.head) for card in sorted(view.cards, key=lambda card: card.entropy)[:CHOSEN]}
+def _strongest(view: View, room: int) -> set[tuple[str, int]]:
+    """The heads of lowest entropy, those with something to see: as many as there is room for, at least one."""
+    count = max(1, room * 3 // 4 // max(4 * layer.weights[0].numel() for layer in view.layers))
+    return {(card.layer, card.head) for card in sorted(view.cards, key=lambda card: card.entropy)[:count]}
 
 
 def _exact(weights: Tensor) -> dict[str, object]:
