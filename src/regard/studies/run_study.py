@@ -20,6 +20,7 @@ STUDIES = {
     "length": "length_generalization",
     "calibration": "calibration_study",
     "gradients": "gradient_flow",
+    "transfer": "transfer",
 }
 """The module of each study; its function `run` is the study."""
 PLOTS = (

@@ -220,6 +220,32 @@ def gradients(
     _run("gradients", [], as_json, [], n=n, width=width, seeds=seeds, only=only, processes=processes, out=out)
 
 
+@studies.command(cls=Verb, short_help="Do modifications help on every task?")
+def transfer(
+    task: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=RECIPE,FILE", help="A task: its name, recipe and files; repeatable"),
+    ],
+    only: Only = [],  # noqa: B006
+    sets: Set = [],  # noqa: B006
+    seeds: Seeds = 5,
+    minutes: Minutes = None,
+    processes: Processes = None,
+    out: Out = None,
+    keep: Keep = False,
+    device: Device = "cpu",
+    plugin: Plugin = [],  # noqa: B006
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Compare eight modifications (RMSNorm, gated feed-forward, rotary positions, one key head, normalized queries and keys,
+    sparse attention, linear attention, Muon) with the plain recipe on every task."""
+    _run(
+        "transfer", [], as_json, plugin, tasks=task, only=only, set=_changes(sets), seeds=seeds, minutes=minutes,
+        processes=processes, out=out, keep=keep, device=device,
+    )  # fmt: skip
+
+
 def _run(name: str, recipes: list[str], as_json: bool, plugins: list[Path], **settings: Any) -> None:
     from regard.registry import load_plugins
 

@@ -1,0 +1,207 @@
+"""Modifications of a model, compared on every task.
+
+Narang et al. (2021) found that most modifications of the Transformer do not transfer. Here eight of them are compared with the
+plain recipe on each of several tasks; a combination that a part refuses is shown as refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from regard.errors import SpecError
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.body import Stack
+from regard.nn.layers.feedforward import FeedForward
+from regard.report.page import Section, page
+from regard.report.table import Cell, Table
+from regard.studies.compare import Comparer, CompareResult
+from regard.studies.grid import Grid
+from regard.studies.methods import NamedRecipe, Terms
+from regard.studies.preparation import Preparation, model_of
+from regard.studies.significance import VERDICT_SEEDS
+from regard.training.request import TrainRequest
+
+BASELINE = "plain"
+WINDOW = 8
+"""Tokens on each side that sparse attention sees."""
+
+Changes = dict[str, object]
+
+
+def _bodies(spec: ModelSpec) -> dict[str, Stack]:
+    sides = {side: getattr(spec, side) for side in ("encoder", "decoder")}
+    return {side: body for side, body in sides.items() if isinstance(body, Stack) and body.block is not None}
+
+
+def _each(path: str, value: object) -> Callable[[ModelSpec], Changes]:
+    """The same setting in every stack."""
+    return lambda spec: {f"model.{side}.{path}": value for side in _bodies(spec)}
+
+
+def _attention(path: str, value: object) -> Callable[[ModelSpec], Changes]:
+    """The same setting in every attention, that to the encoder included."""
+    return lambda spec: {
+        f"model.{side}.block.{role}.{path}": value
+        for side, body in _bodies(spec).items()
+        for role, _ in (body.block.mixers if body.block else ())
+    }
+
+
+def _gate(spec: ModelSpec) -> Changes:
+    """A gated feed-forward layer of two thirds of the width has as many parameters."""
+    out: Changes = {}
+    for side, body in _bodies(spec).items():
+        feed = body.block.feed if body.block else None
+        if isinstance(feed, FeedForward):
+            width = {"gated": True, "activation": "silu", "width": max(1, round(feed.width * 2 / 3))}
+            out |= {f"model.{side}.block.feed.{name}": value for name, value in width.items()}
+    return out
+
+
+def _rotate(spec: ModelSpec) -> Changes:
+    return {"model.embed.position": None} | _each("position", {"kind": "rotary"})(spec)
+
+
+MODIFICATIONS: dict[str, Callable[[ModelSpec], Changes]] = {
+    "RMSNorm": _each("wiring.norm", {"kind": "rms_norm"}),
+    "gated feed-forward": _gate,
+    "rotary positions": _rotate,
+    "one key head": _attention("kv_heads", 1),
+    "normalized queries and keys": _attention("qk_norm", {"kind": "layer_norm"}),
+    "sparse attention": _each("block.mix", {"kind": "local", "reach": WINDOW}),
+    "linear attention": _each("block.mix", {"kind": "performer"}),
+    "Muon": lambda spec: {"train.optimizer": {"kind": "muon"}},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskData:
+    """One task of the study: a name, a recipe and its files."""
+
+    name: str
+    recipe: str
+    files: tuple[str, ...] = ()
+
+
+def parse_task(text: str) -> TaskData:
+    """`translation=translate,train.en,train.de`: a name, a recipe and its files."""
+    name, equals, rest = text.partition("=")
+    recipe, *files = rest.split(",")
+    if not equals or not name or not recipe or not all(files):
+        raise SpecError(
+            f"--task takes NAME=RECIPE,FILE,…, such as translation=translate,train.en,train.de; got {text!r}"
+        )
+    return TaskData(name, recipe, tuple(files))
+
+
+@dataclasses.dataclass(frozen=True)
+class TransferResult:
+    """For every task a comparison of the modifications with the plain recipe, and what was refused there."""
+
+    compared: Mapping[str, CompareResult]
+    refused: Mapping[str, Mapping[str, str]]
+    names: Sequence[str]
+
+    def words(self, name: str) -> dict[str, str]:
+        """The verdict on a modification for each task."""
+        out = {}
+        for task, found in self.compared.items():
+            known = {verdict.name: verdict.word for verdict in found.verdicts}
+            out[task] = "refused" if name in self.refused[task] else str(known.get(name, "no result"))
+        return out
+
+    def overall(self, name: str) -> str:
+        """What is said of a modification over all tasks."""
+        words = list(self.words(name).values())
+        tried = [word for word in words if word not in ("refused", "no result")]
+        better, worse = tried.count("better"), tried.count("worse")
+        if not tried:
+            return "not possible here"
+        if "preliminary" in tried:
+            return "preliminary"
+        if better == len(tried):
+            return f"better on all {better} tasks" + (
+                f", refused on {len(words) - better}" if len(words) > better else ""
+            )
+        if not better and not worse:
+            return "no effect shown"
+        return f"better on {better}, worse on {worse} of {len(tried)} tasks"
+
+    def table(self) -> Table:
+        rows = []
+        for name in self.names:
+            row: dict[str, Cell] = {"modification": name}
+            for task, found in self.compared.items():
+                gaps = {v.name: v.found.difference for v in found.verdicts if v.found is not None}
+                word = self.words(name)[task]
+                row[f"{task} ({found.metric})"] = f"{word} {gaps[name]:+.3g}" if name in gaps else word
+            rows.append(row | {"overall": self.overall(name)})
+        return Table.of(rows)
+
+    def plain(self) -> dict[str, object]:
+        return {
+            "study": "transfer",
+            "tasks": {task: found.plain() for task, found in self.compared.items()},
+            "refused": {task: dict(refused) for task, refused in self.refused.items()},
+            "overall": {name: self.overall(name) for name in self.names},
+        }
+
+    def render(self) -> str:
+        lines = [self.table().markdown()]
+        for task, refused in self.refused.items():
+            lines += [f"{task}: {name} is refused: {why}" for name, why in refused.items()]
+        for task, found in self.compared.items():
+            lines += ["", task, *(verdict.sentence for verdict in found.verdicts)]
+        return "\n".join(lines).rstrip()
+
+    def page(self) -> str:
+        from regard.studies.compare_report import score_table
+
+        sections = [Section("Modifications by task", (self.table().html(),))]
+        sections += [
+            Section(task, (score_table(found).html(), *(v.sentence for v in found.verdicts)))
+            for task, found in self.compared.items()
+        ]
+        return page("Which modifications transfer", sections)
+
+    def draw(self, folder: Path) -> list[Path]:
+        """The Pareto figures of every task, in a folder of its own."""
+        from regard.studies.compare_report import draw_comparison
+
+        made = []
+        for task, found in self.compared.items():
+            (folder / task).mkdir(exist_ok=True)
+            made += draw_comparison(found, folder / task)
+        return made
+
+
+def run(
+    grid: Grid,
+    recipes: Sequence[str] = (),
+    *,
+    tasks: Sequence[str] = ("algorithm=copy",),
+    only: Sequence[str] = (),
+    set: Mapping[str, object] | None = None,
+    seeds: int = VERDICT_SEEDS,
+    minutes: float | None = None,
+    device: str = "cpu",
+) -> TransferResult:
+    """Compare `only` these modifications, or all, with the plain recipe on each task (`NAME=RECIPE,FILE,…`)."""
+    if recipes:
+        raise SpecError("the study of transfer names its recipes with --task NAME=RECIPE,FILE,…")
+    if unknown := [name for name in only if name not in MODIFICATIONS]:
+        raise SpecError(f"no modification {unknown[0]!r}; there is {', '.join(MODIFICATIONS)}")
+    names = [name for name in MODIFICATIONS if not only or name in only]
+    compared, refused = dict[str, CompareResult](), dict[str, Mapping[str, str]]()
+    for task in map(parse_task, tasks):
+        settings = dict(set or {})
+        comparer = Comparer(grid, Terms(seeds), task.files, (), (), minutes, device, f"transfer, {task.name}")
+        recipe, data = Preparation().complete(TrainRequest(task.recipe, task.files, set=settings))
+        spec = model_of(recipe, data)
+        entries = [NamedRecipe(BASELINE, task.recipe, settings)]
+        entries += [NamedRecipe(name, task.recipe, {**settings, **MODIFICATIONS[name](spec)}) for name in names]
+        kept, refused[task.name] = comparer.split_refused(entries)
+        compared[task.name] = comparer.run(kept)
+    return TransferResult(compared, refused, names)
