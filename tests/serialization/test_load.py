@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import regard
 from regard.decode import Search
 from regard.errors import CheckpointError, RegardError
 from regard.families import transformer
@@ -26,6 +28,8 @@ from regard.tasks.common.capabilities import Generates, Scores, require
 from regard.tasks.common.seq2seq import TextPairsOptions
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
+from tests.hostile import whole
+from tests.hostile.place import Place
 
 pytestmark = pytest.mark.numeric
 
@@ -232,3 +236,22 @@ def test_signatures_are_those_of_sacrebleu() -> None:
     assert "|tok:none|" in found["bleu_tokens"]
     assert found["chrf"].startswith("chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")
     assert found["exact"] == found["wer"] == ""
+
+
+def test_weights_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
+    """Otherwise outputs are empty and scores nan, without a word."""
+    whole.make(tmp_path / "ours", tmp_path / "hf")
+    weights = tmp_path / "ours" / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-4:] = struct.pack("<f", float("nan"))
+    weights.write_bytes(data)
+    Place(tmp_path / "ours", tmp_path, tmp_path).seal()
+    with pytest.raises(
+        CheckpointError, match=r"model\.safetensors does not fit the model: .* has values that are not numbers"
+    ):
+        regard.load(tmp_path / "ours")
+    (tmp_path / "hf" / "model.safetensors").write_bytes(
+        (tmp_path / "hf" / "model.safetensors").read_bytes()[:-4] + struct.pack("<f", float("nan"))
+    )
+    with pytest.raises(RegardError, match="has values that are not numbers"):
+        regard.convert(tmp_path / "hf", tmp_path / "out")

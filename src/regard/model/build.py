@@ -31,7 +31,7 @@ def build_with(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
     _check(spec)
     with _Unset(), torch.random.fork_rng(devices=[]):
         net = Net(spec)
-    if faults := weight_faults(net.shapes(), weights):
+    if faults := weight_faults(net.shapes(), weights) or nan_faults(weights):
         raise SpecError(*faults)
     net.load_weights(weights)
     return net
@@ -47,6 +47,16 @@ def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Ten
         elif name in wanted and not tensor.is_floating_point():
             out.append(f"{name} should hold real numbers, got {tensor.dtype}")
     return out
+
+
+def nan_faults(weights: Mapping[str, Tensor]) -> list[str]:
+    """List every weight with values that are not numbers: whatever such a model computes is wrong."""
+    found = []
+    for name, tensor in weights.items():
+        if tensor.numel() and tensor.is_floating_point():
+            least = (tensor.float() if tensor.element_size() == 1 else tensor).amin()  # NaN if any value is
+            found += [f"{name} has values that are not numbers (NaN)"] if least.isnan() else []
+    return found
 
 
 class _Unset(TorchFunctionMode):

@@ -15,7 +15,7 @@ from regard.decode import Search
 from regard.engine.int8_weights import restore_weights
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import WEIGHTS, Folder
-from regard.model.build import weight_faults
+from regard.model.build import nan_faults, weight_faults
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.serialization.model_folder import CONFIG, read_config
@@ -49,7 +49,7 @@ def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | Non
         if task.adapt_spec(spec) != spec:
             raise SpecError(f"the model's head does not fit the task {config['task']} and its classes")
         outline = build_outline(spec, layers=len(tensors))
-        if faults := weight_faults(outline.shapes(), tensors):
+        if faults := weight_faults(outline.shapes(), tensors) or nan_faults(tensors):
             if changes:
                 raise SpecError(f"the weights do not fit the changed model: {'; '.join(faults)}")
             raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
