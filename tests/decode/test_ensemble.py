@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regard.decode import Search, generate
 from regard.decode.beam import beam_search
-from regard.decode.ensemble import Ensemble
+from regard.decode.ensemble import Ensemble, check_state_memory
 from regard.decode.generation import pad_rows
 from regard.decode.greedy import greedy_search
 from regard.errors import SpecError
@@ -152,3 +152,16 @@ def test_prompts_of_different_lengths_go_on_as_each_would_alone(left: bool) -> N
     together = go_on(prompts)
     assert together == [go_on([p])[0] for p in prompts]
     assert len(set(together)) == 3
+
+
+def test_states_that_do_not_fit_are_not_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A beam of 1,024 over a million tokens: the caller halves its batch, or says so."""
+    net = gpt.spec(width=16, depth=2, heads=2, vocab=11, length=64).build(seed=1)
+    monkeypatch.setattr("regard.decode.ensemble.free_memory", lambda: 10**9)
+    with pytest.raises(
+        MemoryError, match=r"8,192 hypotheses of 1,000,000 tokens take [\d,]+ bytes; 1,000,000,000 are free"
+    ):
+        Ensemble([net], None, rows=8, beam=1024, capacity=1_000_000)
+    check_state_memory([net], 8, 64)
+    monkeypatch.setattr("regard.decode.ensemble.free_memory", lambda: 0)  # nobody knows
+    check_state_memory([net], 8192, 1_000_000)

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from regard.decode.fast_step import FastDecoder, get_fast_decoder
 from regard.errors import SpecError
+from regard.machine import free_memory
+from regard.model.cost import cost
 from regard.model.net import Net
 from regard.nn.blocks.body import Layers
 from regard.nn.blocks.embedding import EmbedSpec
@@ -23,6 +25,10 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 
 Source = tuple[Tensor, Coords]
+LARGE = 1 << 20
+"""Tokens of all hypotheses above which the memory of their states is computed first."""
+NUMBER = 4
+"""Bytes of a float32."""
 
 
 @dataclasses.dataclass
@@ -32,6 +38,15 @@ class _Member:
     state: State
     fast: tuple[FastDecoder, Tensor] | None
     """Fast single-token steps, and the buffer for their log-probabilities."""
+
+
+def check_state_memory(nets: Sequence[Net], rows: int, capacity: int) -> None:
+    """Raise a MemoryError if the states of so many hypotheses of so many tokens do not fit, before they are allocated."""
+    if rows * capacity < LARGE or not (free := free_memory()):
+        return
+    numbers = sum(cost(net, capacity).state for net in nets)
+    if (needed := numbers * NUMBER * rows * capacity) > free:
+        raise MemoryError(f"{rows:,} hypotheses of {capacity:,} tokens take {needed:,.0f} bytes; {free:,} are free")
 
 
 class Ensemble:
@@ -47,6 +62,7 @@ class Ensemble:
                 )
         self._at = Coords.span(0)
         self._members = []
+        check_state_memory(nets, rows * beam, capacity)
         for net in nets:
             fast, memory = get_fast_decoder(net), None if source is None else net.encode(*source)
             state = net.start(rows * beam, capacity)
