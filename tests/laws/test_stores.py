@@ -20,6 +20,8 @@ from tests.training.small import traces
 
 TEXTS = [(task, name, TASK[task][name]) for task in ("lm", "mlm", "span") for name in TASK[task]]
 each = pytest.mark.parametrize(("task", "name", "example"), TEXTS, ids=[f"{task}: {name}" for task, name, _ in TEXTS])
+pytestmark = pytest.mark.numeric
+
 Example = Callable[[Path], Recipe]
 
 

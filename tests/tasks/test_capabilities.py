@@ -17,17 +17,17 @@ from regard.tasks.common.task import Task
 
 COMMON = "DescribesExamples Generates Inspects Scores"
 CAPABILITIES = {
-    "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes ReadsTexts Stores",
-    "embed": "ChecksLength ChecksVocabulary Contrasts Embeds OrdersBatches ReadsPairs ReadsTexts Stores",
+    "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes FramesText ReadsTexts Stores",
+    "embed": "ChecksLength ChecksVocabulary Contrasts Embeds OrdersBatches ReadsPairs FramesText ReadsTexts Stores",
     "image": "Augments",
-    "lm": "ChecksVocabulary Framed OrdersBatches ReadsTexts Stores Streams StreamsText",
-    "mlm": "Augments ChecksVocabulary Embeds ReadsTexts Stores",
-    "pronounce": "Aligns Augments ChecksLength ChecksVocabulary Constrains Framed ReadsTexts Splits Stores StreamsText Tags",
-    "span": "Augments ChecksLength ChecksVocabulary ReadsTexts Stores",
-    "tag": "Advises ChecksVocabulary Embeds Finetunes ReadsTexts Stores",
+    "lm": "ChecksVocabulary Framed OrdersBatches FramesText ReadsTexts Stores Streams StreamsText",
+    "mlm": "Augments ChecksVocabulary Embeds FramesText ReadsTexts Stores",
+    "pronounce": "Aligns Augments ChecksLength ChecksVocabulary Constrains Framed FramesText ReadsTexts Splits Stores StreamsText Tags",
+    "span": "Augments ChecksLength ChecksVocabulary FramesText ReadsTexts Stores",
+    "tag": "Advises ChecksVocabulary Embeds Finetunes FramesText ReadsTexts Stores",
     "translate": (
         "Advises Aligns Augments ChecksLength ChecksVocabulary Constrains "
-        "Framed ReadsPairs ReadsTexts Splits Stores StreamsText Tags"
+        "Framed ReadsPairs FramesText ReadsTexts Splits Stores StreamsText Tags"
     ),
 }
 """What each task can do besides `COMMON` (images have no names to describe them by)."""
