@@ -22,7 +22,10 @@ CAPABILITIES = {
     "image": "Augments",
     "lm": "ChecksVocabulary Framed OrdersBatches FramesText ReadsTexts Stores Streams StreamsText",
     "mlm": "Augments ChecksVocabulary Embeds FramesText ReadsTexts Stores",
-    "pronounce": "Aligns Augments ChecksLength ChecksVocabulary Constrains Framed FramesText ReadsTexts Splits Stores StreamsText Tags",
+    "pronounce": (
+        "Aligns Augments ChecksLength ChecksVocabulary Constrains "
+        "Framed FramesText ReadsTexts Splits Stores StreamsText Tags"
+    ),
     "span": "Augments ChecksLength ChecksVocabulary FramesText ReadsTexts Stores",
     "tag": "Advises ChecksVocabulary Embeds Finetunes FramesText ReadsTexts Stores",
     "translate": (
