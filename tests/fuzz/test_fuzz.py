@@ -77,3 +77,11 @@ def test_limits_are_faults() -> None:
     assert _judge(2, "", "regard: x\n", 2 << 30, False, False) == "memory"
     assert _judge(0, "", "", 0, True, False) == "accepted"
     assert _judge(-24, "", "", 0, False, True) == ""
+
+
+def test_mutants_stay_small() -> None:
+    """A change of a change of a change must not fill the memory of the fuzzer itself."""
+    rows = b"\n".join([b"a\tb" * 100] * 5)
+    for i in range(300):
+        mutant = mutate.mutate_rows(rows, random.Random(i))
+        assert len(mutate.mutate_rows(mutant, random.Random(i))) < 50_000_000
