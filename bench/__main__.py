@@ -21,6 +21,7 @@ PARTS = {
     "lm-train": ["bench.lm", "train"],
     "lm-write": ["bench.lm", "write", "--rounds", "3"],
     "attention": ["bench.attention"],
+    "recurrent": ["bench.recurrent"],
     "threads": ["bench.threads"],
     "processes": ["bench.processes"],
     "smollm": ["bench.smollm"],
