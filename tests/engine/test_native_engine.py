@@ -85,7 +85,7 @@ def test_every_model_runs_natively_or_is_refused(case: Case) -> None:
 
 def test_what_runs_natively() -> None:
     """The plan covers softmax attention with all its settings, and nothing else of the registry."""
-    kinds = {kind_of(type(case.mixer)) for case in [*DECODERS, *BOTH] if find_refusal(case.net().float()) is None}
+    kinds = {kind_of(type(case.part)) for case in [*DECODERS, *BOTH] if find_refusal(case.net().float()) is None}
     assert kinds == {"full", "local"}
 
 

@@ -168,14 +168,14 @@ void Forward::mix(const Part& part, const float* x, const Rows& rows, bool decod
             rotate(a.position, k, rows.pos[size_t(i)], a.kv_heads, a.e);
         }
         if (decoder)
-            std::memcpy(rows.past[size_t(i)][rows.pos[size_t(i)]] + model_.slot_offset[size_t(part.slot)], k, size_t(2 * kv) * 4);
+            std::memcpy(rows.past[size_t(i)][rows.pos[size_t(i)]] + model_.slot_offset(part.slot), k, size_t(2 * kv) * 4);
     }
     for (int64_t i = 0; i < n; i++) {
         const size_t row = size_t(i);
         Keys keys;
         if (decoder) {
             keys.at = rows.past[row];
-            attend(a, wide + i * width, keys, model_.slot_offset[size_t(part.slot)], rows.pos[row] + 1, rows.pos[row], false,
+            attend(a, wide + i * width, keys, model_.slot_offset(part.slot), rows.pos[row] + 1, rows.pos[row], false,
                    mixed + i * out_width);
         } else {
             keys.base = wide + rows.first[row] * width, keys.stride = width;

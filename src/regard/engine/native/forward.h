@@ -1,5 +1,6 @@
 // The forward pass over rows of tokens: any mixture of sentences and positions, without padding.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -13,6 +14,34 @@ struct Memory {
     std::shared_ptr<Buffer<float>> data;  // shared with the sources that were encoded together
     std::vector<const float*> base;       // of each cross-attention
     int64_t n = 0;
+};
+
+// Places for the keys and values of tokens. A page holds PAGE tokens: all of them in the first layer, then in the second …
+class Slots {
+  public:
+    explicit Slots(const Model& model) : model_(&model) {}
+    // A new place; `spare` has pages that others gave back.
+    float* add(std::vector<Buffer<float>>& spare) {
+        if (used_ == PAGE) {
+            if (spare.empty()) {
+                pages_.emplace_back(PAGE * model_->slot * std::max<int64_t>(model_->decoder.mixes, 1));
+            } else {
+                pages_.push_back(std::move(spare.back()));
+                spare.pop_back();
+            }
+            used_ = 0;
+        }
+        return pages_.back().get() + model_->slot * used_++;
+    }
+    void give_back(std::vector<Buffer<float>>& spare) {
+        for (auto& page : pages_) spare.push_back(std::move(page));
+        pages_.clear();
+    }
+
+  private:
+    const Model* model_;
+    std::vector<Buffer<float>> pages_;
+    int64_t used_ = PAGE;
 };
 
 // Rows of a pass. In the encoder the rows of a sentence lie together (`first`, `length`); in the decoder each row has the

@@ -12,7 +12,7 @@ struct regard_model {
     std::unique_ptr<regard::Model> model;
     std::unique_ptr<regard::Team> team;
     std::mutex mutex;  // one call at a time
-    int shares = -1, calls = 0;
+    regard::Sharing sharing;
 };
 
 namespace regard {
@@ -200,9 +200,8 @@ regard_found* regard_decode(regard_model* model, const regard_texts* sources, co
             if (banned[i] < 0 || banned[i] >= m.vocab) throw Refused("a banned token is outside the vocabulary");
             never[size_t(banned[i])] = 1;
         }
-        if (model->calls++ % 64 == 0) model->shares = -1;  // compare again: the machine may be busier or quieter now
         auto found = std::make_unique<Found>();
-        for (const auto& each : regard::search(m, *model->team, inputs, how, never, &model->shares)) {
+        for (const auto& each : regard::search(m, *model->team, inputs, how, never, model->sharing)) {
             found->outputs_.push_back(int64_t(each.size()));
             for (const Hypothesis& h : each) {
                 found->lengths_.push_back(int64_t(h.tokens.size()));

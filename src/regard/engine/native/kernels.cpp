@@ -394,11 +394,20 @@ inline void softmax(float* x, int64_t n) {
     each(n, [&](int64_t i, int some) { store_some(x + i, load_some(x + i, some) * share, some); });
 }
 
+// Keys and values lie behind pointers, where the processor cannot guess what comes next.
+constexpr int64_t AHEAD = 8;
+inline void fetch(const Keys& keys, int64_t t, int64_t m, int64_t offset, int64_t n) {
+    if (t + AHEAD >= m) return;
+    const char* p = reinterpret_cast<const char*>(keys[t + AHEAD] + offset);
+    for (int64_t i = 0; i < n * 4; i += 64) __builtin_prefetch(p + i);
+}
+
 template <int N>
 inline void mix_values(const float* weights, const Keys& keys, int64_t m, int64_t at, float* out) {
     Floats total[N] = {};
     for (int64_t t = 0; t < m; t++) {
         const float* v = keys[t] + keys.value + at;
+        fetch(keys, t, m, keys.value + at, N * W);
         const Floats w = spread(weights[t]);
         for (int j = 0; j < N; j++) total[j] += w * load(v + j * W);
     }
@@ -414,6 +423,7 @@ void attend(const float* q, int64_t e, const Keys& all, int64_t from, int64_t to
     int64_t t = 0;
     for (; t + 4 <= m; t += 4) {
         const float *a = keys[t] + keys.key, *b = keys[t + 1] + keys.key, *c = keys[t + 2] + keys.key, *d = keys[t + 3] + keys.key;
+        for (int64_t i = 0; i < 4; i++) fetch(keys, t + i, m, keys.key, e);
         Floats four[4] = {};
         each(e, [&](int64_t i, int some) {
             const Floats query = load_some(q + i, some);

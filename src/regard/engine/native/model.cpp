@@ -284,8 +284,7 @@ void read_stack(Reader& in, Stack& out, bool decoder) {
             if (decoder && !a.causal) throw Refused("a decoder's attention should be causal");
             part->slot = out.mixes++;
             if (!decoder) continue;
-            model.slot_offset.push_back(model.slot_width);
-            model.slot_width += round_up(2 * a.kv_width(), LANES);
+            model.slot = std::max(model.slot, round_up(2 * a.kv_width(), LANES));
         }
         const bool bare = out.wiring == Stack::bare, parallel = out.wiring == Stack::parallel;
         for (size_t i = 0; i < block.size(); i++)

@@ -131,6 +131,8 @@ struct Embedding {
     Norm norm;
 };
 
+constexpr int64_t PAGE = 16;  // tokens whose keys and values are allocated together, layer by layer
+
 struct Model {
     int64_t width = 0, vocab = 0, source_vocab = 0;
     bool has_encoder = false;
@@ -141,8 +143,8 @@ struct Model {
     bool quantized = false;
     const Kernels* kernels = nullptr;
     int64_t bytes = 0;                      // of all packed weights
-    int64_t slot_width = 0;                 // floats of the keys and values that one token leaves in all layers
-    std::vector<int64_t> slot_offset;       // of each mix
+    int64_t slot = 0;                       // floats of the keys and values that one token leaves in one layer
+    int64_t slot_offset(int64_t mix) const { return mix * PAGE * slot; }
     std::vector<const Position*> rotaries;
     int64_t room(bool of_source) const;     // positions that the embedding has; -1: any number
 };

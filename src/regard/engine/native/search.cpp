@@ -16,9 +16,7 @@ namespace {
 constexpr double LOWEST = -std::numeric_limits<double>::infinity();
 constexpr int PERIODS = 16;               // the longest cycle that the repetition guard detects
 constexpr int64_t ROWS = 96;              // hypotheses that one worker decodes together
-constexpr int64_t PAGE = 16;              // tokens whose keys and values are allocated at once
 constexpr int64_t PROMPT_ROWS = 512;      // tokens of prompts and sources that are read together
-constexpr int TRIALS = 8, TRUSTED = 4096; // steps to compare sharing with not sharing; steps until the next comparison
 
 // Forbids the token that continues a cycle which has already repeated for longer than the source (RepetitionGuard).
 struct Guard {
@@ -64,9 +62,9 @@ struct Sentence {
     std::vector<Running> running;
     std::vector<std::vector<Move>> trail;
     std::vector<Finished> finished;  // best first
-    std::vector<Buffer<float>> pages;
-    int64_t used = PAGE;             // slots of the last page
+    Slots slots;
     bool over = false;
+    explicit Sentence(const Model& model) : slots(model) {}
 };
 
 uint64_t mix_bits(uint64_t z) {
@@ -161,22 +159,20 @@ class Worker {
            const std::vector<uint8_t>& banned, std::vector<std::vector<Hypothesis>>& out)
         : model_(model), inputs_(inputs), how_(how), banned_(banned), out_(out), forward_(model, team) {}
 
-    // `shares` remembers whether sharing was faster: -1 unknown, 0 no, 1 yes.
-    void run(Queue& queue, int64_t most, int* shares) {
+    // With `sharing`, the team works on large products where that pays.
+    void run(Queue& queue, int64_t most, Sharing* sharing) {
         const int64_t k = how_.sample ? 1 : how_.beam, room = std::max<int64_t>(most / k, 1);
-        double best[2] = {1e9, 1e9};
-        forward_.shares = shares && *shares != 0;
+        if (sharing) sharing->begin(k);
+        forward_.shares = sharing && sharing->choice != 0;
         for (int64_t steps = 0;; steps++) {
             const int64_t active = int64_t(active_.size());
             if (queue.left() && active <= room / 2) start(queue, room - active);
             if (active_.empty()) return;
             const auto began = std::chrono::steady_clock::now();
             step();
-            if (!shares || *shares >= 0) continue;
+            if (!sharing) continue;
             const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-            if (steps > 0) best[forward_.shares] = std::min(best[forward_.shares], took);
-            forward_.shares = steps % 2 == 0;
-            if (steps >= TRIALS) *shares = forward_.shares = best[1] < best[0];
+            forward_.shares = sharing->next(steps, forward_.shares, took);
         }
     }
 
@@ -188,7 +184,7 @@ class Worker {
         const size_t first = active_.size();
         for (size_t i : taken) {
             const Span source = inputs_[i].source;
-            active_.push_back(std::make_unique<Sentence>());
+            active_.push_back(std::make_unique<Sentence>(model_));
             Sentence& s = *active_.back();
             s.input = &inputs_[i], s.out = &out_[i];
             s.finished.resize(size_t(how_.sample ? 0 : k));
@@ -216,7 +212,7 @@ class Worker {
     void read_prompt(Sentence& s) {
         const Span source = s.input->source;
         std::vector<float*>& past = s.running[0].past;
-        for (int64_t t = 0; t + 1 < source.n; t++) past.push_back(new_slot(s));
+        for (int64_t t = 0; t + 1 < source.n; t++) past.push_back(s.slots.add(pages_));
         for (int64_t from = 0; from + 1 < source.n; from += PROMPT_ROWS) {
             rows_.clear();
             for (int64_t t = from; t < std::min(from + PROMPT_ROWS, source.n - 1); t++) {
@@ -225,19 +221,6 @@ class Worker {
             }
             forward_.decode(rows_);
         }
-    }
-
-    float* new_slot(Sentence& s) {
-        if (s.used == PAGE) {
-            if (pages_.empty()) {
-                s.pages.emplace_back(PAGE * model_.slot_width);
-            } else {
-                s.pages.push_back(std::move(pages_.back()));
-                pages_.pop_back();
-            }
-            s.used = 0;
-        }
-        return s.pages.back().get() + model_.slot_width * s.used++;
     }
 
     // One token for every hypothesis of every sentence.
@@ -249,7 +232,7 @@ class Worker {
         for (auto& s : active_)
             for (Running& r : s->running) {
                 if (r.total == LOWEST) continue;
-                r.past.push_back(new_slot(*s));
+                r.past.push_back(s->slots.add(pages_));
                 rows_.tokens.push_back(r.last), rows_.pos.push_back(int64_t(r.past.size()) - 1);
                 rows_.past.push_back(r.past.data()), rows_.memory.push_back(&s->memory);
                 Top top{};
@@ -281,8 +264,7 @@ class Worker {
         for (auto& s : active_) {
             if (how_.sample || how_.beam == 1) extend(*s, row);
             else extend_beam(*s, row);
-            if (s->over)
-                for (auto& page : s->pages) pages_.push_back(std::move(page));
+            if (s->over) s->slots.give_back(pages_);
         }
         active_.erase(std::remove_if(active_.begin(), active_.end(), [](const auto& s) { return s->over; }), active_.end());
     }
@@ -415,13 +397,13 @@ double Search::divisor(int64_t length) const {
 }
 
 std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, const std::vector<Input>& inputs,
-                                            const Search& how, const std::vector<uint8_t>& banned, int* shares) {
+                                            const Search& how, const std::vector<uint8_t>& banned, Sharing& sharing) {
     std::vector<std::vector<Hypothesis>> out(inputs.size());
     Queue queue(inputs);
     const int64_t threads = team.size(), count = int64_t(inputs.size()), k = how.sample ? 1 : how.beam;
     if (threads == 1 || count < threads) {  // one stream, whose large products are shared
         Worker worker(model, threads == 1 ? nullptr : &team, inputs, how, banned, out);
-        worker.run(queue, ROWS, threads == 1 ? nullptr : shares);
+        worker.run(queue, ROWS, threads == 1 ? nullptr : &sharing);
         return out;
     }
     const int64_t most = std::min(ROWS, (count + threads - 1) / threads * k);
@@ -461,13 +443,14 @@ std::vector<std::vector<double>> score_targets(const Model& model, const std::ve
         const int64_t skipped = int64_t(read.size()) - 1;
         read.insert(read.end(), target.data, target.data + target.n);
         read.pop_back();
-        Buffer<float> slots(int64_t(read.size()) * model.slot_width);
+        Slots slots(model);
+        std::vector<Buffer<float>> spare;
         std::vector<float*> past;
         rows.clear();
         std::vector<int64_t> which;
         std::vector<Top> tops;
         for (int64_t t = 0; t < int64_t(read.size()); t++) {
-            past.push_back(slots.get() + t * model.slot_width);
+            past.push_back(slots.add(spare));
             rows.tokens.push_back(read[size_t(t)]), rows.pos.push_back(t), rows.memory.push_back(&memory);
             if (t < skipped) continue;
             Top top{};

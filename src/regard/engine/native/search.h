@@ -38,9 +38,32 @@ struct Hypothesis {
     double log_prob = 0, score = 0;
 };
 
+// Whether the threads should share the work of a step: found out by comparing steps, and taken back when it no longer pays. A
+// helper that another program keeps waiting makes steps much longer, and that may begin at any time.
+struct Sharing {
+    static constexpr int TRIALS = 8, TRUSTED = 64;  // steps of a comparison; calls until the next one
+    int choice = -1, calls = 0;                     // -1: not known yet
+    int64_t beam = 0;
+    double means[2] = {-1, -1};                     // seconds of a step, moving averages: alone, shared
+
+    void begin(int64_t hypotheses) {
+        if (calls++ % TRUSTED == 0 || beam != hypotheses) *this = {-1, calls, hypotheses, {-1, -1}};
+    }
+    // Notes what step number `steps` took; returns whether the next one is shared.
+    bool next(int64_t steps, bool shared, double seconds) {
+        double& mean = means[shared];
+        if (steps > 0) mean = mean < 0 ? seconds : 0.75 * mean + 0.25 * seconds;
+        const bool known = means[0] >= 0 && means[1] >= 0;
+        if (choice < 0 && steps < TRIALS) return steps % 2 == 0;
+        if (choice < 0) choice = known && means[1] < 0.95 * means[0];
+        if (choice == 1 && known && means[1] > 1.1 * means[0]) choice = 0;
+        return choice == 1;
+    }
+};
+
 // The hypotheses of each input, best first. `banned` has one byte per token of the vocabulary.
 std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, const std::vector<Input>& inputs,
-                                            const Search& how, const std::vector<uint8_t>& banned, int* shares);
+                                            const Search& how, const std::vector<uint8_t>& banned, Sharing& sharing);
 
 // The log-probability of each token of each target (`prefix`; the end mark included), after the source.
 std::vector<std::vector<double>> score_targets(const Model& model, const std::vector<Input>& inputs, int32_t bos);

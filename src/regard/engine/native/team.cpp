@@ -3,7 +3,7 @@
 namespace regard {
 namespace {
 
-constexpr int SPINS = 600, PATIENCE = 20000;  // pauses before a helper sleeps; before a waiting caller yields its core
+constexpr int SPINS = 600, PATIENCE = 2000;  // pauses before a helper sleeps; before a waiting caller yields its core
 
 inline void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)
