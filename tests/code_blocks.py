@@ -19,6 +19,7 @@ from unittest import mock
 from ruamel.yaml import YAML
 
 from regard.metrics import METRICS
+from regard.nn.blocks.body import BODIES
 from regard.nn.mixers import MIXERS
 from regard.tasks.common.task import TASKS
 from tests.verbs.calling import ROOT, call
@@ -140,7 +141,7 @@ def plugins_forgotten() -> Iterator[None]:
     try:
         yield
     finally:
-        for registry in (METRICS, MIXERS, TASKS):
+        for registry in (BODIES, METRICS, MIXERS, TASKS):
             for name, part in list(registry.items()):
                 home = part if isinstance(part, type) else getattr(part, "score", part)
                 if str(getattr(home, "__module__", "")).startswith("regard_plugin_"):
@@ -161,7 +162,9 @@ def extra(words: list[str]) -> list[str]:
     """Settings that make a training of the pages short."""
     if words[1] != "train":
         return []
-    small = [*TINY, *(() if "--from" in words else SIZES)]
+    recurrent = {"model.family=lstm", "model.family=gru"} & {*words}
+    sizes = [one for one in SIZES if not recurrent or one.startswith("model.width")]
+    small = [*TINY, *(() if "--from" in words else sizes)]
     if words[2] in ("dates", "copy"):
         small += ["data.generate.count=200", "data.generate.valid=4"]
     if words[2] == "vit":
