@@ -111,6 +111,14 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             f"{{f[ctranslate2 float32][{BY}]}}× CTranslate2 float32"),
     },
     "Comparing": {
+        "study-pre-post": ("Pre-norm against post-norm", "{f[verdict]}"),
+        "study-rotary": ("Rotary against sinusoidal positions", "{f[verdict]}"),
+        "study-muon": ("Muon against AdamW, both tuned", "{f[verdict]}"),
+        "study-ablate": ("One part at a time out of the Transformer", "{f[verdict]}"),
+        "study-length": ("Position codes on texts four times as long as in training", "{f[verdict]}"),
+        "study-calibration": ("Calibration with and without label smoothing", "{f[verdict]}"),
+        "study-gradients": ("How far gradients reach, two layers as initialized", "{f[verdict]}"),
+        "study-transfer": ("Modifications on five tasks", "{f[verdict]}"),
         "statistics": (
             "False verdicts of `study compare` on equal contenders, 1,000 simulated studies each, at most 5 % wanted",
             "5 seeds: {f[false verdicts, seeds vary, 5 seeds][verdict]} %; where test items matter as much as seeds "

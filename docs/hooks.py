@@ -13,13 +13,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from mkdocs.structure.files import File, Files  # noqa: E402
 
-from docs.generators import api, reference, results, trace, tree  # noqa: E402
+from docs.generators import api, claims, reference, results, trace, tree  # noqa: E402
 
 PAGES = {
     reference.RECIPE: reference.recipe,
     reference.DATA: reference.data,
     reference.MODELS: reference.models,
     "results.md": results.page,
+    "claims.md": claims.page,
 }
 PARTS = {"api": api.page, "tree": tree.page, "trace": trace.page}
 """What `<!-- generate: NAME -->` in a page stands for."""

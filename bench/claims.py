@@ -1,0 +1,235 @@
+"""The claims of the Transformer story that can be tested here, each with its study.
+
+A claim holds here if its study gives the expected verdict, does not if it gives the opposite one, and is not shown otherwise.
+`results/study-NAME.json` (`python -m bench.study`) is where verdicts come from; a claim without it has not been run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+HOLDS, FAILS, OPEN, NOT_RUN = "holds here", "does not hold here", "not shown", "not run"
+OPPOSITE = {"better": "worse", "worse": "better"}
+Figures = Mapping[str, Any]
+MULTI30K = "--data train.en --data train.de --valid val.en --valid val.de --test test.en --test test.de"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, who made it, the result that tests it, and how that is read."""
+
+    text: str
+    source: str
+    result: str
+    read: Callable[[Figures], str]
+
+
+def says(contender: str, wanted: str) -> Callable[[Figures], str]:
+    """Read the verdict on one contender."""
+
+    def read(figures: Figures) -> str:
+        word = figures.get("verdicts", {}).get(contender)
+        if word is None or word == "no result":
+            return NOT_RUN
+        contrary = word == OPPOSITE.get(wanted) or (wanted in OPPOSITE and word == "no difference")
+        return HOLDS if word == wanted else FAILS if contrary else OPEN
+
+    return read
+
+
+def says_in(task: str, contender: str, wanted: str) -> Callable[[Figures], str]:
+    """Read the verdict on one modification in one task of the study of transfer."""
+    return lambda figures: says(contender, wanted)(figures.get("tasks", {}).get(task, {}))
+
+
+def compares(holds: Callable[[Figures], bool]) -> Callable[[Figures], str]:
+    """Read measured figures, which leave nothing open."""
+    return lambda figures: HOLDS if holds(figures) else FAILS
+
+
+def _growth(what: str, layer: str, low: float, high: float) -> Callable[[Figures], str]:
+    return compares(lambda figures: low <= figures["exponents"][what][layer] <= high)
+
+
+CLAIMS = (
+    Claim(
+        "Without residual connections a Transformer learns worse",
+        "Vaswani et al. 2017",
+        "study-ablate",
+        says("no residual", "worse"),
+    ),
+    Claim(
+        "Without layer norms a Transformer learns worse",
+        "Vaswani et al. 2017",
+        "study-ablate",
+        says("no norm", "worse"),
+    ),
+    Claim("Dividing scores by √d_k is needed", "Vaswani et al. 2017, 3.2.1", "study-ablate", says("no √d_k", "worse")),
+    Claim(
+        "One head is worse than several", "Vaswani et al. 2017, Table 3 (A)", "study-ablate", says("one head", "worse")
+    ),
+    Claim(
+        "Too many heads are worse, too", "Vaswani et al. 2017, Table 3 (A)", "study-ablate", says("16 heads", "worse")
+    ),
+    Claim("Narrower keys are worse", "Vaswani et al. 2017, Table 3 (B)", "study-ablate", says("d_k / 4", "worse")),
+    Claim(
+        "Without positions a Transformer translates worse",
+        "Vaswani et al. 2017, 3.5",
+        "study-ablate",
+        says("no positions", "worse"),
+    ),
+    Claim(
+        "Learned positions are as good as sinusoids",
+        "Vaswani et al. 2017, Table 3 (E)",
+        "study-ablate",
+        says("learned positions", "no difference"),
+    ),
+    Claim("Post-norm needs a warm-up", "Xiong et al. 2020", "study-ablate", says("no warm-up", "worse")),
+    Claim(
+        "Label smoothing helps translation", "Vaswani et al. 2017, 5.4", "study-ablate", says("no smoothing", "worse")
+    ),
+    Claim("The feed-forward layers are needed", "Dong et al. 2021", "study-ablate", says("no feed-forward", "worse")),
+    Claim(
+        "Dropout helps on small data", "Vaswani et al. 2017, Table 3 (D)", "study-ablate", says("no dropout", "worse")
+    ),
+    Claim(
+        "Pre-norm is better than post-norm at equal steps", "Xiong et al. 2020", "study-pre-post", says("pre", "better")
+    ),
+    Claim("Rotary positions are better than sinusoids", "Su et al. 2021", "study-rotary", says("rotary", "better")),
+    Claim("Muon learns more per step than AdamW", "Jordan et al. 2024", "study-muon", says("muon", "better")),
+    Claim(
+        "Sinusoids generalize to longer texts than in training",
+        "Vaswani et al. 2017, 3.5",
+        "study-length",
+        compares(lambda f: min(f["by length"]["sinusoidal"].values()) > 50),
+    ),
+    Claim(
+        "ALiBi generalizes to longer texts better than sinusoids",
+        "Press et al. 2021",
+        "study-length",
+        says("ALiBi", "better"),
+    ),
+    Claim(
+        "T5's relative positions generalize better than sinusoids",
+        "Press et al. 2021",
+        "study-length",
+        says("T5", "better"),
+    ),
+    Claim(
+        "No positions generalize better than sinusoids",
+        "Kazemnejad et al. 2023",
+        "study-length",
+        says("none", "better"),
+    ),
+    Claim(
+        "Rotary positions generalize better than sinusoids",
+        "Press et al. 2021",
+        "study-length",
+        says("rotary", "better"),
+    ),
+    Claim(
+        "Label smoothing improves calibration",
+        "Müller et al. 2019",
+        "study-calibration",
+        says("smoothing 0.1", "better"),
+    ),
+    Claim(
+        "Gradients of a plain RNN vanish with the distance",
+        "Bengio et al. 1994",
+        "study-gradients",
+        compares(lambda f: f["factor per step"]["RNN"] < 0.9),
+    ),
+    Claim(
+        "Gradients of an LSTM vanish more slowly than an RNN's",
+        "Hochreiter & Schmidhuber 1997",
+        "study-gradients",
+        compares(lambda f: f["factor per step"]["LSTM"] > f["factor per step"]["RNN"]),
+    ),
+    Claim(
+        "Gradients of attention do not vanish with the distance",
+        "Vaswani et al. 2017, 4",
+        "study-gradients",
+        compares(lambda f: f["factor per step"]["Transformer"] > 0.98),
+    ),
+    Claim(
+        "Sparse attention helps classification",
+        "survey chapters on sparse attention",
+        "study-transfer",
+        says_in("classification", "sparse attention", "better"),
+    ),
+    Claim(
+        "Sparse attention does not help translation",
+        "survey chapters on sparse attention",
+        "study-transfer",
+        compares(lambda f: f["tasks"]["translation"]["verdicts"]["sparse attention"] != "better"),
+    ),
+    Claim(
+        "Linear attention is general: no task is worse",
+        "Choromanski et al. 2020",
+        "study-transfer",
+        compares(lambda f: all(t["verdicts"].get("linear attention") != "worse" for t in f["tasks"].values())),
+    ),
+    Claim(
+        "Few modifications help on all tasks",
+        "Narang et al. 2021",
+        "study-transfer",
+        compares(lambda f: sum(said.startswith("better on all") for said in f["overall"].values()) <= 2),
+    ),
+    Claim(
+        "Time of full attention grows with the square of the length",
+        "Vaswani et al. 2017, Table 1",
+        "complexity",
+        _growth("time", "plain", 1.8, 2.3),
+    ),
+    Claim(
+        "Memory of plain attention grows with the square of the length",
+        "Dao et al. 2022",
+        "complexity",
+        _growth("memory", "plain", 1.8, 2.2),
+    ),
+    Claim(
+        "Memory of tiled attention grows linearly",
+        "Dao et al. 2022",
+        "complexity",
+        _growth("memory", "flash", 0.7, 1.2),
+    ),
+    Claim("Time of a window grows linearly", "Beltagy et al. 2020", "complexity", _growth("time", "local", 0.8, 1.2)),
+    Claim(
+        "Time of linear attention grows linearly",
+        "Choromanski et al. 2020",
+        "complexity",
+        _growth("time", "performer", 0.8, 1.2),
+    ),
+    Claim(
+        "Time of a recurrent layer grows linearly",
+        "Vaswani et al. 2017, Table 1",
+        "complexity",
+        _growth("time", "lstm", 0.8, 1.2),
+    ),
+)
+
+STUDIES = {
+    "study-ablate": f"regard study ablate translate {MULTI30K} --set model.norm=post",
+    "study-pre-post": f"regard study compare translate {MULTI30K} --vary model.norm=post,pre --match parameters",
+    "study-rotary": f"regard study compare sinusoidal.yaml rotary.yaml {MULTI30K}",
+    "study-muon": f"regard study compare translate {MULTI30K} --vary train.optimizer=adamw,muon --tune rate",
+    "study-length": "regard study length copy -n 12",
+    "study-calibration": f"regard study calibration translate {MULTI30K}",
+    "study-gradients": "regard study gradients",
+    "study-transfer": "regard study transfer --task translation=… --task summarization=… --task classification=… --task lm=… "
+    "--task algorithm=copy",
+    "complexity": "regard study complexity --minutes 7",
+}
+"""The command of each study."""
+
+
+def judge(claim: Claim, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The verdict on a claim, from the stored results."""
+    if claim.result not in results:
+        return NOT_RUN
+    try:
+        return claim.read(results[claim.result]["figures"])
+    except KeyError:  # the study ran, but without this contender
+        return NOT_RUN

@@ -1,0 +1,65 @@
+"""A finished study as a result: `python -m bench.study pre-post runs/compare/compare.json "COMMAND" --record`.
+
+It is stored as `results/study-NAME.json`; the page of claims reads it there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from bench.results import parse, write
+
+
+def figures_of(study: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a study: scores, verdicts in words, and what they were reached with."""
+    if study["study"] == "gradients":
+        factors = {name: round(_mean(each["factor_per_step"]), 4) for name, each in study["layers"].items()}
+        last = {name: each["relative_size"][-1] for name, each in study["layers"].items()}
+        text = ", ".join(f"{name} {factor:.3g}" for name, factor in factors.items())
+        return {"verdict": f"gradient per step of distance: {text}", "factor per step": factors, "at the end": last}
+    if study["study"] == "transfer":
+        tasks = {task: figures_of(found) for task, found in study["tasks"].items()}
+        text = "; ".join(f"{name}: {said}" for name, said in study["overall"].items())
+        return {"verdict": text, "overall": study["overall"], "tasks": tasks}
+    verdicts = {each["contender"]: each["verdict"] for each in study["verdicts"]}
+    out: dict[str, Any] = {
+        "verdict": "; ".join(each["sentence"] for each in study["verdicts"]),
+        "metric": study["metric"],
+        "verdicts": verdicts,
+        "contenders": {
+            each["name"]: {
+                "mean": each["mean"] and round(each["mean"], 4),
+                "over seeds": each["deviation"] and round(each["deviation"], 4),
+                "seeds": len(each["scores"]),
+                "parameters": each["parameters"],
+                "minutes": round(_mean([s for s in study["timing"][each["name"]] if s]) / 60, 2),
+            }
+            for each in study["contenders"]
+        },
+        "terms": [*study["notes"], *(f"{c['name']}: {note}" for c in study["contenders"] for note in c["notes"])],
+    }
+    if "by_length" in study:
+        out["by length"] = {
+            name: {label: round(_mean(scores), 2) for label, scores in row.items() if scores}
+            for name, row in study["by_length"].items()
+        }
+    return out
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / max(len(values), 1)
+
+
+if __name__ == "__main__":
+    _parser = argparse.ArgumentParser(prog="python -m bench.study", description=__doc__)
+    _parser.add_argument("name")
+    _parser.add_argument("study", type=Path)
+    _parser.add_argument("command")
+    _asked = parse(_parser)
+    _study = json.loads(_asked.study.read_text(encoding="utf-8"))
+    print(
+        write(f"study-{_asked.name}", title=f"Study: {_asked.name}", command=_asked.command, figures=figures_of(_study))
+    )

@@ -1,0 +1,71 @@
+"""The page of claims: every claim has a study, and its verdict follows from results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bench.claims import CLAIMS, FAILS, HOLDS, NOT_RUN, OPEN, STUDIES, judge, says
+from bench.study import figures_of
+from docs.generators import claims
+
+from regard.studies.ablate import ABLATIONS
+from regard.studies.length_generalization import ATTENDED, EMBEDDED
+
+
+def test_every_claim_has_a_study_and_one_text() -> None:
+    assert {claim.result for claim in CLAIMS} == set(STUDIES)
+    assert len({claim.text for claim in CLAIMS}) == len(CLAIMS) >= 30
+
+
+def test_claims_name_contenders_that_their_studies_have() -> None:
+    known = {
+        "study-ablate": [each.name for each in ABLATIONS],
+        "study-length": [*EMBEDDED, *ATTENDED],
+        "study-pre-post": ["pre"], "study-rotary": ["rotary"], "study-muon": ["muon"],
+        "study-calibration": ["smoothing 0.1"],
+    }  # fmt: skip
+    for claim in CLAIMS:
+        if claim.result in known and "by length" not in str(claim.read.__code__.co_consts):
+            words = dict.fromkeys(known[claim.result], "worse")
+            figures = {"verdicts": words, "by length": {"sinusoidal": {"1": 0.0}}}
+            assert judge(claim, {claim.result: {"figures": figures}}) != NOT_RUN, claim.text
+
+
+@pytest.mark.parametrize(
+    ("word", "wanted", "verdict"),
+    [
+        ("better", "better", HOLDS),
+        ("worse", "better", FAILS),
+        ("no difference", "better", FAILS),
+        ("no difference", "no difference", HOLDS),
+        ("better", "no difference", OPEN),
+        ("not shown", "better", OPEN),
+        ("preliminary", "better", OPEN),
+        ("no result", "better", NOT_RUN),
+    ],
+)
+def test_a_verdict_on_a_claim(word: str, wanted: str, verdict: str) -> None:
+    assert says("new", wanted)({"verdicts": {"new": word}}) == verdict
+    assert says("other", wanted)({"verdicts": {"new": word}}) == NOT_RUN
+
+
+def test_the_page_lists_every_claim() -> None:
+    page = claims.page()
+    assert all(claim.text in page for claim in CLAIMS)
+    assert "| Time of a window grows linearly | Beltagy et al. 2020 | **holds here** |" in page
+
+
+def test_a_study_becomes_a_result() -> None:
+    study: dict[str, Any] = {
+        "study": "compare", "metric": "bleu", "notes": ["matched"], "timing": {"a": [60.0, 120.0], "b": [60.0, None]},
+        "contenders": [
+            {"name": n, "mean": 1.0, "deviation": 0.5, "scores": [1, 2], "parameters": 7, "notes": []} for n in "ab"
+        ],
+        "verdicts": [{"contender": "b", "verdict": "better", "sentence": "b: better"}],
+    }  # fmt: skip
+    figures = figures_of(study)
+    assert figures["verdicts"] == {"b": "better"}
+    assert figures["contenders"]["a"]["minutes"] == 1.5
+    layers = {"RNN": {"factor_per_step": [0.5, 0.7], "relative_size": [1.0, 0.1]}}
+    assert figures_of({"study": "gradients", "layers": layers})["factor per step"] == {"RNN": 0.6}
