@@ -87,6 +87,7 @@ def recipe(contender: str, seed: int, files: dict[str, list[str]], *, steps: int
         "model": {**chosen["model"], **(small if tiny else {})},
         "train": {
             **chosen["train"], **short, "seed": seed, "epochs": 1 if tiny else EPOCHS, "steps": steps, "batch_tokens": BATCH,
+            "validate_every": steps, "log_every": 10,
         },
         "decode": {"beam": 1, "max_extra": 50},
     }  # fmt: skip
