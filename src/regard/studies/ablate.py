@@ -161,6 +161,7 @@ def run(
     set: Mapping[str, object] | None = None,
     seeds: int = VERDICT_SEEDS,
     metric: str | None = None,
+    delta: float | None = None,
     minutes: float | None = None,
     device: str = "cpu",
 ) -> CompareResult:
@@ -170,7 +171,14 @@ def run(
     request = TrainRequest(recipes[0], tuple(data), tuple(valid), dict(set or {}))
     entries, notes = list_ablations(recipes[0], request, only)
     comparer = Comparer(
-        grid, Terms(seeds, metric=metric), tuple(data), tuple(valid), tuple(test), minutes, device, "ablate"
+        grid,
+        Terms(seeds, metric=metric, delta=delta),
+        tuple(data),
+        tuple(valid),
+        tuple(test),
+        minutes,
+        device,
+        "ablate",
     )
     kept, refused = comparer.split_refused(entries)
     found = comparer.run(kept)

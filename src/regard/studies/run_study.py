@@ -21,6 +21,7 @@ STUDIES = {
     "calibration": "calibration_study",
     "gradients": "gradient_flow",
     "transfer": "transfer",
+    "scaling": "scaling",
 }
 """The module of each study; its function `run` is the study."""
 PLOTS = (

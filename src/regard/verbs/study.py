@@ -134,6 +134,9 @@ def ablate(
     sets: Set = [],  # noqa: B006
     seeds: Seeds = 5,
     metric: Metric = None,
+    delta: Annotated[
+        float | None, typer.Option(metavar="X", help="Largest difference of the metric that does not matter")
+    ] = None,
     minutes: Minutes = None,
     processes: Processes = None,
     out: Out = None,
@@ -147,7 +150,7 @@ def ablate(
     feed-forward, no dropout, other head counts and key widths. Each is compared with the whole recipe."""
     _run(
         "ablate", [recipe], as_json, plugin, data=data, valid=valid, test=test, only=only, set=_changes(sets), seeds=seeds,
-        metric=metric, minutes=minutes, processes=processes, out=out, keep=keep, device=device,
+        metric=metric, delta=delta, minutes=minutes, processes=processes, out=out, keep=keep, device=device,
     )  # fmt: skip
 
 
@@ -243,6 +246,41 @@ def transfer(
     _run(
         "transfer", [], as_json, plugin, tasks=task, only=only, set=_changes(sets), seeds=seeds, minutes=minutes,
         processes=processes, out=out, keep=keep, device=device,
+    )  # fmt: skip
+
+
+@studies.command(cls=Verb, short_help="A ladder of sizes, a scaling law, and a prediction")
+def scaling(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="The recipe that is made smaller and larger")],
+    data: Data = [],  # noqa: B006
+    valid: Valid = [],  # noqa: B006
+    test: Test = [],  # noqa: B006
+    widths: Annotated[str, typer.Option(metavar="N,N,…", help="Widths of the ladder")] = "32,48,64,96",
+    steps: Annotated[str, typer.Option(metavar="N,N,…", help="Training steps of the ladder")] = "500,1000,2000",
+    held_out: Annotated[
+        str, typer.Option(metavar="N,N", help="Width and steps of the run that is predicted")
+    ] = "128,4000",
+    sets: Set = [],  # noqa: B006
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Seeds of each size")] = 1,
+    processes: Processes = None,
+    out: Out = None,
+    keep: Keep = False,
+    device: Device = "cpu",
+    plugin: Plugin = [],  # noqa: B006
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Train a ladder of sizes, fit L(N, D) = E + A/N^α + B/D^β with intervals, write down what a run at least four times larger
+    should reach, train that, and say by how much the prediction missed."""
+    from regard.studies.complexity import parse_lengths
+
+    last = parse_lengths(held_out)
+    if len(last) != 2:
+        raise SpecError(f"--held-out takes a width and a number of steps, such as 128,4000; got {held_out!r}")
+    _run(
+        "scaling", [recipe], as_json, plugin, data=data, valid=valid, test=test, widths=parse_lengths(widths),
+        steps=parse_lengths(steps), held_out=last, set=_changes(sets), seeds=seeds, processes=processes, out=out,
+        keep=keep, device=device,
     )  # fmt: skip
 
 
