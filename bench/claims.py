@@ -13,7 +13,11 @@ from typing import Any
 HOLDS, FAILS, OPEN, NOT_RUN = "holds here", "does not hold here", "not shown", "not run"
 OPPOSITE = {"better": "worse", "worse": "better"}
 Figures = Mapping[str, Any]
-MULTI30K = "--data train.en --data train.de --valid val.en --valid val.de --test test.en --test test.de"
+MULTI30K = (
+    "--data train.en.gz --data train.de.gz --valid val.en.gz --valid val.de.gz "
+    "--test test_2016_flickr.en.gz --test test_2016_flickr.de.gz"
+)
+RECIPE = "bench/studies/sinusoidal.yaml"
 
 
 @dataclass(frozen=True)
@@ -211,12 +215,12 @@ CLAIMS = (
 )
 
 STUDIES = {
-    "study-ablate": f"regard study ablate translate {MULTI30K} --set model.norm=post",
-    "study-pre-post": f"regard study compare translate {MULTI30K} --vary model.norm=post,pre --match parameters",
-    "study-rotary": f"regard study compare sinusoidal.yaml rotary.yaml {MULTI30K}",
-    "study-muon": f"regard study compare translate {MULTI30K} --vary train.optimizer=adamw,muon --tune rate",
+    "study-pre-post": f"regard study compare {RECIPE} {MULTI30K} --vary model.norm=post,pre --match parameters",
+    "study-rotary": f"regard study compare {RECIPE} bench/studies/rotary.yaml {MULTI30K}",
+    "study-muon": f"regard study compare {RECIPE} {MULTI30K} --vary train.optimizer=adamw,muon --tune rate",
+    "study-ablate": f"regard study ablate {RECIPE} {MULTI30K} --delta 1",
     "study-length": "regard study length copy -n 12",
-    "study-calibration": f"regard study calibration translate {MULTI30K}",
+    "study-calibration": f"regard study calibration {RECIPE} {MULTI30K}",
     "study-gradients": "regard study gradients",
     "study-transfer": "regard study transfer --task translation=… --task summarization=… --task classification=… --task lm=… "
     "--task algorithm=copy",
