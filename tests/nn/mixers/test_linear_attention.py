@@ -7,12 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.errors import UnknownName
+from regard.errors import SpecError, UnknownName
+from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.block import Block
+from regard.nn.blocks.body import Stack
+from regard.nn.blocks.embedding import Tokens
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import MIXERS, Site
 from regard.nn.mixers import LinearAttention
 from regard.nn.mixers.linear_attention import CHUNK, LinearAttentionMixer
+from regard.nn.positions.position import Rotary
 
 pytestmark = pytest.mark.numeric
 
@@ -65,6 +70,17 @@ def test_it_is_a_recurrence() -> None:
     sums = torch.einsum("nhr,nhe->hre", k, F.pad(v, (0, 1), value=1.0))
     torch.testing.assert_close(state.sums[0], sums, rtol=1e-10, atol=1e-10)  # type: ignore[union-attr]
     assert layer.state_numbers(10) == layer.state_numbers(1000) == 2 * 4 * 5
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_rotary_positions_are_refused(own: bool) -> None:
+    """φ(Rq)·φ(Rk) is no function of the distance."""
+    mix, stack = (LinearAttention(2, position=Rotary()), None) if own else (LinearAttention(2), Rotary())
+    body = Stack(Block(mix=mix), depth=1, position=stack, causal=True)
+    with pytest.raises(
+        SpecError, match=r"^mixer 'linear_attention' cannot use position 'rotary' \(.*\): it needs rotate$"
+    ):
+        ModelSpec(8, 12, Tokens(11), decoder=body).build()
 
 
 @pytest.mark.parametrize(("said", "meant"), [("linear_transformer", "linear_attention"), ("favor", "performer")])

@@ -55,7 +55,13 @@ class KernelAttention(MixerSpec):
 @MIXERS.add(also=("linear", "linear_transformer"))
 @spec
 class LinearAttention(KernelAttention):
-    """Attention with the kernel φ(q)·φ(k), φ = elu + 1, as many features as a head is wide."""
+    """Attention with the kernel φ(q)·φ(k), φ = elu + 1, as many features as a head is wide.
+
+    It does not rotate: φ is applied number by number, so φ(Rq)·φ(Rk) depends on more than the distance. Rotated features
+    (RoFormer, eq. 19) would give weights that may be negative and do not sum to one.
+    """
+
+    can = Can(rewind=False, positions=frozenset[Act]())
 
     def build(self, site: Site) -> LinearAttentionMixer:
         return LinearAttentionMixer(self, site)
