@@ -58,6 +58,13 @@ class TestSinusoidal:
             assert torch.equal(position.embed(x, Coords.span(4, first)), position.embed(x, loose))
         assert torch.equal(position.embed(x.float(), Coords.span(4)), position.embed(x.float(), Coords.span(4).cut(4)))
 
+    def test_a_change_of_precision_keeps_no_rounding(self) -> None:
+        """The codes of a net that ran in float32 before are those of one that did not."""
+        position = Sinusoidal().build(SITE)
+        position.embed(torch.zeros(1, 4, 12), Coords.span(4))
+        code = position.double().embed(torch.zeros(1, 4, 12, dtype=torch.double), Coords.span(4))
+        assert torch.equal(code[0], sinusoid(torch.arange(4), 12, "pairs", torch.double))
+
     def test_has_no_parameters_and_leaves_no_trace_in_a_checkpoint(self) -> None:
         position = Sinusoidal().build(SITE)
         position.embed(torch.zeros(1, 4, 12), Coords.span(4))

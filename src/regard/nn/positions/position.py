@@ -128,8 +128,7 @@ class SinusoidalPosition(Position):
     def __init__(self, spec: Sinusoidal, site: Site) -> None:
         super().__init__()
         self.layout, self.width = spec.layout, site.width
-        self.waves: Tensor
-        self.register_buffer("waves", torch.empty(0, site.width), persistent=False)
+        self.waves = torch.empty(0, site.width)  # no buffer: `net.double()` would keep what float32 rounded
 
     def embed(self, x: Tensor, at: Coords) -> Tensor:
         if at.first is None:
