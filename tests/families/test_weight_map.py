@@ -71,7 +71,9 @@ def test_what_no_row_speaks_of() -> None:
         compute_shapes(ROWS, {"embed.weight": (2, 2), "tail.weight": (1,), "blocks.0.tail.bias": (1,)})
 
 
-OURS = ("transformer", "transformer_xl", "openai-gpt", "vit of means")
+RECURRENT = ("lstm", "lstm, luong", "gru", "gru, bahdanau", "rnnsearch")
+"""Hugging Face has no recurrent models that translate."""
+OURS = ("transformer", "transformer_xl", "openai-gpt", "vit of means", *RECURRENT)
 """Of the third, theirs is four times as wide inside; of the fourth, theirs always reads a class token."""
 
 

@@ -97,10 +97,8 @@ def test_a_recipe_that_asks_for_a_trillion_pairs(tmp_path: Path) -> None:
 
 
 def test_long_strings_count(tmp_path: Path) -> None:
-    assert "so many pairs take" in refusal(
-        tmp_path, data__generate={"kind": "copy", "count": 10**6, "max_length": 10**5}
-    )
-    assert "max_length" in refusal(tmp_path, data__generate={"kind": "copy", "max_length": 10**12})
+    assert "so many pairs take" in refusal(tmp_path, data__generate__count=10**6, data__generate__max_length=10**5)
+    assert "max_length" in refusal(tmp_path, data__generate__max_length=10**12)
 
 
 @pytest.mark.parametrize("kind", [kind for kind, spec in TOKENIZERS.items() if "vocab" in spec.__dataclass_fields__])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,12 +49,12 @@ def test_precisions_take_turns_on_the_same_batches(tmp_path: Path, monkeypatch: 
 
 
 def ticking(monkeypatch: pytest.MonkeyPatch, *steps: float) -> None:
-    """Let the timed steps take so long, and nothing else any time."""
+    """Let the timed steps take so long, and nothing else any time; other modules keep their clock."""
     ticks = [0.0]
     for seconds in steps:
         ticks += [ticks[-1], ticks[-1] + seconds, ticks[-1] + seconds]
     times = iter(ticks)
-    monkeypatch.setattr(module.time, "perf_counter", lambda: next(times))
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(times)))
 
 
 def test_the_time_left_has_steps_validations_and_the_last_evaluation() -> None:
