@@ -272,4 +272,5 @@ def test_the_unknown_share_counts_characters() -> None:
     shares = tokenizer.unknown_shares(texts)
     assert shares == [0.0, pytest.approx(15 / 21), 0.0, 0.0, pytest.approx(2 / 8), pytest.approx(3 / 21)]
     assert tokenizer.mostly_unknown(texts) == [1]
+    assert Tokenizer.train(["ab"], Chars()).unknown_shares(["a\ufffdb", "\ufffd\ufffd", "\ufffda日"]) == [0.0, 1.0, 0.5]
     assert Tokenizer.train(lines, Bytes()).unknown_shares(texts) == [0.0] * 6

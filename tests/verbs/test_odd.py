@@ -95,7 +95,7 @@ def test_ten_thousand_odd_lines(model: Path) -> None:
 
 
 def test_a_long_line_is_read_in_pieces_and_its_outputs_are_joined(model: Path) -> None:
-    long = "abc. " * 30 + "jihgf " * 20 + "x" * 100
+    long = "abc. " * 30 + "jihgf " * 20 + "j" * 100
     said = call("run", model, "--json", stdin=f"abc\n{long}\n{long}\n".encode())
     assert said.err == (
         "regard: input 2 is longer than the model can read; it is read in parts, as are later ones "

@@ -168,7 +168,8 @@ class Tokenizer:
     def unknown_shares(self, lines: Iterable[str]) -> list[float]:
         """Return for each line the share of its characters, spaces aside, that unknown tokens stand for.
 
-        Characters, because one unknown token may stand for a long word. Of a very long line the beginning counts.
+        Characters, because one unknown token may stand for a long word. Of a very long line the beginning counts. U+FFFD
+        stands for bytes that nobody could read, which says nothing of the language: it counts only if there is nothing else.
         """
         texts = [line[:MAX_PIECE] for line in check_lines(lines)]
         shares, some = [0.0] * len(texts), [i for i, ids in enumerate(self.encode_all(texts)) if self.unk in ids]
@@ -283,7 +284,8 @@ def _share(text: str, ids: Sequence[int], spans: Sequence[tuple[int, int]], unkn
     lost = [False] * len(text)
     for i, (start, stop) in zip(ids, spans, strict=True):
         lost[start:stop] = [i == unknown or was for was in lost[start:stop]]
-    seen = [gone for gone, letter in zip(lost, text, strict=True) if not letter.isspace()]
+    seen = [gone for gone, letter in zip(lost, text, strict=True) if not letter.isspace() and letter != "\ufffd"]
+    seen = seen or [gone for gone, letter in zip(lost, text, strict=True) if letter == "\ufffd"]
     return sum(seen) / len(seen) if seen else 0.0
 
 
