@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import regard
 from regard.api import Model
@@ -16,7 +17,9 @@ from regard.decode import Search
 from regard.engine.engine_plan import PLAN
 from regard.errors import CheckpointError, SpecError
 from regard.families import gpt, transformer
-from regard.files.folder import read_folder, write_folder
+from regard.files.folder import WEIGHTS, read_folder, write_folder
+from regard.files.tensors import pack
+from regard.serialization.model_folder import CONFIG, fingerprint_files
 from regard.tasks.lm import Lm, LmData
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Bpe, Chars, Tokenizer
@@ -89,6 +92,33 @@ def test_what_needs_torch_runs_on_torch(pairs: Path, tmp_path: Path) -> None:
     assert light is not None
     with pytest.raises(SpecError, match="ensembles and glossaries need torch"):
         run(light, TEXTS, glossary={"cat": "dog"})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_weights_that_are_not_numbers_are_refused(pairs: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+    """Even by whoever writes a plan that fits them."""
+    folder = read_folder(pairs)
+    weights = {name: tensor.to(dtype) for name, tensor in folder.tensors().items()}
+    for i, bad in enumerate((1.0, float("nan"))):
+        next(iter(weights.values())).view(-1)[3] = bad
+        files = {**folder.files, WEIGHTS: pack(weights)}
+        files[PLAN] = json.dumps({**folder.json(PLAN), "files": fingerprint_files(files)}).encode()
+        write_folder(tmp_path / str(i), files)
+    assert open_light(tmp_path / "0") is not None
+    with pytest.raises(CheckpointError, match=r"has values that are not numbers \(NaN\)"):
+        open_light(tmp_path / "1")
+
+
+def test_a_plan_for_other_files_leaves_the_folder_to_torch(pairs: Path, tmp_path: Path) -> None:
+    folder = read_folder(pairs)
+    config = json.loads(folder[CONFIG])
+    config["model"]["decoder"]["kind"] = "os.system"
+    write_folder(tmp_path / "config", {**folder.files, CONFIG: json.dumps(config).encode()})
+    write_folder(tmp_path / "names", {**folder.files, WEIGHTS: pack({"x": torch.zeros(3), **folder.tensors()})})
+    for name in ("config", "names"):
+        assert open_light(tmp_path / name) is None
+        with pytest.raises(CheckpointError):
+            regard.load(tmp_path / name)
 
 
 def test_a_plan_that_does_not_fit_is_refused(pairs: Path, tmp_path: Path) -> None:

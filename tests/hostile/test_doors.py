@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from regard.api.light_model import open_light
 from regard.cli import app
+from regard.errors import RegardError
 from tests.hostile import whole
 from tests.hostile.folders import ATTACKS, Place
 from tests.verbs.calling import call
@@ -20,6 +23,7 @@ VERBS: dict[str, Callable[[Path, Path, Path], tuple[object, ...]]] = {
     "eval": lambda folder, _, data: ("eval", folder, data),
     "eval two": lambda folder, model, data: ("eval", model, folder, data),
     "show": lambda folder, _, data: ("show", folder),
+    "look": lambda folder, _, data: ("look", folder, "the cat", "--text"),
     "convert": lambda folder, _, data: ("convert", folder, data.parent / "out", "--to", "hf"),
     "train from": lambda folder, _, data: ("train", "lm", data, "--from", folder, "--out", data.parent / "run", "--quiet"),
 }  # fmt: skip
@@ -71,10 +75,23 @@ def test_a_verb_refuses_what_means_harm(verb: str, root: Path) -> None:
     assert not (root / "canary").exists()
 
 
-@pytest.mark.parametrize("verb", ["run", "show"])
+@pytest.mark.parametrize("verb", ["run", "show", "look"])
 def test_an_honest_folder_is_opened(verb: str, root: Path) -> None:
     said = call(*VERBS[verb](root / "ours", root / "ours", root / "data" / "text.txt"))
     assert (said.code, said.err) == (0, ""), said
+
+
+@pytest.mark.parametrize("name", [name for name, (way, _, _) in ATTACKS.items() if way == "ours"])
+def test_no_folder_that_means_harm_is_opened_without_torch(name: str, root: Path, tmp_path: Path) -> None:
+    """It is refused, or left to `regard.load`, which refuses it."""
+    folder = shutil.copytree(root / "ours", tmp_path / "folder")
+    place = Place(folder, root / "outside", root / "canary")
+    _, spoil, seal = ATTACKS[name]
+    spoil(place)
+    if seal:
+        place.seal()
+    with suppress(RegardError):
+        assert open_light(folder) is None
 
 
 def test_what_a_folder_says_does_not_move_the_cursor(root: Path, tmp_path: Path) -> None:

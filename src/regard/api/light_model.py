@@ -23,7 +23,8 @@ from regard.engine.native_engine import NativeEngine, read_threads, stored_preci
 from regard.engine.native_library import find_fault
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import WEIGHTS, Folder
-from regard.serialization.model_folder import find_model, read_config
+from regard.files.tensors import find_nan
+from regard.serialization.model_folder import CONFIG, find_model, fingerprint_files, read_config
 from regard.spec import Plain
 from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.pairs_frame import PairsFrame
@@ -101,7 +102,11 @@ class LightModel:
 
 
 def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
-    """Open a model folder without torch; None if it has no plan, or if torch may have a faster device."""
+    """Open a model folder without torch; None if torch may have a faster device, or if there is no plan for its files.
+
+    Without torch, nothing can tell whether a configuration and its weights fit: if they are not those that the plan was
+    written with, torch opens the folder, and refuses what it must.
+    """
     if device not in ("auto", "cpu") or (device == "auto" and _may_have_accelerator()) or find_fault():
         return None
     folder = find_model(path)
@@ -110,18 +115,32 @@ def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
     config, plan = read_config(folder), folder.json(PLAN)
     if not isinstance(plan, dict) or plan.get("format") != FORMAT:
         return None
+    if plan.get("files") != fingerprint_files(folder.files):
+        return None
     weights = folder[WEIGHTS]
+    if faults := find_nan(weights, folder.path / WEIGHTS):
+        raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
     precision = stored_precision(weights, folder.path / WEIGHTS)
     engine = NativeEngine.open(plan, weights, folder.path / WEIGHTS, precision=precision, threads=read_threads())
-    return LightModel(engine, _open_frame(plan.get("frame"), folder), Search.parse(config["decode"]), folder.path)
+    task = _open_frame(plan, folder)
+    try:
+        return LightModel(engine, task, Search.parse(config["decode"]), folder.path)
+    except SpecError as error:
+        raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
 
 
-def _open_frame(frame: object, folder: Folder) -> EnginePairs | EngineLm:
+def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
+    frame = plan.get("frame")
     given: Plain = frame if isinstance(frame, dict) else {}
     target = Tokenizer.from_bytes(folder[TARGET], TARGET)
+    source = Tokenizer.from_bytes(folder[SOURCE], SOURCE) if SOURCE in folder else None
+    read = target if source is None else source
+    for tokenizer, vocab in ((target, plan["vocab"]), (read, plan["source_vocab" if plan.get("encoder") else "vocab"])):
+        if tokenizer.size > vocab:
+            raise CheckpointError(f"{folder.path}: the tokenizer has {tokenizer.size} tokens, the model only {vocab}")
     kind, length, front = given.get("kind"), given.get("max_length"), given.get("front")
     if kind == "pairs" and isinstance(length, int) and length > 0:
-        return EnginePairs(length, target, Tokenizer.from_bytes(folder[SOURCE], SOURCE) if SOURCE in folder else None)
+        return EnginePairs(length, target, source)
     if kind == "lm" and isinstance(front, list) and all(isinstance(i, int) and 0 <= i < target.size for i in front):
         return EngineLm(target, front)
     raise CheckpointError(f"{folder.path / PLAN} is damaged: it does not say how texts become tokens")

@@ -6,6 +6,7 @@ read the same tokens and the same texts, each with its own tokenizer, and the di
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from regard.files.user_file import open_user_file
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.serialization.load import load_model
-from regard.serialization.model_folder import find_model, identify_folder, write_model
+from regard.serialization.model_folder import find_model, fingerprint_files, identify_folder, write_model
 from regard.tasks.common.capabilities import Generates, require
 from regard.tasks.common.task import Task
 
@@ -188,7 +189,9 @@ class _Job:
         quantized = quantize_weights(folder.tensors(WEIGHTS), describe_model(net))
         if not is_quantized(quantized) or PLAN not in folder:
             raise SpecError(f"{self.source} has no plan for the native engine, which int8 is for; save it again first")
-        write_folder(self.place, {**folder.files, WEIGHTS: pack(quantized)})
+        files = {**folder.files, WEIGHTS: pack(quantized)}
+        files[PLAN] = json.dumps({**folder.json(PLAN), "files": fingerprint_files(files)}, ensure_ascii=False).encode()
+        write_folder(self.place, files)
         tokenizer = getattr(task, "source_tokenizer", task.tokenizer)
         texts = self.texts or ([] if tokenizer is None else make_texts(tokenizer))
         smaller = load_model(find_model(self.place))[0]

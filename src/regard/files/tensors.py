@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from regard.errors import CheckpointError
@@ -69,6 +70,8 @@ def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
 
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 """Bytes of an element by its type in a safetensors header."""
+FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+"""How numpy reads the types that can hold NaN."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +102,22 @@ def list_tensors(data: bytes | memoryview, path: Path) -> dict[str, TensorEntry]
         return {**out, **{name: out[other] for name, other in tied.items()}}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: it is not a valid safetensors file ({error})") from None
+
+
+def find_nan(data: bytes | memoryview, path: Path) -> list[str]:
+    """List the tensors of a safetensors file with values that are not numbers. Needs no torch."""
+    found = []
+    for name, entry in list_tensors(data, path).items():
+        count, kind = math.prod(entry.shape), FLOATS.get(entry.dtype)
+        if not count or kind is None:
+            continue
+        values = np.frombuffer(data, kind, count, entry.start)
+        if entry.dtype == "BF16":  # which numpy does not have: the upper half of a float32
+            lost = bool(((values & 0x7FFF) > 0x7F80).any())
+        else:
+            lost = bool(np.isnan(values.min()))  # the least value is NaN if any is
+        found += [f"{name} has values that are not numbers (NaN)"] if lost else []
+    return found
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:

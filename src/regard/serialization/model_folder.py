@@ -13,6 +13,7 @@ This is the only module that decides what a folder is, and that spells these nam
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -111,6 +112,21 @@ def read_config(folder: Folder) -> Plain:
     return config
 
 
+def fingerprint_files(files: Mapping[str, bytes]) -> str:
+    """A digest of what a plan was made for: every file but the plan and the card; of weights, their names and shapes.
+
+    A folder in which something else lies beside the plan is opened with torch, which checks that everything fits.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(set(files) - {PLAN, CARD}):
+        data = files[name]
+        if name == WEIGHTS:
+            data = data[: 8 + int.from_bytes(data[:8], "little")]
+        digest.update(json.dumps([name, len(data)]).encode())
+        digest.update(data)
+    return digest.hexdigest()
+
+
 def write_model(
     path: Path,
     *,
@@ -147,6 +163,6 @@ def write_model(
         **(more or {}),
     }
     if supports(task, Framed) and find_refusal(net) is None:
-        plan = {**describe_model(net), "frame": task.frame()}
+        plan = {**describe_model(net), "frame": task.frame(), "files": fingerprint_files(files)}
         files[PLAN] = json.dumps(plan, ensure_ascii=False).encode()
     write_folder(path, files, damaged=damaged, storage=storage)
