@@ -92,4 +92,6 @@ def test_the_command_line_says_one_line(tmp_path: Path) -> None:
         [sys.executable, "-m", "regard", "run", str(tmp_path / "ours"), TRAP],
         env={**ENVIRONMENT, "RUST_BACKTRACE": "1"}, capture_output=True, text=True,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (2, f"regard: {SAID}\n")
+    notes = [f"input 1 has no output: {SAID}", "1 of 1 inputs could not be read; their lines are empty"]
+    assert (done.returncode, done.stdout) == (2, "\n")
+    assert done.stderr.splitlines() == [f"regard: {note}" for note in notes]

@@ -163,6 +163,10 @@ def parrot(*answers: str) -> regard.Model:
     return regard.Model(cast(Any, None), cast(Any, ParrotTask(*answers)), Search(), Path("parrot"))
 
 
+NO_LIGHT = mock.patch("regard.api.light_model.open_light", return_value=None)
+"""There is no folder of a parrot that could be opened without torch."""
+
+
 def ran(model: regard.Model, *lines: str, as_json: bool = False, **options: Any) -> str:
     out = io.StringIO(newline="")
     write_outputs(model.run_lazily(lines, **options), out, as_json=as_json)
@@ -179,7 +183,7 @@ def test_an_output_with_line_breaks_is_one_line_and_loses_nothing(capsys: pytest
 
 
 def test_a_single_text_keeps_its_line_breaks() -> None:
-    with mock.patch("regard.load", return_value=parrot("a\nb")):
+    with mock.patch("regard.load", return_value=parrot("a\nb")), NO_LIGHT:
         assert call("run", "parrot", "x").out == "a\nb\n"
         assert call("run", "parrot", "x", "y").out == "a\\nb\n" * 2
         assert call("run", "parrot", stdin=b"x\n").out == "a\\nb\n"
@@ -218,6 +222,7 @@ def test_at_a_terminal_there_is_a_prompt_and_a_hint(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(("terminal", "wanted"), [(True, 1), (False, 1024)])
 def test_at_a_terminal_each_line_is_answered_at_once(terminal: bool, wanted: int) -> None:
     with (
+        NO_LIGHT,
         mock.patch("regard.load", return_value=parrot("y")) as load,
         mock.patch("builtins.input", side_effect=["x"] * 4 + [EOFError]),
     ):
