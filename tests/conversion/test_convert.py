@@ -156,7 +156,7 @@ def test_a_gross_difference_would_be_seen(tmp_path: Path) -> None:
             ("{file}", "out"),
             "{file} is one file; convert takes a folder with a config.json beside the weights, or a .gguf file",
         ),
-        (("{ours}", "out", "--to", "hug"), "to should be hf or regard, got 'hug'"),
+        (("{ours}", "out", "--to", "hug"), "to should be hf, regard or int8, got 'hug'"),
         (
             ("{ours}", "out", "--to", "regard"),
             "{ours} is a model folder already; convert it to hf instead",

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import regard
 from regard.decode import Search
+from regard.engine.engine_plan import PLAN
 from regard.errors import CheckpointError, RegardError
 from regard.families import transformer
 from regard.files.folder import WEIGHTS, Folder, read_folder, write_folder
@@ -93,7 +94,8 @@ def test_there_and_back(tmp_path: Path, joint: bool) -> None:
 
 
 def test_what_is_in_a_folder(model: Path) -> None:
-    assert {p.name for p in model.iterdir()} == {CONFIG, WEIGHTS, "README.md", "tokenizer.json", "manifest.json"}
+    files = {CONFIG, WEIGHTS, PLAN, "README.md", "tokenizer.json", "manifest.json"}
+    assert {p.name for p in model.iterdir()} == files
     config = json.loads((model / CONFIG).read_text())
     assert (config["format"], config["task"]) == (FORMAT, "translate")
     assert config["model"]["decoder"]["block"]["cross"]["kind"] == "full"

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from regard.model.net import Net
 from regard.nn.attention.attend import fold
@@ -205,17 +205,22 @@ def get_fast_decoder(net: object) -> FastDecoder | None:
 
 def stamp_weights(net: Net) -> tuple[object, ...]:
     """A value that changes whenever the weights of a net do."""
-    return (_optimizer_steps, *((p.data_ptr(), p._version, p.dtype) for p in net.parameters()))
+    own = {id(p) for p in net.parameters()}
+    steps = [
+        count
+        for optimizer, count in list(_OPTIMIZER_STEPS.items())
+        if any(id(p) in own for group in optimizer.param_groups for p in group["params"])
+    ]
+    return (*steps, *((p.data_ptr(), p._version, p.dtype) for p in net.parameters()))
 
 
 _CACHE: WeakKeyDictionary[Net, tuple[object, FastDecoder]] = WeakKeyDictionary()
-_optimizer_steps = 0
+_OPTIMIZER_STEPS: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
 
 
-def _count_step(*_: object) -> None:
-    """Fused optimizers change weights without raising their version counters, so steps of all optimizers are counted."""
-    global _optimizer_steps
-    _optimizer_steps += 1
+def _count_step(optimizer: Optimizer, *_: object) -> None:
+    """Fused optimizers change weights without raising their version counters, so the steps of each are counted."""
+    _OPTIMIZER_STEPS[optimizer] = _OPTIMIZER_STEPS.get(optimizer, 0) + 1
 
 
 register_optimizer_step_post_hook(_count_step)

@@ -6,6 +6,10 @@
 #include <cstring>
 #include <mutex>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "search.h"
 
 struct regard_model {
@@ -28,12 +32,28 @@ REGARD_TABLE(portable)
 namespace {
 
 #if defined(__x86_64__)
-bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-bool has_avx512() {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+// Asks the processor itself: the compilers' own function does not link into a library with all of them.
+struct Processor {
+    bool avx2 = false, avx512 = false, vnni = false;
+    Processor() {
+        unsigned a, b, c, d, low, high;
+        if (!__get_cpuid(1, &a, &b, &c, &d)) return;
+        const bool fma = c >> 12 & 1, saves = c >> 27 & 1;  // whether the system saves wide registers
+        if (!fma || !saves) return;
+        asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        if ((low & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
+        avx2 = b >> 5 & 1;
+        avx512 = avx2 && (low & 0xE6) == 0xE6 && (b >> 16 & 1) && (b >> 17 & 1) && (b >> 30 & 1) && (b >> 31 & 1);  // F DQ BW VL
+        vnni = avx512 && (c >> 11 & 1);
+    }
+};
+const Processor& processor() {
+    static const Processor found;
+    return found;
 }
-bool has_vnni() { return has_avx512() && __builtin_cpu_supports("avx512vnni"); }
+bool has_avx2() { return processor().avx2; }
+bool has_avx512() { return processor().avx512; }
+bool has_vnni() { return processor().vnni; }
 #endif
 bool has_portable() { return true; }
 
