@@ -25,6 +25,7 @@ GLOSSARY = {
     "decoder_hidden": "Width of the decoder's feed-forward layer.",
     "vocab": "Vocabulary size; in a recipe the data decide it.",
     "source_vocab": "Size of a separate source vocabulary; in a recipe the data decide it.",
+    "start": "Token that starts an output, whose embedding is zero; in a recipe the data decide it.",
     "length": "Longest sequence, in tokens; in a recipe the data decide it.",
     "activation": "Activation of the feed-forward layer: `relu`, `gelu`, `gelu_tanh`, `silu`.",
     "gated": "Use a gated feed-forward layer.",

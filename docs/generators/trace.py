@@ -106,7 +106,7 @@ def _arguments(frame: FrameType) -> list[object]:
 def _import_all() -> None:
     """Import every module first, so that only calls of the run itself are seen."""
     for module in pkgutil.walk_packages(regard.__path__, "regard."):
-        if not module.name.endswith(("__main__", "sandbox_child", "worker")):
+        if not module.name.endswith(("__main__", "sandbox_child", "worker", "libregard_engine")):
             importlib.import_module(module.name)
 
 

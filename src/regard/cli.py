@@ -250,7 +250,7 @@ def evaluate(
     _print(found, as_json)
 
 
-@app.command(cls=Verb, short_help="Look inside a model: attention, what each layer says, what predictions rest on")
+@app.command(cls=Verb, short_help="Look inside a model: what it attends to, layer by layer")
 def look(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model or run folder")],
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What the model reads: a text, or the path of an image")],

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import pytest
 
 from regard.errors import SpecError
-from regard.studies import complexity, figures
+from regard.studies import complexity, figures, run_study
 from regard.studies.complexity import Found, Point, Settings, Study, parse_lengths, parse_names, study
 from regard.studies.contenders import CONTENDERS, Shape
 from regard.studies.time_shares import Size, measure_shares
@@ -202,7 +202,7 @@ class TestFigures:
     def test_without_matplotlib_there_are_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
         assert figures.draw(small(), tmp_path) == []
-        assert "pip install 'regard[plots]'" in figures.PLOTS
+        assert "pip install 'regard[plots]'" in run_study.PLOTS
 
 
 def test_the_window_is_that_of_the_paper() -> None:

@@ -40,10 +40,13 @@ def made(*corpora: Pairs, **settings: Any) -> Translate:
     return Translate.prepare(TranslateData(**settings), Dataset(list(corpora), [], "", {}))
 
 
+def sizes(task: Translate) -> dict[str, int]:
+    """What the task gives a family, without the start token, which only Marian's takes."""
+    return {name: value for name, value in task.model_arguments().items() if name != "start"}
+
+
 def net_of(task: Translate, **changes: Any) -> Net:
-    return (
-        transformer.spec(width=16, depth=1, heads=2, hidden=16, **{**task.model_arguments(), **changes}).build(0).eval()
-    )
+    return transformer.spec(width=16, depth=1, heads=2, hidden=16, **{**sizes(task), **changes}).build(0).eval()
 
 
 # The table of tasks.
@@ -177,12 +180,13 @@ def test_one_vocabulary_or_two() -> None:
     joint, apart = made(), made(joint_vocab=False)
     assert joint.source_tokenizer is joint.tokenizer
     assert set(joint.files()) == {"tokenizer.json"}
-    assert joint.model_arguments() == {"vocab": joint.tokenizer.size, "length": 26}
+    assert joint.model_arguments() == {"vocab": joint.tokenizer.size, "length": 26, "start": joint.tokenizer.bos}
     assert set(apart.files()) == {"tokenizer.json", "tokenizer.source.json"}
     assert apart.model_arguments() == {
         "vocab": apart.tokenizer.size,
         "source_vocab": apart.source_tokenizer.size,
         "length": 26,
+        "start": apart.tokenizer.bos,
     }
     assert apart.source_tokenizer.tags == ("<2de>", "<2fr>")
     assert apart.tokenizer.tags == (), "tags are read, never written"
@@ -268,7 +272,7 @@ def test_the_tag_says_which_language() -> None:
 def test_long_inputs_are_read_up_to_longest_and_outputs_end() -> None:
     """Also with positions that are learned, of which there are only so many."""
     task = made(max_length=6)
-    spec = transformer.spec(width=16, depth=1, heads=2, hidden=16, **task.model_arguments())
+    spec = transformer.spec(width=16, depth=1, heads=2, hidden=16, **sizes(task))
     net = spec.overlay({"embed": {"position": {"kind": "learned"}}}).build(0).eval()
     assert len(task.encode_inputs(["a house and a tree"], TextPairsOptions(tag="2de"))[0]) == 6
     assert task.encode_inputs(["a house and a tree"], TextPairsOptions(tag="2de"))[0][-1] == task.source_tokenizer.eos

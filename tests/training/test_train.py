@@ -12,7 +12,7 @@ import torch
 
 from regard.errors import CheckpointError, Interrupted, SpecError
 from regard.files.folder import read_folder
-from regard.serialization.model_folder import find_model
+from regard.serialization.model_folder import FINISHED, find_model
 from regard.training.checkpoint import Checkpoints
 from regard.training.log import read_log
 from regard.training.request import TrainRequest
@@ -32,7 +32,7 @@ def test_a_run_folder(finished: Path) -> None:
         "vocabulary",
     }  # fmt: skip
     assert {p.name for p in (finished / "final").iterdir()} == {
-        "README.md", "config.json", "manifest.json", "model.safetensors", "tokenizer.json",
+        "README.md", "config.json", "engine.json", "manifest.json", "model.safetensors", "tokenizer.json",
     }  # fmt: skip
     assert [p.name for p in sorted((finished / "checkpoints").iterdir())] == ["step-00000010", "step-00000012"]
     log = read_log(finished / "log.jsonl")
@@ -227,6 +227,10 @@ def test_the_model_of_a_run_is_final_else_best(finished: Path, tmp_path: Path) -
     assert find_model(folder).path == folder / "final"
     assert find_model(folder / "best").path == folder / "best"
     shutil.rmtree(folder / "final")
+    with pytest.raises(CheckpointError, match="is missing, though this run was finished"):
+        find_model(folder)
+    facts = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({name: value for name, value in facts.items() if name != FINISHED}))
     assert find_model(folder).path == folder / "best"
     (folder / "best").rename(folder / ".best.previous")
     assert find_model(folder).path == folder / "best", "killed in the middle of replacing it"
