@@ -295,7 +295,7 @@ def test_the_recipe_learns_a_text_by_heart(tmp_path: Path) -> None:
     settings |= {"model.width": 64, "model.hidden": 128, "model.depth": 2}
     settings |= {"data.tokenizer": {"kind": "words", "min_count": 1}, "data.context": 32, "data.dupe_factor": 4}
     settings |= {"train.schedule": {"kind": "cosine", "lr": 4e-3, "warmup": 30}, "train.batch_tokens": 256}
-    settings |= {"train.steps": 500, "train.validate_every": 250, "train.threads": 1, "train.precision": "float32"}
+    settings |= {"train.steps": 1000, "train.validate_every": 500, "train.threads": 1, "train.precision": "float32"}
     model = regard.train("bert", [str(path)], valid=[str(path)], set=settings, out=tmp_path / "run", quiet=True)
     whole = "a man went to the market. he bought a fish."
     assert model.run([whole.replace("market", "[MASK]"), whole.replace("fish", "[MASK]")]) == [whole, whole]
