@@ -45,7 +45,7 @@ def test_a_variation_runs_beside_company_and_ends_it(
     assert machines.main(["shuffled", "--workers", "1", "--", FEW]) == 0
     assert len(started) == 3, "a busy one, one that walks, and pytest"
     assert all(process.poll() is not None for process in started)
-    assert re.search(r"^\| shuffled +\| +23 \| +0 \|", capsys.readouterr().out, flags=re.M)
+    assert re.search(r"^\| shuffled +\| +\d+ \| +0 \|", capsys.readouterr().out, flags=re.M)
     assert (tmp_path / "runs" / "machines.json").exists()
 
 
