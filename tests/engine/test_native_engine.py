@@ -101,6 +101,12 @@ def test_every_kernel_agrees(kernels: str) -> None:
             for k in (kernels, "portable")
         )
         assert engine.model.kernels == kernels
+        if precision == "int8":  # a number on the edge of two steps may be rounded either way, so choices can differ
+            targets = [[5, 9, 7, 4, 2]] * len(sources)
+            scores = (each.score(sources, targets, SPECIAL) for each in (engine, plain))
+            for one, other in zip(*scores, strict=True):
+                assert one == pytest.approx(other, abs=0.1)
+            continue
         for search in (SEARCHES["greedy"], SEARCHES["beam"]):
             assert not differ(engine.decode(sources, search, SPECIAL), plain.decode(sources, search, SPECIAL), 1e-3)
 
