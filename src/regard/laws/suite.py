@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from regard.errors import LawError
-from regard.laws import causality, inspection, packing, padding, refusal, round_trip, streaming, twin
+from regard.laws import causality, inspection, joining, packing, padding, refusal, round_trip, streaming, twin
 from regard.laws.case import LENGTH, Case, describe, mixer_cases, position_cases
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import MixerSpec
@@ -45,6 +45,8 @@ def laws_of(case: Case) -> Iterator[tuple[str, Law]]:
             yield "streaming", streaming.check_select
             if can.rewind:
                 yield "streaming", streaming.check_cut
+            if can.join:
+                yield "joining", joining.check_join
             if can.grads:
                 yield "streaming", streaming.check_gradients
             if can.packed:
@@ -57,6 +59,8 @@ def laws_of(case: Case) -> Iterator[tuple[str, Law]]:
         yield "padding", partial(padding.check_nothing_to_see, left=left)
         if can.length == "any":
             yield "padding", partial(padding.check_row_alone, left=left)
+    if shape == "both" and can.stream and can.join:
+        yield "joining", joining.check_join
     if shape == "both":
         yield "padding", padding.check_pair_alone
         yield "padding", padding.check_empty_source
@@ -73,7 +77,7 @@ def laws_of(case: Case) -> Iterator[tuple[str, Law]]:
     yield "round trip", round_trip.check_model
 
 
-LAWS = ("round trip", "refusal", "causality", "streaming", "padding", "packing", "twin", "inspection")
+LAWS = ("round trip", "refusal", "causality", "streaming", "joining", "padding", "packing", "twin", "inspection")
 
 
 def check_part(part: MixerSpec | PositionSpec) -> list[LawResult]:

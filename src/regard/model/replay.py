@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.errors import StateError
 from regard.nn.core.coords import Coords
-from regard.nn.core.state import NOWHERE, State, moving
+from regard.nn.core.state import NOWHERE, State, join_padded, moving
 
 
 @dataclasses.dataclass
@@ -30,6 +30,10 @@ class Replay(State):
     def add(self, ids: Tensor, at: Coords) -> Self:
         """Return a state with later tokens appended."""
         return dataclasses.replace(self, ids=torch.cat([self.ids, ids], 1), at=self.at.extend(at))
+
+    def join(self, other: Self) -> Self:
+        at = self.at.join(other.at, self.ids.shape[0], other.ids.shape[0], left=True)
+        return dataclasses.replace(self, ids=join_padded(self.ids, other.ids, 1, left=True), at=at)
 
     def cut(self, n: int) -> Self:
         if n > self.at.n:

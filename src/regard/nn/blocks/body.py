@@ -84,6 +84,11 @@ class BodySpec(Spec):
         return all(part.can.stream for part in self.abilities())
 
     @property
+    def joins(self) -> bool:
+        """Whether sequences can enter a batch that is being decoded."""
+        return self.streams and all(part.can.join for part in self.abilities())
+
+    @property
     def readers(self) -> int:
         """Number of its layers that read an encoder."""
         return sum(part.role == "cross" or part.can.memory for part in self.abilities())

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,7 @@ from regard.nn.blocks.body import BODIES, Body, BodySpec, Layers, Stack
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.mixer import Act, Can, MixerSpec, Site
 from regard.nn.core.shape import device_kind, sizes
-from regard.nn.core.state import State, fixed, moving
+from regard.nn.core.state import State, fixed, join_padded, moving
 from regard.nn.layers.dropout import dropout
 from regard.nn.mixers.recurrent import LSTM, RecurrentLayer, RecurrentMixer, RecurrentState
 from regard.spec import Count, spec
@@ -120,6 +120,14 @@ class RecurrentDecoderState(State):
     keys: Tensor | None = fixed(default=None)
     begun: bool = False
     """Whether it has the encoder's final states."""
+
+    def join(self, other: Self) -> Self:
+        if self.keys is None or other.keys is None:
+            return super().join(other)
+        both = super(RecurrentDecoderState, dataclasses.replace(self, keys=None)).join(
+            dataclasses.replace(other, keys=None)
+        )
+        return dataclasses.replace(both, keys=join_padded(self.keys, other.keys, 1))
 
 
 class RecurrentDecoderBody(Body):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.errors import SpecError, StateError
 from regard.nn.core.coords import Coords
-from regard.nn.core.state import State
+from regard.nn.core.state import State, join_padded
 
 if TYPE_CHECKING:
     from regard.nn.positions.position import Position
@@ -188,6 +188,15 @@ class Memory:
         values = keys if self.values is self.keys else self.values.index_select(0, sentences)
         final = None if self.final is None else self.final.copy().select(sentences, sentences)
         return Memory(keys, values, self.at.select(sentences), final)
+
+    def join(self, other: Memory) -> Memory:
+        """Append the sentences of another memory; use it together with `State.join`."""
+        keys = join_padded(self.keys, other.keys, 1)
+        same = self.values is self.keys and other.values is other.keys
+        values = keys if same else join_padded(self.values, other.values, 1)
+        final = None if self.final is None or other.final is None else self.final.join(other.final)
+        at = self.at.join(other.at, self.keys.shape[0], other.keys.shape[0])
+        return Memory(keys, values, at, final)
 
     def final_of(self, rows: int) -> State | None:
         """Return the final states with a row for each hypothesis: those of a sentence all start from its state."""

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Literal, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import ShapeError
@@ -28,6 +30,8 @@ OPTIONAL = ("doc", "tag", "segment")
 """Tensors that are optional."""
 
 
+Together = tuple[int, int, bool]
+"""How coordinates are joined: the numbers of rows, and whether padding stands on the left."""
 Tags = Literal["first", "segment"]
 """Which tokens are tagged as global: the first of each text, or its whole first segment (a question)."""
 
@@ -45,6 +49,7 @@ class Coords:
     segment: Tensor | None = None
     """Which part of its text a token belongs to (0 or 1 in BERT's sentence pairs); read by embeddings."""
     _picked: list[tuple[Tensor, Coords]] = dataclasses.field(default_factory=list, init=False, repr=False)
+    _joined: list[tuple[Coords, Together, Coords]] = dataclasses.field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def span(cls, n: int, first: int = 0, device: torch.device | str | None = None) -> Self:
@@ -124,6 +129,41 @@ class Coords:
         known[:] = [(rows, picked)]
         return picked
 
+    def join(self, other: Coords, rows: int, more: int, *, left: bool = False) -> Coords:
+        """Append the `more` rows of other coordinates to the `rows` of these; the shorter are padded on the right (or left).
+
+        As with `select`, layers that shared coordinates before still share them.
+        """
+        together, alike = (rows, more, left), self.n == other.n and self.first == other.first
+        single = all(
+            at.pos.shape[0] == 1 and not at.padded and not at.packed and at.tag is None for at in (self, other)
+        )
+        if self.first is not None and alike and single and self.segment is None and other.segment is None:
+            return self
+        known = self._joined
+        if known and (last := known[-1])[0] is other and last[1] == together:
+            return last[2]
+        n, starts = max(self.n, other.n), self.first is not None and self.first == other.first
+        joined = Coords(
+            torch.cat([_fill(at.pos, n, PAD, left).expand(r, -1) for at, r in ((self, rows), (other, more))]),
+            _stack_optional(self.doc, other.doc, self, other, together),
+            _stack_optional(self.tag, other.tag, self, other, together),
+            first=self.first if starts and not left and min(self.n, other.n) > 0 else None,
+            padded=self.padded or other.padded or self.n != other.n,
+            segment=_stack_optional(self.segment, other.segment, self, other, together),
+        )
+        known[:] = [(other, together, joined)]
+        return joined
+
+    @cached_property
+    def trimmed(self) -> Coords:
+        """Without the first columns in which every row has padding."""
+        if not self.padded or self.n == 0:
+            return self
+        used = self.kept.any(0)
+        start = int(used.int().argmax()) if bool(used.any()) else self.n
+        return self.part(slice(start, None)) if start else self
+
     def cut(self, n: int) -> Coords:
         """Keep the first `n` tokens."""
         return self.map(lambda t: t[:, :n])
@@ -194,6 +234,20 @@ def _join_optional(a: Tensor | None, b: Tensor | None, like_a: Tensor, like_b: T
     if a is None and b is None:
         return None
     return _join(torch.zeros_like(like_a) if a is None else a, torch.zeros_like(like_b) if b is None else b)
+
+
+def _fill(t: Tensor, n: int, value: int, left: bool) -> Tensor:
+    more = n - t.shape[1]
+    return F.pad(t, (more, 0) if left else (0, more), value=value) if more else t
+
+
+def _stack_optional(a: Tensor | None, b: Tensor | None, at: Coords, other: Coords, together: Together) -> Tensor | None:
+    if a is None and b is None:
+        return None
+    rows, more, left = together
+    sides = ((a, at, rows), (b, other, more))
+    each = [(torch.zeros_like(side.pos) if t is None else t).expand(count, -1) for t, side, count in sides]
+    return torch.cat([_fill(t, max(at.n, other.n), 0, left) for t in each])
 
 
 def last_of(those: Tensor, count: int) -> Tensor:

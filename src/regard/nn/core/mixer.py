@@ -40,6 +40,8 @@ class Can:
     stream: bool = True
     """It can run token by token; otherwise a decoder runs all tokens again at every step."""
     rewind: bool = True
+    join: bool = True
+    """Sequences can enter a batch that is being decoded (`State.join`); otherwise a server decodes fixed batches."""
     itself: bool = True
     """A token sees itself; otherwise only a residual connection keeps it (Reformer)."""
     grads: bool = True

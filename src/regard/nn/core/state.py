@@ -7,6 +7,9 @@ sentences, moving tensors have six rows, fixed ones two, and reordering a beam n
 
     rows        0  1  2 | 3  4  5      select(rows=[0, 0, 2, 4, 3, 3]) gathers the moving tensors only
     sentences      0    |    1         select(rows=[3, 4, 5], sentences=[1]) lets sentence 0 leave
+
+`join` lets the rows of another state enter. They may remember fewer tokens or more: the shorter ones are padded in front, and
+the columns that no row uses any longer are dropped.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from regard.errors import StateError
@@ -50,6 +54,17 @@ class State:
             return value.select(index) if isinstance(value, Coords) else value.index_select(0, index)
 
         return self._walk(pick, lambda state: state.select(rows, sentences))
+
+    def join(self, other: Self) -> Self:
+        """Append the rows of another state of the same model, which has read another number of tokens, but at least one.
+
+        A state whose tensors depend on how many tokens were read implements this itself.
+        """
+        names = [f.name for f in dataclasses.fields(self)]
+        where = type(self).__name__
+        return dataclasses.replace(
+            self, **{name: _join(getattr(self, name), getattr(other, name), f"{where}.{name}") for name in names}
+        )
 
     def detach(self) -> Self:
         """Detach all tensors from the graph."""
@@ -161,6 +176,24 @@ class KeyValues(State):
         self.at = self.at.select(rows)
         return self
 
+    def join(self, other: Self) -> Self:
+        """Copy the rows of both into new buffers, where all end in the same column."""
+        sides = ((self, 0), (other, self.k.shape[0]))
+        total, used = self.k.shape[0] + other.k.shape[0], max(side.at.trimmed.n for side, _ in sides)
+        capacity = used + max(side.k.shape[2] - side.at.n for side, _ in sides)
+        new = []
+        for name in ("k", "v"):
+            like: Tensor = getattr(self, name)
+            h, e = like.shape[1], like.shape[3]
+            made = _time_first(like.new_empty(total * h * capacity * e), (total, h, capacity, e))
+            made[:, :, :used] = 0.0  # what nobody sees must still be a number
+            for side, row in sides:
+                old, n = getattr(side, name), side.at.trimmed.n
+                made[row : row + old.shape[0], :, used - n : used] = old[:, :, side.at.n - n : side.at.n]
+            new.append(made)
+        at = self.at.trimmed.join(other.at.trimmed, self.k.shape[0], other.k.shape[0], left=True)
+        return dataclasses.replace(self, k=new[0], v=new[1], at=at)
+
     def _gather_rows(self, name: str, old: Tensor, used: int, rows: Tensor) -> Tensor:
         shape = (rows.shape[0], *old.shape[1:])
         size = math.prod(shape)
@@ -201,6 +234,30 @@ class KeyValues(State):
 
 NOWHERE = Coords(torch.empty(1, 0, dtype=torch.long), first=0)
 """Coordinates of no tokens. All layers start from this one object, so what they derive from it is computed once."""
+
+
+def join_padded(a: Tensor, b: Tensor, dim: int, *, left: bool = False) -> Tensor:
+    """Append the rows of b to those of a, which may be longer or shorter in `dim`; zeros fill the gap."""
+    n, after = max(a.shape[dim], b.shape[dim]), (0, 0) * (a.dim() - 1 - dim)
+    gaps = [(n - t.shape[dim], 0) if left else (0, n - t.shape[dim]) for t in (a, b)]
+    return torch.cat([F.pad(t, (*after, *gap)) if any(gap) else t for t, gap in zip((a, b), gaps, strict=True)])
+
+
+def _join(a: object, b: object, name: str) -> object:
+    """A value of a state with the rows of another one appended."""
+    if isinstance(a, State) and isinstance(b, State):
+        return a.join(b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape[1:] == b.shape[1:]:
+        return torch.cat([a, b])
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return tuple(_join(x, y, f"{name}.{i}") for i, (x, y) in enumerate(zip(a, b, strict=True)))
+    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        return {key: _join(a[key], b[key], f"{name}.{key}") for key in a}
+    if a is None and b is None:
+        return None
+    if isinstance(a, int | float) and a == b:
+        return a
+    raise StateError(f"{name} of two states differs in more than rows; read a token with each before they are joined")
 
 
 def _time_first(flat: Tensor, shape: tuple[int, ...]) -> Tensor:

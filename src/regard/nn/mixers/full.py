@@ -12,6 +12,7 @@ Positions whose codes are projected by each layer (Transformer-XL) use the proje
 from __future__ import annotations
 
 import dataclasses
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.mask import AllOf, Causal, Everything, Rule
 from regard.nn.core.mixer import MIXERS, Can, Mixer, Site, check_positions
 from regard.nn.core.shape import merge_heads, sizes, split_heads
-from regard.nn.core.state import KeyValues, State, fixed
+from regard.nn.core.state import KeyValues, State, fixed, join_padded
 from regard.nn.mixers.softmax import SoftmaxAttention
 from regard.nn.positions.position import Position
 from regard.registry import kind_of
@@ -50,6 +51,11 @@ class CrossKeyValues(State):
 
     k: Tensor | None = fixed(default=None)
     v: Tensor | None = fixed(default=None)
+
+    def join(self, other: Self) -> Self:
+        if self.k is None or self.v is None or other.k is None or other.v is None:
+            return super().join(other)
+        return dataclasses.replace(self, k=join_padded(self.k, other.k, 2), v=join_padded(self.v, other.v, 2))
 
 
 class FullMixer(Mixer):

@@ -14,6 +14,7 @@ it. Without a state this is full attention. The position of a compressed memory 
 from __future__ import annotations
 
 import dataclasses
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from regard.nn.core.coords import Coords, last_of
 from regard.nn.core.mask import Everything, Rule
 from regard.nn.core.mixer import MIXERS, Can, Site
 from regard.nn.core.shape import merge_heads, sizes, split_heads
-from regard.nn.core.state import NOWHERE, State, moving
+from regard.nn.core.state import NOWHERE, State, join_padded, moving
 from regard.nn.mixers.compress import CompressionSpec, Compressor, OldMemories, masked_mean, number_slots
 from regard.nn.mixers.full import Full, FullMixer
 from regard.nn.mixers.softmax import SoftmaxAttention
@@ -64,6 +65,18 @@ class XLState(State):
     slots: int = 0
     used: Tensor | None = moving(default=None)
     """Attention that each recent memory received, if the compression needs it."""
+
+    def join(self, other: Self) -> Self:
+        """Slots stay before recent memories; in both, the shorter rows are padded in front."""
+        rows, more, (a, b) = self.x.shape[0], other.x.shape[0], (self.slots, other.slots)
+        slots = join_padded(self.x[:, :a], other.x[:, :b], 1, left=True)
+        recent = join_padded(self.x[:, a:], other.x[:, b:], 1, left=True)
+        at = self.at.join(other.at, rows, more, left=True)
+        if a or b:
+            first = self.at.part(slice(0, a)).join(other.at.part(slice(0, b)), rows, more, left=True)
+            at = first.extend(self.at.part(slice(a, None)).join(other.at.part(slice(b, None)), rows, more, left=True))
+        used = None if self.used is None or other.used is None else join_padded(self.used, other.used, 1, left=True)
+        return dataclasses.replace(self, x=torch.cat([slots, recent], 1), at=at, slots=max(a, b), used=used)
 
 
 class XLMemoryMixer(FullMixer):
