@@ -6,8 +6,8 @@ it (`attach_engine`), and `generate` hands it what it can do; the rest runs on t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -59,6 +59,22 @@ class Engine(Protocol):
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: SpecialTokens
     ) -> list[list[float]]:
         """The log-probability of each token of each target; targets include their end mark."""
+
+
+@runtime_checkable
+class StreamsTokens(Protocol):
+    """An engine that gives tokens as they are generated."""
+
+    def stream(
+        self,
+        source: Sequence[int],
+        search: Search,
+        special: SpecialTokens,
+        *,
+        constraints: Constraints = ...,
+        draw: Draw = ...,
+    ) -> Iterator[int]:
+        """The tokens of one output without the end mark, as `stream_tokens` gives them."""
 
 
 _ENGINES: WeakKeyDictionary[Net, Engine] = WeakKeyDictionary()

@@ -60,7 +60,7 @@ class Ensemble:
                 raise SpecError(
                     f"models of an ensemble must share a {side} vocabulary; these have {sorted(sizes)} tokens"
                 )
-        self._at = Coords.span(0)
+        self._at, self._rows = Coords.span(0), rows * beam
         self._members = []
         check_state_memory(nets, rows * beam, capacity)
         for net in nets:
@@ -106,11 +106,30 @@ class Ensemble:
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
         """Continue with hypotheses `rows`; `sentences` names those that stay when some leave."""
-        self._at = self._at.select(rows)
+        self._at, self._rows = self._at.select(rows), rows.shape[0]
         for member in self._members:
             member.state = member.state.select(rows, sentences)
             if sentences is not None and member.memory is not None:
                 member.memory = member.memory.select(sentences)
+
+    def join(self, other: Ensemble) -> None:
+        """Append the sentences of another ensemble of the same models, which has read other numbers of tokens."""
+        self._at = self._last_coords().join(other._last_coords(), self._rows, other._rows)
+        self._rows += other._rows
+        for member, entering in zip(self._members, other._members, strict=True):
+            member.state = member.state.join(entering.state)
+            if member.memory is not None and entering.memory is not None:
+                member.memory = member.memory.join(entering.memory)
+            if member.fast is not None:
+                fast, buffer = member.fast
+                member.fast = fast, buffer if fast.fits(buffer, self._rows) else fast.allocate(2 * self._rows)
+
+    def _last_coords(self) -> Coords:
+        """The coordinates of the last token of each row."""
+        read = self._at
+        if read.n == 1:
+            return read
+        return read.last(1) if not read.padded else Coords(read.pos.amax(1, keepdim=True))
 
 
 def compute_log_probs(net: Net, stream: Tensor) -> Tensor:

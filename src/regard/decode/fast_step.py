@@ -75,6 +75,10 @@ class FastDecoder:
         """A buffer for `log_probs` of at most this many rows."""
         return self.table.new_empty(rows * self.table.shape[1])
 
+    def fits(self, buffer: Tensor, rows: int) -> bool:
+        """Whether a buffer has space for this many rows."""
+        return buffer.numel() >= rows * self.table.shape[1]
+
     def log_probs(self, x: Tensor, buffer: Tensor) -> Tensor:
         """Equal to `compute_log_probs` of a stream (rows, d), written into `buffer` to avoid a large allocation per step."""
         rows, v = x.shape[0], self.table.shape[1]

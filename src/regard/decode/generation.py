@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from regard.decode.beam import RankContinuations, beam_search, rank_continuations
+from regard.decode.beam import BeamBatch, RankContinuations, rank_continuations
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_feasible, limit_output
-from regard.decode.engine import find_engine
+from regard.decode.engine import StreamsTokens, find_engine
 from regard.decode.ensemble import Ensemble
-from regard.decode.greedy import ChooseToken, choose_best, greedy_search, step_greedily
+from regard.decode.greedy import ChooseToken, GreedyBatch, choose_best
 from regard.decode.lexical_constraints import TermConstraint, widen_beam
-from regard.decode.sample import make_sampler
+from regard.decode.sample import Sampler
 from regard.decode.search import Search
+from regard.decode.search_batch import SearchBatch
 from regard.decode.token_constraints import BannedTokens, Constraint, ForcedPrefix, RepetitionGuard
 from regard.errors import SpecError
 from regard.model.net import Net
@@ -62,7 +63,7 @@ def generate(
             nets, [sources[i] for i in indices], wide, special, chosen,
             Draw([numbers[i] for i in indices], draw.first_step), [limits[i] for i in indices],
         )  # fmt: skip
-        for i, hypotheses in zip(indices, batch.decode(), strict=True):
+        for i, hypotheses in zip(indices, batch.start().finish(), strict=True):
             out[i] = hypotheses
 
     usual = 1 if search.sample else search.beam
@@ -99,11 +100,35 @@ def stream_tokens(
         raise SpecError("terms need beam search, which cannot stream; leave out the terms, or use run")
     if search.beam > 1 and not search.sample:
         raise SpecError(f"beam search cannot stream, got beam={search.beam}; use beam=1 or sample, or use run")
-    limits = _prepare(nets, [source], search, special, constraints)
-    for tokens in _Batch(nets, [source], search, special, constraints, draw, limits).steps():
-        token = int(tokens[0])
-        if token != special.eos:
+    engine = find_engine(nets)
+    if engine is not None and isinstance(engine, StreamsTokens) and engine.find_refusal(search, constraints) is None:
+        yield from engine.stream(source, search, special, constraints=constraints, draw=draw)
+        return
+    batch = start_batch(nets, [source], search, special, constraints=constraints, draw=draw)
+    while batch.keys:
+        tokens = batch.step().tokens
+        assert tokens is not None
+        if (token := int(tokens[0])) != special.eos:
             yield token
+
+
+def start_batch(
+    nets: Sequence[Net],
+    sources: Sequence[Sequence[int]],
+    search: Search,
+    special: SpecialTokens,
+    *,
+    constraints: Constraints = Constraints(),
+    draw: Draw = Draw(),
+    seeds: Sequence[int] | None = None,
+) -> SearchBatch:
+    """Start the search for all sources together, without a step.
+
+    Batches join if they have the same models, settings (except `max_extra`, `max_length` and `seed`) and banned tokens, and
+    neither prefixes nor terms. `seeds` are used instead of that of the search, one for each source.
+    """
+    limits = _prepare(nets, sources, search, special, constraints)
+    return _Batch(nets, sources, search, special, constraints, draw, limits, seeds).start()
 
 
 def _prepare(
@@ -165,6 +190,7 @@ class _Batch:
     constraints: Constraints
     draw: Draw
     limits: Sequence[int]
+    seeds: Sequence[int] | None = None
 
     @property
     def beam(self) -> int:
@@ -174,30 +200,19 @@ class _Batch:
     def device(self) -> torch.device:
         return self.nets[0].device
 
-    def decode(self) -> list[list[Hypothesis]]:
-        """The hypotheses of each source, best first."""
+    @torch.no_grad()
+    def start(self) -> SearchBatch:
+        """All sources read, and no token written."""
         limits, eos = torch.tensor(self.limits, device=self.device), self.special.eos
-        with torch.no_grad():
-            constraints, rank = self._build_constraints()
-            ensemble, first = self._start()
-            if self.beam > 1:
-                return beam_search(
-                    ensemble, first, eos=eos, limits=limits, search=self.search, constraints=constraints, rank=rank
-                )
-            found = greedy_search(
-                ensemble, first, eos=eos, limits=limits, search=self.search, choose=self._choose(), constraints=constraints
-            )  # fmt: skip
-        return [[h] for h in found]
-
-    def steps(self) -> Iterator[Tensor]:
-        """The tokens of each step, where there is one hypothesis per source."""
-        with torch.no_grad():
-            constraints, _ = self._build_constraints()
-            ensemble, first = self._start()
-        yield from step_greedily(
-            ensemble, first, eos=self.special.eos, limits=torch.tensor(self.limits, device=self.device),
-            search=self.search, choose=self._choose(), constraints=constraints,
-        )  # fmt: skip
+        constraints, rank = self._build_constraints()
+        ensemble, first = self._start()
+        if self.beam > 1:
+            return BeamBatch(
+                ensemble, first, eos=eos, limits=limits, search=self.search, constraints=constraints, rank=rank
+            )
+        return GreedyBatch(
+            ensemble, first, eos=eos, limits=limits, search=self.search, choose=self._choose(), constraints=constraints
+        )
 
     def _build_constraints(self) -> tuple[list[Constraint], RankContinuations]:
         """The constraints of all rows, and how continuations are ranked under them."""
@@ -237,8 +252,9 @@ class _Batch:
         if not self.search.sample:
             return choose_best
         given = range(len(self.sources)) if self.draw.numbers is None else self.draw.numbers
-        numbers, sample = torch.tensor(given, device=self.device), make_sampler(self.search)
-        return lambda log_probs, index, step: sample(log_probs, numbers[index], self.draw.first_step + step)
+        numbers = torch.tensor(given, device=self.device)
+        seeds = None if self.seeds is None else torch.tensor(self.seeds, device=self.device)
+        return Sampler(self.search, numbers, seeds, self.draw.first_step)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], fill: int, device: torch.device | str | None = None) -> Tensor:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
+
+from regard.errors import StateError
 
 MAX_PERIOD = 16
 """The longest cycle that `RepetitionGuard` detects."""
@@ -23,6 +26,10 @@ class Constraint:
     def select(self, rows: Tensor) -> None:
         """Keep only these rows, in this order."""
 
+    def join(self, other: Self) -> None:
+        """Append the rows of another constraint of the same kind."""
+        raise StateError(f"sequences with {type(self).__name__} cannot join others that are being decoded")
+
 
 class BannedTokens(Constraint):
     """Tokens that are never written, such as padding and the start mark."""
@@ -32,6 +39,10 @@ class BannedTokens(Constraint):
 
     def apply(self, log_probs: Tensor) -> None:
         log_probs.index_fill_(1, self.tokens, -torch.inf)
+
+    def join(self, other: Self) -> None:
+        if self.tokens.tolist() != other.tokens.tolist():
+            raise StateError("sequences with different banned tokens cannot be decoded together")
 
 
 class ForcedPrefix(Constraint):
@@ -96,3 +107,10 @@ class RepetitionGuard(Constraint):
         self.patience, self.history, self.run = (
             t.index_select(0, rows) for t in (self.patience, self.history, self.run)
         )
+
+    def join(self, other: Self) -> None:
+        self.patience, self.history, self.run = (
+            torch.cat([a, b])
+            for a, b in ((self.patience, other.patience), (self.history, other.history), (self.run, other.run))
+        )
+        self.written, self.earliest = max(self.written, other.written), min(self.earliest, other.earliest)

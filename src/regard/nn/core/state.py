@@ -251,8 +251,8 @@ def _join(a: object, b: object, name: str) -> object:
         return torch.cat([a, b])
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         return tuple(_join(x, y, f"{name}.{i}") for i, (x, y) in enumerate(zip(a, b, strict=True)))
-    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
-        return {key: _join(a[key], b[key], f"{name}.{key}") for key in a}
+    if isinstance(a, dict) and isinstance(b, dict):  # a role without a state may be missing
+        return {key: _join(a.get(key), b.get(key), f"{name}.{key}") for key in a | b}
     if a is None and b is None:
         return None
     if isinstance(a, int | float) and a == b:
