@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from regard.decode.search import Search
-from regard.errors import DataError, NoRoom
+from regard.errors import DataError, NoRoom, SpecError
 
 Term = Sequence[int]
 """A term as token ids."""
@@ -91,6 +91,14 @@ class Draw:
 def limit_output(search: Search, n: int, has_encoder: bool, capacity: int) -> int:
     """Maximum number of tokens of an output: the user's limit, and no more than the model has room for."""
     return min(search.limit(n), capacity) if has_encoder else max(min(search.limit(0), capacity - n + 1), 1)
+
+
+def check_streams(search: Search, constraints: Constraints) -> None:
+    """Refuse a request whose output cannot be shown while it is generated."""
+    if constraints.must_include is not None and any(constraints.must_include):
+        raise SpecError("terms need beam search, which cannot stream; leave out the terms, or use run")
+    if search.beam > 1 and not search.sample:
+        raise SpecError(f"beam search cannot stream, got beam={search.beam}; use beam=1 or sample, or use run")
 
 
 def check_feasible(

@@ -12,8 +12,16 @@ import torch
 from torch import Tensor
 
 from regard.decode.beam import BeamBatch, RankContinuations, rank_continuations
-from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_feasible, limit_output
-from regard.decode.engine import StreamsTokens, find_engine
+from regard.decode.decode_request import (
+    Constraints,
+    Draw,
+    Hypothesis,
+    SpecialTokens,
+    check_feasible,
+    check_streams,
+    limit_output,
+)
+from regard.decode.engine import find_engine, stream_hypothesis
 from regard.decode.ensemble import Ensemble
 from regard.decode.greedy import ChooseToken, GreedyBatch, choose_best
 from regard.decode.lexical_constraints import TermConstraint, widen_beam
@@ -48,7 +56,23 @@ def generate(
     engine = find_engine(nets)
     if engine is not None and engine.find_refusal(search, constraints) is None:
         return engine.decode(sources, search, special, constraints=constraints, draw=draw)
-    limits = _prepare(nets, sources, search, special, constraints)
+    return generate_on_torch(
+        nets, sources, search, special, constraints=constraints, draw=draw, batch_tokens=batch_tokens
+    )
+
+
+def generate_on_torch(
+    nets: Sequence[Net],
+    sources: Sequence[Sequence[int]],
+    search: Search,
+    special: SpecialTokens,
+    *,
+    constraints: Constraints = Constraints(),
+    draw: Draw = Draw(),
+    batch_tokens: int = BATCH_TOKENS,
+) -> list[list[Hypothesis]]:
+    """`generate` by the nets themselves, even if an engine was attached to them."""
+    limits = check_request(nets, sources, search, special, constraints)
     numbers = range(len(sources)) if draw.numbers is None else draw.numbers
     out: list[list[Hypothesis]] = [[] for _ in sources]
     by_beam: dict[int, list[int]] = defaultdict(list)  # 0: no terms
@@ -96,13 +120,10 @@ def stream_tokens(
 
     Only greedy search and sampling can stream: a beam may still change its first token at the last step.
     """
-    if constraints.must_include is not None and any(constraints.must_include):
-        raise SpecError("terms need beam search, which cannot stream; leave out the terms, or use run")
-    if search.beam > 1 and not search.sample:
-        raise SpecError(f"beam search cannot stream, got beam={search.beam}; use beam=1 or sample, or use run")
+    check_streams(search, constraints)
     engine = find_engine(nets)
-    if engine is not None and isinstance(engine, StreamsTokens) and engine.find_refusal(search, constraints) is None:
-        yield from engine.stream(source, search, special, constraints=constraints, draw=draw)
+    if engine is not None and engine.find_refusal(search, constraints) is None:
+        yield from stream_hypothesis(engine, source, search, special, constraints=constraints, draw=draw)
         return
     batch = start_batch(nets, [source], search, special, constraints=constraints, draw=draw)
     while batch.keys:
@@ -127,11 +148,11 @@ def start_batch(
     Batches join if they have the same models, settings (except `max_extra`, `max_length` and `seed`) and banned tokens, and
     neither prefixes nor terms. `seeds` are used instead of that of the search, one for each source.
     """
-    limits = _prepare(nets, sources, search, special, constraints)
+    limits = check_request(nets, sources, search, special, constraints)
     return _Batch(nets, sources, search, special, constraints, draw, limits, seeds).start()
 
 
-def _prepare(
+def check_request(
     nets: Sequence[Net],
     sources: Sequence[Sequence[int]],
     search: Search,

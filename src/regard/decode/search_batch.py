@@ -38,6 +38,7 @@ class SearchBatch:
     """Base of the batches; `keys` name their sequences, at first 0, 1, …"""
 
     keys: list[int]
+    eos: int
 
     def step(self) -> SearchStep:
         """Extend every sequence by a token; those that end leave."""

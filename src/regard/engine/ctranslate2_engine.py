@@ -21,6 +21,7 @@ from torch import Tensor
 
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_feasible, limit_output
 from regard.decode.search import Search
+from regard.engine.fixed_batch import FixedBatch
 from regard.engine.native_engine import ROOM
 from regard.engine.write_plan import describe_model
 from regard.errors import SpecError
@@ -152,6 +153,9 @@ class CTranslate2Engine:
                 pairs = zip(found.hypotheses, found.scores, strict=True)
                 out[i] = [_read(tokens, score, search, special, limit) for tokens, score in pairs]
         return out
+
+    def open_batch(self) -> FixedBatch:
+        return FixedBatch(self)
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: SpecialTokens

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_feasible, limit_output
 from regard.decode.search import Search
 from regard.engine.engine_plan import flatten_plan
+from regard.engine.fixed_batch import FixedBatch
 from regard.engine.native_library import NativeModel, SearchSettings, find_fault
 from regard.errors import SpecError
 from regard.files.folder import WEIGHTS
@@ -109,6 +110,9 @@ class NativeEngine:
         )  # fmt: skip
         found = self.model.decode(sources, constraints.prefixes or [], limits, list(numbers), banned, settings)
         return [[Hypothesis(*each) for each in row] for row in found]
+
+    def open_batch(self) -> FixedBatch:
+        return FixedBatch(self)
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: SpecialTokens

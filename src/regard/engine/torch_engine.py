@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
-from regard.decode.generation import generate
+from regard.decode.generation import generate_on_torch
 from regard.decode.scoring import score_tokens
 from regard.decode.search import Search
+from regard.decode.torch_batch import TorchBatch
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 
@@ -54,7 +55,10 @@ class TorchEngine:
         constraints: Constraints = Constraints(),
         draw: Draw = Draw(),
     ) -> list[list[Hypothesis]]:
-        return generate([self.net], sources, search, special, constraints=constraints, draw=draw)
+        return generate_on_torch([self.net], sources, search, special, constraints=constraints, draw=draw)
+
+    def open_batch(self) -> TorchBatch:
+        return TorchBatch([self.net])
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: SpecialTokens
