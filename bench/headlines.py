@@ -88,6 +88,9 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "difference {f[difference of the means]} BLEU, standard deviation over seeds "
             "{f[standard deviation over seeds]}; {f[minutes of all seeds, fast]} against "
             "{f[minutes of all seeds, plain]} minutes"),
+        "quality-bfloat16": (
+            "Training in bfloat16 against plain float32, three seeds",
+            "difference {f[difference of the means]} BLEU, standard deviation over seeds {f[standard deviation over seeds]}"),
     },
     "Speed": {
         "bench-train-tiny": ("Training Transformer-Tiny", TRAIN),
@@ -100,6 +103,9 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "Training beside a busy program",
             "{f[beside a busy program, soon asleep (ours)]:,} tokens/s; "
             "{f[beside a busy program, as libgomp has it]:,} with libgomp's default waiting"),
+        "bench-busy": (
+            "Training on two threads beside four busy processes of another session",
+            "{f[alone, tokens/s]:,} tokens/s alone, {f[beside, tokens/s]:,} beside them: {f[share]}, where a fair half is 0.5"),
         "bench-lm-train": (
             "Training nanoGPT's CPU configuration",
             f"{SPEED}: {{f[nanoGPT][{BY}]}}× nanoGPT, {{f[transformers][{BY}]}}× transformers"),

@@ -12,7 +12,7 @@ from regard.families import gpt
 from regard.nn.core import rng
 from regard.nn.core.coords import Coords
 from regard.tasks.common.capabilities import Contrasts, supports
-from regard.training.data_parallel import MIN_TOKENS, PROBE, ThreadGroup, ThreadPace, split_rows
+from regard.training.data_parallel import MIN_TOKENS, ThreadGroup, split_rows
 
 pytestmark = pytest.mark.numeric
 
@@ -126,39 +126,3 @@ def test_rows_that_are_judged_by_one_another_stay_together() -> None:
     """Texts of a batch compete in a contrastive loss; other tasks' rows do not know of each other."""
     together = {name for name in tasks.names() if supports(tasks.find(name), Contrasts)}
     assert together == {"embed"}
-
-
-def test_one_thread_gives_the_same_numbers_to_the_bit() -> None:
-    """So that a run may change its mind at any step, and a resumed one need not know."""
-    one, threads = net(0.3).train(), ThreadGroup(2, 2)
-    together, total = gradients(one, threads, 2)
-    threads.pace.together = False
-    single, again = gradients(one, threads, 2)
-    assert total == again
-    assert all(torch.equal(grad, single[name]) for name, grad in together.items())
-
-
-def test_a_busy_machine_is_noticed_and_a_quiet_one_too() -> None:
-    pace = ThreadPace()
-    for _ in range(30):
-        pace.add(1.9, 1.0)
-    assert pace.together, "two threads keep both cores busy"
-    for _ in range(10):
-        pace.add(0.3, 1.0) if pace.together else pace.add(0.95, 1.0)
-    assert not pace.together
-    ways = []
-    for _ in range(100):
-        ways.append(pace.together)
-        pace.add(0.3, 1.0) if pace.together else pace.add(0.95, 1.0)
-    assert 3 <= sum(ways) <= 10, "looks again now and then"
-    for _ in range(2 * PROBE):  # the others are done
-        pace.add(1.9, 1.0) if pace.together else pace.add(0.98, 1.0)
-    assert pace.together
-
-
-def test_several_threads_stay_where_they_are_faster_even_beside_others() -> None:
-    pace, ways = ThreadPace(), []
-    for _ in range(100):
-        ways.append(pace.together)
-        pace.add(0.9, 1.0) if pace.together else pace.add(0.4, 1.0)
-    assert sum(ways) > 70

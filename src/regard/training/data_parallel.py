@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import datetime
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TypeVar
@@ -28,60 +27,18 @@ from torch import Tensor, nn
 from regard.errors import SpecError
 from regard.nn.core.rng import use_seed
 
-CROWDED = 0.6
-"""Processor seconds per second of several threads below which one thread is tried: a single busy one gets more."""
-SMOOTHING = 0.3
-"""Weight of the newest run in the average."""
-PROBE = 20
-"""Number of runs by one thread after which several are tried again; the other way round, it takes five times as many."""
 MIN_TOKENS = 512
 """Minimum number of padded tokens per thread: with fewer, overhead outweighs the work."""
 Grads = list[Tensor | None]
 
 
-class ThreadPace:
-    """Decides whether parts run side by side or one after another: whichever keeps more of the processor busy.
-
-    A part is the same work either way, so the processor time per second says which way is faster. Side by side is faster on
-    a quiet machine. Beside other busy programs, even of the lowest priority, a thread that was woken waits until theirs have
-    had their turn, and threads that hand Python's lock to one another are woken all the time.
-    """
-
-    def __init__(self) -> None:
-        self.together = True
-        self._usage = {True: 0.0, False: 0.0}
-        self._runs = 0
-
-    def add(self, processor: float, seconds: float) -> None:
-        """Count a run that took so much time of the processor and so many seconds; decide how the next one runs."""
-        usage, before = processor / max(seconds, 1e-9), self._usage[self.together]
-        self._usage[self.together] = usage if not before else before + SMOOTHING * (usage - before)
-        self._runs += 1
-        if self.together:
-            if self._runs >= 5 * PROBE:
-                self._usage[False] = 0.0
-            if self._usage[True] < CROWDED and self._usage[True] <= (self._usage[False] or CROWDED):
-                self._switch()
-        elif self._runs >= PROBE or self._usage[True] > self._usage[False]:
-            self._usage[True] = 0.0  # look again
-            self._switch()
-
-    def _switch(self) -> None:
-        self.together, self._runs = not self.together, 0
-
-
 class ThreadGroup:
-    """Threads that divide the rows of a batch; a single one runs in the calling thread.
-
-    On a busy machine one thread takes all parts, which gives the same numbers to the bit.
-    """
+    """Threads that divide the rows of a batch; a single one runs in the calling thread."""
 
     def __init__(self, count: int, threads: int) -> None:
-        self.count, self.pace = count, ThreadPace()
+        self.count = count
         if count > 1:
-            inner = max(threads // count, 1)
-            self.pool = ThreadPoolExecutor(count, "shard", torch.set_num_threads, (inner,))
-            self.single = ThreadPoolExecutor(1, "shards", torch.set_num_threads, (inner,))
+            self.pool = ThreadPoolExecutor(count, "shard", torch.set_num_threads, (max(threads // count, 1),))
 
     @staticmethod
     def choose(threads: int, tokens: int, device: str) -> ThreadGroup:
@@ -102,17 +59,11 @@ class ThreadGroup:
                 loss, number = work(part[0])
                 return list(torch.autograd.grad(loss, wanted, allow_unused=True)), number
 
-        total, began, used = 0.0, time.perf_counter(), time.process_time()
-        for grads, number in self._map(one, parts):
+        total = 0.0
+        for grads, number in (map if self.count == 1 else self.pool.map)(one, parts):
             _add(wanted, grads)
             total += number
-        self.pace.add(time.process_time() - used, time.perf_counter() - began)
         return total
-
-    def _map(self, work: Callable[[T], R], parts: Sequence[T]) -> Iterable[R]:
-        if self.count == 1:
-            return map(work, parts)
-        return (self.pool if self.pace.together else self.single).map(work, parts)
 
 
 def split_rows(rows: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
@@ -134,7 +85,6 @@ def _add(parameters: Sequence[nn.Parameter], grads: Grads) -> None:
 PATIENCE = datetime.timedelta(days=2)
 """How long a process waits for another: the leader may be validating."""
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class ProcessGroup:
