@@ -19,8 +19,9 @@ TRAIN = (
     f"{{f[regard][peak MB]:,}} MB against {{f[marian{TUNED}][peak MB]:,}} MB"
 )
 DECODE = "; ".join(
-    f"{words}: {{f[{case} regard][best tokens/s]:,}} tokens/s, {{f[{case} transformers][{BY}]}}× transformers, "
-    f"{{f[{case} ctranslate2 int8][{BY}]}}× CTranslate2 int8"
+    f"{words}: {{f[{case} regard native int8][best tokens/s]:,}} tokens/s in int8, "
+    f"{{f[{case} ctranslate2 int8][{BY}]}}× CTranslate2 int8 (float32: {{f[{case} ctranslate2 float32][{BY}]}}× CTranslate2, "
+    f"{{f[{case} regard][{BY}]}}× our torch path, {{f[{case} transformers][{BY}]}}× transformers)"
     for case, words in (("1x1", "one sentence, greedy"), ("32x1", "32 sentences, greedy"), ("32x5", "32, beam 5"))
 )
 SCAN = "; ".join(
