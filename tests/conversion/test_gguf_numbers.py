@@ -9,9 +9,11 @@ from typing import Any
 import gguf as library
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
-from regard.conversion.gguf_file import KINDS, GgufFile
+from regard.conversion.gguf_file import BLOCKS, KINDS, GgufFile
+from regard.engine.quantized_weights import restore_weights
 from tests.conversion.test_gguf import write
 
 pytestmark = pytest.mark.numeric
@@ -38,6 +40,24 @@ def test_numbers_are_the_packages(kind: str, tmp_path: Path) -> None:
     assert found.shape == (3, 512) and found.dtype == np.float32
     np.testing.assert_array_equal(found, library.quants.dequantize(data, library.GGMLQuantizationType[kind]))
     assert np.isfinite(found).all() and len(np.unique(found)) > 30
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_are_the_same_numbers(kind: str, tmp_path: Path) -> None:
+    """What is kept in blocks of 4 and 8 bits for the native engine is what the package makes of it, bit by bit."""
+    file = GgufFile(write(tmp_path / "x.gguf", {"w": (blocks(kind), kind)}, {}))
+    found = file.read_blocks("w")
+    assert (found is not None) == (kind in BLOCKS)
+    if found is not None:
+        back = restore_weights({f"w{suffix}": torch.from_numpy(part) for suffix, part in found.items()})
+        np.testing.assert_array_equal(back["w"].numpy(), file.read("w"))
+
+
+def test_scales_that_have_no_equal_are_not_kept(tmp_path: Path) -> None:
+    data = blocks("Q4_0")
+    data[:, :2] = np.array([60000], np.float16).view(np.uint8)
+    file = GgufFile(write(tmp_path / "x.gguf", {"w": (data, "Q4_0")}, {}))
+    assert file.read_blocks("w") is None and np.isfinite(file.read("w")).all()
 
 
 def q4_k(block: bytes) -> list[float]:

@@ -8,15 +8,18 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from regard.engine.compile_library import SOURCES, compile_library
 from regard.engine.engine_plan import flatten_plan
+from regard.engine.quantized_weights import quantize_weights
 from regard.engine.write_plan import describe_model
 from regard.files.tensors import list_tensors, pack
 from tests.engine.models import ALL, build
 
+QUANTIZED: tuple[Literal["int8", "int4"], ...] = ("int8", "int4")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1", "-g", "-fno-omit-frame-pointer")
 
 
@@ -25,9 +28,11 @@ def write_seeds(path: Path) -> None:
     with path.open("wb") as file:
         for spec in ALL.values():
             net = build(spec)
-            data = pack(net.state_dict())
-            plan = flatten_plan(describe_model(net), list_tensors(data, path))
-            file.write(np.int64(len(plan)).tobytes() + plan.tobytes() + np.int64(len(data)).tobytes() + data)
+            plan = describe_model(net)
+            for weights in (net.state_dict(), *(quantize_weights(net.state_dict(), plan, to) for to in QUANTIZED)):
+                data = pack(weights)
+                flat = flatten_plan(plan, list_tensors(data, path))
+                file.write(np.int64(len(flat)).tobytes() + flat.tobytes() + np.int64(len(data)).tobytes() + data)
 
 
 def fuzz(calls: int, seed: int) -> subprocess.CompletedProcess[str]:

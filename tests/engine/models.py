@@ -34,6 +34,7 @@ FAMILIES: dict[str, ModelSpec] = {
     "t5": t5.spec(**SHAPE, head_width=8, activation="gelu_tanh", gated=True, buckets=8, reach=12),  # type: ignore[arg-type]
     "bart": bart.spec(**SHAPE),  # type: ignore[arg-type]
     "marian": marian.spec(**SHAPE),  # type: ignore[arg-type]
+    "marian from a zero vector": marian.spec(**SHAPE, start=1),  # type: ignore[arg-type]
     "gpt": gpt.spec(width=32, depth=2, heads=4, vocab=VOCAB, length=64, dropout=0.0),
     "llama": llama.spec(
         width=32, depth=2, heads=4, kv_heads=2, hidden=48, vocab=VOCAB, length=64, window=5, qk_norm=True, bias="qkv"

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from regard.decode import Constraints, Search
 from regard.engine.engine_plan import flatten_plan
 from regard.engine.native_engine import NativeEngine
 from regard.engine.native_library import NativeError, NativeModel
+from regard.engine.quantized_weights import quantize_weights
 from regard.engine.write_plan import describe_model
 from regard.errors import CheckpointError
 from regard.files.tensors import TensorEntry, list_tensors, pack
@@ -34,7 +36,12 @@ def net() -> Net:
 
 
 CHANGES: dict[str, tuple[Callable[[Plan], object], str]] = {
-    "no decoder": (lambda p: p.update(decoder=None), "where an object should be"),
+    "a decoder in words": (lambda p: p.update(decoder="six layers"), "where an object should be"),
+    "neither encoder nor decoder": (lambda p: p.update(decoder=None, encoder=None), "needs an encoder or a decoder"),
+    "a zero vector beyond the table": (
+        lambda p: p["embed"].update(zero=53),
+        "a token without a vector is out of range",
+    ),
     "another width": (lambda p: p.update(width=31), "an embedding should be 53 × 31, is 53 × 32"),
     "a huge vocabulary": (lambda p: p.update(vocab=1e12), "the vocabulary is out of range"),
     "a vocabulary of one half": (lambda p: p.update(vocab=52.5), "the vocabulary is not a whole number"),
@@ -80,6 +87,27 @@ def test_weights_that_lie_elsewhere_are_refused(net: Net) -> None:
         flatten_plan(describe_model(net), {**tensors, first: TensorEntry("I64", tensors[first].shape, 0)})
 
 
+def test_blocks_that_do_not_fit_are_refused(net: Net) -> None:
+    plan, weights = describe_model(net), quantize_weights(net.state_dict(), describe_model(net), "int4")
+    name = "decoder.blocks.0.mix.q.weight"
+    NativeEngine.open(plan, pack(weights), precision="int4", threads=1)
+    few, short = weights[name + ".scale"][:-1].clone(), weights[name + ".min"].float()
+    for changed in ({name + ".scale": few}, {name + ".min": short}, {name: weights[name][:, :-1].clone()}):
+        with pytest.raises(CheckpointError, match="is in blocks and has no scales that fit them"):
+            NativeEngine.open(plan, pack({**weights, **changed}), precision="int4", threads=1)
+    huge = torch.full_like(weights[name + ".scale"].float(), 1e6)
+    with pytest.raises(NativeError, match="a weight is too large, or not a number"):
+        NativeEngine.open(
+            plan, pack({**weights, name + ".scale": huge, name + ".min": huge.clone()}), precision="int4", threads=1
+        )
+    tensors = list_tensors(pack(weights), FILE)
+    moved = {**tensors, name + ".min": TensorEntry("F16", tensors[name + ".min"].shape, len(pack(weights)) - 8)}
+    with pytest.raises(NativeError, match="lies outside the weights file"):
+        NativeModel(flatten_plan(plan, moved), pack(weights), precision=2)
+    with pytest.raises(NativeError, match="there is no such precision"):
+        NativeModel(flatten_plan(plan, tensors), pack(weights), precision=3)
+
+
 def test_requests_outside_the_model_are_refused() -> None:
     engine = NativeEngine.open(describe_model(gpt := build(FAMILIES["gpt"])), pack(gpt.state_dict()), threads=1)
     search = Search(beam=2, max_extra=5)
@@ -101,14 +129,14 @@ def test_random_damage_never_crashes() -> None:
         net = build(spec)
         data = pack(net.state_dict())
         plan = flatten_plan(describe_model(net), list_tensors(data, FILE))
-        for _ in range(25):
+        for _ in range(20):
             damaged = plan.copy()
             for _ in range(draw.randrange(1, 3)):
                 i = draw.randrange(len(plan))
                 damaged[i] = draw.choice([0, 1, -1, 3, 1e18, np.nan, np.inf, plan[i] + 1, plan[i] * 2, plan[i] / 2])
             try:
                 model = NativeModel(
-                    damaged[: draw.choice([None, draw.randrange(len(plan))])], data, int8=draw.random() < 0.5
+                    damaged[: draw.choice([None, draw.randrange(len(plan))])], data, precision=draw.randrange(3)
                 )
                 engine = NativeEngine(describe_model(net), model)
                 engine.decode([[5, 2], [7]], Search(beam=2, max_extra=4), SPECIAL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import numpy as np
@@ -11,17 +12,19 @@ import torch
 from regard.decode import Constraints, Draw, Search, generate
 from regard.decode.engine import attach_engine, find_engine
 from regard.engine.choose_engine import choose_engine, open_native, use_engine
-from regard.engine.native_engine import NativeEngine
+from regard.engine.native_engine import PRECISIONS, NativeEngine
 from regard.engine.native_library import list_kernels
+from regard.engine.quantized_weights import quantize_weights, restore_weights
 from regard.engine.torch_engine import TorchEngine
 from regard.engine.write_plan import describe_model, find_refusal
 from regard.errors import NoRoom, SpecError
-from regard.families import gpt
+from regard.families import gpt, llama
 from regard.files.tensors import pack
 from regard.laws.case import VOCAB, Case
 from regard.model.net import Net
 from regard.registry import kind_of
 from tests.engine.models import ALL, FAMILIES, SPECIAL, build, differ, make_sources
+from tests.engine.models import VOCAB as SMALL
 from tests.laws.examples import BOTH, DECODERS, name_of
 
 pytestmark = pytest.mark.numeric
@@ -94,14 +97,14 @@ def test_every_kernel_agrees(kernels: str) -> None:
     if not list_kernels().get(kernels):
         pytest.skip(f"this processor has no {kernels}, or the library was compiled without")
     net = build(FAMILIES["pre"])
-    plan, data, sources = describe_model(net), pack(net.state_dict()), make_sources(net, 12)
-    for precision in ("float32", "int8"):
+    plan, weights, sources = describe_model(net), net.state_dict(), make_sources(net, 12)
+    for precision in PRECISIONS:
+        data = pack(quantize_weights(weights, plan, "int4") if precision == "int4" else weights)
         engine, plain = (
-            NativeEngine.open(plan, data, precision=precision, threads=1, kernels=k)  # type: ignore[arg-type]
-            for k in (kernels, "portable")
+            NativeEngine.open(plan, data, precision=precision, threads=1, kernels=k) for k in (kernels, "portable")
         )
         assert engine.model.kernels == kernels
-        if precision == "int8":  # a number on the edge of two steps may be rounded either way, so choices can differ
+        if precision != "float32":  # a number on the edge of two steps may be rounded either way, so choices can differ
             targets = [[5, 9, 7, 4, 2]] * len(sources)
             scores = (each.score(sources, targets, SPECIAL) for each in (engine, plain))
             for one, other in zip(*scores, strict=True):
@@ -118,6 +121,34 @@ def test_int8_is_close(name: str) -> None:
     exact, rough = (open_native(net, p, threads=1).score(sources, targets, SPECIAL) for p in ("float32", "int8"))
     worst = max(abs(a - b) for one, other in zip(exact, rough, strict=True) for a, b in zip(one, other, strict=True))
     assert 0 < worst < 0.5  # of log-probabilities around -4
+
+
+@pytest.mark.parametrize("kernels", ["vnni", "avx512", "avx2", "portable"])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_blocks_compute_what_they_hold(kernels: str, rows: int) -> None:
+    """Against the same weights as floats, only activations are rounded. Several blocks and panels, odd widths, merged maps."""
+    if not list_kernels().get(kernels):
+        pytest.skip(f"this processor has no {kernels}, or the library was compiled without")
+    net = build(llama.spec(width=96, depth=2, heads=3, kv_heads=1, hidden=80, vocab=SMALL, length=64))
+    plan = describe_model(net)
+    stored = quantize_weights(net.state_dict(), plan, "int4")
+    assert {stored[f"decoder.blocks.0.{name}.weight"].dtype for name in ("mix.q", "feed.up")} == {torch.uint8}
+    assert (
+        stored["embed.weight"].dtype == torch.int8 and stored["decoder.blocks.0.feed.down.weight"].is_floating_point()
+    )
+    stored["decoder.blocks.0.mix.v.weight"] = net.state_dict()[
+        "decoder.blocks.0.mix.v.weight"
+    ]  # beside q and k of 4 bits
+    del stored["decoder.blocks.0.mix.v.weight.scale"], stored["decoder.blocks.0.mix.v.weight.min"]
+    sources, targets = [[5, 9, 7, 4]] * rows, [[5, 9, 7, 4, 2, 30, 31, 32]] * rows
+    exact, rough = (
+        np.array(NativeEngine.open(plan, pack(stored), precision=p, kernels=kernels).score(sources, targets, SPECIAL))
+        for p in ("float32", "int4")
+    )
+    assert 0 < np.abs(exact - rough).max() < 0.15  # of log-probabilities around -8
+    net.load_weights(restore_weights(stored))
+    again = open_native(net, threads=1).score(sources, targets, SPECIAL)
+    assert np.allclose(exact, again, atol=1e-4)  # torch gets the same numbers back
 
 
 def test_prefixes_bans_and_the_repetition_guard() -> None:
@@ -155,6 +186,21 @@ def test_a_net_decodes_with_its_engine_until_its_weights_change() -> None:
     assert find_engine([net]) is None
     after = generate([net], sources, search, SPECIAL)
     assert differ(before, after) and not differ(after, TorchEngine(net).decode(sources, search, SPECIAL))
+
+
+def test_rows_beyond_the_vocabulary_are_never_written() -> None:
+    """A padded table: whatever its last rows say, no engine writes them."""
+    net = build(FAMILIES["gpt"])
+    with torch.no_grad():
+        net.embed.weight[50:] *= 30  # type: ignore[index]
+    special = dataclasses.replace(SPECIAL, size=50)
+    for engine in (open_native(net, threads=1), TorchEngine(net)):
+        for search in (SEARCHES["greedy"], SEARCHES["beam"], SEARCHES["sampling"]):
+            padded, plain = (
+                {token for each in engine.decode(make_sources(net), search, s) for h in each for token in h.tokens}
+                for s in (special, SPECIAL)
+            )
+            assert max(padded) < 50 <= max(plain)
 
 
 def test_the_engine_is_chosen_by_what_it_can_do() -> None:

@@ -39,7 +39,7 @@ def load(
     where = resolve_device(device)
     chosen = choose_engine(net, engine, where, stored_precision(folder[WEIGHTS], folder.path / WEIGHTS))
     model = Model(net.to(torch.device(where)), task, search, folder.path, card, chosen)
-    use_engine(model.net, chosen)
+    use_engine(model.net, chosen, folder[WEIGHTS])
     return model
 
 

@@ -24,8 +24,8 @@ from regard.conversion.text_proof import TextProof, compare_outputs, make_texts
 from regard.decode import Search
 from regard.engine.choose_engine import choose_engine, use_engine
 from regard.engine.engine_plan import PLAN
-from regard.engine.int8_weights import is_quantized, quantize_weights
-from regard.engine.write_plan import describe_model
+from regard.engine.quantized_weights import is_quantized, quantize_weights
+from regard.engine.write_plan import describe_model, find_refusal
 from regard.errors import DataError, SpecError
 from regard.files.folder import WEIGHTS, write_folder
 from regard.files.tensors import pack
@@ -37,7 +37,8 @@ from regard.serialization.model_folder import find_model, fingerprint_files, ide
 from regard.tasks.common.capabilities import Generates, require
 from regard.tasks.common.task import Task
 
-Format = Literal["hf", "regard", "int8"]
+Small = Literal["int8", "int4"]
+Format = Literal["hf", "regard", "int8", "int4"]
 Tell = Callable[[str], None]
 MAX_SAMPLE, MAX_SAMPLE_BYTES = 100, 1 << 20
 """Lines and bytes of a sample that are read."""
@@ -98,8 +99,8 @@ def convert(
 ) -> Conversion:
     """Convert a Hugging Face folder, a GGUF file or a model folder, and write the result to `dst`.
 
-    to            "hf" or "regard"; by default the format that `src` does not have. "int8": a smaller model folder, which the
-                  native engine runs faster
+    to            "hf" or "regard"; by default the format that `src` does not have. "int8" or "int4": a smaller model
+                  folder, which the native engine runs faster; int4 is for large decoders
     trust_pickle  open pickled weights (.bin), as weights only, in a separate process
     tokenizer     another tokenizer than that of a Hugging Face folder: a tokenizer.json, a folder, or how text is split
                   into the tokens of its vocab.txt (`wordpiece`, `wordpiece-cased`, `words`, `chars`, `smiles`)
@@ -116,16 +117,16 @@ def convert(
     own = identify_folder(source) is not None
     wanted = to or ("hf" if own else "regard")
     if wanted not in get_args(Format):
-        raise SpecError(f"to should be hf, regard or int8, got {wanted!r}")
-    if wanted == "int8" and not own:
-        raise SpecError(f"{src} is not a model folder; convert it to regard first, then to int8")
+        raise SpecError(f"to should be hf, regard, int8 or int4, got {wanted!r}")
+    if wanted in get_args(Small) and not own:
+        raise SpecError(f"{src} is not a model folder; convert it to regard first, then to {wanted}")
     if wanted == "regard" and own:
         raise SpecError(f"{src} is a model folder already; convert it to hf instead")
     if tokenizer is not None and (own or source.is_file()):
         raise SpecError(f"{src} has its own tokenizer; leave out --tokenizer, which is for Hugging Face folders")
     job = _Job(source, place, _read_sample(sample), notify)
-    if wanted == "int8":
-        return job.to_int8()
+    if wanted == "int8" or wanted == "int4":
+        return job.quantize(wanted)
     if source.is_file():
         return job.from_gguf(wanted)
     return job.to_hf() if own else job.from_hf(wanted, trust_pickle, tokenizer)
@@ -157,13 +158,15 @@ class _Job:
         return self._report(what, name, net, *self._compare(found, net, self.source, task, net))
 
     def from_gguf(self, wanted: str) -> Conversion:
-        from regard.conversion.gguf import read
+        from regard.conversion.gguf import read, read_stored
 
         spec, weights, tokenizer = read(self.source)
         name, task, search = task_config.make_lm(spec, tokenizer)
         net = _build(spec, weights)
+        if find_refusal(net) is None:  # the engine computes with the file's own blocks
+            weights = read_stored(self.source)
         if wanted == "hf":
-            write_folder(self.place, export_model(spec, weights, task, search).files)
+            write_folder(self.place, export_model(spec, net.state_dict(), task, search).files)
         else:
             _export(self.place, name, task, search, spec, weights, self.source.name)
         self._doubt(task, None)
@@ -182,23 +185,26 @@ class _Job:
         compared = self._compare(found, _build(made.spec, made.weights), self.place, task, net)
         return self._report(str(folder.path), name, net, *compared)
 
-    def to_int8(self) -> Conversion:
+    def quantize(self, to: Small) -> Conversion:
         """Quantize the weights, and compare the outputs of both on the sample."""
         folder = find_model(self.source)
         net, task, search = load_model(folder)
-        quantized = quantize_weights(folder.tensors(WEIGHTS), describe_model(net))
+        weights = folder.tensors(WEIGHTS)
+        if is_quantized(weights):
+            raise SpecError(f"{self.source} has quantized weights already; convert the folder that it was made from")
+        quantized = quantize_weights(weights, describe_model(net), to)
         if not is_quantized(quantized) or PLAN not in folder:
-            raise SpecError(f"{self.source} has no plan for the native engine, which int8 is for; save it again first")
+            raise SpecError(f"{self.source} has no plan for the native engine, which {to} is for; save it again first")
         files = {**folder.files, WEIGHTS: pack(quantized)}
         files[PLAN] = json.dumps({**folder.json(PLAN), "files": fingerprint_files(files)}, ensure_ascii=False).encode()
         write_folder(self.place, files)
         tokenizer = getattr(task, "source_tokenizer", task.tokenizer)
         texts = self.texts or ([] if tokenizer is None else make_texts(tokenizer))
         smaller = load_model(find_model(self.place))[0]
-        use_engine(smaller, choose_engine(smaller, precision="int8"))
+        use_engine(smaller, choose_engine(smaller, precision=to), files[WEIGHTS])
         proof = compare_outputs(require(task, Generates), net, smaller, texts, search)
         self._note(f"weights: {len(folder[WEIGHTS]):,} bytes became {len(pack(quantized)):,}")
-        return self._report(str(folder.path), "int8", net, None, proof)
+        return self._report(str(folder.path), to, net, None, proof)
 
     def _note(self, text: str) -> None:
         self.notes.append(text)

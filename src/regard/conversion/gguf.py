@@ -56,6 +56,19 @@ def read(path: Path) -> tuple[ModelSpec, dict[str, Tensor], Tokenizer]:
     return spec, weights, tokenizer(file)
 
 
+def read_stored(path: Path) -> dict[str, Tensor]:
+    """The weights by our names, in blocks of 4 and 8 bits where they are stored so (see `engine/quantized_weights.py`)."""
+    file = GgufFile(path)
+    spec, heads = _spec(file)
+    out = dict[str, Tensor]()
+    for ours, theirs in _check_weights(file, spec).items():
+        count = next((n for end, n in heads.items() if ours.endswith(end)), None)
+        for suffix, part in (file.read_blocks(theirs) or {"": file.read(theirs)}).items():
+            tensor = torch.from_numpy(part)
+            out[ours + suffix] = tensor if count is None else _halves(tensor, count)
+    return out
+
+
 def _spec(file: GgufFile) -> tuple[ModelSpec, dict[str, int]]:
     """The spec, and the number of heads of weights whose rows must be reordered."""
     said, kind = file.said, file.said.get("general.architecture")

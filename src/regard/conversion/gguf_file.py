@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.engine.engine_plan import MINIMUM, SCALE
 from regard.errors import CheckpointError, SpecError
 from regard.files.storage import explain_errors
 from regard.files.user_file import open_user_file
@@ -84,6 +85,20 @@ class GgufFile:
             out[i : i + _BLOCKS] = quants.dequantize(some.reshape(1, -1), kind).reshape(len(some), block)
         return out.reshape(stored.shape)
 
+    def read_blocks(self, name: str) -> dict[str, NDArray[Any]] | None:
+        """A matrix in blocks of 32 as the native engine reads them: its numbers, scales and minima, by suffix.
+
+        None: it is stored otherwise, or its scales have no exact equivalent.
+        """
+        stored = self.tensors[name]
+        if stored.kind not in BLOCKS or len(stored.shape) != 2:
+            return None
+        raw = np.frombuffer(self._data, np.uint8, stored.size, stored.start)
+        found = BLOCKS[stored.kind](raw)
+        if not all(np.isfinite(part).all() for suffix, part in found.items() if suffix):
+            return None
+        return {suffix: part.reshape(stored.shape[0], -1) for suffix, part in found.items()}
+
     def _table(self, cursor: _Cursor, count: int) -> dict[str, GgufTensor]:
         found: dict[str, tuple[int, tuple[int, ...], int]] = {}
         for _ in range(count):
@@ -124,6 +139,50 @@ def _stored(
     if faults:
         raise CheckpointError(f"{path} cannot be read ({', '.join(KINDS)} can): {'; '.join(faults)}")
     return out
+
+
+def _split_q8_0(raw: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    """Blocks of a scale and 32 bytes."""
+    blocks = raw.reshape(-1, 34)
+    return {"": blocks[:, 2:].copy().view(np.int8), SCALE: blocks[:, :2].copy().view("<f2")}
+
+
+def _split_q4_0(raw: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    """Blocks of a scale and 32 numbers of 4 bits, from which 8 is subtracted."""
+    blocks = raw.reshape(-1, 18)
+    scale = blocks[:, :2].copy().view("<f2")
+    with np.errstate(over="ignore"):
+        return {"": blocks[:, 2:].copy(), SCALE: scale, MINIMUM: scale * np.float16(-8)}
+
+
+def _split_q4_1(raw: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    """Blocks of a scale, a minimum and 32 numbers of 4 bits."""
+    blocks = raw.reshape(-1, 20)
+    return {
+        "": blocks[:, 4:].copy(),
+        SCALE: blocks[:, :2].copy().view("<f2"),
+        MINIMUM: blocks[:, 2:4].copy().view("<f2"),
+    }
+
+
+def _split_q4_k(raw: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    """Eight blocks with a common scale and minimum, by which their own ones of 6 bits are multiplied."""
+    blocks = raw.reshape(-1, 144)
+    shared = blocks[:, :4].copy().view("<f2").astype(np.float32)
+    s = blocks[:, 4:16]
+    scale = np.concatenate([s[:, :4] & 63, (s[:, 8:] & 15) | (s[:, :4] >> 6 << 4)], 1)
+    least = np.concatenate([s[:, 4:8] & 63, (s[:, 8:] >> 4) | (s[:, 4:8] >> 6 << 4)], 1)
+    pairs = blocks[:, 16:].reshape(-1, 4, 32)  # byte i: number i of one block and, above, of the next
+    numbers = np.stack([pairs & 15, pairs >> 4], 2)
+    return {
+        "": numbers[..., :16] | (numbers[..., 16:] << 4),
+        SCALE: shared[:, :1] * scale,
+        MINIMUM: -(shared[:, 1:] * least),
+    }
+
+
+BLOCKS = {"Q8_0": _split_q8_0, "Q4_0": _split_q4_0, "Q4_1": _split_q4_1, "Q4_K": _split_q4_k}
+"""How formats of 4 and 8 bits are divided into numbers, scales and minima."""
 
 
 class _Cursor:

@@ -41,10 +41,10 @@ def tokenizer(file: GgufFile) -> Tokenizer:
         _numbers(said.get("token_type")) or [_NORMAL] * len(tokens),
         file.tensors["token_embd.weight"].shape[0],
     )
-    if not len(types) == len(tokens) == len({*tokens}) == rows:
+    if not len(types) == len(tokens) == len({*tokens}) <= rows or not tokens:  # a table may be padded
         raise CheckpointError(
-            f"{file.path} is damaged: it should have {rows} tokens, as many as its table has rows, no two alike, each with "
-            f"its kind; got {len(tokens)}"
+            f"{file.path} is damaged: it should have {rows} tokens, at most as many as its table has rows, no two alike, each "
+            f"with its kind; got {len(tokens)}"
         )
     check_vocabulary(tokens, file.path)
     makers = {"gpt2": _byte_bpe, "llama": _pieces}

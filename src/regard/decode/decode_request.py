@@ -34,6 +34,8 @@ class HasSpecialTokens(Protocol):
     def eos(self) -> int: ...
     @property
     def pad(self) -> int: ...
+    @property
+    def size(self) -> int: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +45,17 @@ class SpecialTokens:
     bos: int
     eos: int
     pad: int
+    size: int | None = None
+    """The number of tokens there are. A model may have a table of more rows, which no text has; they are never written."""
 
     @classmethod
     def of(cls, tokenizer: HasSpecialTokens) -> SpecialTokens:
         """Those of a tokenizer."""
-        return cls(tokenizer.bos, tokenizer.eos, tokenizer.pad)
+        return cls(tokenizer.bos, tokenizer.eos, tokenizer.pad, tokenizer.size)
+
+    def list_unwritten(self, vocab: int) -> set[int]:
+        """The tokens that a model with a table of `vocab` rows never writes, besides those of a request."""
+        return ({self.bos, self.pad} - {self.eos}) | {*range(vocab if self.size is None else self.size, vocab)}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -238,7 +238,8 @@ class _Batch:
     def _build_constraints(self) -> tuple[list[Constraint], RankContinuations]:
         """The constraints of all rows, and how continuations are ranked under them."""
         special, k, device = self.special, self.beam, self.device
-        banned = {special.bos, special.pad, *self.constraints.banned} - {special.eos}
+        never = special.list_unwritten(self.nets[0].spec.embed.vocab)
+        banned = never | ({*self.constraints.banned} - {special.eos})
         out: list[Constraint] = [BannedTokens(banned, device)]
         rank: RankContinuations = rank_continuations
         if self.search.repetition_guard and self.nets[0].encoder is not None:

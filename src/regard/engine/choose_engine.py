@@ -55,24 +55,27 @@ def choose_engine(net: Net, asked: str = "auto", device: str = "cpu", precision:
     return Chosen("torch", refusal)
 
 
-def use_engine(net: Net, chosen: Chosen) -> None:
-    """Let the chosen engine decode in the place of the net."""
+def use_engine(net: Net, chosen: Chosen, stored: bytes | None = None) -> None:
+    """Let the chosen engine decode in the place of the net. `stored` is the weights file that the net was loaded from."""
     if chosen.name == "torch":
         return
     if chosen.name == "ctranslate2":
         engine: Engine = ctranslate2_engine.CTranslate2Engine(net, threads=read_threads(), current=watch_weights(net))
     else:
-        engine = open_native(net, chosen.precision)
+        engine = open_native(net, chosen.precision, stored=stored)
     attach_engine(net, engine)
 
 
-def open_native(net: Net, precision: Precision = "float32", threads: int | None = None) -> NativeEngine:
-    """The native engine for a net in memory, with a copy of its weights."""
-    weights = {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
-    data = pack({name: t.float() if t.is_floating_point() else t for name, t in weights.items()})
+def open_native(
+    net: Net, precision: Precision = "float32", threads: int | None = None, *, stored: bytes | None = None
+) -> NativeEngine:
+    """The native engine for a net in memory, with a copy of its weights; or with those of the file that it was loaded from."""
+    if stored is None:
+        weights = {name: tensor.detach().cpu() for name, tensor in net.state_dict().items()}
+        stored = pack({name: t.float() if t.is_floating_point() else t for name, t in weights.items()})
     threads = read_threads() if threads is None else threads
     return NativeEngine.open(
-        describe_model(net), data, precision=precision, threads=threads, current=watch_weights(net)
+        describe_model(net), stored, precision=precision, threads=threads, current=watch_weights(net)
     )
 
 

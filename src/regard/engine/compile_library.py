@@ -24,7 +24,7 @@ NAME = {"darwin": "libregard_engine.dylib", "win32": "regard_engine.dll"}.get(sy
 LIBRARY = HERE / NAME
 STAMP = HERE / "libregard_engine.stamp"
 """What the library was made of: a library of other sources is not used."""
-PARTS = ("model", "team", "forward", "search", "interface")
+PARTS = ("weights", "model", "team", "forward", "worker", "search", "batch", "interface")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")
 QUIET = ("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-psabi")
 """GCC 12 warns about its own AVX-512 header."""

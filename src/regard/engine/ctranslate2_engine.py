@@ -73,6 +73,8 @@ def find_refusal(net: Net, device: str = "cpu") -> str | None:
         return "gated feed-forward layers are not converted for it"
     if plan["head"]["scale"] != 1 or any(plan[side]["segment"] for side in ("embed", "source")):
         return "a scaled head and segments are not converted for it"
+    if any(plan[side]["zero"] is not None for side in ("embed", "source")):
+        return "a token whose vector is always zero (embed.zero) is not converted for it"
     return None
 
 
@@ -92,7 +94,7 @@ class CTranslate2Engine:
         self._spec, self._current, self._precision = convert(net), current, precision
         self._threads = machine().cores if threads is None else threads
         self._open: tuple[SpecialTokens, Any] | None = None
-        self.length, self.room = net.spec.length, net.spec.room
+        self.length, self.room, self._vocab = net.spec.length, net.spec.room, net.spec.embed.vocab
 
     def _translator(self, special: SpecialTokens) -> Any:
         """The loaded model, which knows its start and end marks from when it is loaded."""
@@ -137,7 +139,7 @@ class CTranslate2Engine:
         constraints.check(len(sources))
         limits = [limit_output(search, len(source), True, self.room or ROOM) for source in sources]
         check_feasible(None, constraints.prefixes, limits, never={special.bos, special.pad, special.eos})
-        banned = {special.bos, special.pad, *constraints.banned} - {special.eos}
+        banned = special.list_unwritten(self._vocab) | ({*constraints.banned} - {special.eos})
         out: list[list[Hypothesis]] = [[] for _ in sources]
         for limit in sorted(set(limits)):  # a call has one limit
             group = [i for i, each in enumerate(limits) if each == limit]

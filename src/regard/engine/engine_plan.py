@@ -21,14 +21,17 @@ from regard.spec import Plain
 PLAN = "engine.json"
 FORMAT = 1
 DTYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
+INT8_BLOCKS, INT4_BLOCKS = 4, 5
 WIRINGS = ("post", "pre", "parallel", "bare")
 NORMS = ("none", "layer", "rms")
 ROLES = ("mix", "cross", "feed")
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "tanh")
 PLACES = ("none", "pairs", "halves", "learned")
 POSITIONS = ("none", "rotary", "alibi", "buckets", "shaw")
-SCALE = ".scale"
-"""Suffix of the tensor with the scales of an int8 weight."""
+SCALE, MINIMUM = ".scale", ".min"
+"""Suffixes of the tensors with the scales of a quantized weight, and with the minima of one of 4 bits."""
+BLOCK = 32
+"""Numbers of a row that share a scale, where rows have more than one."""
 
 
 @dataclasses.dataclass
@@ -56,6 +59,8 @@ class PlanFlattener:
         if not isinstance(name, str) or name not in self.tensors:
             raise CheckpointError(f"{PLAN} names the weight {name!r}, which is not in the file")
         entry = self.tensors[name]
+        if entry.dtype == "U8" or (entry.dtype == "I8" and self._is_table(name + SCALE)):
+            return self.blocks(name, entry)
         if entry.dtype not in DTYPES:
             raise CheckpointError(f"the native engine reads no weights of type {entry.dtype}, which {name} has")
         shape = entry.shape if len(entry.shape) == 2 else (1, *entry.shape)
@@ -69,6 +74,20 @@ class PlanFlattener:
             self.put(scales.start)
         return None
 
+    def _is_table(self, name: str) -> bool:
+        return name in self.tensors and len(self.tensors[name].shape) == 2
+
+    def blocks(self, name: str, entry: TensorEntry) -> None:
+        """The place of a weight of 4 or 8 bits with a scale for every 32 numbers."""
+        code, per_byte = (INT4_BLOCKS, 2) if entry.dtype == "U8" else (INT8_BLOCKS, 1)
+        suffixes = (SCALE, MINIMUM) if code == INT4_BLOCKS else (SCALE,)
+        found = [self.tensors[name + suffix] for suffix in suffixes if self._is_table(name + suffix)]
+        rows, cols = entry.shape if len(entry.shape) == 2 else (0, 0)
+        fits = all(each.shape == (rows, cols * per_byte // BLOCK) and each.dtype in ("F32", "F16") for each in found)
+        if len(found) != len(suffixes) or not fits or len({each.dtype for each in found}) != 1:
+            raise CheckpointError(f"the weight {name} is in blocks and has no scales that fit them")
+        self.put(entry.start, code, rows, cols * per_byte, DTYPES[found[0].dtype], *(each.start for each in found))
+
     def norm(self, norm: object) -> None:
         if norm is None:
             return self.put(0)
@@ -80,7 +99,8 @@ class PlanFlattener:
 
     def embedding(self, part: Plain) -> None:
         self.tensor(part.get("table"))
-        self.put(part.get("scale"))
+        zero = part.get("zero")
+        self.put(part.get("scale"), -1 if zero is None else zero)
         self.choose(part.get("position"), PLACES)
         if part.get("position") == "learned":
             table = self.tensors.get(str(part.get("places")))
@@ -151,16 +171,20 @@ def flatten_plan(plan: Plain, tensors: Mapping[str, TensorEntry]) -> NDArray[np.
     if plan.get("format") != FORMAT:
         raise CheckpointError(f"{PLAN} has format {plan.get('format')!r}, this version reads {FORMAT}; convert again")
     out, positions, encoder = PlanFlattener(tensors), _list(plan.get("positions")), plan.get("encoder")
-    out.put(FORMAT, plan.get("width"), plan.get("vocab"), plan.get("source_vocab") if encoder else 0)
+    decoder = plan.get("decoder")
+    out.put(
+        FORMAT, plan.get("width"), plan.get("vocab"), plan.get("source_vocab") if encoder else 0, decoder is not None
+    )
     out.embedding(_mapping(plan.get("embed")))
     if encoder is not None:
         out.embedding(_mapping(plan.get("source")))
         out.stack(_mapping(encoder), positions)
-    out.stack(_mapping(plan.get("decoder")), positions)
-    head = _mapping(plan.get("head"))
-    out.tensor(head.get("table"))
-    out.tensor(head.get("bias"))
-    out.put(head.get("scale"))
+    if decoder is not None:
+        out.stack(_mapping(decoder), positions)
+        head = _mapping(plan.get("head"))
+        out.tensor(head.get("table"))
+        out.tensor(head.get("bias"))
+        out.put(head.get("scale"))
     return np.array(out.numbers)
 
 

@@ -1,6 +1,7 @@
 """The native engine: whole sentences in one call, no torch.
 
-It runs a plan and the weights beside it with the library in `native/`, in float32 or with int8 weights.
+It runs a plan and the weights beside it with the library in `native/`: in float32, with int8 weights, or with blocks of 4 and 8
+bits (`int4`).
 """
 
 from __future__ import annotations
@@ -8,15 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_feasible, limit_output
+from regard.decode.engine import SequenceProgress
 from regard.decode.search import Search
-from regard.engine.engine_plan import flatten_plan
-from regard.engine.fixed_batch import FixedBatch
+from regard.engine.engine_plan import SCALE, flatten_plan
 from regard.engine.native_library import NativeModel, SearchSettings, find_fault
 from regard.errors import SpecError
 from regard.files.folder import WEIGHTS
@@ -24,10 +25,64 @@ from regard.files.tensors import list_tensors
 from regard.machine import machine
 from regard.spec import Plain
 
-Precision = Literal["float32", "int8"]
+Precision = Literal["float32", "int8", "int4"]
+PRECISIONS = get_args(Precision)
 PENALTIES = ("gnmt", "power", "none")
 WORD = (1 << 64) - 1
 ROOM = 1 << 40
+
+
+def read_settings(search: Search, special: SpecialTokens, draw: Draw) -> SearchSettings:
+    """The search as the library reads it."""
+    return SearchSettings(
+        beam=1 if search.sample else search.beam, n_best=search.n_best, penalty=PENALTIES.index(search.length_penalty),
+        sample=search.sample, top_k=search.top_k, first_step=draw.first_step, repetition_guard=search.repetition_guard,
+        bos=special.bos, eos=special.eos, seed=search.seed & WORD, alpha=search.alpha, temperature=search.temperature,
+        top_p=search.top_p, min_p=search.min_p,
+    )  # fmt: skip
+
+
+class NativeBatch:
+    """A `ContinuousBatch` that the library decodes together."""
+
+    def __init__(self, engine: NativeEngine) -> None:
+        self._engine, self._sequences = engine, engine.model.open_batch()
+
+    def add(
+        self,
+        source: Sequence[int],
+        search: Search,
+        special: SpecialTokens,
+        *,
+        constraints: Constraints = Constraints(),
+        draw: Draw = Draw(),
+    ) -> int:
+        constraints.check(1)
+        if refusal := self._engine.find_refusal(search, constraints):
+            raise SpecError(f"engine native: {refusal}")
+        (limit,) = self._engine.limit_outputs([source], search, special, constraints)
+        prefix = constraints.prefixes[0] if constraints.prefixes else []
+        number = 0 if draw.numbers is None else draw.numbers[0]
+        banned = self._engine.list_banned(special, constraints)
+        return self._sequences.add(source, prefix, limit, number, banned, read_settings(search, special, draw))
+
+    def remove(self, sequence: int) -> bool:
+        return self._sequences.remove(sequence)
+
+    def step(self) -> list[SequenceProgress]:
+        return [
+            SequenceProgress(
+                number, None if token < 0 else token, None if found is None else [Hypothesis(*h) for h in found]
+            )
+            for number, token, found in self._sequences.step()
+        ]
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def close(self) -> None:
+        """Let every sequence leave; the memory goes with the last reference."""
+        self._sequences.clear()
 
 
 class NativeEngine:
@@ -55,7 +110,7 @@ class NativeEngine:
             raise SpecError(fault)
         flat = flatten_plan(plan, list_tensors(weights, path))
         count = machine().cores if threads is None else threads
-        model = NativeModel(flat, weights, int8=precision == "int8", threads=count, kernels=kernels)
+        model = NativeModel(flat, weights, precision=PRECISIONS.index(precision), threads=count, kernels=kernels)
         return cls(plan, model, current)
 
     @property
@@ -80,7 +135,11 @@ class NativeEngine:
         return None
 
     def encode(self, source: Sequence[int]) -> NDArray[np.float32]:
-        return self.model.encode(source, int(self.plan["width"]))
+        return self.encode_all([source])[0]
+
+    def encode_all(self, sources: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:
+        """The encoder's output for each source, (n, d)."""
+        return self.model.encode(sources, int(self.plan["width"]))
 
     def decode(
         self,
@@ -94,25 +153,32 @@ class NativeEngine:
         constraints.check(len(sources))
         if not sources:
             return []
+        limits = self.limit_outputs(sources, search, special, constraints)
+        numbers = range(len(sources)) if draw.numbers is None else draw.numbers
+        found = self.model.decode(
+            sources, constraints.prefixes or [], limits, list(numbers), self.list_banned(special, constraints),
+            read_settings(search, special, draw),
+        )  # fmt: skip
+        return [[Hypothesis(*each) for each in row] for row in found]
+
+    def open_batch(self) -> NativeBatch:
+        return NativeBatch(self)
+
+    def limit_outputs(
+        self, sources: Sequence[Sequence[int]], search: Search, special: SpecialTokens, constraints: Constraints
+    ) -> list[int]:
+        """The maximum number of tokens of each output; refuses what does not fit."""
         capacity = ROOM if self.room is None else self.room
         limits = [limit_output(search, len(source), self.has_encoder, capacity) for source in sources]
         never = {special.bos, special.pad, special.eos, *constraints.banned}
         check_feasible(None, constraints.prefixes, limits, never=never)
-        vocab = int(self.plan["vocab"])
-        banned = sorted(({special.bos, special.pad, *constraints.banned} - {special.eos}) & {*range(vocab)})
-        numbers = range(len(sources)) if draw.numbers is None else draw.numbers
-        settings = SearchSettings(
-            beam=1 if search.sample else search.beam, n_best=search.n_best,
-            penalty=PENALTIES.index(search.length_penalty), sample=search.sample, top_k=search.top_k,
-            first_step=draw.first_step, repetition_guard=search.repetition_guard, bos=special.bos, eos=special.eos,
-            seed=search.seed & WORD, alpha=search.alpha, temperature=search.temperature, top_p=search.top_p,
-            min_p=search.min_p,
-        )  # fmt: skip
-        found = self.model.decode(sources, constraints.prefixes or [], limits, list(numbers), banned, settings)
-        return [[Hypothesis(*each) for each in row] for row in found]
+        return limits
 
-    def open_batch(self) -> FixedBatch:
-        return FixedBatch(self)
+    def list_banned(self, special: SpecialTokens, constraints: Constraints) -> list[int]:
+        """The tokens that are never written."""
+        vocab = int(self.plan["vocab"])
+        banned = special.list_unwritten(vocab) | ({*constraints.banned} - {special.eos})
+        return sorted(i for i in banned if 0 <= i < vocab)
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: SpecialTokens
@@ -121,8 +187,11 @@ class NativeEngine:
 
 
 def stored_precision(weights: bytes | memoryview, path: Path) -> Precision:
-    """The precision of a weights file: int8 if some of its matrices are."""
-    return "int8" if any(entry.dtype == "I8" for entry in list_tensors(weights, path).values()) else "float32"
+    """The precision of a weights file: int4 if some of its matrices are in blocks, int8 if some are in whole rows."""
+    tensors = list_tensors(weights, path)
+    blocks = (name for name, entry in tensors.items() if entry.dtype in ("I8", "U8"))
+    shapes = [tensors[name + SCALE].shape for name in blocks if name + SCALE in tensors]
+    return "float32" if not shapes else "int4" if any(len(shape) == 2 for shape in shapes) else "int8"
 
 
 def read_threads() -> int | None:

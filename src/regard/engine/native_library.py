@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 from regard.engine.compile_library import LIBRARY
 from regard.errors import RegardError
 
-ABI = 1
+ABI = 2
 ERROR = 512
 """Bytes of an error message."""
+
+
+FoundHypothesis = tuple[tuple[int, ...], float, float]
+"""Tokens, log-probability and score."""
 
 
 class TokenRows(ctypes.Structure):
@@ -58,7 +62,25 @@ class FoundRows(ctypes.Structure):
         ("tokens", POINTER(c_int32)),
         ("log_probs", POINTER(c_double)),
         ("scores", POINTER(c_double)),
+        ("sequences", POINTER(c_int64)),
+        ("written", POINTER(c_int32)),
     )
+
+    def read(self) -> list[list[FoundHypothesis] | None]:
+        """(tokens, log-probability, score) of the hypotheses of each row, best first; None: it has none yet."""
+        outputs = self.outputs[: self.count]
+        count = sum(n for n in outputs if n > 0)
+        lengths, log_probs, scores = self.lengths[:count], self.log_probs[:count], self.scores[:count]
+        tokens, at, used = self.tokens[: sum(lengths)], 0, 0
+        rows: list[list[FoundHypothesis] | None] = []
+        for n in outputs:
+            row: list[FoundHypothesis] = []
+            for i in range(used, used + max(n, 0)):
+                row.append((tuple(tokens[at : at + lengths[i]]), log_probs[i], scores[i]))
+                at += lengths[i]
+            used += max(n, 0)
+            rows.append(None if n < 0 else row)
+        return rows
 
 
 class NativeError(RegardError):
@@ -87,9 +109,18 @@ def open_library() -> ctypes.CDLL:
         *error,
     ]  # fmt: skip
     library.regard_decode.restype = POINTER(FoundRows)
+    library.regard_open_batch.argtypes, library.regard_open_batch.restype = [c_void_p, *error], c_void_p
+    library.regard_add.argtypes = [
+        c_void_p, texts, texts, c_int64, c_int64, POINTER(c_int32), c_int64, POINTER(SearchSettings), *error,
+    ]  # fmt: skip
+    library.regard_add.restype = c_int64
+    library.regard_remove.argtypes, library.regard_remove.restype = [c_void_p, c_int64], c_int
+    library.regard_step.argtypes, library.regard_step.restype = [c_void_p, *error], POINTER(FoundRows)
+    library.regard_batch_size.argtypes, library.regard_batch_size.restype = [c_void_p], c_int64
+    library.regard_close_batch.argtypes, library.regard_close_batch.restype = [c_void_p], None
     library.regard_score.argtypes = [c_void_p, texts, texts, c_int64, *error]
     library.regard_score.restype = POINTER(FoundRows)
-    library.regard_encode.argtypes = [c_void_p, POINTER(c_int32), c_int64, POINTER(c_float), c_int64, *error]
+    library.regard_encode.argtypes = [c_void_p, texts, POINTER(c_float), c_int64, *error]
     library.regard_encode.restype = c_int64
     library.regard_free_found.argtypes, library.regard_free_found.restype = [POINTER(FoundRows)], None
     return library
@@ -114,6 +145,77 @@ def list_kernels() -> dict[str, bool]:
     return out
 
 
+class Message:
+    """Room for the line that a refused call writes."""
+
+    def __init__(self) -> None:
+        self._buffer = ctypes.create_string_buffer(ERROR)
+
+    @property
+    def room(self) -> tuple[ctypes.Array[c_char], int]:
+        return self._buffer, ERROR
+
+    @property
+    def text(self) -> str:
+        return self._buffer.value.decode(errors="replace")
+
+
+class NativeSequences:
+    """A batch in the library: sequences join and leave between steps, from any thread."""
+
+    def __init__(self, library: ctypes.CDLL, model: int, owner: object) -> None:
+        self._library, self._owner, said = library, owner, Message()  # the model must live as long as its batch
+        self._batch = library.regard_open_batch(model, *said.room)
+        if not self._batch:
+            raise NativeError(said.text)
+
+    def add(
+        self,
+        source: Sequence[int],
+        prefix: Sequence[int],
+        limit: int,
+        number: int,
+        banned: Sequence[int],
+        search: SearchSettings,
+    ) -> int:
+        """The number of a new sequence."""
+        said, never = Message(), np.array(banned, np.int32)
+        made = self._library.regard_add(
+            self._batch, TokenRows.of([source]), TokenRows.of([prefix] if prefix else []), limit, number,
+            never.ctypes.data_as(POINTER(c_int32)), len(never), search, *said.room,
+        )  # fmt: skip
+        if made < 0:
+            raise NativeError(said.text)
+        return int(made)
+
+    def remove(self, sequence: int) -> bool:
+        """Whether there was such a sequence."""
+        return bool(self._library.regard_remove(self._batch, sequence)) if sequence >= 0 else False
+
+    def clear(self) -> None:
+        """Remove all sequences."""
+        self._library.regard_remove(self._batch, -1)
+
+    def step(self) -> list[tuple[int, int, list[FoundHypothesis] | None]]:
+        """(sequence, token or -1, hypotheses once it is over) of each sequence that the step was taken with."""
+        said = Message()
+        found = self._library.regard_step(self._batch, *said.room)
+        if not found:
+            raise NativeError(said.text)
+        try:
+            result = found.contents
+            return [*zip(result.sequences[: result.count], result.written[: result.count], result.read(), strict=True)]
+        finally:
+            self._library.regard_free_found(found)
+
+    def __len__(self) -> int:
+        return int(self._library.regard_batch_size(self._batch))
+
+    def __del__(self) -> None:
+        if batch := getattr(self, "_batch", None):
+            self._library.regard_close_batch(batch)
+
+
 class NativeModel:
     """A model in the library: token ids in, token ids out."""
 
@@ -122,18 +224,18 @@ class NativeModel:
         plan: NDArray[np.float64],
         weights: memoryview | bytes,
         *,
-        int8: bool = False,
+        precision: int = 0,
         threads: int = 1,
         kernels: str = "auto",
     ) -> None:
-        self._library, self._error = open_library(), ctypes.create_string_buffer(ERROR)
+        self._library, self._said = open_library(), Message()
         self._weights = np.frombuffer(weights, dtype=np.uint8)  # the embedding is read from here while the model lives
         self._model = self._library.regard_load(
-            plan.ctypes.data_as(POINTER(c_double)), len(plan), self._weights.ctypes.data, len(self._weights), int(int8),
-            threads, kernels.encode(), self._error, ERROR,
+            plan.ctypes.data_as(POINTER(c_double)), len(plan), self._weights.ctypes.data, len(self._weights), precision,
+            threads, kernels.encode(), *self._said.room,
         )  # fmt: skip
         if not self._model:
-            raise NativeError(self._said())
+            raise NativeError(self._said.text)
 
     def decode(
         self,
@@ -143,41 +245,28 @@ class NativeModel:
         numbers: Sequence[int],
         banned: Sequence[int],
         search: SearchSettings,
-    ) -> list[list[tuple[tuple[int, ...], float, float]]]:
+    ) -> list[list[FoundHypothesis]]:
         """(tokens, log-probability, score) of the hypotheses of each source, best first."""
         texts, begun = TokenRows.of(sources), TokenRows.of(prefixes)
         most, drawn, never = np.array(limits, np.int64), np.array(numbers, np.int64), np.array(banned, np.int32)
         found = self._library.regard_decode(
             self._model, texts, begun, most.ctypes.data_as(POINTER(c_int64)), drawn.ctypes.data_as(POINTER(c_int64)),
-            never.ctypes.data_as(POINTER(c_int32)), len(banned), search, self._error, ERROR,
+            never.ctypes.data_as(POINTER(c_int32)), len(banned), search, *self._said.room,
         )  # fmt: skip
         if not found:
-            raise NativeError(self._said())
+            raise NativeError(self._said.text)
         try:
-            result = found.contents
-            outputs = result.outputs[: result.count]
-            count = sum(outputs)
-            lengths, log_probs, scores = result.lengths[:count], result.log_probs[:count], result.scores[:count]
-            tokens, at, used = result.tokens[: sum(lengths)], 0, 0
-            rows = []
-            for n in outputs:
-                row = []
-                for i in range(used, used + n):
-                    row.append((tuple(tokens[at : at + lengths[i]]), log_probs[i], scores[i]))
-                    at += lengths[i]
-                used += n
-                rows.append(row)
-            return rows
+            return [row or [] for row in found.contents.read()]
         finally:
             self._library.regard_free_found(found)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], bos: int) -> list[list[float]]:
         """The log-probability of each token of each target."""
         found = self._library.regard_score(
-            self._model, TokenRows.of(sources), TokenRows.of(targets), bos, self._error, ERROR
+            self._model, TokenRows.of(sources), TokenRows.of(targets), bos, *self._said.room
         )
         if not found:
-            raise NativeError(self._said())
+            raise NativeError(self._said.text)
         try:
             result = found.contents
             lengths = result.lengths[: result.count]
@@ -186,16 +275,16 @@ class NativeModel:
         finally:
             self._library.regard_free_found(found)
 
-    def encode(self, source: Sequence[int], width: int) -> NDArray[np.float32]:
-        """The encoder's output for a source, (n, width)."""
-        ids, out = np.array(source, np.int32), np.empty((len(source), width), np.float32)
+    def encode(self, sources: Sequence[Sequence[int]], width: int) -> list[NDArray[np.float32]]:
+        """The encoder's output for each source, (n, width)."""
+        rows, ends = TokenRows.of(sources), np.cumsum([len(source) for source in sources])
+        out = np.empty((int(ends[-1]) if len(ends) else 0, width), np.float32)
         wrote = self._library.regard_encode(
-            self._model, ids.ctypes.data_as(POINTER(c_int32)), len(ids), out.ctypes.data_as(POINTER(c_float)), out.size,
-            self._error, ERROR,
-        )  # fmt: skip
+            self._model, rows, out.ctypes.data_as(POINTER(c_float)), out.size, *self._said.room
+        )
         if wrote < 0:
-            raise NativeError(self._said())
-        return out
+            raise NativeError(self._said.text)
+        return np.split(out, ends[:-1]) if len(ends) else []
 
     @property
     def packed_bytes(self) -> int:
@@ -207,8 +296,9 @@ class NativeModel:
         """The name of the kernels that run it."""
         return str(self._library.regard_model_kernels(self._model).decode())
 
-    def _said(self) -> str:
-        return self._error.value.decode(errors="replace")
+    def open_batch(self) -> NativeSequences:
+        """A batch that sequences join and leave."""
+        return NativeSequences(self._library, self._model, self)
 
     def __del__(self) -> None:
         if model := getattr(self, "_model", None):

@@ -103,11 +103,10 @@ class _Describer:
     def embedding(self, part: Embedding, shared: Embedding) -> Plain:
         if type(part) is not TokenEmbedding:
             raise SpecError(f"the native engine reads tokens, and this model has a {type(part).__name__}")
-        if part.zero is not None:
-            raise SpecError("the native engine has no token whose vector is always zero (embed.zero)")
         out: Plain = {
             "table": self.name(shared.weight if part.weight is None else part.weight),
             "scale": part.scale,
+            "zero": part.zero,
             "position": "none",
             "segment": self.name(part.segment),
             "norm": self.norm(part.norm),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from regard.decode import Search
-from regard.engine.int8_weights import restore_weights
+from regard.engine.quantized_weights import restore_weights
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import WEIGHTS, Folder
 from regard.model.build import nan_faults, weight_faults

@@ -22,6 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from regard.engine.quantized_weights import restore_weights
 from regard.errors import SpecError
 from regard.files.folder import Folder
 from regard.model.model_spec import ModelSpec
@@ -129,7 +130,7 @@ def initialize_from(net: Net, start: Folder, source: str, files: Mapping[str, by
 
     `files` are those of the new task: equally many classes may still be different ones.
     """
-    shapes, weights, old = net.shapes(), start.tensors(), ModelSpec.parse(read_config(start)["model"])
+    shapes, weights, old = net.shapes(), restore_weights(start.tensors()), ModelSpec.parse(read_config(start)["model"])
     ends = _ends(old, net.spec, known=_classes(files) == _classes(start.files))
     fits: dict[str, Tensor] = {}
     came: dict[str, str] = {}

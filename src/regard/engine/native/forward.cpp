@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t SHARED = 1 << 16;   // bytes of weights from which a product is worth sharing
 constexpr int64_t CHUNK = 1 << 15;    // floats of logits that are scanned while they are in the cache
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
+constexpr int64_t MANY = 16;           // rows from which attention is worth sharing
 constexpr int64_t MAX_FAR = INT64_C(1) << 40;
 
 int64_t padded(int64_t n) { return round_up(n, LANES); }
@@ -41,21 +42,37 @@ void merge(Top& into, const Top& from) {
 
 }  // namespace
 
+// The activations as a matrix reads them; nothing for a matrix of floats.
+Quantized Forward::quantize(const Matrix& m, const float* x, int64_t rows, int64_t stride) {
+    Quantized q;
+    if (m.floats) return q;
+    q.stride = m.blocks ? m.block_count() * BLOCK : round_up(m.k, 4);
+    const int64_t scales = m.blocks ? rows * m.block_count() : rows;
+    q.q = q_.need(rows * q.stride), q.scale = q_scale_.need(scales);
+    if (m.blocks) {
+        q.total = q_total_.need(scales);
+        k_.quantize_blocks(x, rows, stride, m.k, q);
+    } else {
+        q.sum = q_sum_.need(rows);
+        k_.quantize(x, rows, stride, m.k, q);
+    }
+    return q;
+}
+
+void Forward::multiply_panels(const Matrix& m, const float* x, const Quantized& q, int64_t rows, int64_t stride, int64_t from,
+                              int64_t to, float* y, int64_t y_stride, Epilogue end) const {
+    if (m.blocks) k_.multiply_blocks(q, rows, m, from, to, y, y_stride, end);
+    else if (m.bytes) k_.multiply_bytes(q, rows, m, from, to, y, y_stride, end);
+    else k_.multiply_floats(x, rows, stride, m, from, to, y, y_stride, end);
+}
+
 void Forward::multiply(const Linear& w, const float* x, int64_t rows, int64_t stride, float* y, int64_t y_stride,
                        Epilogue end) {
     const Matrix& m = w.matrix;
-    Quantized q;
-    if (m.bytes) {
-        q.stride = round_up(m.k, 4);
-        q.q = q_.need(rows * q.stride), q.scale = q_scale_.need(rows), q.sum = q_sum_.need(rows);
-        k_.quantize(x, rows, stride, m.k, q);
-    }
-    const auto part = [&](int64_t from, int64_t to) {
-        if (m.bytes) k_.multiply_bytes(q, rows, m, from, to, y, y_stride, end);
-        else k_.multiply_floats(x, rows, stride, m, from, to, y, y_stride, end);
-    };
+    const Quantized q = quantize(m, x, rows, stride);
+    const auto part = [&](int64_t from, int64_t to) { multiply_panels(m, x, q, rows, stride, from, to, y, y_stride, end); };
     const int64_t panels = m.panels();
-    if (!team_ || !shares || panels * LANES * m.k * (m.bytes ? 1 : 4) < SHARED) return part(0, panels);
+    if (!team_ || !shares || panels * m.panel_bytes() < SHARED) return part(0, panels);
     const int64_t n = team_->size();
     team_->run([&](int i) { part(panels * i / n, panels * (i + 1) / n); });
 }
@@ -108,7 +125,7 @@ void Forward::rotate(const Position& p, float* x, int64_t pos, int64_t heads, in
 
 // All heads of one query over m keys, the i-th at position i; `plain`: no window, no position code (cross-attention).
 void Forward::attend(const Attention& a, const float* q, Keys keys, int64_t kv_base, int64_t m, int64_t pos, bool plain,
-                     float* out) {
+                     float* out, Scratch& scratch) const {
     int64_t from = 0, to = m;
     const Position& p = a.position;
     if (!plain) {
@@ -120,9 +137,9 @@ void Forward::attend(const Attention& a, const float* q, Keys keys, int64_t kv_b
         }
     }
     const int64_t n = to - from, group = a.heads / a.kv_heads;
-    float* weights = weights_.need(n);
+    float* weights = scratch.weights.need(n);
     const bool biased = !plain && (p.kind > Position::rotary || a.dilation > 1);
-    float* bias = biased ? bias_.need(n) : nullptr;
+    float* bias = biased ? scratch.bias.need(n) : nullptr;
     for (int64_t h = 0; h < a.heads; h++) {
         const float* query = q + h * a.e;
         const auto distance = [&](int64_t i) { return std::clamp(from + i - pos, -p.reach, p.reach) + p.reach; };
@@ -134,7 +151,7 @@ void Forward::attend(const Attention& a, const float* q, Keys keys, int64_t kv_b
             }
             if (p.kind == Position::shaw) {
                 const int64_t low = distance(0), high = distance(n - 1);
-                float* by_distance = relative_.need(2 * p.reach + 1);
+                float* by_distance = scratch.relative.need(2 * p.reach + 1);
                 for (int64_t r = low; r <= high; r++) {
                     float total = 0;
                     for (int64_t i = 0; i < a.e; i++) total += query[i] * p.table[size_t(r * a.e + i)];
@@ -154,6 +171,21 @@ void Forward::attend(const Attention& a, const float* q, Keys keys, int64_t kv_b
     }
 }
 
+template <class F>
+void Forward::each_row(int64_t rows, int64_t longest, const Attention& a, F f) {
+    const size_t threads = team_ && shares && rows >= MANY ? size_t(team_->size()) : 1;
+    while (scratch_.size() < threads) scratch_.push_back(std::make_unique<Scratch>());
+    for (size_t i = 0; i < threads; i++) {  // what is allocated now cannot fail later, in another thread
+        scratch_[i]->weights.need(longest), scratch_[i]->bias.need(longest);
+        if (a.position.kind == Position::shaw) scratch_[i]->relative.need(2 * a.position.reach + 1);
+    }
+    const auto part = [&](int i) {  // in turn: later rows attend to more keys
+        for (int64_t row = i; row < rows; row += int64_t(threads)) f(row, *scratch_[size_t(i)]);
+    };
+    if (threads == 1) part(0);
+    else team_->run(part);
+}
+
 void Forward::mix(const Part& part, const float* x, const Rows& rows, bool decoder, Epilogue end) {
     const Attention& a = part.attention;
     const int64_t n = rows.size(), width = padded(a.read.matrix.n), out_width = padded(a.q_width()), kv = a.kv_width();
@@ -170,18 +202,21 @@ void Forward::mix(const Part& part, const float* x, const Rows& rows, bool decod
         if (decoder)
             std::memcpy(rows.past[size_t(i)][rows.pos[size_t(i)]] + model_.slot_offset(part.slot), k, size_t(2 * kv) * 4);
     }
-    for (int64_t i = 0; i < n; i++) {
+    const int64_t longest = decoder ? *std::max_element(rows.pos.begin(), rows.pos.end()) + 1
+                                    : *std::max_element(rows.length.begin(), rows.length.end());
+    each_row(n, longest, a, [&](int64_t i, Scratch& scratch) {
         const size_t row = size_t(i);
         Keys keys;
         if (decoder) {
             keys.at = rows.past[row];
             attend(a, wide + i * width, keys, model_.slot_offset(part.slot), rows.pos[row] + 1, rows.pos[row], false,
-                   mixed + i * out_width);
+                   mixed + i * out_width, scratch);
         } else {
             keys.base = wide + rows.first[row] * width, keys.stride = width;
-            attend(a, wide + i * width, keys, a.q_width(), rows.length[row], rows.pos[row], false, mixed + i * out_width);
+            attend(a, wide + i * width, keys, a.q_width(), rows.length[row], rows.pos[row], false, mixed + i * out_width,
+                   scratch);
         }
-    }
+    });
     multiply(a.out, mixed, n, out_width, x_.get(), stride(), end);
 }
 
@@ -190,13 +225,15 @@ void Forward::cross(const Part& part, const float* x, const Rows& rows, Epilogue
     const int64_t n = rows.size(), width = padded(a.q_width()), kv = padded(2 * a.kv_width());
     float *q = wide_.need(n * width), *mixed = mixed_.need(n * width);
     multiply(a.read, x, n, stride(), q, width, {});
-    for (int64_t i = 0; i < n; i++) {
+    int64_t longest = 0;
+    for (const Memory* memory : rows.memory) longest = std::max(longest, memory->n);
+    each_row(n, longest, a, [&](int64_t i, Scratch& scratch) {
         if (a.q_norm) normalize(a.q_norm, q + i * width, q + i * width, a.heads, a.e, a.e);
         const Memory& memory = *rows.memory[size_t(i)];
         Keys keys;
         keys.base = memory.base[size_t(part.slot)], keys.stride = kv;
-        attend(a, q + i * width, keys, 0, memory.n, 0, true, mixed + i * width);
-    }
+        attend(a, q + i * width, keys, 0, memory.n, 0, true, mixed + i * width, scratch);
+    });
     multiply(a.out, mixed, n, width, x_.get(), stride(), end);
 }
 
@@ -254,7 +291,8 @@ void Forward::embed(const Embedding& e, const Rows& rows, int64_t vocab) {
     for (int64_t i = 0; i < n; i++, x += s) {
         const int64_t token = rows.tokens[size_t(i)], pos = rows.pos[size_t(i)];
         if (token < 0 || token >= vocab) throw Refused("a token is outside the vocabulary");
-        e.table.read_row(token, x);
+        if (token == e.zero) std::fill(x, x + d, 0.0f);
+        else e.table.read_row(token, x);
         if (e.scale != 1.0f)
             for (int64_t j = 0; j < d; j++) x[j] *= e.scale;
         if (!e.segment.empty()) k_.add_scaled(e.segment.data(), 1.0f, x, d);
@@ -272,6 +310,7 @@ void Forward::embed(const Embedding& e, const Rows& rows, int64_t vocab) {
 
 void Forward::run(const Stack& stack, const Rows& rows, bool decoder) {
     const int64_t n = rows.size(), s = stride(), d = model_.width;
+    if (!n) return;
     float *x = x_.get(), *y = y_.need(n * s);
     for (const auto& block : stack.blocks)
         for (const auto& part : block) {
@@ -305,12 +344,7 @@ void Forward::score(const std::vector<int64_t>& which, std::vector<Top>& tops, f
     float* x = y_.need(n * s);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < d; j++) x[i * s + j] = x_[which[size_t(i)] * s + j] * model_.head_scale;
-    Quantized q;
-    if (m.bytes) {
-        q.stride = round_up(m.k, 4);
-        q.q = q_.need(n * q.stride), q.scale = q_scale_.need(n), q.sum = q_sum_.need(n);
-        k_.quantize(x, n, s, m.k, q);
-    }
+    const Quantized q = quantize(m, x, n, s);
     // Logits are made in chunks of panels and scanned at once.
     const int64_t panels = m.panels(), each = std::clamp<int64_t>(CHUNK / LANES / std::max<int64_t>(n, 1), 8, 64);
     const auto part = [&](int64_t begin, int64_t end, float* chunk, Top* found) {
@@ -318,8 +352,7 @@ void Forward::score(const std::vector<int64_t>& which, std::vector<Top>& tops, f
             const int64_t to = std::min(from + each, end), first = from * LANES, width = (to - from) * LANES;
             Epilogue here;
             here.origin = from;
-            if (m.bytes) k_.multiply_bytes(q, n, m, from, to, chunk, width, here);
-            else k_.multiply_floats(x, n, s, m, from, to, chunk, width, here);
+            multiply_panels(m, x, q, n, s, from, to, chunk, width, here);
             const int64_t real = std::min(width, m.n - first);
             for (int64_t i = 0; i < n; i++) {
                 k_.scan(chunk + i * width, real, first, found[i]);

@@ -77,17 +77,28 @@ class Forward {
     void cross(const Part& part, const float* x, const Rows& rows, Epilogue end);
     void feed(const Part& part, const float* x, int64_t rows, Epilogue end);
     void multiply(const Linear& w, const float* x, int64_t rows, int64_t stride, float* y, int64_t y_stride, Epilogue end);
+    Quantized quantize(const Matrix& m, const float* x, int64_t rows, int64_t stride);
+    void multiply_panels(const Matrix& m, const float* x, const Quantized& q, int64_t rows, int64_t stride, int64_t from,
+                         int64_t to, float* y, int64_t y_stride, Epilogue end) const;
     void normalize(const Norm& norm, const float* x, float* y, int64_t rows, int64_t stride, int64_t n);
     void rotate(const Position& p, float* x, int64_t pos, int64_t heads, int64_t e);
-    void attend(const Attention& a, const float* q, Keys keys, int64_t kv_base, int64_t m, int64_t pos, bool plain, float* out);
+    struct Scratch {  // of a thread
+        Buffer<float> weights, bias, relative;
+    };
+    void attend(const Attention& a, const float* q, Keys keys, int64_t kv_base, int64_t m, int64_t pos, bool plain, float* out,
+                Scratch& scratch) const;
+    // Calls f(row, scratch) for every row; the team shares many of them. `longest`: keys that a row attends to.
+    template <class F>
+    void each_row(int64_t rows, int64_t longest, const Attention& a, F f);
     const float* waves(const Embedding& e, int64_t pos);
 
     const Model& model_;
     const Kernels& k_;
     Team* team_;
-    Buffer<float> x_, y_, wide_, mixed_, weights_, bias_, relative_, chunk_, row_;
+    Buffer<float> x_, y_, wide_, mixed_, chunk_, row_;
+    std::vector<std::unique_ptr<Scratch>> scratch_;
     Buffer<int8_t> q_;
-    Buffer<float> q_scale_;
+    Buffer<float> q_scale_, q_total_;
     Buffer<int32_t> q_sum_;
     std::vector<float> waves_[2];
     std::vector<std::vector<float>> turns_;  // cosines and sines by position, of each rotation

@@ -85,6 +85,48 @@ Rows make_rows(uint64_t count, bool wild) {
     return out;
 }
 
+regard_search odd_search() {
+    regard_search search = {};
+    search.beam = below(30) ? int64_t(1 + below(5)) : int64_t(rng()) % 3000;
+    search.n_best = 1 + int64_t(below(3));
+    search.penalty = int64_t(below(3)), search.sample = below(3) == 0, search.top_k = int64_t(below(9));
+    search.repetition_guard = int64_t(below(2)), search.bos = 1, search.eos = int64_t(below(4)) - 1;
+    search.seed = rng(), search.alpha = 0.6, search.temperature = below(30) ? 1 : odd_number(1);
+    search.top_p = below(3) ? 1 : 0.7, search.min_p = below(3) ? 0 : 0.1;
+    return search;
+}
+
+// Reads all that was found.
+int64_t count_tokens(const regard_found* found) {
+    int64_t total = 0, tokens = 0;
+    for (int64_t i = 0; i < found->count; i++) total += found->outputs[i] > 0 ? found->outputs[i] : 0;
+    for (int64_t i = 0; i < total && found->tokens; i++) tokens += found->lengths[i];
+    return tokens;
+}
+
+// Sequences join and leave a batch; returns how many calls that took.
+int64_t run_batch(regard_model* model) {
+    char error[256];
+    int64_t calls = 1;
+    regard_batch* batch = regard_open_batch(model, error, sizeof error);
+    if (!batch) return calls;
+    for (uint64_t left = 1 + below(12); left > 0; left--, calls++) {
+        const Rows source = make_rows(below(20) ? 1 : below(3), true), prefix = make_rows(below(3) == 0, true);
+        const std::vector<int32_t> banned = make_rows(1, below(4) == 0).ids;
+        const regard_search search = odd_search();
+        const regard_texts given = source.view(), begun = prefix.view();
+        if (below(3))
+            regard_add(batch, &given, &begun, below(30) ? int64_t(1 + below(12)) : int64_t(rng()), int64_t(rng()), banned.data(),
+                       int64_t(banned.size()), &search, error, sizeof error);
+        if (below(5) == 0) regard_remove(batch, int64_t(below(14)) - 2);
+        regard_found* found = regard_step(batch, error, sizeof error);
+        if (found && count_tokens(found) < 0) std::abort();
+        if (found) regard_free_found(found);
+    }
+    regard_close_batch(batch);
+    return calls;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -101,13 +143,14 @@ int main(int argc, char** argv) {
         const char* kernels[] = {"auto", "portable", "avx2", "avx512", "nothing"};
         regard_model* model =
             regard_load(seed.plan.data(), int64_t(seed.plan.size()), seed.weights.data(), int64_t(seed.weights.size()),
-                        int(below(2)), 1 + int(below(16) == 0), kernels[below(20) ? 0 : below(5)], error, sizeof error);
+                        below(40) ? int(below(3)) : int(rng()), 1 + int(below(16) == 0), kernels[below(20) ? 0 : below(5)], error, sizeof error);
         done++;
         if (!model) {
             refused++;
             continue;
         }
         loaded++;
+        if (below(2)) done += run_batch(model);
         for (uint64_t again = 1 + below(4); again > 0; again--, done++) {
             const uint64_t count = below(5);
             const Rows sources = make_rows(count, true), prefixes = make_rows(below(3) ? 0 : count, true);
@@ -117,13 +160,7 @@ int main(int argc, char** argv) {
                 numbers.push_back(int64_t(rng()));
             }
             const std::vector<int32_t> banned = make_rows(1, true).ids;
-            regard_search search = {};
-            search.beam = below(30) ? int64_t(1 + below(5)) : int64_t(rng()) % 3000;
-            search.n_best = 1 + int64_t(below(3));
-            search.penalty = int64_t(below(3)), search.sample = below(3) == 0, search.top_k = int64_t(below(9));
-            search.repetition_guard = int64_t(below(2)), search.bos = 1, search.eos = int64_t(below(4)) - 1;
-            search.seed = rng(), search.alpha = 0.6, search.temperature = below(30) ? 1 : odd_number(1);
-            search.top_p = below(3) ? 1 : 0.7, search.min_p = below(3) ? 0 : 0.1;
+            const regard_search search = odd_search();
             const regard_texts given = sources.view(), begun = prefixes.view();
             regard_found* found = nullptr;
             if (below(5)) {
@@ -132,14 +169,12 @@ int main(int argc, char** argv) {
             } else if (below(2)) {
                 found = regard_score(model, &given, &begun, int64_t(below(6)), error, sizeof error);
             } else {
-                float out[64];
-                regard_encode(model, sources.ids.data(), int64_t(sources.ids.size()), out, 64, error, sizeof error);
+                std::vector<float> out(below(2) ? 64 : sources.ids.size() * 48 + 1);
+                regard_encode(model, &given, out.data(), int64_t(out.size()), error, sizeof error);
             }
             if (found) {
                 decoded++;
-                int64_t total = 0, tokens = 0;
-                for (int64_t i = 0; i < found->count; i++) total += found->outputs[i];
-                for (int64_t i = 0; i < total && found->tokens; i++) tokens += found->lengths[i];
+                const int64_t tokens = count_tokens(found);
                 regard_free_found(found);
                 if (tokens < 0) std::abort();
             } else {

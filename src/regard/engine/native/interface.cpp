@@ -10,6 +10,7 @@
 #include <cpuid.h>
 #endif
 
+#include "batch.h"
 #include "search.h"
 
 struct regard_model {
@@ -17,6 +18,11 @@ struct regard_model {
     std::unique_ptr<regard::Team> team;
     std::mutex mutex;  // one call at a time
     regard::Sharing sharing;
+};
+
+struct regard_batch {
+    regard_model* model;
+    regard::Batch batch;
 };
 
 namespace regard {
@@ -68,10 +74,21 @@ struct Found : regard_found {
     std::vector<int64_t> outputs_, lengths_;
     std::vector<int32_t> tokens_;
     std::vector<double> log_probs_, scores_;
+    std::vector<int64_t> sequences_;
+    std::vector<int32_t> written_;
+    void add(const std::vector<Hypothesis>& each) {
+        outputs_.push_back(int64_t(each.size()));
+        for (const Hypothesis& h : each) {
+            lengths_.push_back(int64_t(h.tokens.size()));
+            tokens_.insert(tokens_.end(), h.tokens.begin(), h.tokens.end());
+            log_probs_.push_back(h.log_prob), scores_.push_back(h.score);
+        }
+    }
     void seal() {
         count = int64_t(outputs_.size());
         outputs = outputs_.data(), lengths = lengths_.data(), tokens = tokens_.data();
         log_probs = log_probs_.data(), scores = scores_.data();
+        sequences = sequences_.data(), written = written_.data();
     }
 };
 
@@ -138,6 +155,29 @@ Search read_search(const regard_search& given, const Model& model) {
     return out;
 }
 
+const Model& check_writes(const regard_model* model) {
+    if (!model) throw Refused("arguments are missing");
+    if (!model->model->has_decoder) throw Refused("this model has no decoder, and writes no text");
+    return *model->model;
+}
+
+Request read_request(const regard_search& given, const int32_t* banned, int64_t n_banned, const Model& model) {
+    Request out{read_search(given, model), std::vector<uint8_t>(size_t(model.vocab), 0)};
+    if (n_banned < 0 || (n_banned && !banned)) throw Refused("arguments are missing");
+    for (int64_t i = 0; i < n_banned; i++) {
+        if (banned[i] < 0 || banned[i] >= model.vocab) throw Refused("a banned token is outside the vocabulary");
+        out.banned[size_t(banned[i])] = 1;
+    }
+    return out;
+}
+
+void set_limit(Input& input, int64_t limit, int64_t number, const Model& model) {
+    const int64_t room = model.room(false), read = model.has_encoder ? 0 : input.source.n - 1;
+    if (limit < 1 || limit > MAX_LIMIT || (room >= 0 && limit + read > room))
+        throw Refused("the limit of an output is out of range");
+    input.limit = limit, input.number = uint64_t(number);
+}
+
 std::vector<Input> read_inputs(const Model& model, const regard_texts* sources, const regard_texts* prefixes, int64_t least) {
     if (!sources || !prefixes) throw Refused("the texts are missing");
     std::vector<Input> inputs;
@@ -182,14 +222,15 @@ const char* regard_kernels(int i, int* supported) {
     return all[i].kernels->name;
 }
 
-regard_model* regard_load(const double* plan, int64_t words, const void* weights, int64_t bytes, int int8, int threads,
+regard_model* regard_load(const double* plan, int64_t words, const void* weights, int64_t bytes, int precision, int threads,
                           const char* kernels, char* error, int64_t error_size) {
     return guarded(error, error_size, [&]() -> regard_model* {
         if (!plan || words < 0 || !weights || bytes < 0) throw Refused("there is no plan or no weights");
+        if (precision < 0 || precision > 2) throw Refused("there is no such precision");
         const Kernels* chosen = choose_kernels(kernels);
         if (!chosen) throw Refused("these kernels are unknown, or not for this processor");
         auto out = std::make_unique<regard_model>();
-        out->model = read_model(plan, words, static_cast<const unsigned char*>(weights), bytes, int8 != 0, chosen);
+        out->model = read_model(plan, words, static_cast<const unsigned char*>(weights), bytes, Precision(precision), chosen);
         out->team = std::make_unique<Team>(std::clamp(threads, 1, 256));
         return out.release();
     }, nullptr);
@@ -203,31 +244,52 @@ regard_found* regard_decode(regard_model* model, const regard_texts* sources, co
                             const int64_t* limits, const int64_t* numbers, const int32_t* banned, int64_t n_banned,
                             const regard_search* search, char* error, int64_t error_size) {
     return guarded(error, error_size, [&]() -> regard_found* {
-        if (!model || !limits || !numbers || !search || n_banned < 0 || (n_banned && !banned)) throw Refused("arguments are missing");
+        const Model& m = check_writes(model);
+        if (!limits || !numbers || !search) throw Refused("arguments are missing");
         std::lock_guard<std::mutex> lock(model->mutex);
-        const Model& m = *model->model;
-        const Search how = read_search(*search, m);
+        const Request request = read_request(*search, banned, n_banned, m);
         std::vector<Input> inputs = read_inputs(m, sources, prefixes, 0);
-        const int64_t room = m.room(false);
-        for (size_t i = 0; i < inputs.size(); i++) {
-            inputs[i].limit = limits[i], inputs[i].number = uint64_t(numbers[i]);
-            const int64_t read = m.has_encoder ? 0 : inputs[i].source.n - 1;
-            if (limits[i] < 1 || limits[i] > MAX_LIMIT || (room >= 0 && limits[i] + read > room))
-                throw Refused("the limit of an output is out of range");
-        }
-        std::vector<uint8_t> never(size_t(m.vocab), 0);
-        for (int64_t i = 0; i < n_banned; i++) {
-            if (banned[i] < 0 || banned[i] >= m.vocab) throw Refused("a banned token is outside the vocabulary");
-            never[size_t(banned[i])] = 1;
-        }
+        for (size_t i = 0; i < inputs.size(); i++) set_limit(inputs[i], limits[i], numbers[i], m);
         auto found = std::make_unique<Found>();
-        for (const auto& each : regard::search(m, *model->team, inputs, how, never, model->sharing)) {
-            found->outputs_.push_back(int64_t(each.size()));
-            for (const Hypothesis& h : each) {
-                found->lengths_.push_back(int64_t(h.tokens.size()));
-                found->tokens_.insert(found->tokens_.end(), h.tokens.begin(), h.tokens.end());
-                found->log_probs_.push_back(h.log_prob), found->scores_.push_back(h.score);
-            }
+        for (const auto& each : regard::search(m, *model->team, inputs, request, model->sharing)) found->add(each);
+        found->seal();
+        return found.release();
+    }, nullptr);
+}
+
+regard_batch* regard_open_batch(regard_model* model, char* error, int64_t error_size) {
+    return guarded(error, error_size, [&]() -> regard_batch* {
+        check_writes(model);
+        return new regard_batch{model, Batch(*model->model, *model->team)};
+    }, nullptr);
+}
+
+int64_t regard_add(regard_batch* batch, const regard_texts* source, const regard_texts* prefix, int64_t limit, int64_t number,
+                   const int32_t* banned, int64_t n_banned, const regard_search* search, char* error, int64_t error_size) {
+    return guarded(error, error_size, [&]() -> int64_t {
+        if (!batch || !search) throw Refused("arguments are missing");
+        const Model& m = *batch->model->model;
+        Request request = read_request(*search, banned, n_banned, m);
+        std::vector<Input> inputs = read_inputs(m, source, prefix, 0);
+        if (inputs.size() != 1) throw Refused("one sequence is added at a time");
+        set_limit(inputs[0], limit, number, m);
+        return batch->batch.add(inputs[0], std::move(request));
+    }, -1);
+}
+
+int regard_remove(regard_batch* batch, int64_t sequence) { return batch && batch->batch.remove(sequence); }
+int64_t regard_batch_size(regard_batch* batch) { return batch ? batch->batch.size() : 0; }
+void regard_close_batch(regard_batch* batch) { delete batch; }
+
+regard_found* regard_step(regard_batch* batch, char* error, int64_t error_size) {
+    return guarded(error, error_size, [&]() -> regard_found* {
+        if (!batch) throw Refused("arguments are missing");
+        std::lock_guard<std::mutex> lock(batch->model->mutex);
+        auto found = std::make_unique<Found>();
+        for (const Change& change : batch->batch.step()) {
+            found->sequences_.push_back(change.sequence), found->written_.push_back(change.written);
+            if (change.over) found->add(change.out);
+            else found->outputs_.push_back(-1);
         }
         found->seal();
         return found.release();
@@ -237,9 +299,8 @@ regard_found* regard_decode(regard_model* model, const regard_texts* sources, co
 regard_found* regard_score(regard_model* model, const regard_texts* sources, const regard_texts* targets, int64_t bos,
                            char* error, int64_t error_size) {
     return guarded(error, error_size, [&]() -> regard_found* {
-        if (!model) throw Refused("arguments are missing");
+        const Model& m = check_writes(model);
         std::lock_guard<std::mutex> lock(model->mutex);
-        const Model& m = *model->model;
         if (bos < 0 || bos >= m.vocab) throw Refused("the start mark is outside the vocabulary");
         const std::vector<Input> inputs = read_inputs(m, sources, targets, 1);
         const int64_t room = m.room(false);
@@ -256,19 +317,19 @@ regard_found* regard_score(regard_model* model, const regard_texts* sources, con
     }, nullptr);
 }
 
-int64_t regard_encode(regard_model* model, const int32_t* ids, int64_t n, float* out, int64_t size, char* error,
+int64_t regard_encode(regard_model* model, const regard_texts* sources, float* out, int64_t size, char* error,
                       int64_t error_size) {
     return guarded(error, error_size, [&]() -> int64_t {
-        if (!model || !ids || !out) throw Refused("arguments are missing");
+        if (!model || !sources || !out) throw Refused("arguments are missing");
         std::lock_guard<std::mutex> lock(model->mutex);
         const Model& m = *model->model;
         if (!m.has_encoder) throw Refused("this model has no encoder");
-        const int64_t starts[2] = {0, n};
-        const std::vector<Span> source = read_texts({1, ids, starts}, m.source_vocab, 1, m.room(true));
-        const std::vector<float> x = encode_source(m, source[0]);
-        if (int64_t(x.size()) > size) throw Refused("the output has too little room");
-        std::copy(x.begin(), x.end(), out);
-        return int64_t(x.size());
+        const std::vector<Span> read = read_texts(*sources, m.source_vocab, 1, m.room(true));
+        int64_t tokens = 0;
+        for (const Span& source : read) tokens += source.n;
+        if (size < 0 || tokens > size / m.width) throw Refused("the output has too little room");
+        encode_sources(m, *model->team, read, out);
+        return tokens * m.width;
     }, -1);
 }
 

@@ -2,63 +2,16 @@
 #include "kernels.h"
 
 #include <cmath>
-#include <cstring>
-#include <limits>
-#include <type_traits>
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
-#ifndef REGARD_ISA
-#define REGARD_ISA portable
-#endif
+#include "block_products.h"
+#include "vectors.h"
+
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 
 namespace regard {
 namespace REGARD_ISA {
 namespace {
-
-// Vectors of the compiler's own: W floats that behave like one.
-#if defined(__AVX512F__)
-constexpr int W = 16, ROWS = 8, FEW = 4, WIDE = 4;  // rows of a tile; panels of a tile with few rows
-#elif defined(__AVX2__)
-constexpr int W = 8, ROWS = 4, FEW = 2, WIDE = 2;
-#else
-constexpr int W = 4, ROWS = 2, FEW = 1, WIDE = 1;
-#endif
-constexpr int PARTS = LANES / W;  // vectors of a panel
-typedef float Floats __attribute__((vector_size(W * 4)));
-typedef int32_t Ints __attribute__((vector_size(W * 4)));
-typedef uint32_t Bits __attribute__((vector_size(W * 4)));
-constexpr float LOWEST = -std::numeric_limits<float>::infinity();
-
-inline Floats load(const float* p) { Floats v; std::memcpy(&v, p, sizeof v); return v; }
-inline void store(float* p, Floats v) { std::memcpy(p, &v, sizeof v); }
-inline Floats spread(float x) { return Floats{} + x; }
-inline Ints bits(Floats v) { Ints i; std::memcpy(&i, &v, sizeof i); return i; }
-inline Floats unbits(Ints i) { Floats v; std::memcpy(&v, &i, sizeof v); return v; }
-inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
-inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
-
-inline float sum_of(Floats v) {
-#if defined(__AVX512F__)
-    return _mm512_reduce_add_ps((__m512)v);
-#else
-    float s = 0;
-    for (int i = 0; i < W; i++) s += v[i];
-    return s;
-#endif
-}
-inline float max_of(Floats v) {
-#if defined(__AVX512F__)
-    return _mm512_reduce_max_ps((__m512)v);
-#else
-    float m = v[0];
-    for (int i = 1; i < W; i++) m = v[i] > m ? v[i] : m;
-    return m;
-#endif
-}
 
 // e^x by range reduction and a polynomial of degree 6; relative error below 2e-7. Below -87 it is 0.
 inline Floats exponential(Floats x) {
@@ -103,24 +56,6 @@ inline Floats apply(Activation kind, Floats x) {
     }
 }
 
-// Calls f(position, vector) for every whole vector of n floats, and once with a padded copy for the rest.
-template <class F>
-inline void each(int64_t n, F f) {
-    int64_t i = 0;
-    for (; i + W <= n; i += W) f(i, W);
-    if (i < n) f(i, int(n - i));
-}
-inline Floats load_some(const float* p, int count, float fill = 0) {
-    if (count == W) return load(p);
-    Floats v = spread(fill);
-    for (int i = 0; i < count; i++) v[i] = p[i];
-    return v;
-}
-inline void store_some(float* p, Floats v, int count) {
-    if (count == W) return store(p, v);
-    for (int i = 0; i < count; i++) p[i] = v[i];
-}
-
 void activate(Activation kind, float* x, int64_t n) {
     each(n, [&](int64_t i, int some) { store_some(x + i, apply(kind, load_some(x + i, some)), some); });
 }
@@ -161,12 +96,6 @@ void rms_norm(const float* x, float* y, int64_t n, const float* weight, float ep
 }
 
 // ------------------------------------------------------------------------------------------------ products
-
-inline void finish(float* y, Floats v, Epilogue end) {
-    if (end.add) v += load(y);
-    if (end.relu) v = larger(v, Floats{});
-    store(y, v);
-}
 
 // M rows times N panels: every weight that is loaded serves M rows, every activation N panels.
 template <int M, int N>
@@ -278,31 +207,6 @@ inline void tile_bytes(const Quantized& x, int64_t row, const Matrix& w, int64_t
             finish(y + (row + i) * y_stride + at - end.origin * LANES, v, end);
         }
     }
-}
-
-// Rows in blocks of equal size, at most ROWS; panels outside, so that each is read from memory once.
-template <int M, class F>
-inline void with_rows(int64_t m, F f) {
-    if constexpr (M > 0) {
-        if (m == M) return f(std::integral_constant<int, M>());
-        with_rows<M - 1>(m, f);
-    }
-}
-template <class Tile>
-inline void tile_all(int64_t rows, int64_t from, int64_t to, Tile tile) {
-    const int64_t blocks = (rows + ROWS - 1) / ROWS, size = blocks ? (rows + blocks - 1) / blocks : 0;
-    constexpr int TWO = WIDE > 1 ? WIDE / 2 : 1;
-    int64_t p = from;
-    if (rows <= FEW)
-        for (; p + WIDE <= to; p += WIDE)
-            with_rows<FEW>(rows, [&](auto m) { tile(m, std::integral_constant<int, WIDE>(), int64_t(0), p); });
-    for (int64_t step = TWO; step > 0; step = step > 1 ? 1 : 0)
-        for (; p + step <= to; p += step)
-            for (int64_t row = 0; row < rows; row += size)
-                with_rows<ROWS>(row + size <= rows ? size : rows - row, [&](auto m) {
-                    if (step == 1) tile(m, std::integral_constant<int, 1>(), row, p);
-                    else tile(m, std::integral_constant<int, TWO>(), row, p);
-                });
 }
 
 void multiply_floats(const float* x, int64_t rows, int64_t stride, const Matrix& w, int64_t from, int64_t to, float* y,
@@ -500,8 +404,9 @@ void scan(const float* logits, int64_t n, int64_t first, Top& top) {
 }  // namespace
 
 extern const Kernels table;
-const Kernels table = {TEXT(REGARD_ISA), multiply_floats, multiply_bytes, quantize, layer_norm, rms_norm,
-                       activate,         gate,            attend,         scan,     add_scaled};
+const Kernels table = {TEXT(REGARD_ISA), multiply_floats, multiply_bytes, multiply_blocks, quantize, quantize_blocks,
+                       layer_norm,       rms_norm,        activate,       gate,            attend,   scan,
+                       add_scaled};
 
 }  // namespace REGARD_ISA
 }  // namespace regard

@@ -9,6 +9,8 @@ namespace regard {
 
 constexpr int64_t LANES = 16;  // outputs of a panel: one packed layout for all processors
 
+constexpr int64_t BLOCK = 32;  // inputs that share a scale
+
 inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 enum class Activation : int { none, relu, gelu, gelu_tanh, silu, tanh };
@@ -17,22 +19,33 @@ enum class Activation : int { none, relu, gelu, gelu_tanh, silu, tanh };
 //
 //   float32   for each input:             16 floats, one for each output of the panel
 //   int8      for each four inputs:       16 × 4 bytes, w + 128: unsigned, so that activations can be the signed side
+//   blocks    for each 32 inputs:         16 scales and 16 minima in float16, then eight times 16 × 4 numbers u of 4 or 8 bits:
+//                                         w = scale · u + minimum. A byte has two of 4 bits: of quad j, and (above) of quad j + 4
 struct Matrix {
     int64_t n = 0, k = 0;            // outputs, inputs
-    const float* floats = nullptr;   // one of the two
+    const float* floats = nullptr;   // one of the three
     const uint8_t* bytes = nullptr;
+    const uint8_t* blocks = nullptr;
+    int bits = 8;                    // of blocks
     const float* scale = nullptr;    // of each output (int8); padded to whole panels
     const float* bias = nullptr;     // or none; padded to whole panels
     int64_t panels() const { return round_up(n, LANES) / LANES; }
     int64_t quads() const { return round_up(k, 4) / 4; }
+    int64_t block_count() const { return round_up(k, BLOCK) / BLOCK; }  // of a panel
+    int64_t block_bytes() const { return 4 * LANES + LANES * BLOCK * bits / 8; }
+    int64_t panel_bytes() const {
+        return blocks ? block_count() * block_bytes() : bytes ? quads() * 4 * LANES : k * LANES * 4;
+    }
 };
 
-// Rows of activations in int8: x ≈ q · scale, with the sum of each row, which the +128 of the weights needs.
+// Rows of activations in int8: x ≈ q · scale, with the sum of each row, which the +128 of the weights needs. In blocks, each
+// block has a scale and (as `total`) its sum times the scale, which the minima of the weights need.
 struct Quantized {
     int8_t* q = nullptr;
     int64_t stride = 0;
     float* scale = nullptr;
     int32_t* sum = nullptr;
+    float* total = nullptr;
 };
 
 // What is done with a product besides storing it.
@@ -69,7 +82,10 @@ struct Kernels {
                             float* y, int64_t y_stride, Epilogue end);
     void (*multiply_bytes)(const Quantized& x, int64_t rows, const Matrix& w, int64_t from, int64_t to, float* y,
                            int64_t y_stride, Epilogue end);
+    void (*multiply_blocks)(const Quantized& x, int64_t rows, const Matrix& w, int64_t from, int64_t to, float* y,
+                            int64_t y_stride, Epilogue end);
     void (*quantize)(const float* x, int64_t rows, int64_t stride, int64_t k, Quantized& out);
+    void (*quantize_blocks)(const float* x, int64_t rows, int64_t stride, int64_t k, Quantized& out);
     void (*layer_norm)(const float* x, float* y, int64_t n, const float* weight, const float* bias, float eps);
     void (*rms_norm)(const float* x, float* y, int64_t n, const float* weight, float eps);
     void (*activate)(Activation kind, float* x, int64_t n);

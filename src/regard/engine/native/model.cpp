@@ -13,27 +13,10 @@ namespace {
 constexpr int64_t FORMAT = 1, MAX_WIDTH = 1 << 16, MAX_VOCAB = 1 << 24, MAX_DEPTH = 1000, MAX_HEADS = 4096,
                   MAX_REACH = 1 << 20, MAX_TIES = 4, SPARE = 1 << 26;
 
-float half_to_float(uint16_t h) {
-    const uint32_t sign = uint32_t(h >> 15) << 31, exponent = (h >> 10) & 31, fraction = h & 1023;
-    float value;
-    if (exponent == 0) {
-        value = std::ldexp(float(fraction), -24);
-        return sign ? -value : value;
-    }
-    const uint32_t bits = sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | (fraction << 13);
-    std::memcpy(&value, &bits, 4);
-    return value;
-}
-
-// Rounds |x| < 2^22 to the nearest whole number, halves to even.
-int round_to_int(float x) { return int(x + 12582912.0f - 12582912.0f); }
-
-int64_t size_of(Dtype dtype) { return dtype == Dtype::float32 ? 4 : dtype == Dtype::int8 ? 1 : 2; }
-
 class Reader {
   public:
-    Reader(const double* plan, int64_t words, const unsigned char* weights, int64_t bytes, Model& model, bool int8)
-        : plan_(plan), words_(words), weights_(weights), bytes_(bytes), model_(model), int8_(int8) {}
+    Reader(const double* plan, int64_t words, const unsigned char* weights, int64_t bytes, Model& model, Precision precision)
+        : plan_(plan), words_(words), weights_(weights), bytes_(bytes), model_(model), precision_(precision) {}
 
     double number(const char* what, double low, double high) {
         if (at_ >= words_) throw Refused(std::string("the plan ends before ") + what);
@@ -59,13 +42,19 @@ class Reader {
             if (!optional) throw Refused(std::string(what) + " is missing in the plan");
             return out;
         }
-        out.dtype = Dtype(count(what, 0, 3));
+        out.dtype = Dtype(count(what, 0, 5));
         out.rows = count(what, 0, MAX_VOCAB), out.cols = count(what, 1, MAX_VOCAB);
         if (out.rows != rows || out.cols != cols)
             throw Refused(std::string(what) + " should be " + std::to_string(rows) + " × " + std::to_string(cols) +
                           ", is " + std::to_string(out.rows) + " × " + std::to_string(out.cols));
-        out.data = inside(what, offset, rows * cols, size_of(out.dtype));
+        const bool int4 = out.dtype == Dtype::int4_blocks;
+        if (out.in_blocks() && cols % BLOCK) throw Refused(std::string(what) + " has rows that are no whole blocks");
+        out.data = inside(what, offset, int4 ? rows * cols / 2 : rows * cols, size_of(out.dtype));
         if (out.dtype == Dtype::int8) out.scales = inside(what, count(what, 0, INT64_C(1) << 50), rows, 4);
+        if (!out.in_blocks()) return out;
+        out.scale_dtype = Dtype(count(what, 0, 1));
+        out.scales = inside(what, count(what, 0, INT64_C(1) << 50), rows * (cols / BLOCK), size_of(out.scale_dtype));
+        if (int4) out.minima = inside(what, count(what, 0, INT64_C(1) << 50), rows * (cols / BLOCK), size_of(out.scale_dtype));
         return out;
     }
 
@@ -92,31 +81,8 @@ class Reader {
 
     // One linear map from several that read the same input.
     void linear(Linear& out, int64_t k, const std::vector<Stored>& weights, const std::vector<std::vector<float>>& biases) {
-        int64_t n = 0;
-        bool biased = false;
-        for (const auto& w : weights) n += w.rows;
-        for (const auto& b : biases) biased = biased || !b.empty();
-        Matrix& m = out.matrix;
-        m.n = n, m.k = k;
-        const int64_t lanes = m.panels() * LANES;
-        claim(int8_ ? lanes * (round_up(k, 4) + 8) : lanes * (k + 1) * 4);
-        if (int8_) m.bytes = out.bytes.need(lanes * m.quads() * 4), m.scale = out.scale.need(lanes);
-        else m.floats = out.floats.need(lanes * k);
-        if (biased) m.bias = out.bias.need(lanes);
-        std::vector<float> row;
-        row.resize(size_t(round_up(k, 4)));
-        int64_t i = 0;
-        for (size_t part = 0; part < weights.size(); part++)
-            for (int64_t r = 0; r < weights[part].rows; r++, i++) {
-                weights[part].read_row(r, row.data());
-                pack(out, i, row);
-                if (biased) out.bias[i] = biases[part].empty() ? 0.0f : biases[part][size_t(r)];
-            }
-        std::fill(row.begin(), row.end(), 0.0f);
-        for (; i < lanes; i++) {
-            pack(out, i, row);
-            if (biased) out.bias[i] = 0;
-        }
+        claim(plan_linear(out, k, weights, precision_));
+        pack_linear(out, weights, biases);
     }
 
     Norm norm(const char* what, int64_t n) {
@@ -143,34 +109,18 @@ class Reader {
         return weights_ + offset;
     }
 
-    void pack(Linear& out, int64_t i, const std::vector<float>& row) {
-        const int64_t panel = i / LANES, lane = i % LANES, k = out.matrix.k;
-        if (!int8_) {
-            float* to = out.floats.get() + panel * k * LANES + lane;
-            for (int64_t j = 0; j < k; j++) to[j * LANES] = row[size_t(j)];
-            return;
-        }
-        float most = 0;
-        for (int64_t j = 0; j < k; j++) most = std::max(most, std::fabs(row[size_t(j)]));
-        if (!(most <= 3.0e38f)) throw Refused("a weight is not a finite number");
-        const float factor = most > 0 ? 127.0f / most : 0.0f;
-        out.scale[i] = most / 127.0f;
-        uint8_t* to = out.bytes.get() + panel * out.matrix.quads() * 64 + lane * 4;
-        for (int64_t j = 0; j < out.matrix.quads() * 4; j++)
-            to[j / 4 * 64 + j % 4] = uint8_t(j < k ? round_to_int(row[size_t(j)] * factor) + 128 : 128);
-    }
-
     const double* plan_;
     int64_t words_, at_ = 0;
     const unsigned char* weights_;
     int64_t bytes_;
     Model& model_;
-    bool int8_;
+    Precision precision_;
 };
 
 void read_embedding(Reader& in, Embedding& out, int64_t vocab, int64_t width) {
     out.table = in.tensor("an embedding", vocab, width);
     out.scale = float(in.number("an embedding's scale", -1e6, 1e6));
+    out.zero = in.count("a token without a vector", -1, vocab - 1);
     out.place = Embedding::Place(in.count("a position code", 0, 3));
     if (out.place == Embedding::learned) {
         out.shift = in.count("a shift of positions", 0, MAX_REACH);
@@ -296,56 +246,34 @@ void read_stack(Reader& in, Stack& out, bool decoder) {
 
 }  // namespace
 
-void Stored::read_row(int64_t row, float* out) const {
-    const unsigned char* from = data + row * cols * size_of(dtype);
-    switch (dtype) {
-        case Dtype::float32: std::memcpy(out, from, size_t(cols) * 4); break;
-        case Dtype::float16:
-            for (int64_t i = 0; i < cols; i++) {
-                uint16_t half;
-                std::memcpy(&half, from + 2 * i, 2);
-                out[i] = half_to_float(half);
-            }
-            break;
-        case Dtype::bfloat16:
-            for (int64_t i = 0; i < cols; i++) {
-                const uint32_t bits = (uint32_t(from[2 * i]) | uint32_t(from[2 * i + 1]) << 8) << 16;
-                std::memcpy(out + i, &bits, 4);
-            }
-            break;
-        case Dtype::int8: {
-            float scale;
-            std::memcpy(&scale, scales + row * 4, 4);
-            for (int64_t i = 0; i < cols; i++) out[i] = float(int8_t(from[i])) * scale;
-        }
-    }
-}
-
 int64_t Model::room(bool of_source) const {
     const Embedding& e = of_source ? source : embed;
     return e.place == Embedding::learned ? e.places.rows - e.shift : -1;
 }
 
 std::unique_ptr<Model> read_model(const double* plan, int64_t words, const unsigned char* weights, int64_t bytes,
-                                  bool int8, const Kernels* kernels) {
+                                  Precision precision, const Kernels* kernels) {
     auto model = std::make_unique<Model>();
-    Reader in(plan, words, weights, bytes, *model, int8);
+    Reader in(plan, words, weights, bytes, *model, precision);
     if (in.count("the format", 0, 1 << 20) != FORMAT) throw Refused("the plan has a format that this engine does not read");
     model->kernels = kernels;
-    model->quantized = int8;
     model->width = in.count("the width", 1, MAX_WIDTH);
     model->vocab = in.count("the vocabulary", 1, MAX_VOCAB);
     model->source_vocab = in.count("the source vocabulary", 0, MAX_VOCAB);
     model->has_encoder = model->source_vocab > 0;
+    model->has_decoder = in.flag("a decoder");
+    if (!model->has_encoder && !model->has_decoder) throw Refused("a model needs an encoder or a decoder");
     read_embedding(in, model->embed, model->vocab, model->width);
     if (model->has_encoder) {
         read_embedding(in, model->source, model->source_vocab, model->width);
         read_stack(in, model->encoder, false);
     }
-    read_stack(in, model->decoder, true);
-    const Stored head = in.tensor("the head", model->vocab, model->width);
-    in.linear(model->head, model->width, {head}, {in.vector("the head's bias", model->vocab, true)});
-    model->head_scale = float(in.number("the head's scale", -1e6, 1e6));
+    if (model->has_decoder) {
+        read_stack(in, model->decoder, true);
+        const Stored head = in.tensor("the head", model->vocab, model->width);
+        in.linear(model->head, model->width, {head}, {in.vector("the head's bias", model->vocab, true)});
+        model->head_scale = float(in.number("the head's scale", -1e6, 1e6));
+    }
     in.end();
     return model;
 }

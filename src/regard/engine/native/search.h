@@ -1,4 +1,4 @@
-// Greedy search, beam search and sampling over many sentences: equal to decode/greedy.py, decode/beam.py and decode/sample.py.
+// What is searched for, and how; whole calls: decoding many inputs, scoring, encoding.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -19,6 +19,13 @@ struct Search {
     bool repetition_guard = false;
     int32_t bos = 0, eos = 0;
     double divisor(int64_t length) const;
+    int64_t hypotheses() const { return sample ? 1 : beam; }  // that run side by side
+};
+
+// How outputs are searched for; inputs that are decoded together may have different ones.
+struct Request {
+    Search how;
+    std::vector<uint8_t> banned;  // one byte per token of the vocabulary
 };
 
 struct Span {
@@ -44,7 +51,7 @@ struct Sharing {
     static constexpr int TRIALS = 8, TRUSTED = 64;  // steps of a comparison; calls until the next one
     int choice = -1, calls = 0;                     // -1: not known yet
     int64_t beam = 0;
-    double means[2] = {-1, -1};                     // seconds of a step, moving averages: alone, shared
+    double means[2] = {-1, -1};                     // seconds of a step, moving averages: apart, shared
 
     void begin(int64_t hypotheses) {
         if (calls++ % TRUSTED == 0 || beam != hypotheses) *this = {-1, calls, hypotheses, {-1, -1}};
@@ -61,14 +68,14 @@ struct Sharing {
     }
 };
 
-// The hypotheses of each input, best first. `banned` has one byte per token of the vocabulary.
+// The hypotheses of each input, best first.
 std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, const std::vector<Input>& inputs,
-                                            const Search& how, const std::vector<uint8_t>& banned, Sharing& sharing);
+                                            const Request& request, Sharing& sharing);
 
 // The log-probability of each token of each target (`prefix`; the end mark included), after the source.
 std::vector<std::vector<double>> score_targets(const Model& model, const std::vector<Input>& inputs, int32_t bos);
 
-// The encoder's output for one source, (n, width).
-std::vector<float> encode_source(const Model& model, Span source);
+// The encoder's output for each source, one after another: (tokens, width) into `out`.
+void encode_sources(const Model& model, Team& team, const std::vector<Span>& sources, float* out);
 
 }  // namespace regard

@@ -86,7 +86,7 @@ def mask_log_probs(
         row, column = torch.tensor([(r, p - start + front) for r, _, start, p in places], device=device).T
         with torch.no_grad():
             each = torch.stack([compute_log_probs(net, net(ids, at)[row, column]) for net in nets])
-        mean = (each.logsumexp(0) - math.log(len(nets))).cpu()
+        mean = (each.logsumexp(0) - math.log(len(nets)))[:, : tokenizer.size].cpu()  # a table may be padded
         for (_, i, _, p), log_p in zip(places, mean, strict=True):
             out[i][p] = log_p
     return out

@@ -1,0 +1,120 @@
+#include "batch.h"
+
+#include <chrono>
+#include <exception>
+
+namespace regard {
+namespace {
+
+constexpr size_t MAX_SEQUENCES = 1 << 16;
+
+}  // namespace
+
+Batch::Batch(const Model& model, Team& team) : model_(model), team_(team) {
+    for (int i = 0; i < team.size(); i++) workers_.push_back(std::make_unique<Worker>(model, i ? nullptr : &team));
+}
+
+int64_t Batch::add(const Input& input, Request request) {
+    auto made = std::make_unique<Sequence>();
+    made->source.assign(input.source.data, input.source.data + input.source.n);
+    made->prefix.assign(input.prefix.data, input.prefix.data + input.prefix.n);
+    made->request = std::move(request);
+    Input own = input;
+    own.source = {made->source.data(), input.source.n}, own.prefix = {made->prefix.data(), input.prefix.n};
+    made->sentence = std::make_unique<Sentence>(model_, own, made->request);
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (sequences_.size() >= MAX_SEQUENCES) throw Refused("the batch has too many sequences");
+    sequences_.emplace(next_, std::move(made));
+    return next_++;
+}
+
+bool Batch::remove(int64_t sequence) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    bool found = false;
+    for (auto& [number, each] : sequences_)
+        if ((number == sequence || sequence == -1) && !each->removed) found = each->removed = true;
+    return found;
+}
+
+int64_t Batch::size() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return std::count_if(sequences_.begin(), sequences_.end(), [](const auto& each) { return !each.second->removed; });
+}
+
+// The sequences that joined first are read first.
+void Batch::read_new(const std::vector<Sequence*>& now) {
+    int64_t room = PROMPT_ROWS;
+    std::vector<Sentence*> some;
+    for (Sequence* each : now) {
+        Sentence& s = *each->sentence;
+        if (s.ready) continue;
+        if (room <= 0 || (model_.has_encoder && !some.empty() && s.input.source.n > room)) break;
+        if (model_.has_encoder) some.push_back(&s), room -= s.input.source.n;
+        else room -= workers_[0]->read_prompt(s, room);
+    }
+    if (!some.empty()) workers_[0]->encode(some);
+}
+
+void Batch::take_step(const std::vector<Sentence*>& ready) {
+    const int64_t threads = int64_t(workers_.size()), count = int64_t(ready.size());
+    if (threads == 1) return workers_[0]->step(ready);
+    if (count != rows_) rows_ = count, steps_ = 0, sharing_.begin(count);
+    const bool shared = workers_[0]->shares();
+    const auto began = std::chrono::steady_clock::now();
+    if (shared || count < threads) {
+        workers_[0]->step(ready);
+    } else {
+        std::vector<std::exception_ptr> errors(size_t(threads), nullptr);
+        team_.run([&](int i) {
+            try {
+                std::vector<Sentence*> own(ready.begin() + count * i / threads, ready.begin() + count * (i + 1) / threads);
+                workers_[size_t(i)]->step(own);
+            } catch (...) {
+                errors[size_t(i)] = std::current_exception();
+            }
+        });
+        for (auto& error : errors)
+            if (error) std::rethrow_exception(error);
+    }
+    const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+    workers_[0]->share(sharing_.next(steps_++, shared, took));
+}
+
+std::vector<Change> Batch::step() {
+    if (failed_) throw Refused("an earlier step of this batch failed; open another one");
+    std::vector<Sequence*> now;
+    std::vector<int64_t> numbers;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        for (auto at = sequences_.begin(); at != sequences_.end();) {
+            if (at->second->removed) {
+                at = sequences_.erase(at);
+                continue;
+            }
+            now.push_back(at->second.get()), numbers.push_back(at->first);
+            ++at;
+        }
+    }
+    std::vector<Change> out;
+    if (now.empty()) {
+        for (auto& worker : workers_) worker->forget();
+        return out;
+    }
+    failed_ = true;  // until this step has gone well
+    read_new(now);
+    std::vector<Sentence*> ready;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < now.size(); i++)
+        if (now[i]->sentence->ready) ready.push_back(now[i]->sentence.get()), places.push_back(i);
+    if (!ready.empty()) take_step(ready);
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (size_t i = 0; i < ready.size(); i++) {
+        const int64_t number = numbers[places[i]];
+        if (!now[places[i]]->removed) out.push_back({number, ready[i]->written, ready[i]->over, std::move(ready[i]->out)});
+        if (ready[i]->over) sequences_.erase(number);
+    }
+    failed_ = false;
+    return out;
+}
+
+}  // namespace regard

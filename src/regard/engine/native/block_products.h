@@ -1,0 +1,233 @@
+// Products with weights in blocks: 32 inputs share a scale and a minimum. `unpack` and `dot_block` depend on the processor, the
+// rest does not; the last of each is the plain twin of the others.
+#pragma once
+#include "vectors.h"
+
+namespace regard {
+namespace REGARD_ISA {
+namespace {
+
+constexpr int QUADS = BLOCK / 4;
+
+// Sixteen float16 numbers as floats; no infinities.
+struct Halves {
+    Floats part[PARTS];
+};
+inline Halves read_halves(const uint8_t* p) {
+    Halves out;
+#if defined(__AVX512F__)
+    out.part[0] = (Floats)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+#else
+    typedef uint16_t Shorts __attribute__((vector_size(W * 2)));
+    for (int i = 0; i < PARTS; i++) {
+        Shorts h;
+        std::memcpy(&h, p + i * W * 2, sizeof h);
+        const Bits wide = __builtin_convertvector(h, Bits);
+        const Floats value = unbits((Ints)((wide & 0x7FFF) << 13)) * 0x1p112f;  // the exponent counts from another zero
+        out.part[i] = unbits(bits(value) | (Ints)((wide & 0x8000) << 16));
+    }
+#endif
+    return out;
+}
+
+// The numbers of a block as bytes, quad by quad, and their products with 32 activations, summed for each output.
+#if defined(__AVX512BW__)
+struct Unpacked {
+    __m512i quad[QUADS];
+};
+template <int BITS>
+inline Unpacked unpack(const uint8_t* p) {
+    Unpacked out;
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int q = 0; q < (BITS == 4 ? QUADS / 2 : QUADS); q++) {
+        const __m512i v = _mm512_loadu_si512(p + q * 64);
+        if (BITS == 4) {
+            out.quad[q] = _mm512_and_si512(v, low);
+            out.quad[q + QUADS / 2] = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
+        } else {
+            out.quad[q] = v;
+        }
+    }
+    return out;
+}
+inline __m512i spread_four(const int8_t* a) {
+    int32_t four;
+    std::memcpy(&four, a, 4);
+    return _mm512_set1_epi32(four);
+}
+template <int BITS>
+inline void dot_block(const Unpacked& u, const int8_t* a, Floats (&sums)[PARTS]) {
+#if defined(__AVX512VNNI__)
+    __m512i even = _mm512_setzero_si512(), odd = even;
+#pragma GCC unroll 4
+    for (int q = 0; q < QUADS; q += 2) {
+        even = _mm512_dpbusd_epi32(even, u.quad[q], spread_four(a + q * 4));
+        odd = _mm512_dpbusd_epi32(odd, u.quad[q + 1], spread_four(a + q * 4 + 4));
+    }
+    const __m512i total = _mm512_add_epi32(even, odd);
+#else
+    // Pairs of products of 4 bits and 8 fit into 16 bits, and so do eight of them: 8 · 2 · 15 · 127. Of 8 bits, the halves do.
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i pairs = _mm512_setzero_si512(), above = pairs;
+    for (int q = 0; q < QUADS; q++) {
+        const __m512i x = spread_four(a + q * 4);
+        if (BITS == 4) {
+            pairs = _mm512_add_epi16(pairs, _mm512_maddubs_epi16(u.quad[q], x));
+        } else {
+            pairs = _mm512_add_epi16(pairs, _mm512_maddubs_epi16(_mm512_and_si512(u.quad[q], low), x));
+            const __m512i high = _mm512_and_si512(_mm512_srli_epi16(u.quad[q], 4), low);
+            above = _mm512_add_epi16(above, _mm512_maddubs_epi16(high, x));
+        }
+    }
+    __m512i total = _mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+    if (BITS == 8) total = _mm512_add_epi32(total, _mm512_madd_epi16(above, _mm512_set1_epi16(16)));
+#endif
+    sums[0] = __builtin_convertvector((Ints)total, Floats);
+}
+#elif defined(__AVX2__)
+struct Unpacked {
+    __m256i quad[QUADS][2];
+};
+template <int BITS>
+inline Unpacked unpack(const uint8_t* p) {
+    Unpacked out;
+    const __m256i low = _mm256_set1_epi8(15);
+    for (int q = 0; q < (BITS == 4 ? QUADS / 2 : QUADS); q++)
+        for (int h = 0; h < 2; h++) {
+            const __m256i v = _mm256_loadu_si256((const __m256i*)(p + q * 64 + h * 32));
+            if (BITS == 4) {
+                out.quad[q][h] = _mm256_and_si256(v, low);
+                out.quad[q + QUADS / 2][h] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+            } else {
+                out.quad[q][h] = v;
+            }
+        }
+    return out;
+}
+template <int BITS>
+inline void dot_block(const Unpacked& u, const int8_t* a, Floats (&sums)[PARTS]) {  // as above, in two halves
+    const __m256i low = _mm256_set1_epi8(15);
+    for (int h = 0; h < 2; h++) {
+        __m256i pairs = _mm256_setzero_si256(), above = pairs;
+        for (int q = 0; q < QUADS; q++) {
+            int32_t four;
+            std::memcpy(&four, a + q * 4, 4);
+            const __m256i x = _mm256_set1_epi32(four);
+            if (BITS == 4) {
+                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(u.quad[q][h], x));
+            } else {
+                pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(_mm256_and_si256(u.quad[q][h], low), x));
+                const __m256i high = _mm256_and_si256(_mm256_srli_epi16(u.quad[q][h], 4), low);
+                above = _mm256_add_epi16(above, _mm256_maddubs_epi16(high, x));
+            }
+        }
+        __m256i total = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+        if (BITS == 8) total = _mm256_add_epi32(total, _mm256_madd_epi16(above, _mm256_set1_epi16(16)));
+        sums[h] = __builtin_convertvector((Ints)total, Floats);
+    }
+}
+#else
+struct Unpacked {
+    uint8_t quad[QUADS][LANES * 4];
+};
+template <int BITS>
+inline Unpacked unpack(const uint8_t* p) {
+    Unpacked out;
+    if (BITS == 8) {
+        std::memcpy(out.quad, p, sizeof out.quad);
+        return out;
+    }
+    for (int q = 0; q < QUADS / 2; q++)
+        for (int i = 0; i < LANES * 4; i++) {
+            out.quad[q][i] = p[q * 64 + i] & 15;
+            out.quad[q + QUADS / 2][i] = p[q * 64 + i] >> 4;
+        }
+    return out;
+}
+template <int BITS>
+inline void dot_block(const Unpacked& u, const int8_t* a, Floats (&sums)[PARTS]) {
+    int32_t total[LANES] = {};
+    for (int q = 0; q < QUADS; q++)
+        for (int o = 0; o < LANES; o++)
+            for (int b = 0; b < 4; b++) total[o] += int32_t(u.quad[q][o * 4 + b]) * int32_t(a[q * 4 + b]);
+    for (int part = 0; part < PARTS; part++) {
+        Ints some;
+        std::memcpy(&some, total + part * W, sizeof some);
+        sums[part] = __builtin_convertvector(some, Floats);
+    }
+}
+#endif
+
+template <int BITS, int M, int N>
+inline void tile_blocks(const Quantized& x, int64_t row, const Matrix& w, int64_t panel, float* y, int64_t y_stride,
+                        Epilogue end) {
+    const int64_t count = w.block_count(), bytes = w.block_bytes(), size = count * bytes;
+    const uint8_t* from = w.blocks + panel * size;
+    Floats sums[M][N * PARTS];
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N * PARTS; j++) sums[i][j] = w.bias ? load(w.bias + panel * LANES + j * W) : Floats{};
+    for (int64_t b = 0; b < count; b++)
+        for (int j = 0; j < N; j++) {
+            const uint8_t* p = from + j * size + b * bytes;
+            const Halves scale = read_halves(p), least = read_halves(p + 2 * LANES);
+            const Unpacked u = unpack<BITS>(p + 4 * LANES);
+#pragma GCC unroll 8
+            for (int i = 0; i < M; i++) {
+                Floats products[PARTS];
+                dot_block<BITS>(u, x.q + (row + i) * x.stride + b * BLOCK, products);
+                const Floats factor = spread(x.scale[(row + i) * count + b]), total = spread(x.total[(row + i) * count + b]);
+                for (int part = 0; part < PARTS; part++)
+                    sums[i][j * PARTS + part] += products[part] * (scale.part[part] * factor) + least.part[part] * total;
+            }
+        }
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N * PARTS; j++)
+            finish(y + (row + i) * y_stride + (panel - end.origin) * LANES + j * W, sums[i][j], end);
+}
+
+void multiply_blocks(const Quantized& x, int64_t rows, const Matrix& w, int64_t from, int64_t to, float* y,
+                     int64_t y_stride, Epilogue end) {
+    tile_all(rows, from, to, [&](auto m, auto n, int64_t row, int64_t panel) {
+        if (w.bits == 4) tile_blocks<4, m(), n()>(x, row, w, panel, y, y_stride, end);
+        else tile_blocks<8, m(), n()>(x, row, w, panel, y, y_stride, end);
+    });
+}
+
+void quantize_blocks(const float* x, int64_t rows, int64_t stride, int64_t k, Quantized& out) {
+    const int64_t count = round_up(k, BLOCK) / BLOCK;
+    const Floats least = spread(-127.0f), magic = spread(12582912.f);  // adding it rounds to whole numbers, halves to even
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t b = 0; b < count; b++) {
+            const float* from = x + row * stride + b * BLOCK;
+            const int64_t real = k - b * BLOCK < BLOCK ? k - b * BLOCK : BLOCK;
+            int8_t* to = out.q + row * out.stride + b * BLOCK;
+            Floats top{};
+            each(real, [&](int64_t i, int some) {
+                const Floats v = load_some(from + i, some);
+                top = larger(top, v < 0.0f ? -v : v);
+            });
+            const float most = max_of(top), factor = most > 0 ? 127.0f / most : 0.0f;
+            int32_t sum = 0;
+            Ints sums{};
+            each(real, [&](int64_t i, int some) {
+                const Floats scaled = smaller(larger(load_some(from + i, some) * factor, least), -least);  // NaN: -127
+                const Ints whole = bits(scaled + magic) - bits(magic);
+                sums += whole;
+#if defined(__AVX512F__)
+                if (some == W) {
+                    _mm_storeu_si128((__m128i*)(to + i), _mm512_cvtepi32_epi8((__m512i)whole));
+                    return;
+                }
+#endif
+                for (int j = 0; j < some; j++) to[i + j] = int8_t(whole[j]);
+            });
+            for (int i = 0; i < W; i++) sum += sums[i];
+            for (int64_t i = real; i < BLOCK; i++) to[i] = 0;
+            out.scale[row * count + b] = most / 127.0f;
+            out.total[row * count + b] = float(sum) * (most / 127.0f);
+        }
+}
+
+}  // namespace
+}  // namespace REGARD_ISA
+}  // namespace regard

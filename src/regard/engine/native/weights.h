@@ -1,0 +1,88 @@
+// Weights as they are stored, and as the kernels read them.
+#pragma once
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels.h"
+
+namespace regard {
+
+// A plan, a weight or a request that is refused; the message reaches the user.
+struct Refused : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// Aligned memory that is never initialized and only grows.
+template <class T>
+class Buffer {
+  public:
+    Buffer() = default;
+    explicit Buffer(int64_t n) { need(n); }
+    Buffer(Buffer&& other) noexcept : data_(other.data_), size_(other.size_) { other.data_ = nullptr, other.size_ = 0; }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    ~Buffer() { std::free(data_); }
+    // Room for n elements; what was in it is lost when it grows.
+    T* need(int64_t n) {
+        if (n > size_) {
+            if (n > INT64_C(1) << 40) throw std::bad_alloc();
+            std::free(data_);
+            data_ = nullptr, size_ = 0;
+            data_ = static_cast<T*>(std::aligned_alloc(64, size_t(round_up((n ? n : 1) * int64_t(sizeof(T)), 64))));
+            if (!data_) throw std::bad_alloc();
+            size_ = n;
+        }
+        return data_;
+    }
+    T* get() { return data_; }
+    const T* get() const { return data_; }
+    T& operator[](int64_t i) { return data_[i]; }
+    const T& operator[](int64_t i) const { return data_[i]; }
+
+  private:
+    T* data_ = nullptr;
+    int64_t size_ = 0;
+};
+
+enum class Dtype : int { float32, float16, bfloat16, int8, int8_blocks, int4_blocks };
+
+// What the engine computes with: the numbers as they are, int8 with a scale per row, or blocks of 4 or 8 bits.
+enum class Precision : int { float32, int8, blocks };
+
+// A matrix in the weights file. int8 has one float32 scale per row. Blocks of 32 have a scale and, of 4 bits, a minimum, both
+// float32 or float16: w = scale · u + minimum. In a block of 4 bits, byte i has number i and (above) number i + 16.
+struct Stored {
+    const unsigned char* data = nullptr;
+    const unsigned char *scales = nullptr, *minima = nullptr;
+    Dtype dtype = Dtype::float32, scale_dtype = Dtype::float32;
+    int64_t rows = 0, cols = 0;
+    explicit operator bool() const { return data != nullptr; }
+    bool in_blocks() const { return dtype == Dtype::int8_blocks || dtype == Dtype::int4_blocks; }
+    void read_row(int64_t row, float* out) const;
+    // The 32 numbers of a block that is stored as such, unsigned; returns its scale and its minimum.
+    std::pair<float, float> read_block(int64_t row, int64_t block, uint8_t* out) const;
+};
+
+inline int64_t size_of(Dtype dtype) {
+    return dtype == Dtype::float32 ? 4 : dtype == Dtype::float16 || dtype == Dtype::bfloat16 ? 2 : 1;
+}
+
+// A linear map that owns what `matrix` points to.
+struct Linear {
+    Matrix matrix;
+    Precision precision = Precision::float32;
+    Buffer<float> floats, scale, bias;
+    Buffer<uint8_t> bytes;   // or blocks
+};
+
+// Sets the sizes of a map from k inputs that is made of several matrices, one below the other; the bytes that it will need.
+int64_t plan_linear(Linear& out, int64_t k, const std::vector<Stored>& weights, Precision precision);
+// Allocates and fills it. A bias may be empty: zeros.
+void pack_linear(Linear& out, const std::vector<Stored>& weights, const std::vector<std::vector<float>>& biases);
+
+}  // namespace regard

@@ -1,0 +1,108 @@
+// Sentences in the middle of their search, and the worker that takes steps with them: greedy search, beam search and sampling,
+// equal to decode/greedy.py, decode/beam.py and decode/sample.py.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "search.h"
+
+namespace regard {
+
+constexpr double NEVER = -std::numeric_limits<double>::infinity();  // the log-probability of nothing
+constexpr int PERIODS = 16;           // the longest cycle that the repetition guard detects
+constexpr int64_t PROMPT_ROWS = 512;  // tokens of prompts and sources that are read together
+
+// Forbids the token that continues a cycle which has already repeated for longer than the source (RepetitionGuard).
+struct Guard {
+    int32_t history[PERIODS], run[PERIODS];
+    Guard() {
+        std::fill_n(history, PERIODS, -1);
+        std::fill_n(run, PERIODS, 0);
+    }
+    void update(int32_t token) {
+        for (int p = 0; p < PERIODS; p++) run[p] = history[p] == token ? run[p] + 1 : 0;
+        std::memmove(history + 1, history, sizeof(int32_t) * (PERIODS - 1));
+        history[0] = token;
+    }
+    void forbid(int64_t patience, std::vector<int32_t>& out) const {
+        for (int p = 0; p < PERIODS; p++)
+            if (run[p] + p + 1 > patience && run[p] >= 2 * (p + 1)) out.push_back(history[p]);
+    }
+};
+
+struct Running {
+    double total = 0;
+    int32_t last = 0;
+    std::vector<float*> past;  // keys and values of every token read, and a place for the next one
+    Guard guard;
+};
+
+struct Finished {
+    double score = NEVER, total = NEVER;
+    int64_t parent = 0, length = 0;
+    int32_t token = 0;
+};
+
+struct Move {
+    int64_t parent;
+    int32_t token;
+};
+
+struct Sentence {
+    Input input;
+    const Request* request = nullptr;
+    int64_t read = 0;   // tokens of the prompt that were read; the last one is read by the first step
+    int64_t step = 0;
+    int32_t written = -1;  // by the last step; -1: an end mark, or a beam, which may still change its mind
+    Memory memory;
+    std::vector<Running> running;
+    std::vector<std::vector<Move>> trail;
+    std::vector<Finished> finished;  // best first
+    std::vector<Hypothesis> out;     // once it is over
+    Slots slots;
+    bool ready = false, over = false;  // for a step; done
+    Sentence(const Model& model, const Input& input, const Request& request);
+};
+
+// Takes steps with any sentences; they may come from another worker, and have different requests.
+class Worker {
+  public:
+    explicit Worker(const Model& model, Team* team = nullptr) : model_(model), forward_(model, team) {}
+    // Encodes the sources of these sentences together.
+    void encode(const std::vector<Sentence*>& some);
+    // Reads on in a prompt, at most this many tokens; returns how many it were.
+    int64_t read_prompt(Sentence& s, int64_t most);
+    // Encodes or reads everything that the first step needs.
+    void start(const std::vector<Sentence*>& some);
+    // One token for every hypothesis of every sentence.
+    void step(const std::vector<Sentence*>& some);
+    void forget() { pages_.clear(); }  // gives memory back
+    bool shares() const { return forward_.shares; }
+    void share(bool yes) { forward_.shares = yes; }  // whether the team works on large products
+
+  private:
+    struct Candidate {
+        double total;
+        int64_t parent;
+        int32_t token;
+    };
+    void extend(Sentence& s, size_t& row);
+    void extend_beam(Sentence& s, size_t& row);
+
+    const Model& model_;
+    Forward forward_;
+    std::vector<Buffer<float>> pages_;
+    Rows rows_;
+    std::vector<int64_t> which_;
+    std::vector<Top> tops_;
+    std::vector<int32_t> also_;
+    std::vector<Candidate> candidates_;
+    std::vector<float> probs_, scratch_;
+    Buffer<float> values_, logits_;
+    Buffer<int32_t> ids_;
+};
+
+}  // namespace regard

@@ -1,0 +1,166 @@
+"""Sequences that join and leave a running batch give what each gives alone, on every engine."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from regard.decode import Constraints, Draw, Hypothesis, Search
+from regard.decode.engine import ContinuousBatch, Engine, stream_hypothesis
+from regard.decode.generation import stream_tokens
+from regard.engine.choose_engine import choose_engine, open_native, use_engine
+from regard.engine.ctranslate2_engine import CTranslate2Engine
+from regard.engine.native_library import NativeError
+from regard.engine.torch_engine import TorchEngine
+from regard.errors import NoRoom, SpecError
+from tests.engine.models import FAMILIES, SPECIAL, build, differ, make_sources
+
+pytestmark = pytest.mark.numeric
+REQUESTS = [
+    (Search(beam=1, max_extra=9), Constraints(), Draw()),
+    (Search(beam=3, n_best=2, max_extra=6), Constraints(banned=[5, 6]), Draw()),
+    (Search(beam=1, sample=True, seed=4, max_extra=12), Constraints(), Draw([7], 2)),
+    (Search(beam=1, max_extra=5), Constraints(prefixes=[[9, 5]]), Draw()),
+    (Search(beam=1, sample=True, seed=4, top_k=5, max_length=3), Constraints(), Draw([1])),
+]
+
+
+def finish(batch: ContinuousBatch) -> dict[int, list[Hypothesis]]:
+    """Step until the batch is empty."""
+    out = {}
+    while len(batch):
+        out |= {p.sequence: p.hypotheses for p in batch.step() if p.hypotheses is not None}
+    return out
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", ["transformer", "gpt", "llama", "t5"])
+def test_joined_is_alone(name: str, threads: int) -> None:
+    """Sequences of all kinds join while others run, and some leave; each result is that of `decode`."""
+    net, draw = build(FAMILIES[name]), random.Random(3)
+    engine = open_native(net, threads=threads)
+    sources = make_sources(net, 25)
+    asked = [REQUESTS[i % len(REQUESTS)] for i in range(len(sources))]
+    batch, numbers, found, left = engine.open_batch(), dict[int, int](), dict[int, list[Hypothesis]](), set[int]()
+    waiting = list(range(len(sources)))
+    while waiting or len(batch):
+        for _ in range(draw.randrange(3)):
+            if waiting:
+                i = waiting.pop()
+                search, constraints, drawn = asked[i]
+                numbers[batch.add(sources[i], search, SPECIAL, constraints=constraints, draw=drawn)] = i
+        for progress in batch.step():
+            if progress.hypotheses is not None:
+                found[numbers[progress.sequence]] = progress.hypotheses
+        if draw.random() < 0.1 and len(batch):
+            number = draw.choice(sorted(numbers))
+            if numbers[number] not in found:
+                assert batch.remove(number) and not batch.remove(number)
+                left.add(numbers[number])
+    assert len(found) + len(left) == len(sources) and not left & found.keys()
+    for i, hypotheses in found.items():
+        search, constraints, drawn = asked[i]
+        alone = engine.decode([sources[i]], search, SPECIAL, constraints=constraints, draw=drawn)
+        assert not differ([hypotheses], alone)
+    assert engine.open_batch().step() == []
+
+
+@pytest.mark.parametrize("kind", ["native", "torch", "ctranslate2"])
+def test_every_engine_has_batches(kind: str) -> None:
+    net = build(FAMILIES["transformer"])
+    if kind == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    kinds = {"native": open_native, "torch": TorchEngine, "ctranslate2": CTranslate2Engine}
+    engine: Engine = kinds[kind](net)  # type: ignore[operator]
+    batch, wanted = engine.open_batch(), dict[int, list[Hypothesis]]()
+    for i, source in enumerate(make_sources(net, 6)):
+        search = Search(beam=1 + i % 2, max_extra=5, repetition_guard=False)
+        wanted[batch.add(source, search, SPECIAL)] = engine.decode([source], search, SPECIAL)[0]
+    gone = batch.add([4, 2], Search(), SPECIAL)
+    assert batch.remove(gone) and not batch.remove(99) and len(batch) == 6
+    found = finish(batch)
+    assert not differ([found[i] for i in wanted], [*wanted.values()])
+    batch.add([4, 2], Search(), SPECIAL)
+    batch.close()
+    assert len(batch) == 0 and batch.step() == []
+    if kind == "ctranslate2":  # refuses when it decodes
+        return
+    with pytest.raises(NoRoom):
+        batch.add([4, 2], Search(max_length=1), SPECIAL, constraints=Constraints(prefixes=[[4, 5, 6]]))
+
+
+def test_tokens_come_as_they_are_written() -> None:
+    """A token in every step, and together they are the output; a beam says nothing before the end."""
+    net = build(FAMILIES["gpt"])
+    engine = open_native(net, threads=1)
+    for search in (Search(beam=1, max_extra=9), Search(beam=1, sample=True, seed=3, max_extra=9)):
+        batch, tokens = engine.open_batch(), []
+        batch.add([5, 9, 7], search, SPECIAL)
+        while len(batch):
+            (progress,) = batch.step()
+            tokens += [] if progress.token is None else [progress.token]
+            assert (progress.hypotheses is None) == bool(len(batch))
+        assert progress.hypotheses is not None and progress.hypotheses[0].tokens == tuple(tokens)
+        for each in (engine, TorchEngine(net)):
+            assert [*stream_hypothesis(each, [5, 9, 7], search, SPECIAL)] == tokens
+    batch = engine.open_batch()
+    batch.add([5, 9, 7], Search(beam=3, max_extra=4), SPECIAL)
+    while len(batch):
+        assert [p.token for p in batch.step()] == [None]
+    with pytest.raises(SpecError, match="beam search cannot stream"):
+        next(stream_hypothesis(engine, [5], Search(beam=3), SPECIAL))
+
+
+def test_a_net_streams_with_its_engine() -> None:
+    net = build(FAMILIES["gpt"])
+    search = Search(beam=1, max_extra=9)
+    wanted = [*stream_tokens([net], [5, 9, 7], search, SPECIAL)]
+    use_engine(net, choose_engine(net, "native"))
+    assert [*stream_tokens([net], [5, 9, 7], search, SPECIAL)] == wanted
+
+
+def test_a_long_prompt_does_not_stop_the_others() -> None:
+    """It is read in pieces while the others write, and its output is that of one call."""
+    from regard.families import gpt
+
+    net = build(gpt.spec(width=16, depth=1, heads=2, vocab=53, length=1300, dropout=0.0))
+    engine, search = open_native(net, threads=1), Search(beam=1, max_extra=6)
+    batch, long = engine.open_batch(), [3 + i % 40 for i in range(1200)]
+    first = batch.add([5, 6], search, SPECIAL)
+    assert [p.sequence for p in batch.step()] == [first]
+    second = batch.add(long, search, SPECIAL)
+    assert [p.sequence for p in batch.step()] == [first]
+    assert [p.sequence for p in batch.step()] == [first]
+    assert [p.sequence for p in batch.step()] == [first, second]
+    assert not differ([finish(batch)[second]], engine.decode([long], search, SPECIAL))
+
+
+def test_others_may_add_while_a_step_is_taken() -> None:
+    net = build(FAMILIES["gpt"])
+    engine, search = open_native(net, threads=2), Search(beam=1, max_extra=9)
+    batch, sources, numbers = engine.open_batch(), make_sources(net, 40), dict[int, int]()
+
+    def add(part: range) -> None:
+        for i in part:
+            numbers[batch.add(sources[i], search, SPECIAL)] = i
+
+    threads = [threading.Thread(target=add, args=(range(k, 40, 4),)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    found = {}
+    while any(thread.is_alive() for thread in threads) or len(batch):
+        found |= {p.sequence: p.hypotheses for p in batch.step() if p.hypotheses is not None}
+    alone = engine.decode(sources, search, SPECIAL)
+    assert len(found) == 40 and not differ([*found.values()], [alone[numbers[n]] for n in found])
+
+
+def test_requests_outside_the_model_do_not_join() -> None:
+    batch = open_native(build(FAMILIES["gpt"]), threads=1).open_batch()
+    for source in ([99], [-1], [], [5] * 99):
+        with pytest.raises(NativeError, match=r"outside the vocabulary|no tokens|more positions|longer than"):
+            batch.add(source, Search(), SPECIAL)
+    with pytest.raises(SpecError, match="engine native: terms"):
+        batch.add([5], Search(), SPECIAL, constraints=Constraints(must_include=[[[4]]]))
+    assert len(batch) == 0
