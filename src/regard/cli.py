@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 import typer
 
@@ -168,6 +169,10 @@ def run(
             metavar="N", min=1, show_default="1024, at a terminal 1", help="Number of lines that are run together"
         ),
     ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="Show each output while it is written; with --beam 1 or --sample"),
+    ] = False,
     as_json: Json = False,
     device: Device = "auto",
     engine: Engine = "auto",
@@ -182,9 +187,11 @@ def run(
     _plug_in(plugin)
     if n_best is not None and n_best > 1 and not as_json:
         raise SpecError(f"--n-best {n_best} needs --json: a line of plain output has room for one")
+    if stream and (as_json or ensemble or glossary):
+        raise SpecError("--stream shows the text of one model; leave out --json, --with and --glossary")
     import regard
     from regard.tasks.common.capabilities import ReadsImages, supports
-    from regard.verbs.run import read_arguments, read_prompt, read_stdin, write_outputs
+    from regard.verbs.run import read_arguments, read_prompt, read_stdin, stream_outputs, write_outputs
 
     given = dict(
         beam=beam, alpha=alpha, n_best=n_best, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p,
@@ -202,6 +209,10 @@ def run(
     at_terminal = texts is None and sys.stdin is not None and sys.stdin.isatty()
     paths = supports(handle.task, ReadsImages)
     lines = read_arguments(texts, paths=paths) if texts is not None else read_prompt() if at_terminal else read_stdin()
+    if stream:
+        way: dict[str, Any] = {"to": to, "prefix": prefix, "long": long, "notify": say, **options}
+        stream_outputs(partial(handle.stream, **way), lines, sys.stdout)
+        return
     batches = handle.run_lazily(
         lines, others=[regard.load(path, device=device) for path in ensemble], to=to, prefix=prefix, glossary=glossary,
         long=cast("Long", long), notify=say, batch=batch or (1 if at_terminal else 1024), **options,
@@ -340,7 +351,7 @@ def convert(
     dst: Annotated[str, typer.Argument(metavar="DST", help="The folder to write")],
     to: Annotated[
         str | None,
-        typer.Option(metavar="FORMAT", help="hf, regard or int8; by default hf or regard, which SRC is not"),
+        typer.Option(metavar="FORMAT", help="hf, regard, int8 or int4; by default hf or regard, which SRC is not"),
     ] = None,
     trust_pickle: Annotated[
         bool, typer.Option("--trust-pickle", help="Open pickled weights (.bin), as weights only, in a separate process")

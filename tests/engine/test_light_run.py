@@ -75,6 +75,30 @@ def test_a_language_model_runs_as_with_torch(lm: Path, options: dict[str, object
     assert run(light, TEXTS, **options) == [[o.text for o in outputs] for outputs in wanted]
 
 
+@pytest.mark.parametrize("options", [{"beam": 1}, {"sample": True, "seed": 5}])
+def test_streams_what_it_runs(pairs: Path, lm: Path, options: dict[str, object]) -> None:
+    """In pieces as they are written, without torch; also beyond what a language model can see at once."""
+    for folder in (pairs, lm):
+        light = open_light(folder)
+        assert light is not None
+        for text in (TEXTS[0], "the cat sat on the mat. a dog runs in the park. two men play music."):
+            pieces = [*light.stream(text, **options)]  # type: ignore[arg-type]
+            assert "".join(pieces) == run(light, [text], **options)[0][0] and len(pieces) > 1
+        assert [*regard.load(folder).stream(TEXTS[0], **options)] == [*light.stream(TEXTS[0], **options)]  # type: ignore[arg-type]
+
+
+def test_the_command_line_streams_without_torch(pairs: Path, lm: Path) -> None:
+    for folder, options in ((pairs, ["--beam", "1"]), (lm, [])):
+        command = [sys.executable, "-c", SCRIPT, str(folder), *TEXTS[:2], *options]
+        plain, streamed = (
+            subprocess.run([*command, *more], capture_output=True, text=True, check=True, cwd=folder)
+            for more in ([], ["--stream"])
+        )
+        assert streamed.stdout == plain.stdout and "heavy: []" in streamed.stderr
+    done = subprocess.run([*command, "--stream", "--json"], capture_output=True, text=True, cwd=folder, check=False)
+    assert done.returncode and "--stream shows the text of one model; leave out --json" in done.stderr
+
+
 def test_the_command_line_imports_no_torch(pairs: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(pairs), *TEXTS], capture_output=True, text=True, check=True, cwd=pairs

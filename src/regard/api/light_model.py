@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from regard.api.notes import Tell
 from regard.api.run_texts import BATCH, Long, TextRunner
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
-from regard.decode.engine import Engine
+from regard.decode.engine import Engine, stream_hypothesis
 from regard.decode.search import Search
 from regard.engine.engine_plan import FORMAT, PLAN
 from regard.engine.native_engine import NativeEngine, read_threads, stored_precision
@@ -53,9 +53,20 @@ class EnginePairs(PairsFrame[Engine], NotEvaluated):
         self, nets: Sequence[Engine], sources: Sequence[list[int]], search: Search, limit: int, draw: Draw,
         constraints: Constraints,
     ) -> list[list[Hypothesis]]:  # fmt: skip
-        room = min(limit, nets[0].length)
-        search = dataclasses.replace(search, max_length=min(search.max_length or room, room))
+        search = _limit_length(nets[0], search, limit)
         return nets[0].decode(sources, search, SpecialTokens.of(self.tokenizer), constraints=constraints, draw=draw)
+
+    def stream_tokens(
+        self,
+        nets: Sequence[Engine],
+        source: list[int],
+        search: Search,
+        limit: int,
+        draw: Draw,
+        constraints: Constraints,
+    ) -> Iterator[int]:
+        search, special = _limit_length(nets[0], search, limit), SpecialTokens.of(self.tokenizer)
+        return stream_hypothesis(nets[0], source, search, special, constraints=constraints, draw=draw)
 
 
 class EngineLm(LmFrame[Engine], NotEvaluated):
@@ -70,8 +81,17 @@ class EngineLm(LmFrame[Engine], NotEvaluated):
         banned = Constraints(banned=[self.tokenizer.unk])
         return nets[0].decode(prompts, search, SpecialTokens.of(self.tokenizer), constraints=banned, draw=draw)
 
+    def stream_tokens(self, nets: Sequence[Engine], prompt: list[int], search: Search, draw: Draw) -> Iterator[int]:
+        banned, special = Constraints(banned=[self.tokenizer.unk]), SpecialTokens.of(self.tokenizer)
+        return stream_hypothesis(nets[0], prompt, search, special, constraints=banned, draw=draw)
+
     def rooms(self, nets: Sequence[Engine]) -> list[int | None]:
         return [engine.room for engine in nets]
+
+
+def _limit_length(engine: Engine, search: Search, limit: int) -> Search:
+    room = min(limit, engine.length)
+    return dataclasses.replace(search, max_length=min(search.max_length or room, room))
 
 
 class LightModel:
@@ -99,6 +119,19 @@ class LightModel:
             raise SpecError("ensembles and glossaries need torch; use regard.load")
         runner = TextRunner(self, options, to=to, prefix=prefix, long=long, notify=notify)
         return runner.run_batches(inputs, batch)
+
+    def stream(
+        self,
+        text: str,
+        *,
+        to: str | None = None,
+        prefix: str | None = None,
+        long: Long = "split",
+        notify: Tell | None = None,
+        **options: object,
+    ) -> Iterator[str]:
+        """As `Model.stream`."""
+        return TextRunner(self, options, to=to, prefix=prefix, long=long, notify=notify).stream(text)
 
 
 def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:

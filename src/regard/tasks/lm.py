@@ -19,7 +19,6 @@ from regard.data.packing import Packed
 from regard.data.windows import Windows
 from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate, stream_tokens
 from regard.decode.ensemble import compute_log_probs
-from regard.decode.stream_text import stream_text
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
@@ -178,29 +177,9 @@ class Lm(LmFrame[Net], CorpusTask[LmData]):
     def rooms(self, nets: Sequence[Net]) -> list[int | None]:
         return [net.spec.room for net in nets]
 
-    def stream(
-        self, nets: Sequence[Net], text: str, search: Search, options: RunOptions = RunOptions()
-    ) -> Iterator[str]:
-        """The continuation of one text in pieces, as they are generated."""
-        most, room = self._limits(nets, search)
-        (prompt,) = self._encode_prompts([text])
-
-        def tokens() -> Iterator[int]:
-            written: list[int] = []
-            while len(written) < most:
-                before, left = len(written), most - len(written)
-                read = self._truncate(prompt + written, room)
-                for token in stream_tokens(
-                    nets, read, dataclasses.replace(search, max_extra=left), SpecialTokens.of(self.tokenizer),
-                    constraints=Constraints(banned=[self.tokenizer.unk]), draw=Draw([options.first], before),
-                ):  # fmt: skip
-                    written.append(token)
-                    yield token
-                asked = left if room is None else min(left, room - len(read) + 1)
-                if len(written) - before < asked:
-                    return
-
-        return stream_text(tokens(), lambda ids: self._decode_continuation(text, prompt, ids))
+    def stream_tokens(self, nets: Sequence[Net], prompt: list[int], search: Search, draw: Draw) -> Iterator[int]:
+        banned = Constraints(banned=[self.tokenizer.unk])
+        return stream_tokens(nets, prompt, search, SpecialTokens.of(self.tokenizer), constraints=banned, draw=draw)
 
     def score(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()

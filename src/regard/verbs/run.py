@@ -110,3 +110,24 @@ def write_outputs(
         out.flush()
     if failed:
         raise DataError(f"{failed:,} of {count:,} inputs could not be read; their lines are empty")
+
+
+def stream_outputs(stream: Callable[..., Iterator[str]], texts: Iterable[str], out: TextIO) -> None:
+    """Write the output of each text in pieces as they are generated, with its line breaks; then raise if some have none.
+
+    `stream` takes a text and, as `first`, its number, which sampling depends on.
+    """
+    count = failed = 0
+    for text in texts:
+        count += 1
+        try:
+            for piece in stream(text, first=count - 1):
+                out.write(piece)
+                out.flush()
+        except DataError as error:
+            failed += 1
+            say(f"input {count} has no output: {error}")
+        out.write("\n")
+        out.flush()
+    if failed:
+        raise DataError(f"{failed:,} of {count:,} inputs could not be read; their lines are empty")

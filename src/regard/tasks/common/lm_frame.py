@@ -7,11 +7,12 @@ Nothing here needs torch, so that a model can run without it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from regard.decode.decode_request import Draw, Hypothesis
 from regard.decode.search import Search
+from regard.decode.stream_text import stream_text
 from regard.errors import SpecError
 from regard.tasks.common.task import Output, RunOptions
 from regard.text import Tokenizer
@@ -31,6 +32,10 @@ class LmFrame(Generic[N]):
         self, nets: Sequence[N], prompts: Sequence[list[int]], search: Search, draw: Draw
     ) -> list[list[Hypothesis]]:
         """The best continuation of each prompt."""
+        raise NotImplementedError
+
+    def stream_tokens(self, nets: Sequence[N], prompt: list[int], search: Search, draw: Draw) -> Iterator[int]:
+        """The tokens of the continuation of a prompt, as they are written."""
         raise NotImplementedError
 
     def rooms(self, nets: Sequence[N]) -> list[int | None]:
@@ -65,6 +70,26 @@ class LmFrame(Generic[N]):
             [Output(self._decode_continuation(text, prompt, ids), total / search.divisor(max(len(ids), 1)), total)]
             for text, prompt, ids, total in zip(inputs, prompts, written, totals, strict=True)
         ]
+
+    def stream(self, nets: Sequence[N], text: str, search: Search, options: RunOptions = RunOptions()) -> Iterator[str]:
+        """The continuation of one text in pieces, as they are generated."""
+        most, room = self._limits(nets, search)
+        (prompt,) = self._encode_prompts([text])
+
+        def tokens() -> Iterator[int]:
+            written: list[int] = []
+            while len(written) < most:
+                before, left = len(written), most - len(written)
+                read = self._truncate(prompt + written, room)
+                draw = Draw([options.first], before)
+                for token in self.stream_tokens(nets, read, dataclasses.replace(search, max_extra=left), draw):
+                    written.append(token)
+                    yield token
+                asked = left if room is None else min(left, room - len(read) + 1)
+                if len(written) - before < asked:
+                    return
+
+        return stream_text(tokens(), lambda ids: self._decode_continuation(text, prompt, ids))
 
     def _limits(self, nets: Sequence[N], search: Search) -> tuple[int, int | None]:
         """The number of tokens to write, and how many the models can see; None: any number."""

@@ -7,11 +7,12 @@ which texts are too long. Nothing here needs torch, so that a model can run with
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from regard.decode.decode_request import Constraints, Draw, Hypothesis
 from regard.decode.search import Search
+from regard.decode.stream_text import stream_text
 from regard.errors import DataError, SpecError
 from regard.spec import Plain
 from regard.tasks.common.task import Output, RunOptions
@@ -58,6 +59,12 @@ class PairsFrame(Generic[N]):
         """Search for outputs of at most `limit` tokens, or as many as the models can write."""
         raise NotImplementedError
 
+    def stream_tokens(
+        self, nets: Sequence[N], source: list[int], search: Search, limit: int, draw: Draw, constraints: Constraints
+    ) -> Iterator[int]:
+        """The tokens of an output as they are written, within the same limits."""
+        raise NotImplementedError
+
     def describe_words(
         self,
         nets: Sequence[N],
@@ -84,6 +91,15 @@ class PairsFrame(Generic[N]):
             return out
         more = iter(self.describe_words(nets, inputs, found, options))
         return [[dataclasses.replace(output, more=next(more)) for output in each] for each in out]
+
+    def stream(
+        self, nets: Sequence[N], text: str, search: Search, options: TextPairsOptions = TextPairsOptions()
+    ) -> Iterator[str]:
+        """The output for one text in pieces, as they are generated."""
+        (source,) = self.encode_inputs([text], options)
+        constraints, draw = self._encode_constraints(options), Draw([options.first])
+        tokens = self.stream_tokens(nets, source, search, 2 * self.max_length, draw, constraints)
+        return stream_text(tokens, self.tokenizer.decode)
 
     def _encode_constraints(self, options: TextPairsOptions) -> Constraints:
         """What outputs must begin with and include, as tokens."""

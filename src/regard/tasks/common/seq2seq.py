@@ -23,7 +23,6 @@ from regard.data.ragged import Ragged
 from regard.data.token_store import InMemoryTokens, TokenStore
 from regard.data.word_dropout import drop_words
 from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate, score, stream_tokens
-from regard.decode.stream_text import stream_text
 from regard.errors import CheckpointError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -235,16 +234,13 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
     ) -> list[list[Hypothesis]]:  # fmt: skip
         return Seq2Seq.generate(self, nets, sources, search, limit, draw, constraints)
 
-    def stream(
-        self, nets: Sequence[Net], text: str, search: Search, options: TextPairsOptions = TextPairsOptions()
-    ) -> Iterator[str]:
-        """The output for one text in pieces, as they are generated."""
-        (source,) = self.encode_inputs([text], options)
-        tokens = stream_tokens(
-            nets, source, limit_length(nets, search, 2 * self.settings.max_length), SpecialTokens.of(self.tokenizer),
-            constraints=self._encode_constraints(options), draw=Draw([options.first]),
-        )  # fmt: skip
-        return stream_text(tokens, self.tokenizer.decode)
+    def stream_tokens(
+        self, nets: Sequence[Net], source: list[int], search: Search, limit: int, draw: Draw, constraints: Constraints
+    ) -> Iterator[int]:
+        special = SpecialTokens.of(self.tokenizer)
+        return stream_tokens(
+            nets, source, limit_length(nets, search, limit), special, constraints=constraints, draw=draw
+        )
 
     def describe_words(
         self,
