@@ -1,17 +1,29 @@
-"""A real decoder from a GGUF file on PyPI: perplexity and speed beside transformers. `python -m bench.smollm`."""
+"""A real decoder from a GGUF file on PyPI: perplexity and speed beside its peers. `python -m bench.smollm`.
+
+Ours is measured on torch and on the native engine, which computes with the file's own blocks of 4 and 8 bits (int4) or with the
+same weights as floats. transformers reads the weights as floats; llama.cpp (if `llama_cpp` can be imported: pip install
+llama-cpp-python) computes with the blocks, too. All have the same threads.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from bench.race import best_and_median, race, serve
 from bench.results import parse, write
 from regard.conversion import gguf
+from regard.decode import Constraints, Search, SpecialTokens
+from regard.engine.choose_engine import open_native
+from regard.engine.native_engine import NativeEngine, Precision
+from regard.files.tensors import pack
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.text import Tokenizer
@@ -99,6 +111,13 @@ def measure(net: Net, other: Any, tokenizer: Tokenizer) -> dict[str, float]:
     }
 
 
+def measure_native(path: Path, tokenizer: Tokenizer, precision: Precision) -> float:
+    """Perplexity of the text on the native engine."""
+    ids = tokenizer.encode(TEXT)
+    (told,) = native(path, precision).score([ids[:1]], [ids[1:]], SPECIAL)
+    return math.exp(-sum(told) / len(told))
+
+
 @torch.no_grad()
 def greedy(net: Net, ids: list[int], count: int) -> list[int]:
     """The likeliest next token, again and again."""
@@ -112,42 +131,144 @@ def greedy(net: Net, ids: list[int], count: int) -> list[int]:
     return out
 
 
+# ---------------------------------------------------------------------------------------------------------- the race
+
+SPECIAL = SpecialTokens(bos=1, eos=-1, pad=1)
+"""No end mark: everybody writes as many tokens as are asked for."""
+Continue = Callable[[list[int], int], object]
+"""(prompt, count): write that many tokens."""
+
+
+def native(path: Path, precision: Precision) -> NativeEngine:
+    """The native engine with the blocks of the file, or with its numbers as floats."""
+    spec, weights, _ = gguf.read(path)
+    net = spec.build_with(weights).eval()
+    return open_native(net, precision, torch.get_num_threads(), stored=pack(gguf.read_stored(path)))
+
+
+def continue_regard(path: Path) -> Continue:
+    net, _ = ours(path)
+    return lambda ids, count: greedy(net, ids, count)
+
+
+def continue_native(path: Path, precision: Precision) -> Continue:
+    engine = native(path, precision)
+
+    def write_tokens(ids: list[int], count: int) -> tuple[int, ...]:
+        search = Search(beam=1, max_extra=count)
+        return engine.decode([ids], search, SPECIAL, constraints=Constraints())[0][0].tokens
+
+    return write_tokens
+
+
+def continue_transformers(path: Path) -> Continue:
+    net = theirs(path)
+
+    def write_tokens(ids: list[int], count: int) -> list[int]:
+        found = net.generate(
+            torch.tensor([ids]), do_sample=False, min_new_tokens=count, max_new_tokens=count, eos_token_id=None, pad_token_id=2
+        )  # fmt: skip
+        return found[0, len(ids) :].tolist()  # type: ignore[no-any-return]
+
+    return write_tokens
+
+
+def continue_llama(path: Path) -> Continue:
+    """llama.cpp, through its Python package."""
+    from llama_cpp import Llama  # type: ignore[import-not-found]
+
+    threads = torch.get_num_threads()
+    model = Llama(str(path), n_ctx=1024, n_threads=threads, n_threads_batch=threads, verbose=False)
+
+    def write_tokens(ids: list[int], count: int) -> list[int]:
+        model.reset()
+        out: list[int] = []
+        for token in model.generate(ids, top_k=1, temp=0.0, repeat_penalty=1.0, reset=True):
+            out.append(token)
+            if len(out) == count:
+                break
+        return out
+
+    return write_tokens
+
+
+CONTENDERS: dict[str, Callable[[Path], Continue]] = {
+    "regard": continue_regard,
+    "regard native int4": lambda path: continue_native(path, "int4"),
+    "regard native float32": lambda path: continue_native(path, "float32"),
+    "transformers": continue_transformers,
+    "llama.cpp": continue_llama,
+}
+CASES = ("write", "read")
+"""Write TOKENS tokens after a short prompt; read TEXT and write one token."""
+
+
+def work(name: str, tokens: int) -> None:
+    path = place()
+    _, _, tokenizer = gguf.read(path)
+    go_on = CONTENDERS[name](path)
+    short, long = tokenizer.encode(PROMPT), tokenizer.encode(TEXT)
+    go_on(short, 4)
+
+    def turn(case: str) -> dict[str, float]:
+        began = time.perf_counter()
+        go_on(*((short, tokens) if case == "write" else (long, 1)))
+        return {"tokens_per_s": (tokens if case == "write" else len(long)) / (time.perf_counter() - began)}
+
+    serve(turn)
+
+
+def check(net: Net, path: Path, tokenizer: Tokenizer, other: Any, tokens: int) -> dict[str, Any]:
+    """Perplexities; both float sides must write the same tokens. How many of them the blocks give, until the first other."""
+    ids = tokenizer.encode(PROMPT)
+    mine = greedy(net, ids, tokens)
+    said = other.generate(
+        torch.tensor([ids]), do_sample=False, min_new_tokens=tokens, max_new_tokens=tokens, eos_token_id=None, pad_token_id=2
+    )  # fmt: skip
+    if mine != said[0, len(ids) :].tolist():
+        raise SystemExit("the two sides wrote different tokens")
+    figures: dict[str, Any] = {name: round(value, 6) for name, value in measure(net, other, tokenizer).items()}
+    kinds: tuple[Literal["float32", "int4"], ...] = ("float32", "int4")
+    for precision in kinds:
+        figures[f"perplexity, native {precision}"] = round(measure_native(path, tokenizer, precision), 6)
+        found = list(continue_native(path, precision)(ids, tokens))  # type: ignore[call-overload]
+        same = next((i for i, (a, b) in enumerate(zip(found, mine, strict=True)) if a != b), tokens)
+        figures[f"tokens as torch until the first other, native {precision}"] = same
+    figures["continuation"] = tokenizer.decode(mine[:8])
+    return figures
+
+
 def main() -> None:
-    parse(argparse.ArgumentParser(prog="python -m bench.smollm", description=__doc__))
+    arguments = argparse.ArgumentParser(prog="python -m bench.smollm", description=__doc__)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--tokens", type=int, default=TOKENS, help="tokens that are written in a turn")
+    arguments.add_argument("--only", action="append", help="a contender; may be repeated")
+    arguments.add_argument("--worker")
+    said = parse(arguments)
+    if said.worker:
+        work(said.worker, said.tokens)
+        return
     path = place()
     net, tokenizer = ours(path)
-    other = theirs(path)
-    ids = tokenizer.encode(PROMPT)
-    speeds: dict[str, list[float]] = {"regard": [], "transformers": []}
-    greedy(net, ids, 4)
-    for _ in range(3):  # in turn, so that a busy moment hits both
-        began = time.perf_counter()
-        mine = greedy(net, ids, TOKENS)
-        speeds["regard"].append(TOKENS / (time.perf_counter() - began))
-        began = time.perf_counter()
-        said = other.generate(
-            torch.tensor([ids]),
-            do_sample=False,
-            min_new_tokens=TOKENS,
-            max_new_tokens=TOKENS,
-            eos_token_id=None,
-            pad_token_id=2,
+    figures = {} if said.only else check(net, path, tokenizer, theirs(path), said.tokens)
+    del net
+    names = said.only or [name for name in CONTENDERS if name != "llama.cpp" or find_spec("llama_cpp") is not None]
+    workers = {name: ["bench.smollm", "--worker", name, "--tokens", str(said.tokens)] for name in names}
+    for name, answers in race(workers, said.rounds, CASES).items():
+        for case, what in zip(CASES, ("tokens a second", "prompt tokens a second"), strict=True):
+            best, _ = best_and_median([a for a in answers if a["case"] == case], "tokens_per_s")
+            figures[f"{what}, {name}"] = round(best, 1)
+        figures[f"peak MB, {name}"] = round(max(a["peak_mb"] for a in answers))
+    for key, value in figures.items():
+        print(f"{key:60} {value}")
+    if said.only is None and said.tokens == TOKENS:
+        write(
+            "smollm2",
+            title="SmolLM2 135M from a GGUF file (Q4_1), one sequence, greedy",
+            command="python -m bench.smollm",
+            figures=figures,
+            threads=torch.get_num_threads(),
         )
-        speeds["transformers"].append(TOKENS / (time.perf_counter() - began))
-        if mine != said[0, len(ids) :].tolist():
-            raise SystemExit("the two sides wrote different tokens")
-    figures: dict[str, Any] = {name: round(value, 6) for name, value in measure(net, other, tokenizer).items()}
-    figures |= {f"tokens a second, {name}": round(max(found), 1) for name, found in speeds.items()}
-    figures["continuation"] = tokenizer.decode(greedy(net, ids, 8))
-    for name, value in figures.items():
-        print(f"{name:32} {value}")
-    write(
-        "smollm2",
-        title="SmolLM2 135M from a GGUF file (Q4_1), float32, one sequence, greedy",
-        command="python -m bench.smollm",
-        figures=figures,
-        threads=torch.get_num_threads(),
-    )
 
 
 if __name__ == "__main__":
