@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -114,6 +115,14 @@ def test_fresh_with_what_cannot_begin_changes_nothing(tmp_path: Path, changes: d
         run_training(dataclasses.replace(tiny(tmp_path, **changes), fresh=True))
     assert contents(tmp_path) == before
     run_training(order)
+
+
+def test_a_schedule_that_cannot_begin_is_refused_before_a_corpus_is_tokenized(tmp_path: Path) -> None:
+    with (
+        patch("regard.training.train._Run._task", side_effect=AssertionError("tokenized first")),
+        pytest.raises(SpecError, match="warms up for 50 steps, but there are only 12"),
+    ):
+        run_training(tiny(tmp_path, train__schedule__warmup=50))
 
 
 def test_a_run_that_saved_nothing_begins_anew_with_another_recipe(tmp_path: Path) -> None:

@@ -112,6 +112,8 @@ class _Run:
         for line in dataset.messages:
             self.progress.say(line)
         self.recipe = self._decide(kind, dataset)
+        if self.recipe.train.steps is not None:  # a schedule that cannot begin is refused before a corpus is tokenized
+            self.recipe.train.schedule.rate(1, total=self.recipe.train.steps, width=1)
         self.facts: Plain = {
             "fingerprint": dataset.fingerprint,
             "command": self.process_group.command_line(self.request.command),
