@@ -16,13 +16,29 @@ from regard.data.filters import FILTERS, FilterSpec, Identity, Length, Ratio
 from regard.data.filters.duplicates import Duplicates, NearDuplicates
 from regard.data.filters.language_id import Language
 from regard.data.filters.unicode_script import Script
-from regard.families import bart, bert, gpt, gru, llama, lstm, marian, t5, transformer, transformer_xl, vit
+from regard.families import (
+    bart,
+    bert,
+    bytenet,
+    convs2s,
+    gpt,
+    gru,
+    llama,
+    lstm,
+    marian,
+    t5,
+    transformer,
+    transformer_xl,
+    vit,
+)
 from regard.laws.case import LENGTH, VOCAB, WIDTH, Case, describe, make_ids, make_model
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import BODIES, BodySpec, Stack
+from regard.nn.blocks.dilated_convolutions import DilatedConvolutions
 from regard.nn.blocks.embedding import EMBEDS, Tokens
+from regard.nn.blocks.gated_convolutions import GatedConvolutions
 from regard.nn.blocks.head import HEADS, Classes, Masked, Vector, Vocab
 from regard.nn.blocks.patches import Patches
 from regard.nn.blocks.recurrent_decoder import RecurrentDecoder
@@ -149,6 +165,18 @@ BODY: dict[str, tuple[BodySpec, ...]] = {
             LSTM(norm=LayerNorm()), 2, "general", "after", input_feeding=True, start="zeros", readout="all"
         ),
         RecurrentDecoder(GRU(), 2, "concat", "before", start="zeros"),
+    ),
+    "gated_convolutions": (
+        GatedConvolutions((6, 6, 5), (3, 4, 1)),
+        GatedConvolutions((6, 5), (3, 2), out=7, weight_norm=False, causal=True),
+        GatedConvolutions((6, 6, 4), (3, 1, 2), attention=True, causal=True),
+    ),
+    "dilated_convolutions": (
+        DilatedConvolutions((1, 2), kernel=2),
+        DilatedConvolutions((1, 2, 4)),
+        DilatedConvolutions((2, 1), unit="multiplicative", causal=True),
+        DilatedConvolutions((1, 2, 1), norm=RMSNorm(), causal=True),
+        DilatedConvolutions((1, 3), stacked=True, causal=True),
     ),
 }
 FILTER: dict[str, tuple[FilterSpec, ...]] = {
@@ -281,6 +309,7 @@ def cases(shape: str) -> Iterator[Case]:
 
 SMALL: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, vocab=VOCAB, dropout=0.0)
 RECURRENT: dict[str, Any] = dict(width=WIDTH, embedding=6, vocab=VOCAB, dropout=0.0)
+DILATED: dict[str, Any] = dict(width=WIDTH // 2, depth=3, max_dilation=2, vocab=VOCAB, dropout=0.0)
 PICTURES: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, patch=2, image=6, classes=3, dropout=0.0)
 FAMILY: dict[str, dict[str, ModelSpec]] = {
     "decoder": {
@@ -291,6 +320,7 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
         "mistral": llama.spec(**SMALL, kv_heads=1, length=LENGTH, window=3),
         "qwen2": llama.spec("qwen2.5-0.5b", **SMALL, kv_heads=1, length=LENGTH),
         "qwen3": llama.spec("qwen3-0.6b", **SMALL, kv_heads=1, head_width=6, length=LENGTH),
+        "bytenet-lm": bytenet.spec("bytenet-lm", **DILATED, length=LENGTH),
         "transformer_xl": transformer_xl.spec(**SMALL, memory_length=LENGTH, length=LENGTH),
     },
     "encoder": {
@@ -310,6 +340,11 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
         "gru": gru.spec("gru-multi30k", **RECURRENT, length=LENGTH),
         "gru, bahdanau": gru.spec(**RECURRENT, length=LENGTH),
         "rnnsearch": gru.spec("rnnsearch", **RECURRENT, length=LENGTH),
+        "convs2s": convs2s.spec(width=6, embedding=WIDTH, depth=2, vocab=VOCAB, dropout=0.0, length=LENGTH),
+        "convs2s-wmt": convs2s.spec(
+            widths=(6, 5), kernels=(3, 1), embedding=WIDTH, out=7, vocab=VOCAB, dropout=0.0, length=LENGTH
+        ),
+        "bytenet": bytenet.spec(**DILATED, length=LENGTH),
     },
     "pictures": {
         "vit": vit.spec(**PICTURES, pool="first"),

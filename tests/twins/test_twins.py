@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.families import gpt, gru, lstm, transformer
+from regard.families import bytenet, convs2s, gpt, gru, lstm, transformer
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
+from tests.twins import convolutional as flat_convolutional
 from tests.twins import gpt as flat_gpt
 from tests.twins import recurrent as flat_recurrent
 from tests.twins import transformer as flat_transformer
@@ -95,6 +96,17 @@ SEQ2SEQ: dict[str, Any] = dict(width=6, embedding=5, vocab=17, length=10, dropou
         (gru.spec("gru-multi30k", **SEQ2SEQ), partial(flat_recurrent.cho, width=6)),
         (gru.spec(**SEQ2SEQ), partial(flat_recurrent.bahdanau, width=6, maxout=False)),
         (gru.spec("rnnsearch", **SEQ2SEQ), partial(flat_recurrent.bahdanau, width=6, maxout=True)),
+        (
+            convs2s.spec(widths=(6, 6, 4), kernels=(3, 2, 1), embedding=5, out=4, vocab=17, length=10, dropout=0.0),
+            partial(flat_convolutional.convs2s, kernels=(3, 2, 1)),
+        ),
+        *(
+            (
+                bytenet.spec(width=3, depth=3, max_dilation=2, kernel=3, unit=unit, vocab=17, length=10, dropout=0.0),
+                partial(flat_convolutional.bytenet, dilations=(1, 2, 1), kernel=3, unit=unit),
+            )
+            for unit in ("relu", "multiplicative")
+        ),
     ],
     ids=[
         "sutskever",
@@ -105,9 +117,12 @@ SEQ2SEQ: dict[str, Any] = dict(width=6, embedding=5, vocab=17, length=10, dropou
         "cho",
         "bahdanau",
         "rnnsearch",
+        "convs2s",
+        "bytenet",
+        "bytenet multiplicative",
     ],
 )
-def test_recurrent(spec: ModelSpec, flat: Callable[..., Tensor]) -> None:
+def test_predecessors(spec: ModelSpec, flat: Callable[..., Tensor]) -> None:
     net, w = random_net(spec)
     lengths = [(7, 5), (2, 6), (4, 1)]
     source, target = torch.randint(17, (3, 7)), torch.randint(17, (3, 6))

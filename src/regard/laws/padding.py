@@ -83,9 +83,10 @@ def check_memory_noise(case: Case, left: bool) -> None:
     """Large values at padded positions of a memory change nothing."""
     net, source, tokens = case.net(), Coords.lengths([7, 2, 4], left=left), make_ids(3, 5, seed=1)
     memory = net.encode(make_ids(3, 7), source)
-    loud = add_noise(memory.keys, source)
+    keys = add_noise(memory.keys, source)
+    values = keys if memory.values is memory.keys else add_noise(memory.values, source)
     target = Coords.lengths([5, 3, 1])
-    outs = [net.decode(tokens, target, m)[0] for m in (memory, dataclasses.replace(memory, keys=loud, values=loud))]
+    outs = [net.decode(tokens, target, m)[0] for m in (memory, dataclasses.replace(memory, keys=keys, values=values))]
     words = "noise at padded positions of the memory changes the result; mask keys with `ctx.memory.at.kept`"
     require_close(outs[1][target.kept], outs[0][target.kept], words)
 

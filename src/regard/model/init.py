@@ -4,6 +4,7 @@ xavier   linear maps Xavier-uniform, embeddings and lone vectors N(0, 1/d), bias
 normal   N(0, 0.02) everywhere, biases 0                                       (BERT, GPT-1)
 gpt2     as normal; maps that feed the stream N(0, 0.02/√(2·layers))           (Radford et al. 2019)
 uniform  U(−0.08, 0.08) everywhere, biases 0                                   (Sutskever et al. 2014)
+convs2s  tables N(0, 0.1), maps N(0, 1/inputs), which the body adjusts, biases 0   (Gehring et al. 2017)
 t5       tables of tokens N(0, 1), maps N(0, 1/inputs), queries N(0, 1/(d·e)), so that scores need no scale  (Raffel et al.)
 """
 
@@ -84,6 +85,11 @@ def _uniform(parameter: Tensor, at: ParameterInfo) -> None:
     nn.init.uniform_(parameter, -0.08, 0.08)
 
 
+def _convs2s(parameter: Tensor, at: ParameterInfo) -> None:
+    lookup = _is_table(at.name) and at.name != "head.weight"
+    nn.init.normal_(parameter, std=0.1 if lookup or parameter.dim() < 2 else parameter.shape[-1] ** -0.5)
+
+
 def _gpt2(parameter: Tensor, at: ParameterInfo) -> None:
     feeds_stream = at.name.endswith((".out.weight", ".down.weight"))
     nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * at.layers) if feeds_stream else 0.02)
@@ -103,5 +109,5 @@ def _t5(parameter: Tensor, at: ParameterInfo) -> None:
 
 
 SCHEMES: dict[str, Initializer] = {
-    "xavier": _xavier, "normal": _normal, "uniform": _uniform, "gpt2": _gpt2, "t5": _t5,
+    "xavier": _xavier, "normal": _normal, "uniform": _uniform, "convs2s": _convs2s, "gpt2": _gpt2, "t5": _t5,
 }  # fmt: skip

@@ -91,13 +91,14 @@ def _part(name: str, part: nn.Module, spec: Spec | None, n: int, plans: dict[str
         return [f"{name:<10}{_count(own.parameters):>9}  {about}", *_weights(part)]
     lines = [f"{name:<10}{_count(own.parameters):>9}  {_words(spec)}"]
     blocks, layers = list(getattr(part, "blocks", [])), spec.layers()
+    alike: list[object] = [*layers] or [[(k, p.shape) for k, p in block.named_parameters()] for block in blocks]
     start = 0
     while start < len(blocks):
-        end = next((i for i in range(start, len(blocks)) if layers[i] != layers[start]), len(blocks))
+        end = next((i for i in range(start, len(blocks)) if alike[i] != alike[start]), len(blocks))
         label = f"blocks.{start}" if end == start + 1 else f"blocks.{start}–{end - 1}"
         each = cost(blocks[start], n)
         lines.append(f"  {label:<14}{_count(each.parameters):>9} each   {_count(each.flops)}FLOP a token")
-        for role in layers[start].roles:
+        for role in layers[start].roles if layers else ():
             sub = getattr(blocks[start], role)
             lines.append(f"    {role:<6}{_count(cost(sub, n).parameters):>9}  {_words(getattr(layers[start], role))}")
             lines += [f"  {line}" for line in _weights(sub)]

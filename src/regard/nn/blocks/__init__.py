@@ -1,5 +1,25 @@
 """Blocks, how they are wired, and the two ends of a model."""
 
-from regard.nn.blocks import body, embedding, head, patches, recurrent_decoder, reversible, wiring
+from regard.nn.blocks import (
+    body,
+    dilated_convolutions,
+    embedding,
+    gated_convolutions,
+    head,
+    patches,
+    recurrent_decoder,
+    reversible,
+    wiring,
+)
 
-__all__ = ["body", "embedding", "head", "patches", "recurrent_decoder", "reversible", "wiring"]
+__all__ = [
+    "body",
+    "dilated_convolutions",
+    "embedding",
+    "gated_convolutions",
+    "head",
+    "patches",
+    "recurrent_decoder",
+    "reversible",
+    "wiring",
+]
