@@ -6,6 +6,7 @@ Batches are the only objects that pass from data to models. They are built from 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,14 @@ def pad_rows(
     if after is not None:
         out[np.arange(len(lengths)), total - 1] = after
     return PaddedTokens(torch.from_numpy(out), tuple(total.tolist()))
+
+
+def repeat_last(rows: PaddedTokens, lengths: Sequence[int], token: int, fill: int) -> PaddedTokens:
+    """Append `token` to each row until it has its new length; the appended tokens are no padding."""
+    n = max(lengths)
+    ids = torch.nn.functional.pad(rows.ids, (0, n - rows.ids.shape[1]), value=fill)
+    column, old, new = torch.arange(n), *(torch.tensor(x).unsqueeze(1) for x in (rows.lengths, tuple(lengths)))
+    return PaddedTokens(ids.masked_fill((column >= old) & (column < new), token), tuple(lengths))
 
 
 def next_token_batch(

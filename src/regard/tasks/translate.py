@@ -61,6 +61,8 @@ class TranslateData(Spec):
     """Split words into other subwords in every epoch: BPE skips this fraction of merges (usually 0.1), unigram samples."""
     word_dropout: Share = 0.0
     """Replace this fraction of the tokens that are read by the unknown token, anew in every epoch (usually 0.1)."""
+    unfold: Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)] = 1.0
+    """Repeat the end mark of a source until it is this many times as long (ByteNet's dynamic unfolding, usually 1.2)."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
     def __post_init__(self) -> None:
@@ -84,6 +86,7 @@ class Translate(TextPairs[TranslateData]):
 
     def __init__(self, settings: TranslateData, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
         super().__init__(settings, tokenizer, source)
+        self.unfold = settings.unfold
         self._samplers: tuple[EncodedPairs, list[SubwordSampler]] | None = None
 
     @classmethod

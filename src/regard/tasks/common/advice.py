@@ -96,7 +96,55 @@ RECURRENT = (
     RecurrentRow(1 << 62, 1000, 2, 512, dropout=0.2, inner=0.0, vocab=24_000, epochs=4),
 )
 """A recurrence needs fewer passes than attention, and overfits sooner."""
-TABLES: dict[str, tuple[SizeRow, ...]] = {"lstm": RECURRENT, "gru": RECURRENT}
+
+
+@dataclasses.dataclass(frozen=True)
+class GatedRow(RecurrentRow):
+    """The same for ConvS2S."""
+
+    @property
+    def model(self) -> dict[str, object]:
+        shape = {"width": self.width, "embedding": self.hidden, "depth": self.depth, "kernel": 3}
+        return {**shape, "dropout": self.dropout}
+
+    def operations_per_token(self, vocab: int) -> float:
+        layers = self.depth * (12 * self.width**2 + 2 * self.width * self.hidden) + 4 * self.width * self.hidden
+        return 6.0 * (layers + vocab * self.hidden)
+
+
+@dataclasses.dataclass(frozen=True)
+class DilatedRow(RecurrentRow):
+    """The same for ByteNet; `inner` is dropout inside the blocks, `hidden` is not used."""
+
+    @property
+    def model(self) -> dict[str, object]:
+        shape = {"width": self.width, "depth": self.depth, "max_dilation": 16}
+        return {**shape, "dropout": self.dropout, "hidden_dropout": self.inner}
+
+    def operations_per_token(self, vocab: int) -> float:
+        return 6.0 * (self.depth * 14 * self.width**2 + 2 * vocab * self.width)
+
+
+GATED = (
+    GatedRow(2_000, 128, 3, 128, dropout=0.4, inner=0.0, vocab=1_000, epochs=60),
+    GatedRow(10_000, 256, 4, 128, dropout=0.3, inner=0.0, vocab=2_000, epochs=30),
+    GatedRow(100_000, 256, 4, 256, dropout=0.25, inner=0.0, vocab=6_000, epochs=16),
+    GatedRow(500_000, 256, 6, 256, dropout=0.2, inner=0.0, vocab=12_000, epochs=10),
+    GatedRow(2_000_000, 512, 8, 256, dropout=0.1, inner=0.0, vocab=16_000, epochs=6),
+    GatedRow(1 << 62, 512, 12, 512, dropout=0.1, inner=0.0, vocab=24_000, epochs=4),
+)
+DILATED = (
+    DilatedRow(2_000, 64, 10, 0, dropout=0.3, inner=0.2, vocab=1_000, epochs=60),
+    DilatedRow(10_000, 128, 10, 0, dropout=0.2, inner=0.2, vocab=2_000, epochs=30),
+    DilatedRow(100_000, 128, 15, 0, dropout=0.1, inner=0.1, vocab=6_000, epochs=16),
+    DilatedRow(500_000, 256, 15, 0, dropout=0.1, inner=0.1, vocab=12_000, epochs=10),
+    DilatedRow(2_000_000, 256, 20, 0, dropout=0.1, inner=0.0, vocab=16_000, epochs=6),
+    DilatedRow(1 << 62, 512, 20, 0, dropout=0.1, inner=0.0, vocab=24_000, epochs=4),
+)
+"""Sizes follow the reasoning of the other tables; none of these rows was measured."""
+TABLES: dict[str, tuple[SizeRow, ...]] = {
+    "lstm": RECURRENT, "gru": RECURRENT, "convs2s": GATED, "bytenet": DILATED,
+}  # fmt: skip
 """By family, where it is not that of the Transformer."""
 BATCHES = ((200_000, 1024), (5_000_000, 2048), (50_000_000, 4096), (1 << 62, 8192))
 """Tokens of a batch, by the maximum number of target tokens in the corpus."""
@@ -149,7 +197,7 @@ def advise_pairs(corpora: Sequence[Pairs], train: Plain, family: str = "transfor
     row, slower = _fit_machine(rows, fitting, vocab, steps * batch * train.get("accumulate", 1), train.get("threads"))
     warmup = min(steps // 10, 200 if row.width <= 128 else 1000)
     recipe = {
-        "data": {"tokenizer": {"kind": "bpe", "vocab": vocab}},
+        "data": {"tokenizer": {"kind": "bpe", "vocab": vocab}, **({"unfold": 1.2} if family == "bytenet" else {})},
         "model": {"family": family, **row.model},
         "train": {
             **length.settings,

@@ -7,6 +7,7 @@ which texts are too long. Nothing here needs torch, so that a model can run with
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
@@ -42,6 +43,8 @@ class PairsFrame(Generic[N]):
     """Reads texts of at most `max_length` tokens; a child says how outputs are generated."""
 
     Options = TextPairsOptions
+    unfold: float = 1.0
+    """How many times as long a source becomes by repeating its end mark."""
 
     def __init__(self, max_length: int, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
         self.max_length, self.tokenizer, self._source = max_length, tokenizer, source or tokenizer
@@ -129,7 +132,13 @@ class PairsFrame(Generic[N]):
 
     def encode_inputs(self, inputs: Sequence[str], options: TextPairsOptions) -> list[list[int]]:
         front, room = self._opening(options.tag), self._room(options.tag)
-        return [[*front, *ids[:room], self.source_tokenizer.eos] for ids in self.source_tokenizer.encode_all(inputs)]
+        eos, texts = self.source_tokenizer.eos, self.source_tokenizer.encode_all(inputs)
+        read = [[*front, *ids[:room], eos] for ids in texts]
+        return (
+            read
+            if self.unfold == 1.0
+            else [ids + [eos] * (unfold_length(len(ids), self.unfold) - len(ids)) for ids in read]
+        )
 
     def encode_outputs(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[list[int]]:
         return self.tokenizer.encode_all(outputs)
@@ -155,6 +164,11 @@ class PairsFrame(Generic[N]):
     def _check_writable(self, texts: Sequence[str]) -> None:
         if wrong := self.find_unwritable(texts):
             raise DataError(f"the model cannot write {wrong[0]!r}: not all of it is in its vocabulary")
+
+
+def unfold_length(length: int, factor: float) -> int:
+    """The number of columns for a source of this length: ⌈factor · length⌉."""
+    return max(math.ceil(round(factor * length, 6)), length)
 
 
 def tag_token(tag: str) -> str:

@@ -16,7 +16,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.data.batch import IGNORE, Batch, PaddedTokens, pad_rows
+from regard.data.batch import IGNORE, Batch, PaddedTokens, pad_rows, repeat_last
 from regard.data.example_rng import ExampleRng
 from regard.data.pairs import Pairs
 from regard.data.ragged import Ragged
@@ -34,7 +34,7 @@ from regard.tasks.common.encoded_pairs import EncodedPairs, encode_pairs, in_fol
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import sequence_loss
-from regard.tasks.common.pairs_frame import PairsFrame, TextPairsOptions
+from regard.tasks.common.pairs_frame import PairsFrame, TextPairsOptions, unfold_length
 from regard.tasks.common.task import EvalSet, Loss, RunOptions, TextSide, check_pairs
 from regard.tasks.common.word_scores import Alignment, Confidence, WordPairs
 from regard.text import Template, Tokenizer
@@ -174,7 +174,7 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
     def model_arguments(self) -> dict[str, int]:
         sizes = {
             "vocab": self.tokenizer.size,
-            "length": self.settings.max_length + 2,
+            "length": unfold_length(self.settings.max_length, self.unfold) + 2,
             "start": self.tokenizer.bos,
         }
         return sizes if self.joint_vocab else {**sizes, "source_vocab": self.source_tokenizer.size}
@@ -219,6 +219,16 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
             drop_words(target, self.tokenizer, share, rng),
         )
         return self.build_batch(read, target, given=given)
+
+    def build_batch(
+        self, source: Ragged, target: Ragged, indices: NDArray[np.int64] | None = None, given: Ragged | None = None
+    ) -> Batch:
+        batch = super().build_batch(source, target, indices, given)
+        if self.unfold == 1.0 or batch.source is None:
+            return batch
+        lengths = [unfold_length(length, self.unfold) for length in batch.source.lengths]
+        read = repeat_last(batch.source, lengths, self.source_tokenizer.eos, self.source_tokenizer.pad)
+        return dataclasses.replace(batch, source=read)
 
     def describe_examples(self, examples: EncodedPairs, indices: NDArray[np.int64]) -> list[str]:
         return quote_examples(indices, examples.source.take(indices), self.source_tokenizer)
