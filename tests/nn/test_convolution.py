@@ -23,7 +23,7 @@ from regard.nn.blocks.gated_convolutions import GatedConvolutions, scale_gradien
 from regard.nn.blocks.head import Vocab
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
-from regard.nn.layers.convolution import Convolution, WeightNormLinear
+from regard.nn.layers.convolution import TokenConvolution, WeightNormLinear
 
 pytestmark = pytest.mark.numeric
 
@@ -31,7 +31,7 @@ SPECIAL = SpecialTokens(bos=1, eos=2, pad=0)
 CLOSE = {torch.float32: 1e-6, torch.float64: 1e-10}
 
 
-def both(x: Tensor, conv: Convolution, at: Coords) -> list[list[Tensor]]:
+def both(x: Tensor, conv: TokenConvolution, at: Coords) -> list[list[Tensor]]:
     """Output and gradients of ours, and of torch's convolution of each row."""
     weight = conv.linear.weight.unflatten(1, (conv.kernel, -1)).permute(0, 2, 1)  # type: ignore[no-untyped-call]
     left = -conv.offsets[0]
@@ -54,7 +54,7 @@ def test_convolutions_are_those_of_torch(
     dtype: torch.dtype, causal: bool, kernel: int, dilation: int, padding: str
 ) -> None:
     torch.manual_seed(0)
-    conv = Convolution(nn.Linear(kernel * 3, 4), kernel, dilation, causal=causal).to(dtype)
+    conv = TokenConvolution(nn.Linear(kernel * 3, 4), kernel, dilation, causal=causal).to(dtype)
     at = Coords.span(9) if padding == "none" else Coords.lengths([9, 4], left=padding == "left")
     ours, theirs = both(torch.randn(2, 9, 3, dtype=dtype, requires_grad=True), conv, at)
     for a, b in zip(ours, theirs, strict=True):

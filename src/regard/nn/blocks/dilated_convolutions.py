@@ -29,7 +29,7 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Act, Can, Site
 from regard.nn.core.shape import sizes
 from regard.nn.core.state import State
-from regard.nn.layers.convolution import Convolution, ConvolutionState, Past, advance, start_convolutions
+from regard.nn.layers.convolution import ConvolutionState, Past, TokenConvolution, advance, start_convolutions
 from regard.nn.layers.dropout import Dropout
 from regard.nn.layers.norm import LayerNorm, NormSpec
 from regard.spec import Count, Share, spec
@@ -141,9 +141,9 @@ class DilatedBlock(nn.Module):
         self.up_norm, self.up = spec.norm.build(width), nn.Linear(width, site.width)
         self.dropout = Dropout(spec.hidden_dropout)
 
-    def _convolution(self, spec: DilatedConvolutions, width: int, dilation: int) -> Convolution:
+    def _convolution(self, spec: DilatedConvolutions, width: int, dilation: int) -> TokenConvolution:
         self.conv_norm = spec.norm.build(width)
-        return Convolution(nn.Linear(spec.kernel * width, width), spec.kernel, dilation, causal=spec.causal)
+        return TokenConvolution(nn.Linear(spec.kernel * width, width), spec.kernel, dilation, causal=spec.causal)
 
     def forward(self, x: Tensor, ctx: Context, past: Past | None) -> tuple[Tensor, Tensor | None]:
         h = self.down(self.down_norm(x).relu())
@@ -158,9 +158,9 @@ class DilatedBlock(nn.Module):
 class MultiplicativeBlock(DilatedBlock):
     """A residual block with a multiplicative unit."""
 
-    def _convolution(self, spec: DilatedConvolutions, width: int, dilation: int) -> Convolution:
+    def _convolution(self, spec: DilatedConvolutions, width: int, dilation: int) -> TokenConvolution:
         self.gate_norms = nn.ModuleList(spec.norm.build(width) for _ in range(4))
-        return Convolution(nn.Linear(spec.kernel * width, 4 * width), spec.kernel, dilation, causal=spec.causal)
+        return TokenConvolution(nn.Linear(spec.kernel * width, 4 * width), spec.kernel, dilation, causal=spec.causal)
 
     def convolve(self, h: Tensor, ctx: Context, past: Past | None) -> tuple[Tensor, Tensor | None]:
         y, inputs = self.conv(h, ctx, past)

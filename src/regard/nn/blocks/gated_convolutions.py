@@ -32,9 +32,9 @@ from regard.nn.core.mixer import Act, Can, Site
 from regard.nn.core.shape import sizes
 from regard.nn.core.state import State
 from regard.nn.layers.convolution import (
-    Convolution,
     ConvolutionState,
     Past,
+    TokenConvolution,
     WeightNormLinear,
     advance,
     start_convolutions,
@@ -165,7 +165,7 @@ class GatedConvolution(nn.Module):
     def __init__(self, spec: GatedConvolutions, site: Site, read: int, width: int, kernel: int) -> None:
         super().__init__()
         self.path, self.dropout = site.path, Dropout(spec.dropout)
-        self.conv = Convolution(linear(spec, kernel * read, 2 * width), kernel, causal=spec.causal)
+        self.conv = TokenConvolution(linear(spec, kernel * read, 2 * width), kernel, causal=spec.causal)
         self.shortcut = linear(spec, read, width) if read != width else None
         self.query = linear(spec, width, site.memory) if spec.attention else None
         self.out = linear(spec, site.memory, width) if spec.attention else None

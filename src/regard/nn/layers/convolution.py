@@ -57,7 +57,7 @@ class ConvolutionState(State):
         return Past(self.inputs[i], ctx.once(("past", self.at, reach), lambda: self.at.last(reach)))
 
 
-class Convolution(nn.Module):
+class TokenConvolution(nn.Module):
     """A convolution over tokens (b, n, d); `linear` maps a window (kernel · d) to the output."""
 
     def __init__(self, linear: nn.Linear, kernel: int, dilation: int = 1, *, causal: bool) -> None:
@@ -113,7 +113,7 @@ class Convolution(nn.Module):
         return torch.cat([inputs[:, i * self.dilation : i * self.dilation + n] for i in range(self.kernel)], -1)
 
 
-def start_convolutions(convolutions: list[Convolution], rows: int) -> ConvolutionState:
+def start_convolutions(convolutions: list[TokenConvolution], rows: int) -> ConvolutionState:
     """Return the state before the first token."""
     inputs = tuple(c.linear.weight.new_zeros(rows, 0, c.read) for c in convolutions)
     return ConvolutionState(inputs, NOWHERE)
