@@ -20,6 +20,7 @@ from regard.families import gpt, transformer
 from regard.files.folder import WEIGHTS, read_folder, write_folder
 from regard.files.tensors import pack
 from regard.serialization.model_folder import CONFIG, fingerprint_files
+from regard.tasks.common.seq2seq import TextPairsOptions
 from regard.tasks.lm import Lm, LmData
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Bpe, Chars, Tokenizer
@@ -118,6 +119,18 @@ def test_what_needs_torch_runs_on_torch(pairs: Path, tmp_path: Path) -> None:
         run(light, TEXTS, glossary={"cat": "dog"})
 
 
+def test_unfolded_sources(tmp_path: Path) -> None:
+    """The engine reads the columns that dynamic unfolding adds."""
+    tokenizer = Tokenizer.train(TEXTS, Bpe(vocab=60))
+    net = build(transformer.spec(width=32, depth=2, heads=4, hidden=48, vocab=tokenizer.size, dropout=0.0, length=30))
+    task = Translate(TranslateData(max_length=12, unfold=2.0), tokenizer)
+    Model(net, task, Search(beam=1, max_extra=5), Path("x")).save(tmp_path / "model")
+    light, whole = open_light(tmp_path / "model"), regard.load(tmp_path / "model")
+    assert light is not None
+    assert light.task.encode_inputs(TEXTS, TextPairsOptions()) == task.encode_inputs(TEXTS, TextPairsOptions())
+    assert run(light, TEXTS) == [[text] for text in whole.run(TEXTS)]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_weights_that_are_not_numbers_are_refused(pairs: Path, tmp_path: Path, dtype: torch.dtype) -> None:
     """Even by whoever writes a plan that fits them."""
@@ -151,6 +164,7 @@ def test_a_plan_that_does_not_fit_is_refused(pairs: Path, tmp_path: Path) -> Non
     for i, (change, said) in enumerate(
         (
             ({"frame": {"kind": "pairs", "max_length": "many"}}, "does not say how texts become tokens"),
+            ({"frame": {"kind": "pairs", "max_length": 12, "unfold": 1e9}}, "does not say how texts become tokens"),
             ({"embed": {**plan["embed"], "table": "nowhere"}}, "names the weight 'nowhere', which is not in the file"),
             ({"width": "wide"}, "has 'wide' where a number should be"),
             ({"decoder": {**plan["decoder"], "wiring": "odd"}}, "has 'odd' where one of post, pre"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from regard.families import bert, gpt, transformer
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.tasks import find, names
+from regard.tasks.common.pairs_frame import unfold_length
 from regard.tasks.common.seq2seq import TextPairsOptions
 from regard.tasks.common.task import Dataset
 from regard.tasks.translate import Translate, TranslateData
@@ -75,6 +78,8 @@ def test_tasks_by_name() -> None:
             "pairs that `generate` makes are not filtered; leave out `filters`",
         ),
         ({"max_length": 0}, "max_length: "),
+        ({"unfold": 0.5}, "unfold: "),
+        ({"unfold": 11}, "unfold: "),
         ({"tokeniser": "bpe"}, "no key 'tokeniser'; did you mean 'tokenizer'"),
         ({"train": [{"paths": ["a.txt"]}]}, "a corpus is two parallel text files or one"),
     ],
@@ -377,3 +382,40 @@ def test_text_that_was_cut_is_judged_joined() -> None:
     assert trial.references == ["ein trägerloses kle"]
     assert trial.references[0] == task.tokenizer.decode(task.tokenizer.encode(pairs.target[0]))
     assert made(GERMAN).eval_sets([GERMAN])[0].references == GERMAN.target
+
+
+# Dynamic unfolding.
+
+
+@given(st.integers(1, 500), st.sampled_from([1.0, 1.1, 1.2, 1.5, 2.0, 3.3]))
+def test_a_source_unfolds_into_the_next_whole_number_of_columns(length: int, factor: float) -> None:
+    columns = unfold_length(length, factor)
+    assert columns - 1 < Fraction(str(factor)) * length <= columns
+
+
+def test_columns_that_unfolding_adds_are_tokens() -> None:
+    """They are end marks that the model reads, in a batch as in a text to translate, and no padding."""
+    task, plain = made(unfold=1.5), made()
+    examples, eos = task.encode([GERMAN, FRENCH]), task.source_tokenizer.eos
+    batch, before = (each.batch(examples, np.arange(5)) for each in (task, plain))
+    assert batch.source is not None
+    assert before.source is not None
+    assert batch.source.lengths == tuple(math.ceil(1.5 * length) for length in before.source.lengths)
+    texts = [(text, pairs.tag) for pairs in (GERMAN, FRENCH) for text in pairs.source]
+    for row, length, old, (text, tag) in zip(
+        batch.source.ids, batch.source.lengths, before.source.lengths, texts, strict=True
+    ):
+        assert row[old - 1 : length].tolist() == [eos] * (length - old + 1)
+        assert row[length:].tolist() == [task.source_tokenizer.pad] * (batch.source.ids.shape[1] - length)
+        assert task.encode_inputs([text], TextPairsOptions(tag=tag)) == [row[:length].tolist()]
+    assert torch.equal(batch.given.ids, before.given.ids)
+    assert (batch.tokens, task.model_arguments()["length"]) == (before.tokens, 38)
+
+
+def test_words_align_with_unfolded_sources() -> None:
+    """Words are aligned to words of the source, never to the columns behind it."""
+    task = made(unfold=2.0, max_length=8)
+    net = net_of(task)
+    for text, words in (("a house", 2), ("the tree a house", 2)):  # the second is cut after eight tokens
+        (links,) = task.align(net, [text], ["ein haus"], TextPairsOptions(tag="2de"))
+        assert {source for source, _ in links} <= set(range(words))

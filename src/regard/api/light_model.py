@@ -27,7 +27,7 @@ from regard.files.tensors import find_nan
 from regard.serialization.model_folder import CONFIG, find_model, fingerprint_files, read_config
 from regard.spec import Plain
 from regard.tasks.common.lm_frame import LmFrame
-from regard.tasks.common.pairs_frame import PairsFrame
+from regard.tasks.common.pairs_frame import MAX_UNFOLD, PairsFrame
 from regard.tasks.common.task import EvalSet, Output
 from regard.text import Tokenizer
 
@@ -171,12 +171,19 @@ def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
     for tokenizer, vocab in ((target, plan["vocab"]), (read, plan["source_vocab" if plan.get("encoder") else "vocab"])):
         if tokenizer.size > vocab:
             raise CheckpointError(f"{folder.path}: the tokenizer has {tokenizer.size} tokens, the model only {vocab}")
-    kind, length, front = given.get("kind"), given.get("max_length"), given.get("front")
-    if kind == "pairs" and isinstance(length, int) and length > 0:
-        return EnginePairs(length, target, source)
+    kind, length, front, unfold = (given.get(key) for key in ("kind", "max_length", "front", "unfold"))
+    if kind == "pairs" and isinstance(length, int) and length > 0 and _is_factor(unfold):
+        pairs = EnginePairs(length, target, source)
+        pairs.unfold = 1.0 if unfold is None else float(unfold)
+        return pairs
     if kind == "lm" and isinstance(front, list) and all(isinstance(i, int) and 0 <= i < target.size for i in front):
         return EngineLm(target, front)
     raise CheckpointError(f"{folder.path / PLAN} is damaged: it does not say how texts become tokens")
+
+
+def _is_factor(unfold: object) -> bool:
+    """Whether a source can become this many times as long; None: it stays as it is."""
+    return unfold is None or (isinstance(unfold, int | float) and 1 <= unfold <= MAX_UNFOLD)
 
 
 def _may_have_accelerator() -> bool:

@@ -27,7 +27,7 @@ from regard.metrics import METRICS
 from regard.spec import Count, Plain, Share, Spec, spec
 from regard.tasks.common.advice import advise_pairs
 from regard.tasks.common.encoded_pairs import EncodedPairs
-from regard.tasks.common.pairs_frame import tag_token
+from regard.tasks.common.pairs_frame import MAX_UNFOLD, tag_token
 from regard.tasks.common.seq2seq import TextPairs
 from regard.tasks.common.task import TASKS, Advice, Dataset, EvalSet
 from regard.text import Bpe, Tokenizer, TokenizerSpec
@@ -61,7 +61,7 @@ class TranslateData(Spec):
     """Split words into other subwords in every epoch: BPE skips this fraction of merges (usually 0.1), unigram samples."""
     word_dropout: Share = 0.0
     """Replace this fraction of the tokens that are read by the unknown token, anew in every epoch (usually 0.1)."""
-    unfold: Annotated[float, Field(ge=1, le=10, allow_inf_nan=False)] = 1.0
+    unfold: Annotated[float, Field(ge=1, le=MAX_UNFOLD, allow_inf_nan=False)] = 1.0
     """Repeat the end mark of a source until it is this many times as long (ByteNet's dynamic unfolding, usually 1.2)."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
 

@@ -21,6 +21,8 @@ from regard.text import Tokenizer
 from regard.text.sentence_split import split_text
 from regard.text.word_ids import encode_inside
 
+MAX_UNFOLD = 10
+"""Maximum of `unfold`."""
 N = TypeVar("N")
 """What generates: nets of torch, or engines."""
 
@@ -44,7 +46,7 @@ class PairsFrame(Generic[N]):
 
     Options = TextPairsOptions
     unfold: float = 1.0
-    """How many times as long a source becomes by repeating its end mark."""
+    """How many times as long a source becomes: its end mark is repeated."""
 
     def __init__(self, max_length: int, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
         self.max_length, self.tokenizer, self._source = max_length, tokenizer, source or tokenizer
@@ -134,11 +136,7 @@ class PairsFrame(Generic[N]):
         front, room = self._opening(options.tag), self._room(options.tag)
         eos, texts = self.source_tokenizer.eos, self.source_tokenizer.encode_all(inputs)
         read = [[*front, *ids[:room], eos] for ids in texts]
-        return (
-            read
-            if self.unfold == 1.0
-            else [ids + [eos] * (unfold_length(len(ids), self.unfold) - len(ids)) for ids in read]
-        )
+        return [[*ids, *[eos] * (unfold_length(len(ids), self.unfold) - len(ids))] for ids in read]
 
     def encode_outputs(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[list[int]]:
         return self.tokenizer.encode_all(outputs)
@@ -167,7 +165,7 @@ class PairsFrame(Generic[N]):
 
 
 def unfold_length(length: int, factor: float) -> int:
-    """The number of columns for a source of this length: ⌈factor · length⌉."""
+    """The number of columns for a source of this length: ⌈factor · length⌉, whatever the rounding of the product."""
     return max(math.ceil(round(factor * length, 6)), length)
 
 

@@ -236,7 +236,8 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
     # ------------------------------------------------------------------------------------------------ to the user
 
     def frame(self) -> Plain:
-        return {"kind": "pairs", "max_length": self.settings.max_length}
+        more = {} if self.unfold == 1.0 else {"unfold": self.unfold}
+        return {"kind": "pairs", "max_length": self.settings.max_length, **more}
 
     def generate(
         self, nets: Sequence[Net], sources: Sequence[list[int]], search: Search, limit: int, draw: Draw,
@@ -299,7 +300,9 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
         self, inputs: Sequence[str], written: Sequence[TokenizedWords], options: TextPairsOptions
     ) -> WordPairs:
         check_pairs(inputs, written)
-        read, front = tokenize_words(self.source_tokenizer, inputs), len(self._opening(options.tag))
+        front, room = len(self._opening(options.tag)), self._room(options.tag)
+        texts = tokenize_words(self.source_tokenizer, inputs)
+        read = [dataclasses.replace(text, owner=text.owner[:room]) for text in texts]  # what does not fit is not read
         return WordPairs(self.encode_inputs(inputs, options), read, written, front=front, tokenizer=self.tokenizer)
 
 
