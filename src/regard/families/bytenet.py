@@ -17,12 +17,12 @@ from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import Vocab
 
 SIZES: dict[str, Settings] = {
-    "bytenet": dict(width=800, depth=30, kernel=3, max_dilation=16, unit="relu", reads=True, dropout=0.0, vocab=323),
     "bytenet-lm": dict(
         width=512, depth=30, kernel=3, max_dilation=16, unit="multiplicative", reads=False, dropout=0.1, vocab=205,
     ),
+    "bytenet": dict(width=800, depth=30, kernel=3, max_dilation=16, unit="relu", reads=True, dropout=0.0, vocab=323),
 }  # fmt: skip
-"""The models for translation and for Hutter Prize Wikipedia."""
+"""The models for Hutter Prize Wikipedia and for translation."""
 PAPER: dict[str, float] = {}
 """The paper gives no counts."""
 

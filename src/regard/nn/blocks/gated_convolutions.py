@@ -9,7 +9,8 @@ Gehring et al. 2017. Maps lead from the embeddings to the layers and back. Every
                         └────────────────────────┘        c: where (W h + b) + g looks, in every layer
 
 A context is a mean of m values and is multiplied by √m, which keeps its variance. Since every layer of the decoder reads z,
-its gradient is divided by the number of those layers; that of e is not.
+its gradient is divided by the number of those layers, as in the paper (the authors' code divides by twice that number); the
+gradient of e is not divided.
 """
 
 from __future__ import annotations
@@ -114,12 +115,12 @@ class GatedConvolutionsBody(Body):
         self.dropout = Dropout(spec.dropout)
 
     def initialize(self) -> None:
-        """Keep the variance through each layer (section 3.5): a GLU leaves a quarter of it, dropout 1 / p."""
+        """Keep the variance through each layer (section 3.5): a GLU leaves a quarter of it, dropout before a map 1 / p."""
         keep = 1.0 - self.spec.dropout
         for name, part in self.named_modules():
             if isinstance(part, nn.Linear):
-                gated = name.endswith(".conv.linear")
-                nn.init.normal_(part.weight, std=math.sqrt((4.0 if gated else 1.0) * keep / part.in_features))
+                gain = 4.0 * keep if name.endswith(".conv.linear") else keep if name == "enter" else 1.0
+                nn.init.normal_(part.weight, std=math.sqrt(gain / part.in_features))
                 if isinstance(part, WeightNormLinear):
                     part.set_gain()
 
