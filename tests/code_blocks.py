@@ -162,8 +162,8 @@ def extra(words: list[str]) -> list[str]:
     """Settings that make a training of the pages short."""
     if words[1] != "train":
         return []
-    recurrent = {"model.family=lstm", "model.family=gru"} & {*words}
-    sizes = [one for one in SIZES if not recurrent or one.startswith("model.width")]
+    before = {f"model.family={name}" for name in ("lstm", "gru", "convs2s", "bytenet")} & {*words}  # without `hidden`
+    sizes = [one for one in SIZES if not before or one.startswith("model.width")]
     small = [*TINY, *(() if "--from" in words else sizes)]
     if words[2] in ("dates", "copy"):
         small += ["data.generate.count=200", "data.generate.valid=4"]

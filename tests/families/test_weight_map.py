@@ -73,7 +73,9 @@ def test_what_no_row_speaks_of() -> None:
 
 RECURRENT = ("lstm", "lstm, luong", "gru", "gru, bahdanau", "rnnsearch")
 """Hugging Face has no recurrent models that translate."""
-OURS = ("transformer", "transformer_xl", "openai-gpt", "vit of means", *RECURRENT)
+CONVOLUTIONAL = ("convs2s", "convs2s-wmt", "bytenet", "bytenet-lm")
+"""Nor has it convolutional ones."""
+OURS = ("transformer", "transformer_xl", "openai-gpt", "vit of means", *RECURRENT, *CONVOLUTIONAL)
 """Of the third, theirs is four times as wide inside; of the fourth, theirs always reads a class token."""
 
 

@@ -71,6 +71,16 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
             "data": _mixture(folder),
             "model": {"family": "gru", "embedding": 12, "dropout": 0.2},
         },
+        "convs2s": lambda folder: {
+            "task": "translate",
+            "data": _mixture(folder),
+            "model": {"family": "convs2s", "embedding": 12, "depth": 2, "dropout": 0.2},
+        },
+        "bytenet": lambda folder: {
+            "task": "translate",
+            "data": {**_mixture(folder), "unfold": 1.5},
+            "model": {"family": "bytenet", "depth": 2, "dropout": 0.2, "hidden_dropout": 0.1},
+        },
         "regularised": lambda folder: {
             "task": "translate",
             "data": {

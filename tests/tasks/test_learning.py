@@ -60,18 +60,21 @@ def test_eight_sentences_by_heart(tmp_path: Path, joint: bool) -> None:
 @pytest.mark.parametrize(
     "model",
     [
-        {"family": "lstm", "attention": "none", "depth": 1},
-        {"family": "lstm", "attention": "general", "depth": 1},
-        {"family": "gru"},
+        {"family": "lstm", "attention": "none", "depth": 1, "embedding": 32},
+        {"family": "lstm", "attention": "general", "depth": 1, "embedding": 32},
+        {"family": "gru", "embedding": 32},
+        {"family": "convs2s", "depth": 2, "embedding": 32},
+        {"family": "bytenet", "depth": 4, "max_dilation": 8},
     ],
-    ids=["lstm", "luong", "bahdanau"],
+    ids=["lstm", "luong", "bahdanau", "convs2s", "bytenet"],
 )
-def test_recurrent_models_learn_eight_sentences(tmp_path: Path, model: dict[str, Any]) -> None:
+def test_predecessors_learn_eight_sentences(tmp_path: Path, model: dict[str, Any]) -> None:
     (tmp_path / "x.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in SENTENCES), encoding="utf-8")
     settings: dict[str, Any] = {
         "data.tokenizer": {"kind": "bpe", "vocab": 120},
         "data.metrics": ["exact"],
-        "model": {**model, "width": 64, "embedding": 32, "dropout": 0.0},
+        "data.unfold": 1.2 if model["family"] == "bytenet" else 1.0,
+        "model": {**model, "width": 64, "dropout": 0.0},
         "train.steps": 120,
         "train.epochs": None,
         "train.label_smoothing": 0.0,
