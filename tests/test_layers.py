@@ -39,7 +39,8 @@ ROWS: dict[str, tuple[str, str]] = {
     "training": ("training", "serialization report families"),
     "api": ("api", "training decode engine families conversion interpret"),
     "studies": ("studies", "api"),
-    "verbs": ("verbs", "studies report laws interpret"),
+    "serve": ("serve", "api"),
+    "verbs": ("verbs", "studies report laws interpret serve"),
     "top": ("cli __main__", "verbs"),
 }
 FREE = {"regard", "regard.nn"}

@@ -124,7 +124,7 @@ def train(
 
 @app.command(cls=Verb, short_help="Run a model: N lines in, exactly N lines out, in order")
 def run(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model or run folder")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model or run folder, or the address of a server")],
     texts: Annotated[
         list[str] | None,
         typer.Argument(metavar="TEXT", help="Inputs; by default stdin, or a prompt at a terminal"),
@@ -190,6 +190,7 @@ def run(
     if stream and (as_json or ensemble or glossary):
         raise SpecError("--stream shows the text of one model; leave out --json, --with and --glossary")
     import regard
+    from regard.serve.remote_model import RemoteModel, is_address, read_glossary
     from regard.tasks.common.capabilities import ReadsImages, supports
     from regard.verbs.run import read_arguments, read_prompt, read_stdin, stream_outputs, write_outputs
 
@@ -198,6 +199,18 @@ def run(
         min_p=min_p, seed=seed,
     )  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
+    at_terminal = texts is None and sys.stdin is not None and sys.stdin.isatty()
+    multiline = at_terminal or (texts is not None and len(texts) == 1)
+    if is_address(model):
+        if ensemble:
+            raise SpecError("a server runs one model at a time; leave out --with")
+        lines = read_arguments(texts) if texts is not None else read_prompt() if at_terminal else read_stdin()
+        remote = RemoteModel(model).run_lazily(
+            lines, to=to, prefix=prefix, glossary=None if glossary is None else read_glossary(glossary),
+            batch=batch or (1 if at_terminal else 32), options=options,
+        )  # fmt: skip
+        write_outputs(remote, sys.stdout, as_json=as_json, multiline=multiline)
+        return
     light = None
     if engine in ("auto", "native") and not (as_json or ensemble or glossary or plugin):  # all of which need torch
         from regard.api.light_model import open_light
@@ -206,7 +219,6 @@ def run(
     handle = light or regard.load(model, device=device, engine=engine)
     if as_json and isinstance(handle, regard.Model) and "words" in handle.options:
         options["words"] = True
-    at_terminal = texts is None and sys.stdin is not None and sys.stdin.isatty()
     paths = supports(handle.task, ReadsImages)
     lines = read_arguments(texts, paths=paths) if texts is not None else read_prompt() if at_terminal else read_stdin()
     if stream:
@@ -217,9 +229,68 @@ def run(
         lines, others=[regard.load(path, device=device) for path in ensemble], to=to, prefix=prefix, glossary=glossary,
         long=cast("Long", long), notify=say, batch=batch or (1 if at_terminal else 1024), **options,
     )  # fmt: skip
-    write_outputs(
-        batches, sys.stdout, as_json=as_json, multiline=at_terminal or (texts is not None and len(texts) == 1)
-    )
+    write_outputs(batches, sys.stdout, as_json=as_json, multiline=multiline)
+
+
+@app.command(cls=Verb, short_help="Serve models over HTTP, to clients that exist")
+def serve(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=]MODEL", help="Model or run folders; a name is by default that of its folder"),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="Where to listen; elsewhere than here needs a key")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(metavar="N", min=0, help="0: any free one")] = 5000,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="API keys, one per line; or one in the variable REGARD_API_KEY"),
+    ] = None,
+    allow_host: Annotated[
+        list[str], typer.Option(metavar="NAME", help="A name by which clients may call this server; repeatable")
+    ] = [],  # noqa: B006
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS certificate (PEM)")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="TLS key (PEM)")] = None,
+    runs: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Show the training of the runs in this folder")
+    ] = None,
+    slots: Annotated[int, typer.Option(metavar="N", min=1, help="Hypotheses that are decoded together")] = 64,
+    memory: Annotated[
+        float | None,
+        typer.Option(metavar="GB", min=0.001, help="Memory for models; more are loaded when they are needed"),
+    ] = None,
+    limit: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=N", help="A limit: body, items, characters, beams, tokens, seconds, requests, …"),
+    ] = [],  # noqa: B006
+    log_texts: Annotated[
+        bool, typer.Option("--log-texts", help="Log what clients send; by default no text is logged")
+    ] = False,
+    sets: Set = [],  # noqa: B006
+    device: Device = "cpu",
+    engine: Engine = "auto",
+    plugin: Plugin = [],  # noqa: B006
+    debug: Debug = False,
+) -> None:
+    """Serve models over HTTP until Ctrl-C or SIGTERM, which finishes what was begun.
+
+    The server listens on this machine only, unless --host says otherwise; then clients need a key."""
+    from regard.serve.server_settings import ServerSettings, name_models, parse_limits, read_keys
+
+    keys = [] if key_file is None else read_keys(key_file)
+    keys += [key] if (key := os.environ.get("REGARD_API_KEY")) else []
+    settings = ServerSettings(
+        name_models(models or []), host=host, port=port, keys=keys, allowed_hosts=allow_host,
+        tls_certificate=None if tls_cert is None else str(tls_cert), tls_key=None if tls_key is None else str(tls_key),
+        runs=None if runs is None else str(runs), engine=engine, device=device, set=_changes(None, sets),
+        plugins=[str(path) for path in plugin], slots=slots, memory=None if memory is None else int(memory * 1e9),
+        log_texts=log_texts, limits=parse_limits(limit),
+    )  # fmt: skip
+    try:
+        from regard.serve.server import run_server
+    except ImportError as error:
+        raise SpecError(f"serving needs {error.name}; pip install 'regard[serve]'") from None
+    run_server(settings)
 
 
 @app.command("eval", cls=Verb, short_help="Score models, with intervals and differences")

@@ -21,9 +21,8 @@ class Glossary:
     """Terms and their translations; `find` returns those that the translation of a text must include."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self._names: dict[Words, str] = {}
-        for term, name in pairs:
-            self._names[_key(term)] = name
+        self.entries = dict(pairs)
+        self._names: dict[Words, str] = {_key(term): name for term, name in self.entries.items()}
         self._longest = max(map(len, self._names), default=0)
 
     @classmethod

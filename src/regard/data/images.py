@@ -138,6 +138,11 @@ def read_image(path: str | Path, *, channels: int, side: int | None = None) -> L
     return LoadedImage(str(path), _decode(read_user_file(path, MAX_FILE_BYTES), str(path), channels, side))
 
 
+def decode_image(data: bytes, name: str, *, channels: int, side: int | None = None) -> LoadedImage:
+    """An image from the bytes of its file; `name` is what errors call it."""
+    return LoadedImage(name, _decode(data, name, channels, side))
+
+
 def split_image_set(images: ImageSet, *, size: int, seed: int) -> tuple[ImageSet, ImageSet]:
     """Hold out `size` images and return the rest and those. The hash of an image decides, so copies stay together."""
     if not 1 <= size < len(images):

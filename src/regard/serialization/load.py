@@ -19,6 +19,7 @@ from regard.model.build import nan_faults, weight_faults
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.serialization.model_folder import CONFIG, read_config
+from regard.spec import Plain
 from regard.tasks import find
 from regard.tasks.common.task import Task
 
@@ -41,8 +42,7 @@ def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | Non
         if key not in ("model", "data"):
             raise SpecError(f"of a finished model only `model.…` and `data.…` can be set, got {key!r}")
     try:
-        kind = find(config["task"])
-        task = kind.load(kind.Settings.parse(config["settings"]).overlay(changes.get("data", {})), folder.files)
+        task = _load_task(folder, config, changes)
         search = Search.parse(config["decode"])
         spec = ModelSpec.parse(config["model"]).overlay(changes.get("model", {}))
         _check_vocabulary(spec, task)
@@ -61,6 +61,19 @@ def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | Non
         hint = f"; {PLUGIN_HINT}" if re.search(r"\bno (?!key\b)[a-z ]+ '", str(error)) else ""
         raise CheckpointError(f"{folder.path / CONFIG}: {error}{hint}") from None
     return net.eval(), task, search
+
+
+def load_task(folder: Folder, changes: Mapping[str, Mapping[str, object]] | None = None) -> Task:
+    """The task of a model folder, without the model."""
+    try:
+        return _load_task(folder, read_config(folder), changes or {})
+    except SpecError as error:
+        raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
+
+
+def _load_task(folder: Folder, config: Plain, changes: Mapping[str, Mapping[str, object]]) -> Task:
+    kind = find(config["task"])
+    return kind.load(kind.Settings.parse(config["settings"]).overlay(changes.get("data", {})), folder.files)
 
 
 def build_outline(spec: ModelSpec, layers: int, computed: int | None = MAX_COMPUTED) -> Net:

@@ -12,7 +12,7 @@ from typing import Annotated, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from regard.data.corpus_stats import describe_corpus
 from regard.data.example_rng import Rng
@@ -34,6 +34,15 @@ from regard.text import Bpe, Tokenizer, TokenizerSpec
 from regard.text.lattice import CANNOT_SAMPLE
 
 
+def _split_codes(given: object) -> object:
+    """`en,de` on a command line is a list of codes."""
+    return tuple(part.strip() for part in given.split(",")) if isinstance(given, str) else given
+
+
+Code = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{2,8})*$")]
+Languages = Annotated[tuple[Code, ...], BeforeValidator(_split_codes), Field(min_length=2)]
+
+
 @spec
 class TranslateData(Spec):
     """The `data` part of a recipe. Pairs come from corpora, or from a generator."""
@@ -50,6 +59,8 @@ class TranslateData(Spec):
     """Filters for training pairs, applied in this order; `standard` for those that translations usually need."""
     generate: GeneratorSpec | None = None
     tokenizer: TokenizerSpec = Bpe()
+    languages: Languages | None = None
+    """Codes of the source and the target language, such as en,de; a server lists them."""
     joint_vocab: bool = True
     max_length: Count = 256
     """Pairs with more tokens on either side, tag and end mark included, are left out of training."""

@@ -1,0 +1,104 @@
+"""The web application: routes, gate, page, description."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from regard import __version__
+from regard.serve import libretranslate_routes, openai_routes, own_routes, run_routes, status_routes
+from regard.serve.admission import Admission
+from regard.serve.api_error import ApiError, answer_error
+from regard.serve.call import Route, ServerContext
+from regard.serve.gate import STATIC, Gate
+from regard.serve.inference_client import InferenceProcess
+from regard.serve.server_metrics import ServerMetrics
+from regard.serve.server_settings import ServerSettings
+
+ROUTES: list[Route] = [
+    *status_routes.ROUTES,
+    *libretranslate_routes.ROUTES,
+    *openai_routes.ROUTES,
+    *own_routes.ROUTES,
+    *run_routes.ROUTES,
+]
+"""All routes but those of the page."""
+PAGE = Path(__file__).parent / "static"
+"""The page as it was built."""
+
+
+def build_app(settings: ServerSettings) -> FastAPI:
+    """The application of a server."""
+    inference = InferenceProcess(settings.for_inference())
+    server = ServerContext(settings, inference, Admission(settings.limits), ServerMetrics())
+
+    @asynccontextmanager
+    async def live(app: FastAPI) -> AsyncIterator[None]:
+        if settings.models:
+            await inference.start()
+        yield
+        await inference.stop()
+
+    app = FastAPI(title="Regard", version=__version__, lifespan=live, docs_url=None, redoc_url=None)
+    app.state.server = server
+    for route in ROUTES:
+        app.add_api_route(
+            route.path, _make_endpoint(route, server), methods=[route.method], name=route.handle.__name__,
+            response_model=None, summary=_summarize(route), openapi_extra=_describe_body(route, app),
+        )  # fmt: skip
+    app.add_route("/", _show_page, methods=["GET"], include_in_schema=False)
+    if PAGE.is_dir():
+        app.mount(STATIC.rstrip("/"), StaticFiles(directory=PAGE))
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(Exception, _answer_bug)
+    app.add_middleware(Gate, settings=settings)
+    return app
+
+
+def _make_endpoint(route: Route, server: ServerContext) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        return await route.answer(server, request)
+
+    return endpoint
+
+
+def _summarize(route: Route) -> str:
+    words = (route.handle.__doc__ or route.handle.__name__.replace("_", " ")).strip()
+    return words.partition("\n")[0].rstrip(".").capitalize()
+
+
+def _describe_body(route: Route, app: FastAPI) -> dict[str, object] | None:
+    """The schema of a body, for OpenAPI: bodies are read by us and not by FastAPI."""
+    if route.body is None:
+        return None
+    schema = route.body.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    kinds = ["application/json"]
+    kinds += ["application/x-www-form-urlencoded", "multipart/form-data"] if route.forms else []
+    kinds += ["multipart/form-data", "image/*"] if route.files else []
+    return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
+
+
+async def _show_page(request: Request) -> Response:
+    index = PAGE / "index.html"
+    if index.is_file():
+        return FileResponse(index)
+    return PlainTextResponse("regard serve: see /openapi.json for what can be asked here\n")
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    words = {404: f"there is nothing at {request.url.path}", 405: f"{request.method} is not allowed here"}
+    status = error.status_code
+    return answer_error(request.url.path, ApiError(status, words.get(status, str(error.detail))))
+
+
+async def _answer_bug(request: Request, error: Exception) -> Response:
+    return answer_error(request.url.path, ApiError(500, "the server failed on this request; its log says where"))

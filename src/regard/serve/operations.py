@@ -1,0 +1,137 @@
+"""What the inference process does for a request.
+
+Each operation takes a model and plain arguments, and returns plain data, or yields pieces before it does.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+from regard.api.run_texts import SEARCH_OPTIONS, resolve_search
+from regard.api.trained_model import Model
+from regard.data.images import decode_image
+from regard.errors import DataError, SpecError
+from regard.serve.chat_template import render_chat
+from regard.serve.served_model import ServedModel
+from regard.serve.ticket import Ticket
+from regard.spec import Plain
+from regard.tasks.common.capabilities import ReadsImages, StreamsText, supports
+from regard.tasks.common.task import Output
+
+Arguments = Mapping[str, Any]
+Pieces = Generator[str, None, Plain]
+"""Pieces of text, and the result after them."""
+MAX_WEIGHTS = 4_000_000
+"""Attention weights in one answer."""
+
+
+def run(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
+    """Outputs for inputs: what `Model.run_all` gives."""
+    model, notes = served.model, list[str]()
+    inputs = read_inputs(model, given["inputs"])
+
+    def call() -> list[list[Output]]:
+        return model.run_all(
+            inputs, to=given.get("to"), prefix=given.get("prefix"), glossary=given.get("glossary"), notify=notes.append,
+            **given.get("options", {}),
+        )  # fmt: skip
+
+    found = call() if supports(model.task, StreamsText) else served.scheduler.run(call)
+    outputs = [[each.plain() | ({"error": each.error} if each.error else {}) for each in row] for row in found]
+    return {"outputs": outputs, "notes": notes, "usage": ticket.usage, "finish": ticket.finish}
+
+
+def stream(served: ServedModel, ticket: Ticket, given: Arguments) -> Pieces:
+    """The output for one text in pieces; beam search gives it as one piece."""
+    model, options = served.model, dict(given.get("options", {}))
+    (text,) = given["inputs"]
+    search = resolve_search(model.search, {k: v for k, v in options.items() if k in SEARCH_OPTIONS})
+    if search.beam > 1 and not search.sample:
+        found = run(served, ticket, given)
+        outputs = found["outputs"][0]
+        if outputs and outputs[0].get("error"):
+            raise DataError(outputs[0]["error"])
+        yield outputs[0]["text"] if outputs else ""
+        return {"notes": found["notes"], "usage": ticket.usage, "finish": ticket.finish}
+    notes = list[str]()
+    yield from model.stream(text, to=given.get("to"), prefix=given.get("prefix"), notify=notes.append, **options)
+    return {"notes": notes, "usage": ticket.usage, "finish": ticket.finish}
+
+
+def chat(served: ServedModel, ticket: Ticket, given: Arguments) -> Pieces:
+    """As `stream`, for a conversation."""
+    if served.chat_template is None:
+        raise SpecError(f"{served.name} has no chat template; use /v1/completions")
+    text = render_chat(served.chat_template, given["messages"], served.model.tokenizer)
+    return (yield from stream(served, ticket, {**given, "inputs": [text]}))
+
+
+def embed(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
+    """A vector for each text."""
+    model, texts = served.model, given["inputs"]
+    vectors = served.scheduler.run(lambda: model.embed(texts).tolist())
+    ticket.prompt_tokens += sum(map(len, model.tokenizer.encode_all(texts)))
+    return {"vectors": vectors, "usage": ticket.usage}
+
+
+def score(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
+    """log P(output | input) of each pair."""
+    inputs, outputs = read_inputs(served.model, given["inputs"]), given["outputs"]
+    options = {} if given.get("tag") is None else {"tag": given["tag"]}
+    return {"scores": served.scheduler.run(lambda: served.model.score(inputs, outputs, **options))}  # type: ignore[arg-type]
+
+
+def attention(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
+    """The attention weights of every layer and head for one text and its output."""
+    model, (text,) = served.model, read_inputs(served.model, given["inputs"])
+    output = given.get("output")
+    if output is None:
+        found = run(served, ticket, {"inputs": given["inputs"], "options": {"n_best": 1}})["outputs"][0]
+        if found and found[0].get("error"):
+            raise DataError(found[0]["error"])
+        output = found[0]["text"] if found else ""
+    seen = served.scheduler.run(lambda: model.attention(text, output))  # type: ignore[arg-type]
+    if sum(weights.numel() for weights in seen.weights.values()) > MAX_WEIGHTS:
+        raise DataError(f"this text has more than {MAX_WEIGHTS:,} attention weights; shorten it")
+    weights = {name: _round(weights.tolist()) for name, weights in seen.weights.items()}
+    return {"output": output, "source": seen.source, "target": seen.target, "weights": weights}
+
+
+def describe(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
+    """The model's card and its tree."""
+    from regard.model.tree import tree
+
+    return served.describe() | {"card": served.model.card, "tree": tree(served.model.net, 32)}
+
+
+ANSWERS: dict[str, Callable[[ServedModel, Ticket, Arguments], Plain]] = {
+    "run": run, "embed": embed, "score": score, "attention": attention, "describe": describe,
+}  # fmt: skip
+STREAMS: dict[str, Callable[[ServedModel, Ticket, Arguments], Pieces]] = {"stream": stream, "chat": chat}
+
+
+def read_inputs(model: Model, given: Sequence[str]) -> list[object]:
+    """Inputs as the task takes them. A model of images is given their bytes: what a client writes is never a path."""
+    if not supports(model.task, ReadsImages):
+        return list(given)
+    channels = len(model.task.mean)
+    return [
+        decode_image(_decode_base64(each), f"image {i}", channels=channels, side=model.task.side)
+        for i, each in enumerate(given, 1)
+    ]
+
+
+def _decode_base64(text: str) -> bytes:
+    """The bytes of an image, from base64 or a data URL."""
+    try:
+        return base64.b64decode(text.rpartition(",")[2] if text.startswith("data:") else text, validate=True)
+    except (binascii.Error, ValueError):
+        raise DataError("an image should be its file in base64, or a data: URL") from None
+
+
+def _round(weights: object) -> object:
+    """Four digits are more than a picture shows."""
+    return [_round(each) for each in weights] if isinstance(weights, list) else round(float(weights), 4)  # type: ignore[arg-type]

@@ -1,0 +1,342 @@
+"""Continuous batching: many requests, one batch, fair turns.
+
+    threads of requests ─▶ queues, one per client ─▶ slots of the batch ─▶ step ─▶ step ─▶ …
+
+The scheduler is an engine: a model decodes through it as through any other, and does not know that its sentences share a batch
+with those of other requests. One thread computes. Between two steps it lets sequences that are over or cancelled leave, lets
+waiting ones enter, one of each client in turn, and runs one of the calls that are not decoding (a score, an embedding).
+Slots are rows: a sentence enters with all of its beams or waits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
+from regard.decode.engine import Engine, SequenceProgress
+from regard.decode.search import Search
+from regard.serve.ticket import CURRENT, RequestCancelled, Ticket
+
+SLOTS = 64
+"""Rows that are decoded together."""
+CANCELLED, UNLOADED = "the request was cancelled", "the model was unloaded; try again"
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(eq=False)
+class _Sequence:
+    """A sequence of a request, and where its progress is sent."""
+
+    source: Sequence[int]
+    search: Search
+    special: SpecialTokens
+    constraints: Constraints
+    draw: Draw
+    ticket: Ticket
+    tell: Callable[[SequenceProgress | BaseException], None]
+    is_withdrawn: bool = False
+
+    @property
+    def rows(self) -> int:
+        return 1 if self.search.sample else self.search.beam
+
+    @property
+    def leaves(self) -> bool:
+        return self.is_withdrawn or self.ticket.is_cancelled
+
+
+@dataclasses.dataclass(frozen=True)
+class SchedulerStats:
+    """How busy a scheduler is, and what it has done so far."""
+
+    waiting: int
+    running: int
+    rows: int
+    steps: int
+    sequences: int
+    tokens: int
+
+
+class Scheduler:
+    """An `Engine` that decodes what many threads ask for in one batch of another engine."""
+
+    def __init__(self, engine: Engine, *, slots: int = SLOTS, has_encoder: bool = True) -> None:
+        self._engine, self._slots, self._has_encoder = engine, slots, has_encoder
+        self._batch = engine.open_batch()
+        self._wake = threading.Condition()
+        self._waiting: OrderedDict[str, deque[_Sequence]] = OrderedDict()
+        self._running: dict[int, _Sequence] = {}
+        self._calls: deque[tuple[Callable[[], object], Future[object], Ticket | None]] = deque()
+        self._closed, self._steps, self._sequences, self._tokens = False, 0, 0, 0
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------------------------------------ as an engine
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def length(self) -> int:
+        return self._engine.length
+
+    @property
+    def room(self) -> int | None:
+        return self._engine.room
+
+    def is_current(self) -> bool:
+        return True
+
+    def find_refusal(self, search: Search, constraints: Constraints) -> str | None:
+        return self._engine.find_refusal(search, constraints)
+
+    def encode(self, source: Sequence[int]) -> NDArray[np.float32]:
+        return self.run(lambda: self._engine.encode(source))
+
+    def score(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: SpecialTokens
+    ) -> list[list[float]]:
+        return self.run(lambda: self._engine.score(sources, targets, special))
+
+    def decode(
+        self,
+        sources: Sequence[Sequence[int]],
+        search: Search,
+        special: SpecialTokens,
+        *,
+        constraints: Constraints = Constraints(),
+        draw: Draw = Draw(),
+    ) -> list[list[Hypothesis]]:
+        if threading.current_thread() is self._thread:  # a call that decodes: it has its turn now
+            return self._engine.decode(sources, search, special, constraints=constraints, draw=draw)
+        constraints.check(len(sources))
+        batch = self.open_batch()
+        numbers = range(len(sources)) if draw.numbers is None else draw.numbers
+        for i, source in enumerate(sources):
+            batch.add(
+                source, search, special, constraints=constraints.select([i]), draw=Draw([numbers[i]], draw.first_step)
+            )
+        found = dict[int, list[Hypothesis]]()
+        try:
+            while len(batch):
+                found |= {each.sequence: each.hypotheses for each in batch.step() if each.hypotheses is not None}
+        finally:
+            batch.close()
+        return [found[i] for i in range(len(sources))]
+
+    def open_batch(self) -> ClientBatch:
+        """The sequences of one caller, who waits for them; they share the batch of all."""
+        return ClientBatch(self, CURRENT.get() or Ticket())
+
+    # ------------------------------------------------------------------------------------------------ for requests
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Run something else than decoding on the thread that computes, and wait for it."""
+        if threading.current_thread() is self._thread:
+            return call()
+        future: Future[object] = Future()
+        with self._wake:
+            self._calls.append((call, future, CURRENT.get()))
+            self._wake.notify()
+        return future.result()  # type: ignore[return-value]
+
+    @property
+    def stats(self) -> SchedulerStats:
+        with self._wake:
+            waiting = sum(map(len, self._waiting.values())) + len(self._calls)
+            rows = sum(sequence.rows for sequence in self._running.values())
+            return SchedulerStats(waiting, len(self._running), rows, self._steps, self._sequences, self._tokens)
+
+    def submit(self, sequence: _Sequence) -> None:
+        """Let a sequence wait for its turn."""
+        sequence.ticket.watch(self._notify)
+        with self._wake:
+            if self._closed:
+                raise RequestCancelled(UNLOADED)
+            self._waiting.setdefault(sequence.ticket.client, deque()).append(sequence)
+            self._wake.notify()
+
+    def withdraw(self, sequence: _Sequence) -> None:
+        """Let a sequence leave before the next step; nobody waits for it any longer."""
+        sequence.is_withdrawn = True
+        self._notify()
+
+    def close(self) -> None:
+        """Stop after what is running; what waits is refused."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    # ------------------------------------------------------------------------------------------------ the thread
+
+    def _notify(self) -> None:
+        with self._wake:
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._closed or self._running or self._waiting or self._calls)
+                if self._closed and not self._running:
+                    break
+                self._drop_leaving()
+                entering = self._choose_entering()
+                call = self._calls.popleft() if self._calls else None
+            for sequence in entering:
+                self._enter(sequence)
+            if self._running:
+                self._step()
+            if call is not None:
+                _run_call(*call)
+        self._refuse_rest()
+        self._batch.close()
+
+    def _drop_leaving(self) -> None:
+        for number, sequence in list(self._running.items()):
+            if sequence.leaves:
+                del self._running[number]
+                self._batch.remove(number)
+                sequence.tell(RequestCancelled(CANCELLED))
+        for client, queue in list(self._waiting.items()):
+            for sequence in [each for each in queue if each.leaves]:
+                queue.remove(sequence)
+                sequence.tell(RequestCancelled(CANCELLED))
+            if not queue:
+                del self._waiting[client]
+
+    def _choose_entering(self) -> list[_Sequence]:
+        """Those that fit into free slots: the next one of each client in turn."""
+        free = self._slots - sum(sequence.rows for sequence in self._running.values())
+        chosen: list[_Sequence] = []
+        while self._waiting:
+            client, queue = next(iter(self._waiting.items()))
+            if queue[0].rows > free and (chosen or self._running):
+                break  # it is the turn of this one: nobody overtakes it
+            free -= queue[0].rows
+            chosen.append(queue.popleft())
+            self._waiting.move_to_end(client)
+            if not queue:
+                del self._waiting[client]
+        return chosen
+
+    def _enter(self, sequence: _Sequence) -> None:
+        try:
+            number = self._batch.add(
+                sequence.source, sequence.search, sequence.special, constraints=sequence.constraints, draw=sequence.draw
+            )
+        except Exception as error:
+            sequence.tell(error)
+            return
+        with self._wake:
+            self._running[number] = sequence
+
+    def _step(self) -> None:
+        try:
+            progress = self._batch.step()
+        except Exception as error:  # what exactly failed is not known: all of them have to be told
+            with self._wake:
+                lost, self._running = self._running, {}
+                self._batch.close()
+                self._batch = self._engine.open_batch()
+            for sequence in lost.values():
+                sequence.tell(error)
+            return
+        with self._wake:
+            self._steps += 1
+            for each in progress:
+                taker = self._running.get(each.sequence)
+                if taker is None:
+                    continue
+                if each.hypotheses is not None:
+                    del self._running[each.sequence]
+                    self._count(taker, each.hypotheses)
+                taker.tell(each)
+
+    def _count(self, sequence: _Sequence, hypotheses: list[Hypothesis]) -> None:
+        written = len(hypotheses[0].tokens) if hypotheses else 0
+        limit = sequence.search.limit(len(sequence.source) if self._has_encoder else 0)
+        ticket = sequence.ticket
+        ticket.prompt_tokens += len(sequence.source)
+        ticket.completion_tokens += written
+        ticket.finish = "length" if written >= limit else "stop"
+        self._sequences, self._tokens = self._sequences + 1, self._tokens + written
+
+    def _refuse_rest(self) -> None:
+        with self._wake:
+            for queue in self._waiting.values():
+                for sequence in queue:
+                    sequence.tell(RequestCancelled(UNLOADED))
+            self._waiting.clear()
+            for _, future, _ in self._calls:
+                future.set_exception(RequestCancelled(UNLOADED))
+            self._calls.clear()
+
+
+def _run_call(call: Callable[[], object], future: Future[object], ticket: Ticket | None) -> None:
+    try:
+        if ticket is not None:
+            ticket.check()
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)
+
+
+class ClientBatch:
+    """A `ContinuousBatch` for one caller: what it adds is decoded by the scheduler, and `step` waits for news."""
+
+    def __init__(self, scheduler: Scheduler, ticket: Ticket) -> None:
+        self._scheduler, self._ticket = scheduler, ticket
+        self._events: SimpleQueue[tuple[int, SequenceProgress | BaseException]] = SimpleQueue()
+        self._open: dict[int, _Sequence] = {}
+        self._count = 0
+
+    def add(
+        self,
+        source: Sequence[int],
+        search: Search,
+        special: SpecialTokens,
+        *,
+        constraints: Constraints = Constraints(),
+        draw: Draw = Draw(),
+    ) -> int:
+        self._ticket.check()
+        number, self._count = self._count, self._count + 1
+        sequence = _Sequence(
+            source, search, special, constraints, draw, self._ticket, lambda event: self._events.put((number, event))
+        )
+        self._open[number] = sequence
+        self._scheduler.submit(sequence)
+        return number
+
+    def remove(self, sequence: int) -> bool:
+        found = self._open.pop(sequence, None)
+        if found is not None:
+            self._scheduler.withdraw(found)
+        return found is not None
+
+    def step(self) -> list[SequenceProgress]:
+        number, event = self._events.get()
+        if isinstance(event, BaseException):
+            raise event
+        if number not in self._open:
+            return []
+        if event.hypotheses is not None:
+            del self._open[number]
+        return [dataclasses.replace(event, sequence=number)]
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def close(self) -> None:
+        for number in list(self._open):
+            self.remove(number)

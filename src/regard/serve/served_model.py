@@ -1,0 +1,165 @@
+"""A loaded model and its scheduler, while it is served.
+
+What the API process may know of a model is its description: plain data, from the model's own folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from regard.api import load
+from regard.api.trained_model import Model
+from regard.decode.engine import Engine, attach_engine, find_engine
+from regard.engine.fixed_batch import FixedBatch
+from regard.engine.torch_engine import TorchEngine
+from regard.registry import kind_of
+from regard.serialization.model_folder import BEST, FINAL
+from regard.serve.scheduler import Scheduler
+from regard.spec import Plain
+from regard.tasks.common.capabilities import (
+    Classifies,
+    Embeds,
+    Inspects,
+    ReadsImages,
+    Scores,
+    StreamsText,
+    list_tags,
+    supports,
+)
+from regard.tasks.common.task import Task
+
+BY_TASK = {
+    "translate": "translate",
+    "mlm": "fill",
+    "span": "fill",
+    "classify": "classify",
+    "tag": "tag",
+    "babi": "answer",
+}
+"""What a model is used for, by its task."""
+BY_CAPABILITY = {
+    "complete": StreamsText,
+    "score": Scores,
+    "embed": Embeds,
+    "attention": Inspects,
+    "image": ReadsImages,
+}
+SIDES = ("source", "target")
+"""What the languages of a model are called that does not say."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadSettings:
+    """How models are loaded."""
+
+    engine: str = "auto"
+    device: str = "cpu"
+    set: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    slots: int = 64
+
+
+class ServedModel:
+    """A model whose requests share the batch of one scheduler. It stays until its last request is done."""
+
+    def __init__(self, name: str, path: Path, settings: LoadSettings) -> None:
+        self.name, self.stamp = name, stamp_folder(path)
+        self.model: Model = load(path, device=settings.device, engine=settings.engine, set=settings.set)
+        self.scheduler = Scheduler(
+            _choose_engine(self.model), slots=settings.slots, has_encoder=self.model.net.encoder is not None
+        )
+        attach_engine(self.model.net, self.scheduler)
+        self.chat_template = read_chat_template(self.model)
+        self._users, self._retired, self._lock = 0, False, threading.Lock()
+
+    @contextmanager
+    def use(self) -> Iterator[Model]:
+        """The model, which is not closed before the end of the block."""
+        with self._lock:
+            self._users += 1
+        try:
+            yield self.model
+        finally:
+            with self._lock:
+                self._users -= 1
+                last = self._retired and self._users == 0
+            if last:
+                self.scheduler.close()
+
+    @property
+    def is_used(self) -> bool:
+        return self._users > 0
+
+    def retire(self) -> None:
+        """Close it after its last request."""
+        with self._lock:
+            self._retired = True
+            idle = self._users == 0
+        if idle:
+            self.scheduler.close()
+
+    def describe(self) -> Plain:
+        """What the API process knows of it."""
+        about = describe_task(self.model.task)
+        if self.chat_template is not None and "complete" in about["uses"]:
+            about["uses"] = [*about["uses"], "chat"]
+        return {
+            "name": self.name,
+            **about,
+            "parameters": self.model.parameters,
+            "engine": self.scheduler.name,
+            "created": self.stamp[0] // 1_000_000_000,
+            "search": self.model.search.plain(),
+        }
+
+
+def describe_task(task: Task) -> Plain:
+    """What a model of this task is used for, its languages and its classes."""
+    kind = kind_of(type(task))
+    uses = [BY_TASK[kind]] if kind in BY_TASK else []
+    uses += [use for use, capability in BY_CAPABILITY.items() if supports(task, capability)]
+    out: Plain = {"task": kind, "uses": uses, "classes": list(task.classes) if supports(task, Classifies) else []}
+    if "translate" in uses:
+        out["languages"] = list_languages(task)
+    return out
+
+
+def list_languages(task: Task) -> Plain:
+    """The codes of source and target languages."""
+    given = list(getattr(task.settings, "languages", None) or ())
+    tags = list(list_tags(task))
+    if tags:
+        return {"sources": sorted({*tags, *given}), "targets": tags, "tagged": True}
+    source, *targets = given or SIDES
+    return {"sources": [source], "targets": targets, "tagged": False}
+
+
+def read_chat_template(model: Model) -> str | None:
+    """The chat template that a model from elsewhere came with."""
+    from regard.conversion.hf_origin import Origin
+    from regard.files.folder import read_folder
+
+    template = Origin.load(read_folder(model.path)).tokenizer.get("chat_template")
+    return template if isinstance(template, str) else None
+
+
+def stamp_folder(path: Path) -> tuple[int, int]:
+    """Changes whenever another model lies in the folder: time and size of the manifest of what would be loaded."""
+    for place in (path / FINAL, path / BEST, path):
+        try:
+            found = (place / "manifest.json").stat()
+        except OSError:
+            continue
+        return found.st_mtime_ns, found.st_ino
+    return 0, 0
+
+
+def _choose_engine(model: Model) -> Engine:
+    """The engine that the model was loaded with, if sequences can join its batches; otherwise torch, where they can."""
+    engine = find_engine([model.net])
+    if engine is None or isinstance(engine.open_batch(), FixedBatch):
+        return TorchEngine(model.net)
+    return engine

@@ -1,0 +1,99 @@
+"""Run a server until it is told to stop.
+
+SIGTERM and Ctrl-C drain it: no new request is admitted, those in flight are finished, then the inference process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+
+import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from regard.errors import SpecError
+from regard.serve.app import build_app
+from regard.serve.call import ServerContext
+from regard.serve.server_settings import ServerSettings
+
+MAX_HEADERS = 32 << 10
+KEEP_ALIVE_SECONDS = 15
+LOG = logging.getLogger("regard.serve")
+
+
+class DrainingServer(uvicorn.Server):
+    """A server that says so before it stops."""
+
+    def __init__(self, config: uvicorn.Config, context: ServerContext) -> None:
+        super().__init__(config)
+        self._context = context
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        """Listen when the models are loaded, or say why they are not."""
+        await super().startup(sockets)  # type: ignore[arg-type]
+        settings, inference = self._context.settings, self._context.inference
+        if not self.started:
+            return
+        if settings.models:
+            await inference.wait_ready()
+        if inference.fault is not None:
+            self.should_exit = True
+            return
+        scheme = "http" if settings.tls_certificate is None else "https"
+        port = self.servers[0].sockets[0].getsockname()[1]
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        print(f"regard: serving {', '.join(settings.models) or 'runs'} on {scheme}://{host}:{port}", file=sys.stderr)
+
+    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        self._context.admission.is_draining = True
+        await super().shutdown(sockets)  # type: ignore[arg-type]
+
+
+class AccessLog:
+    """ASGI middleware that logs a line per request: method, path, status, time; texts only if asked."""
+
+    def __init__(self, app: ASGIApp, *, texts: bool = False) -> None:
+        self.app, self.texts = app, texts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status, sent = time.perf_counter(), 0, bytearray()
+
+        async def note(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        async def read() -> Message:
+            message = await receive()
+            if self.texts:
+                sent.extend(message.get("body", b"")[: 2000 - len(sent)])
+            return message
+
+        await self.app(scope, read, note)
+        taken = 1000 * (time.perf_counter() - began)
+        path = scope["path"][:200].encode("unicode_escape").decode()
+        more = f" {bytes(sent)!r}" if self.texts and sent else ""
+        LOG.info("%s %s %d %.0f ms%s", scope["method"], path, status, taken, more)
+
+
+def run_server(settings: ServerSettings) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="regard: %(message)s")
+    LOG.setLevel(logging.INFO)
+    app = build_app(settings)
+    context: ServerContext = app.state.server
+    config = uvicorn.Config(
+        AccessLog(app, texts=settings.log_texts), host=settings.host, port=settings.port, http="h11", ws="none",
+        lifespan="on", log_config=None, access_log=False, server_header=False, proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(settings.limits.seconds) + 1,
+        h11_max_incomplete_event_size=MAX_HEADERS, ssl_certfile=settings.tls_certificate, ssl_keyfile=settings.tls_key,
+    )  # fmt: skip
+    server = DrainingServer(config, context)
+    asyncio.run(server.serve())
+    if context.inference.fault is not None:
+        raise SpecError(context.inference.fault)
