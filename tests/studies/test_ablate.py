@@ -11,6 +11,7 @@ from regard.studies.ablate import ABLATIONS, list_ablations
 from regard.studies.ablate import run as ablate
 from regard.studies.grid import Grid
 from regard.studies.preparation import Preparation, cost_of, model_of
+from regard.studies.study_options import StudyOptions
 from regard.training.request import TrainRequest
 from tests.training.small import COPY, TINY
 
@@ -18,8 +19,7 @@ WHOLE = {**COPY, **TINY, "model.width": 32, "model.heads": 4, "model.dropout": 0
 
 
 def test_every_ablation_changes_the_model_or_the_training() -> None:
-    request = TrainRequest("copy", set=WHOLE)
-    entries, notes = list_ablations("copy", request)
+    entries, notes = list_ablations("copy", StudyOptions(set=WHOLE))
     assert [entry.name for entry in entries[1:]] == [each.name for each in ABLATIONS]
     assert len(notes) == len(ABLATIONS)
     preparation = Preparation()
@@ -40,13 +40,13 @@ def test_every_ablation_changes_the_model_or_the_training() -> None:
 
 
 def test_what_is_not_there_is_said() -> None:
-    _, notes = list_ablations("copy", TrainRequest("copy", set={**WHOLE, "model.dropout": 0.0}))
+    _, notes = list_ablations("copy", StudyOptions(set={**WHOLE, "model.dropout": 0.0}))
     assert "no dropout: does not apply to this recipe" in notes
 
 
 def test_an_ablation_from_end_to_end(tmp_path: Path) -> None:
     small = {**WHOLE, "train.steps": 4, "train.validate_every": 4, "train.log_every": 2}
-    found = ablate(Grid(tmp_path), ["copy"], only=["no residual", "no smoothing"], set=small, seeds=2)
+    found = ablate(Grid(tmp_path), ["copy"], StudyOptions(set=small, seeds=2), only=["no residual", "no smoothing"])
     assert [sample.name for sample in found.samples] == ["whole", "no residual", "no smoothing"]
     assert found.title == "ablate"
     assert any(note.startswith("no residual: gradients reach every layer") for note in found.notes)
@@ -55,6 +55,6 @@ def test_an_ablation_from_end_to_end(tmp_path: Path) -> None:
 
 def test_unknown_ablations_are_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no ablation 'no hair'; there is no residual, no norm"):
-        ablate(Grid(tmp_path), ["copy"], only=["no hair"], set=WHOLE)
+        ablate(Grid(tmp_path), ["copy"], StudyOptions(set=WHOLE), only=["no hair"])
     with pytest.raises(SpecError, match="an ablation is of one recipe, got 2"):
-        ablate(Grid(tmp_path), ["copy", "dates"])
+        ablate(Grid(tmp_path), ["copy", "dates"], StudyOptions())

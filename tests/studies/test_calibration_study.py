@@ -11,6 +11,7 @@ import regard
 from regard.metrics.calibration import bin_predictions, calibration_error
 from regard.studies.calibration_study import run as calibrate
 from regard.studies.grid import Grid
+from regard.studies.study_options import StudyOptions
 from regard.tasks.common.losses import count_losses, observing_predictions
 from tests.training.small import COPY, TINY
 
@@ -51,7 +52,7 @@ def test_both_metrics_are_those_of_the_predictions(tmp_path: Path) -> None:
 
 
 def test_the_study_from_end_to_end(tmp_path: Path) -> None:
-    found = calibrate(Grid(tmp_path), ["copy"], set=SMALL, seeds=2)
+    found = calibrate(Grid(tmp_path), ["copy"], StudyOptions(set=SMALL, seeds=2))
     plain = found.plain()
     assert plain["metric"] == "ece"
     assert [each.name for each in found.compared.samples] == ["smoothing 0", "smoothing 0.1"]

@@ -14,6 +14,7 @@ from regard.studies.compare import run as compare
 from regard.studies.grid import Grid
 from regard.studies.methods import NamedRecipe, Terms, list_entries, parse_vary
 from regard.studies.run_study import study
+from regard.studies.study_options import StudyOptions
 from tests.training.small import COPY, TINY
 
 LESS = {**COPY, **TINY, "train.steps": 4, "train.validate_every": 2, "train.log_every": 2}
@@ -53,15 +54,15 @@ def test_from_recipe_to_verdict(tmp_path: Path) -> None:
     assert 'class="band"' in page
     assert (tmp_path / "curves.png").stat().st_size > 1000
     assert (tmp_path / "pareto.png").exists()
-    again = compare(Grid(tmp_path), ["copy"], vary=["model.norm=pre,post"], set=LESS, seeds=2)
+    again = compare(Grid(tmp_path), ["copy"], StudyOptions(set=LESS, seeds=2), vary=["model.norm=pre,post"])
     assert tell(again) == {key: value for key, value in found.plain().items() if key != "timing"}
 
 
 def test_more_seeds_are_a_further_look_and_run_only_what_is_new(tmp_path: Path) -> None:
     said: list[str] = []
     grid = Grid(tmp_path, say=said.append)
-    compare(grid, ["copy"], vary=["model.norm=pre,post"], set=LESS, seeds=2)
-    found = compare(grid, ["copy"], vary=["model.norm=pre,post"], set=LESS, seeds=3)
+    compare(grid, ["copy"], StudyOptions(set=LESS, seeds=2), vary=["model.norm=pre,post"])
+    found = compare(grid, ["copy"], StudyOptions(set=LESS, seeds=3), vary=["model.norm=pre,post"])
     assert "4 of 6 cells are finished already" in said
     assert list(found.looks) == [2, 3]
     assert found.verdicts[0].level == pytest.approx(0.0045)
@@ -70,7 +71,12 @@ def test_more_seeds_are_a_further_look_and_run_only_what_is_new(tmp_path: Path) 
 
 def test_contenders_are_matched_and_tuned(tmp_path: Path) -> None:
     found = compare(
-        Grid(tmp_path), ["copy"], vary=["model.depth=1,2"], set=LESS, seeds=2, match="parameters", tune="rate"
+        Grid(tmp_path),
+        ["copy"],
+        StudyOptions(set=LESS, seeds=2),
+        vary=["model.depth=1,2"],
+        match="parameters",
+        tune="rate",
     )
     first, second = found.methods
     assert abs(second.parameters / first.parameters - 1) <= 0.01
@@ -117,7 +123,7 @@ def test_time_is_measured_once(tmp_path: Path) -> None:
 def test_bad_input_is_one_line(tmp_path: Path, recipes: list[str], how: dict[str, Any], wanted: str) -> None:
     small: dict[str, Any] = {"set": LESS} if recipes == ["copy"] else {}
     with pytest.raises(SpecError) as caught:
-        compare(Grid(tmp_path / "out"), recipes, **{**small, **how})
+        study("compare", *recipes, out=tmp_path / "out", processes=0, **{**small, **how})
     assert wanted in str(caught.value)
     assert "\n" not in str(caught.value)
 

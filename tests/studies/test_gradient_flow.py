@@ -11,6 +11,7 @@ from regard.errors import SpecError
 from regard.studies.gradient_flow import ATTENTION, RECURRENT, fit_factor
 from regard.studies.gradient_flow import run as measure
 from regard.studies.grid import Grid
+from regard.studies.study_options import StudyOptions
 
 
 def test_a_geometric_decay_is_found() -> None:
@@ -19,7 +20,7 @@ def test_a_geometric_decay_is_found() -> None:
 
 
 def test_recurrent_gradients_vanish_and_those_of_attention_do_not(tmp_path: Path) -> None:
-    found = measure(Grid(tmp_path), n=32, width=16, seeds=2)
+    found = measure(Grid(tmp_path), (), StudyOptions(seeds=2), n=32, width=16)
     assert list(found.found) == [*RECURRENT, *ATTENTION]
     plain = found.plain()["layers"]
     mean = {name: sum(each["factor_per_step"]) / 2 for name, each in plain.items()}  # type: ignore[attr-defined]
@@ -32,7 +33,7 @@ def test_recurrent_gradients_vanish_and_those_of_attention_do_not(tmp_path: Path
 
 
 def test_beyond_a_window_there_is_no_gradient(tmp_path: Path) -> None:
-    found = measure(Grid(tmp_path), n=32, width=16, seeds=1, only=["window of 8"])
+    found = measure(Grid(tmp_path), (), StudyOptions(seeds=1), n=32, width=16, only=["window of 8"])
     sizes = torch.tensor(found.sizes("window of 8"))
     assert (sizes[17:] < 1e-9).all()  # two layers of a window of 8
     assert (sizes[:14] > 1e-9).all()
@@ -40,4 +41,6 @@ def test_beyond_a_window_there_is_no_gradient(tmp_path: Path) -> None:
 
 def test_what_it_refuses(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no layers 'GPT' in this study; there is RNN, GRU"):
-        measure(Grid(tmp_path), only=["GPT"])
+        measure(Grid(tmp_path), (), StudyOptions(), only=["GPT"])
+    with pytest.raises(SpecError, match="the study of gradients has no use for data; leave it out"):
+        measure(Grid(tmp_path), (), StudyOptions(data=["book.txt"]))

@@ -11,6 +11,7 @@ from regard.studies.grid import Grid
 from regard.studies.length_generalization import ATTENDED, EMBEDDED, list_positions, list_tests
 from regard.studies.length_generalization import run as measure
 from regard.studies.preparation import Preparation, cost_of, model_of
+from regard.studies.study_options import StudyOptions
 from regard.studies.train_cell import read_test
 from regard.training.request import TrainRequest
 from tests.training.small import COPY, TINY
@@ -45,7 +46,7 @@ def test_test_sets_have_the_lengths_they_say() -> None:
 
 
 def test_from_end_to_end(tmp_path: Path) -> None:
-    found = measure(Grid(tmp_path), n=4, only=["rotary"], set=SMALL, seeds=2)
+    found = measure(Grid(tmp_path), (), StudyOptions(set=SMALL, seeds=2), n=4, only=["rotary"])
     plain = found.plain()
     assert plain["trained_up_to"] == 4
     assert list(plain["by_length"]["rotary"]) == [  # type: ignore[index]

@@ -11,6 +11,7 @@ from regard.errors import SpecError
 from regard.studies.grid import Grid
 from regard.studies.scaling import PREDICTION
 from regard.studies.scaling import run as scale
+from regard.studies.study_options import StudyOptions
 
 SMALL = {
     "model.width": 16, "model.depth": 1, "model.heads": 2, "model.hidden": 32, "data.context": 8, "train.batch_tokens": 64,
@@ -22,7 +23,7 @@ def test_a_ladder_from_end_to_end(tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text("the cat sat on the mat and looked at the dog. " * 40)
     ladder = {"widths": (8, 16, 24), "steps": (4, 8), "held_out": (40, 24)}
-    found = scale(Grid(tmp_path / "out"), ["gpt"], data=[str(book)], set=SMALL, **ladder)  # type: ignore[arg-type]
+    found = scale(Grid(tmp_path / "out"), ["gpt"], StudyOptions(data=[str(book)], set=SMALL), **ladder)  # type: ignore[arg-type]
     written = json.loads((tmp_path / "out" / PREDICTION).read_text())
     assert written == {"width 40, 24 steps": dict(found.prediction)}
     plain = found.plain()
@@ -37,6 +38,13 @@ def test_the_held_out_run_is_larger(tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text("the cat sat on the mat. " * 40)
     with pytest.raises(SpecError, match="at least 4 times the FLOPs of the largest run of the ladder, got"):
-        scale(Grid(tmp_path), ["gpt"], data=[str(book)], set=SMALL, widths=(8, 16), steps=(4, 8), held_out=(16, 9))
+        scale(
+            Grid(tmp_path),
+            ["gpt"],
+            StudyOptions(data=[str(book)], set=SMALL),
+            widths=(8, 16),
+            steps=(4, 8),
+            held_out=(16, 9),
+        )
     with pytest.raises(SpecError, match="a ladder is of one recipe, got 2"):
-        scale(Grid(tmp_path), ["gpt", "copy"])
+        scale(Grid(tmp_path), ["gpt", "copy"], StudyOptions())

@@ -11,6 +11,7 @@ from regard.studies.compare import Comparer
 from regard.studies.grid import Grid
 from regard.studies.methods import NamedRecipe, Terms
 from regard.studies.preparation import Preparation, cost_of, model_of
+from regard.studies.study_options import StudyOptions
 from regard.studies.transfer import MODIFICATIONS, TaskData, TransferResult, parse_task
 from regard.studies.transfer import run as transfer
 from regard.training.request import TrainRequest
@@ -35,7 +36,11 @@ def test_from_end_to_end(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("the cat sat on the mat and looked at the dog. " * 60)
     small = {key: value for key, value in SMALL.items() if not key.startswith("data.")}
     found = transfer(
-        Grid(tmp_path), tasks=[f"lm=gpt,{tmp_path / 'book.txt'}"], only=["Muon", "rotary positions"], set=small, seeds=2
+        Grid(tmp_path),
+        (),
+        StudyOptions(set=small, seeds=2),
+        tasks=[f"lm=gpt,{tmp_path / 'book.txt'}"],
+        only=["Muon", "rotary positions"],
     )
     assert list(found.compared) == ["lm"]
     assert found.words("Muon") == {"lm": "preliminary"}
@@ -60,4 +65,4 @@ def test_tasks_of_a_command_line() -> None:
     with pytest.raises(SpecError, match="--task takes NAME=RECIPE,FILE"):
         parse_task("translate")
     with pytest.raises(SpecError, match="no modification 'Moun'; there is RMSNorm"):
-        transfer(Grid(Path("unused")), only=["Moun"])
+        transfer(Grid(Path("unused")), (), StudyOptions(), only=["Moun"])

@@ -7,7 +7,7 @@ key widths are those of Table 3 (A, B) of "Attention Is All You Need".
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from regard.errors import SpecError
 from regard.model.model_spec import ModelSpec
@@ -20,8 +20,8 @@ from regard.studies.grid import Grid
 from regard.studies.methods import NamedRecipe, Terms
 from regard.studies.preparation import Preparation, model_of
 from regard.studies.significance import VERDICT_SEEDS
+from regard.studies.study_options import StudyOptions
 from regard.training.recipe import Recipe
-from regard.training.request import TrainRequest
 
 Changes = dict[str, object]
 
@@ -130,20 +130,18 @@ ABLATIONS = (
 )
 
 
-def list_ablations(
-    recipe: str | Mapping[str, object], request: TrainRequest, only: Sequence[str] = ()
-) -> tuple[list[NamedRecipe], list[str]]:
+def list_ablations(recipe: str, options: StudyOptions, only: Sequence[str] = ()) -> tuple[list[NamedRecipe], list[str]]:
     """The recipe and its ablations, and notes on what cannot be taken out because it is not there."""
     if unknown := [name for name in only if name not in {each.name for each in ABLATIONS}]:
         raise SpecError(f"no ablation {unknown[0]!r}; there is {', '.join(each.name for each in ABLATIONS)}")
-    whole, data = Preparation().complete(request)
+    whole, data = Preparation().complete(options.request(recipe))
     spec = model_of(whole, data)
-    entries, notes = [NamedRecipe("whole", recipe, request.set)], list[str]()
+    entries, notes = [NamedRecipe("whole", recipe, options.set)], list[str]()
     for each in ABLATIONS:
         if only and each.name not in only:
             continue
         if changes := each.changes(spec, whole):
-            entries.append(NamedRecipe(each.name, recipe, {**request.set, **changes}))
+            entries.append(NamedRecipe(each.name, recipe, {**options.set, **changes}))
             notes.append(f"{each.name}: {each.why}")
         else:
             notes.append(f"{each.name}: does not apply to this recipe")
@@ -153,33 +151,18 @@ def list_ablations(
 def run(
     grid: Grid,
     recipes: Sequence[str],
+    options: StudyOptions,
     *,
-    data: Sequence[str] = (),
-    valid: Sequence[str] = (),
-    test: Sequence[str] = (),
     only: Sequence[str] = (),
-    set: Mapping[str, object] | None = None,
-    seeds: int = VERDICT_SEEDS,
     metric: str | None = None,
     delta: float | None = None,
-    minutes: float | None = None,
-    device: str = "cpu",
 ) -> CompareResult:
     """Take one part at a time out of a recipe, `only` these by name; every part is compared with the whole recipe."""
     if len(recipes) != 1:
         raise SpecError(f"an ablation is of one recipe, got {len(recipes)}")
-    request = TrainRequest(recipes[0], tuple(data), tuple(valid), dict(set or {}))
-    entries, notes = list_ablations(recipes[0], request, only)
-    comparer = Comparer(
-        grid,
-        Terms(seeds, metric=metric, delta=delta),
-        tuple(data),
-        tuple(valid),
-        tuple(test),
-        minutes,
-        device,
-        "ablate",
-    )
+    entries, notes = list_ablations(recipes[0], options, only)
+    terms = Terms(options.seeds_for(VERDICT_SEEDS), metric=metric, delta=delta)
+    comparer = Comparer(grid, terms, options, "ablate")
     kept, refused = comparer.split_refused(entries)
     found = comparer.run(kept)
     notes += [f"{name}: refused: {why}" for name, why in refused.items()]

@@ -7,27 +7,27 @@ test items does to the other half.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
 
-from regard.report.chart import Series, line_chart
-from regard.report.page import Section, grid, page
+from regard.report.chart import Series
 from regard.report.table import Cell, Table
 from regard.spec import Plain
 from regard.studies.compare import TEST, Comparer, CompareResult
-from regard.studies.compare_report import render_comparison
+from regard.studies.compare_report import tell_terms, tell_verdicts
 from regard.studies.grid import Grid
 from regard.studies.methods import NamedRecipe, Terms, list_entries
 from regard.studies.significance import VERDICT_SEEDS
+from regard.studies.study_options import StudyOptions
+from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport
 
 SMOOTHINGS = (0.0, 0.1)
 PROBE = "calibration"
 
 
 @dataclasses.dataclass(frozen=True)
-class CalibrationResult:
+class CalibrationResult(Reporting):
     """The comparison, and the measurements of calibration beside it."""
 
     compared: CompareResult
@@ -62,63 +62,27 @@ class CalibrationResult:
         names = [sample.name for sample in self.compared.samples]
         return self.compared.plain() | {"calibration": {name: self.probes(name) for name in names}}
 
-    def render(self) -> str:
-        return "\n".join([self.table().markdown(), render_comparison(self.compared)])
-
-    def page(self) -> str:
+    def report(self) -> StudyReport:
         charts = []
         for when in ("before", "after"):
             lines = [Series(s.name, self.reliability(s.name, when)) for s in self.compared.samples]
             ideal = Series("ideal", [(0.0, 0.0), (1.0, 1.0)])
-            charts.append(
-                line_chart(f"accuracy by confidence, {when} the temperature", [*lines, ideal], x="confidence")
-            )
-        sections = [
-            Section("Calibration", (self.table().html(), grid(charts))),
-            Section("Verdicts", tuple(verdict.sentence for verdict in self.compared.verdicts)),
-        ]
-        return page("Calibration", sections)
-
-    def draw(self, folder: Path) -> list[Path]:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            return []
-        figure = Figure(figsize=(9, 4.5), dpi=150, layout="constrained")
-        for axes, when in zip(figure.subplots(1, 2), ("before", "after"), strict=True):
-            axes.plot([0, 1], [0, 1], ":", color="gray")
-            for sample in self.compared.samples:
-                if points := self.reliability(sample.name, when):
-                    axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=sample.name)
-            axes.set(xlabel=f"confidence, {when} the temperature", ylabel="accuracy")
-            axes.legend(fontsize="small")
-        figure.savefig(folder / "reliability.png")
-        return [folder / "reliability.png"]
+            charts.append(Chart(f"accuracy by confidence, {when} the temperature", [*lines, ideal], "confidence"))
+        first = Chapter("Calibration", [self.table(), *charts], "reliability")
+        return StudyReport("Calibration", [first, tell_verdicts(self.compared), tell_terms(self.compared)])
 
 
 def run(
-    grid: Grid,
-    recipes: Sequence[str],
-    *,
-    data: Sequence[str] = (),
-    valid: Sequence[str] = (),
-    test: Sequence[str] = (),
-    vary: Sequence[str] = (),
-    set: Mapping[str, object] | None = None,
-    seeds: int = VERDICT_SEEDS,
-    metric: str = "ece",
-    minutes: float | None = None,
-    device: str = "cpu",
+    grid: Grid, recipes: Sequence[str], options: StudyOptions, *, vary: Sequence[str] = (), metric: str = "ece"
 ) -> CalibrationResult:
     """Compare the calibration of recipes; of one recipe, without and with label smoothing."""
     if len(recipes) == 1 and not vary:
         key = "train.label_smoothing"
-        entries = [NamedRecipe(f"smoothing {s:g}", recipes[0], {**(set or {}), key: s}) for s in SMOOTHINGS]
+        entries = [NamedRecipe(f"smoothing {s:g}", recipes[0], {**options.set, key: s}) for s in SMOOTHINGS]
     else:
-        entries = list_entries(recipes, vary, set or {})
-    terms = Terms(seeds, metric=metric, probes=(PROBE,))
-    comparer = Comparer(grid, terms, tuple(data), tuple(valid), tuple(test), minutes, device, "calibration")
-    return CalibrationResult(comparer.run(entries))
+        entries = list_entries(recipes, vary, options.set)
+    terms = Terms(options.seeds_for(VERDICT_SEEDS), metric=metric, probes=(PROBE,))
+    return CalibrationResult(Comparer(grid, terms, options, "calibration").run(entries))
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import cast
 
 from regard.errors import SpecError, UnknownName
@@ -20,15 +19,17 @@ from regard.files.storage import DISK, make_folder, write_file
 from regard.metrics import METRICS
 from regard.report.number import duration
 from regard.spec import Plain
+from regard.studies.forecast import Work, forecast
 from regard.studies.grid import Cell, CellResult, Grid
 from regard.studies.match import Dial, match_size
 from regard.studies.methods import Match, Method, NamedRecipe, Terms, check_tasks, find_rate, list_entries
 from regard.studies.preparation import Preparation, Timing, change, cost_of, model_of, time_recipe
 from regard.studies.significance import VERDICT_SEEDS, spend_alpha
+from regard.studies.study_options import StudyOptions
+from regard.studies.study_report import Reporting, StudyReport
 from regard.studies.train_cell import read_items, read_test
 from regard.studies.verdict import Rules, Sample, Verdict, judge
 from regard.tasks.common.capabilities import eval_sets
-from regard.training.request import TrainRequest
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Learning rates that are tried, relative to the recipe's own."""
@@ -38,7 +39,7 @@ TEST = "test"
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareResult:
+class CompareResult(Reporting):
     """The result of a study: contenders with their scores, and a verdict for each but the first."""
 
     title: str
@@ -77,23 +78,10 @@ class CompareResult:
             "timing": {name: [f.timing.get("seconds") for f in found] for name, found in self.cells.items()},
         }
 
-    def render(self) -> str:
-        """The table and the verdicts for a terminal."""
-        from regard.studies.compare_report import render_comparison
+    def report(self) -> StudyReport:
+        from regard.studies.compare_report import report_comparison
 
-        return render_comparison(self)
-
-    def page(self) -> str:
-        """The results as a self-contained page."""
-        from regard.studies.compare_report import render_page
-
-        return render_page(self)
-
-    def draw(self, folder: Path) -> list[Path]:
-        """Write figures as files, if matplotlib is installed."""
-        from regard.studies.compare_report import draw_comparison
-
-        return draw_comparison(self, folder)
+        return report_comparison(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,11 +90,7 @@ class Comparer:
 
     grid: Grid
     terms: Terms
-    data: Sequence[str] = ()
-    valid: Sequence[str] = ()
-    test: Sequence[str] = ()
-    minutes: float | None = None
-    device: str = "cpu"
+    options: StudyOptions = StudyOptions()
     title: str = "compare"
     tests: Mapping[str, Plain] = dataclasses.field(default_factory=dict)
     """Further test sets, by name; the verdict is about the one named `test`. One may be `for` some contenders only."""
@@ -140,7 +124,7 @@ class Comparer:
         kept, refused, preparation = list[NamedRecipe](), dict[str, str](), Preparation()
         for entry in entries:
             try:
-                recipe, data = preparation.complete(self._request(entry))
+                recipe, data = preparation.complete(self.options.request(entry.recipe, entry.set))
                 cost_of(model_of(recipe, data), 1)
                 recipe.train.schedule.rate(1, total=recipe.train.steps, width=1)
                 kept.append(entry)
@@ -150,9 +134,6 @@ class Comparer:
                 refused[entry.name] = str(error)
         return kept, refused
 
-    def _request(self, entry: NamedRecipe) -> TrainRequest:
-        return TrainRequest(entry.recipe, tuple(self.data), tuple(self.valid), entry.set)
-
     # ------------------------------------------------------------------------------------------------ before training
 
     def prepare(self, entries: Sequence[NamedRecipe]) -> list[Method]:
@@ -160,7 +141,7 @@ class Comparer:
         check_tasks(entries)
         preparation, methods = Preparation(), list[Method]()
         for entry in entries:
-            recipe, corpus = preparation.complete(self._request(entry))
+            recipe, corpus = preparation.complete(self.options.request(entry.recipe, entry.set))
             if recipe.train.batch_tokens == "auto" or recipe.train.precision == "auto":
                 raise SpecError(
                     f"{entry.name}: batch_tokens and precision cannot be 'auto' in a study; set them for all"
@@ -178,7 +159,7 @@ class Comparer:
     def _metric(self, methods: Sequence[Method]) -> str:
         metric = self.terms.metric or methods[0].corpus.task.metrics[0]
         prints = {m.corpus.task.tokenizer.fingerprint if m.corpus.task.tokenizer else "" for m in methods}
-        if not METRICS[metric].decodes and len(prints) > 1:
+        if not METRICS[metric].decodes and not METRICS[metric].any_vocabulary and len(prints) > 1:
             raise SpecError(
                 f"the {metric} of models with different tokenizers cannot be compared; choose a metric of outputs with "
                 "--metric, or the same data.tokenizer for all"
@@ -232,33 +213,14 @@ class Comparer:
 
     def _forecast(self, methods: Sequence[Method], metric: str) -> None:
         """Say how long the study will take; refuse if that is longer than the time given."""
-        runs = {m.name: [self.cell(m, seed, metric) for seed in range(1, self.terms.seeds + 1)] for m in methods}
-        tuning = {m.name: self._tuning_cells(m, metric) if self.terms.tune else {} for m in methods}
-        seconds = 0.0
+        seeds, work = range(1, self.terms.seeds + 1), list[Work]()
         for method in methods:
-            cells = [*runs[method.name], *tuning[method.name].values()]
-            left = len(self.grid.missing(cells))
-            if not left:
-                continue
-            done = [f for cell in cells if (f := self.grid.read(cell)) is not None and "seconds" in f.timing]
-            if done:
-                each = sum(f.timing["seconds"] + f.timing["test_seconds"] for f in done) / len(done)
-            else:
-                method.timing = method.timing or time_recipe(method.recipe, method.corpus)
-                each = method.timing.seconds
-            seconds += left * each
-        seconds /= max(1, self.grid.processes)
-        count = sum(map(len, runs.values())) + sum(map(len, tuning.values()))
-        if self.minutes is not None and seconds > 60 * self.minutes:
-            fit = int(self.terms.seeds * 60 * self.minutes / seconds)
-            raise SpecError(
-                f"this study would take about {duration(seconds)}, and {self.minutes:g} minutes are given: about {fit} "
-                f"seeds fit; lower --seeds or train.steps, or give --minutes {seconds / 60 * 1.2:.0f}"
-            )
-        self.grid.say(
-            f"{len(methods)} contenders, {count} cells: about {duration(seconds)} of training in {max(1, self.grid.processes)} "
-            "processes of one thread, plus validation and tests"
-        )
+            tuning = self._tuning_cells(method, metric).values() if self.terms.tune else ()
+            work.append(Work(method, [*(self.cell(method, seed, metric) for seed in seeds), *tuning]))
+        forecast(
+            self.grid, work, what=f"{len(methods)} contenders", minutes=self.options.minutes,
+            remedy="lower --seeds or train.steps", whole=self.terms.seeds,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ cells
 
@@ -271,7 +233,7 @@ class Comparer:
             "tests": self._tests(method) if tests is None else tests,
             "metrics": list(dict.fromkeys([metric, *method.corpus.task.metrics])),
             "probes": list(self.terms.probes),
-            "device": self.device,
+            "device": self.options.device,
         }
         return Cell(f"{method.name}, seed {seed}", "train", settings)
 
@@ -284,8 +246,8 @@ class Comparer:
         """The test data: files, newly generated examples, or the validation data if there is nothing else."""
         if TEST in self.tests:
             return self.tests[TEST]
-        if self.test:
-            return {"files": list(self.test)}
+        if self.options.test:
+            return {"files": list(self.options.test)}
         generated = method.recipe.data.get("generate")
         if isinstance(generated, Mapping) and "seed" in generated:
             return {"data": {"generate": {**generated, "seed": int(generated["seed"]) + 1_000_000}}}
@@ -366,21 +328,15 @@ def _digest(value: object) -> str:
 def run(
     grid: Grid,
     recipes: Sequence[str],
+    options: StudyOptions,
     *,
-    data: Sequence[str] = (),
-    valid: Sequence[str] = (),
-    test: Sequence[str] = (),
     vary: Sequence[str] = (),
-    set: Mapping[str, object] | None = None,
-    seeds: int = VERDICT_SEEDS,
     match: str = "steps",
     resize: str = "width",
     tune: str | None = None,
     metric: str | None = None,
     delta: float | None = None,
     paired: bool = False,
-    minutes: float | None = None,
-    device: str = "cpu",
 ) -> CompareResult:
     """Compare recipes, or one recipe with settings varied (`vary=["model.norm=pre,post"]`). The first is the baseline.
 
@@ -388,12 +344,11 @@ def run(
     tune     "rate": every contender gets the same search of learning rates first
     delta    the largest difference that does not matter, in units of the metric
     paired   compare seed by seed; to be declared before the first look
-    minutes  refuse a study that would take longer
     """
     if tune not in (None, "rate"):
         raise UnknownName("setting to tune", tune, ["rate"])
     if resize not in ("width", "depth"):
         raise UnknownName("way to resize", resize, ["width", "depth"])
+    seeds = options.seeds_for(VERDICT_SEEDS)
     terms = Terms(seeds, cast(Match, match), cast(Dial, resize), tune == "rate", metric, delta, paired)
-    comparer = Comparer(grid, terms, tuple(data), tuple(valid), tuple(test), minutes, device)
-    return comparer.run(list_entries(recipes, vary, set or {}))
+    return Comparer(grid, terms, options).run(list_entries(recipes, vary, options.set))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from regard.metrics import METRICS
-from regard.report.chart import Series, line_chart
-from regard.report.markup import Html, tag
-from regard.report.number import duration
-from regard.report.page import Section, grid, page
+from regard.report.chart import Series
 from regard.report.table import Cell, Table
 from regard.studies.grid import CellResult
+from regard.studies.study_report import Chapter, Chart, StudyReport
 
 if TYPE_CHECKING:
     from regard.studies.compare import CompareResult
@@ -43,12 +40,36 @@ def score_table(found: CompareResult) -> Table:
     return Table.of(rows)
 
 
-def render_comparison(found: CompareResult) -> str:
-    """The verdicts in words, the table, and what was done to be fair."""
-    lines = [score_table(found).markdown()]
-    lines += [verdict.sentence for verdict in found.verdicts]
-    lines += ["", *found.notes, *(f"{method.name}: {note}" for method in found.methods for note in method.notes)]
-    return "\n".join(lines).rstrip()
+def report_comparison(found: CompareResult) -> StudyReport:
+    """The verdicts in words, learning curves, quality against cost, and what was done to be fair."""
+    names = ", ".join(method.name for method in found.methods)
+    return StudyReport(f"{found.title}: {names}", [tell_verdicts(found), *tell_curves(found), tell_terms(found)])
+
+
+def tell_verdicts(found: CompareResult, title: str = "Verdict") -> Chapter:
+    """The table of scores, and a sentence for each contender."""
+    return Chapter(title, [score_table(found), *(verdict.sentence for verdict in found.verdicts)])
+
+
+def tell_terms(found: CompareResult) -> Chapter:
+    """What was done to be fair."""
+    notes = [f"{method.name}: {note}" for method in found.methods for note in method.notes]
+    return Chapter("Terms", [*found.notes, *notes])
+
+
+def tell_curves(found: CompareResult, suffix: str = "") -> list[Chapter]:
+    """Learning curves, and quality against each cost; the files of their figures end with `suffix`."""
+    curves = [Chart(title, series, by) for title, by, series in learning_curves(found)]
+    band = "Mean over seeds; the band reaches from the worst to the best."
+    costs = pareto(found)
+    best = [f"by {name}: {', '.join(who for who, _, _, good in points if good)}" for name, points in costs if points]
+    text = f"Contenders that no other one beats in both: {'; '.join(best)}."
+    return [
+        Chapter("Learning curves", [band, *curves], f"curves{suffix}", page_only=True),
+        Chapter(
+            "Quality and cost", [text, *(_scatter(found, *each) for each in costs)], f"pareto{suffix}", page_only=True
+        ),
+    ]
 
 
 def learning_curves(found: CompareResult) -> list[tuple[str, str, list[Series]]]:
@@ -103,72 +124,10 @@ def _beats(a: Sequence[float], b: tuple[float, float], higher: bool) -> bool:
     return a[0] <= b[0] and good and (a[0], a[1]) != b
 
 
-def render_page(found: CompareResult) -> str:
-    """The study as a self-contained page."""
-    words = [tag("li", verdict.sentence) for verdict in found.verdicts]
-    notes = [*found.notes, *(f"{method.name}: {note}" for method in found.methods for note in method.notes)]
-    curves = [line_chart(title, series, x=by) for title, by, series in learning_curves(found)]
-    costs = [_scatter(found.metric, name, points) for name, points in pareto(found)]
-    sections = [
-        Section("Verdict", (tag("ul", *words), score_table(found).html())),
-        Section(
-            "Learning curves", (tag("p", "Mean over seeds; the band reaches from the worst to the best."), grid(curves))
-        ),
-        Section("Quality and cost", (_explain_pareto(found), grid(costs))),
-        Section("Terms", (tag("ul", *(tag("li", note) for note in notes)),)),
-    ]
-    names = ", ".join(method.name for method in found.methods)
-    return page(f"{found.title}: {names}", sections)
-
-
-def _scatter(metric: str, cost: str, points: Sequence[tuple[str, float, float, bool]]) -> Html:
-    return line_chart(f"{metric} by {cost}", [Series(who, [(x, y)]) for who, x, y, _ in points], x=cost)
-
-
-def _explain_pareto(found: CompareResult) -> Html:
-    lines = [
-        f"by {name}: {', '.join(who for who, _, _, best in points if best)}" for name, points in pareto(found) if points
-    ]
-    return tag("p", f"Contenders that no other one beats in both: {'; '.join(lines)}.")
-
-
-def draw_comparison(found: CompareResult, folder: Path) -> list[Path]:
-    """Write the figures as PNG, if matplotlib is installed; returns their paths."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return []
-    made = []
-    curves = learning_curves(found)
-    if curves:
-        figure = Figure(figsize=(5 * len(curves), 4), dpi=150, layout="constrained")
-        for axes, (title, by, series) in zip(np.atleast_1d(figure.subplots(1, len(curves))), curves, strict=True):
-            for each in series:
-                (line,) = axes.plot(*zip(*each.points, strict=True), marker="o", markersize=3, label=each.name)
-                if each.band:
-                    axes.fill_between(*zip(*each.band, strict=True), alpha=0.2, color=line.get_color())
-            axes.set(xlabel=by, ylabel=title)
-            axes.grid(alpha=0.3)
-            axes.legend(fontsize="small")
-        made.append(folder / "curves.png")
-        figure.savefig(made[-1])
-    costs = pareto(found)
-    figure = Figure(figsize=(5 * len(costs), 4), dpi=150, layout="constrained")
-    for axes, (name, points) in zip(figure.subplots(1, len(costs)), costs, strict=True):
-        for sample, (who, x, y, best) in zip([s for s in found.samples if s.scores], points, strict=True):
-            axes.errorbar([x], [y], yerr=[sample.deviation or 0.0], fmt="o" if best else "x", label=who, capsize=3)
-        axes.set(xlabel=name, ylabel=found.metric)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-    made.append(folder / "pareto.png")
-    figure.savefig(made[-1])
-    return made
-
-
-def describe_cost(found: CompareResult) -> str:
-    """What the whole study cost."""
-    seconds = sum(_seconds(cell) for cells in found.cells.values() for cell in cells)
-    return f"{sum(map(len, found.cells.values()))} cells, {duration(seconds)} of training"
+def _scatter(found: CompareResult, cost: str, points: Sequence[tuple[str, float, float, bool]]) -> Chart:
+    spread = {sample.name: sample.deviation or 0.0 for sample in found.samples}
+    series = [Series(who, [(x, y)], [(x, y - spread[who], y + spread[who])]) for who, x, y, _ in points]
+    return Chart(f"{found.metric} by {cost}", series, cost, crossed=[who for who, _, _, best in points if not best])
 
 
 def _flops(found: CompareResult, i: int) -> float:

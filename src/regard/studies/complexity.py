@@ -21,6 +21,7 @@ from regard.studies.grid import Grid
 from regard.studies.growth import Fit, extrapolate, find_crossing, fit_exponent
 from regard.studies.path_length import path_length
 from regard.studies.sequential_depth import depth
+from regard.studies.study_options import StudyOptions
 from regard.studies.time_shares import measure_shares
 from regard.studies.worker import Child, Stopped
 
@@ -29,6 +30,8 @@ SMALL = tuple(Shape(n, width=16, heads=2, window=8) for n in (16, 32, 64, 128))
 """Shapes for tracing and gradients; windows are small relative to the length."""
 START = 60.0
 """Seconds until a child must be ready."""
+MINUTES = 9.0
+"""About how long it takes if nothing else is said."""
 SPARE = 0.5
 """The share of free memory that a contender may use."""
 
@@ -203,16 +206,18 @@ def study(settings: Settings, say: Callable[[str], None] = lambda _: None) -> St
 
 def run(
     grid: Grid,
-    recipes: Sequence[str] = (),
+    recipes: Sequence[str],
+    options: StudyOptions,
     *,
     mixers: Sequence[str] = (),
     lengths: Sequence[int] = LENGTHS,
     threads: int = 0,
-    minutes: float = 9.0,
 ) -> Study:
-    """Measure every mixer, or only `mixers`; it takes about `minutes`. With 0 `threads`, torch uses all cores."""
+    """Measure every mixer, or only `mixers`, in about `options.minutes`. With 0 `threads`, torch uses all cores."""
     if recipes:
         raise SpecError(f"the study of complexity takes no recipes, got {', '.join(recipes)}")
+    options.allow("complexity", "minutes")
+    minutes = MINUTES if options.minutes is None else options.minutes
     return study(Settings(minutes, tuple(mixers), tuple(lengths), threads), grid.say)
 
 

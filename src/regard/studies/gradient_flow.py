@@ -25,13 +25,15 @@ from regard.nn.core.mixer import MixerSpec, Site
 from regard.nn.layers.feedforward import FeedForward
 from regard.nn.mixers import GRU, LSTM, RNN, Full, Local, Performer, XLMemory
 from regard.nn.positions.relative import Distance
-from regard.report.chart import Series, line_chart
-from regard.report.page import Section, page
+from regard.report.chart import Series
 from regard.report.table import Cell as TableCell
 from regard.report.table import Table
 from regard.spec import Plain
 from regard.studies.grid import Cell, CellResult, Grid
 from regard.studies.jobs import Outcome
+from regard.studies.significance import VERDICT_SEEDS
+from regard.studies.study_options import StudyOptions
+from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport
 
 RECURRENT: dict[str, MixerSpec] = {"RNN": RNN(), "GRU": GRU(), "LSTM": LSTM()}
 """Plain stacks of layers, as they were used: no norm, no residual."""
@@ -90,7 +92,7 @@ def run_job(settings: Plain, work: Path) -> Outcome:
 
 
 @dataclasses.dataclass(frozen=True)
-class GradientResult:
+class GradientResult(Reporting):
     """Gradient sizes by distance for every contender, one row per seed."""
 
     n: int
@@ -123,37 +125,23 @@ class GradientResult:
             },
         }
 
-    def render(self) -> str:
-        head = "size of the gradient that reaches an input, relative to that of the last one, by distance:"
-        return f"{head}\n\n{self.table().markdown()}".rstrip()
-
-    def page(self) -> str:
+    def report(self) -> StudyReport:
+        head = "size of the gradient that reaches an input, relative to that of the last one, by distance:\n"
         series = [Series(name, list(enumerate(map(float, self.sizes(name))))) for name in self.found]
-        chart = line_chart("relative size of the gradient", series, x="distance", y_scale="log", width=760, height=380)
-        return page("How far gradients reach", [Section("By distance", (self.table().html(), chart))])
-
-    def draw(self, folder: Path) -> list[Path]:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            return []
-        figure = Figure(figsize=(7, 4.5), dpi=150, layout="constrained")
-        axes = figure.subplots()
-        for name in self.found:
-            axes.plot(self.sizes(name), label=name)
-        axes.set(yscale="log", xlabel="distance", ylabel="size of the gradient, relative")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-        figure.savefig(folder / "gradients.png")
-        return [folder / "gradients.png"]
+        chart = Chart("relative size of the gradient", series, "distance", y_scale="log", wide=True)
+        return StudyReport(
+            "How far gradients reach", [Chapter("By distance", [head, self.table(), chart], "gradients")]
+        )
 
 
 def run(
-    grid: Grid, recipes: Sequence[str] = (), *, n: int = 64, width: int = 64, seeds: int = 5, only: Sequence[str] = ()
+    grid: Grid, recipes: Sequence[str], options: StudyOptions, *, n: int = 64, width: int = 64, only: Sequence[str] = ()
 ) -> GradientResult:
     """Measure gradients over `n` tokens, as layers are initialized."""
     if recipes:
         raise SpecError(f"the study of gradients takes no recipes, got {', '.join(recipes)}")
+    options.allow("gradients", "seeds")
+    seeds = options.seeds_for(VERDICT_SEEDS)
     if n < 8 or width % 4:
         raise SpecError(f"n should be at least 8 and width a multiple of 4, got {n} and {width}")
     names = list(only) or [*RECURRENT, *ATTENTION]

@@ -84,6 +84,11 @@ class Grid:
     say: Say = lambda _: None
     progress: Progress = lambda *_: None
 
+    @property
+    def parallel(self) -> int:
+        """How many cells run at once."""
+        return max(1, self.processes)
+
     def path(self, cell: Cell) -> Path:
         return self.folder / CELLS / f"{cell.key}.json"
 

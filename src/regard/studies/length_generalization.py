@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from regard.errors import SpecError
 from regard.metrics import METRICS
-from regard.report.chart import Series, line_chart
-from regard.report.page import Section, page
+from regard.report.chart import Series
 from regard.report.table import Cell, Table
 from regard.spec import Plain
 from regard.studies.compare import TEST, Comparer, CompareResult
-from regard.studies.compare_report import render_comparison
+from regard.studies.compare_report import tell_terms, tell_verdicts
 from regard.studies.grid import CellResult, Grid
 from regard.studies.methods import NamedRecipe, Terms
 from regard.studies.preparation import Preparation
 from regard.studies.significance import VERDICT_SEEDS
-from regard.training.request import TrainRequest
+from regard.studies.study_options import StudyOptions
+from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport
 
 TIMES = (1.0, 1.5, 2.0, 3.0, 4.0)
 """Test lengths, relative to the longest training text."""
@@ -80,7 +79,7 @@ def list_scalings(n: int) -> dict[str, Plain]:
 
 
 @dataclasses.dataclass(frozen=True)
-class LengthResult:
+class LengthResult(Reporting):
     """Scores by length for every position code, and verdicts on the longest."""
 
     compared: CompareResult
@@ -110,36 +109,17 @@ class LengthResult:
         }
         return self.compared.plain() | {"trained_up_to": self.n, "by_length": by_length}
 
-    def render(self) -> str:
-        head = f"{self.compared.metric} by length, trained on at most {self.n}:"
-        return "\n".join([head, "", self.table().markdown(), render_comparison(self.compared)])
-
-    def page(self) -> str:
-        chart = line_chart(
-            f"{self.compared.metric} by length", [Series(s.name, self._points(s.name)) for s in self.compared.samples],
-            x="characters",
-        )  # fmt: skip
-        sections = [
-            Section("By length", (self.table().html(), chart)),
-            Section("Verdicts on the longest texts", tuple(v.sentence for v in self.compared.verdicts)),
+    def report(self) -> StudyReport:
+        metric, samples = self.compared.metric, self.compared.samples
+        lines = [Series(sample.name, self._points(sample.name)) for sample in samples]
+        chart = Chart(f"{metric} by length", lines, "characters", wide=True, mark=float(self.n))
+        lead = f"{metric} by length, trained on at most {self.n}:\n"
+        chapters = [
+            Chapter("By length", [lead, self.table(), chart], "length"),
+            tell_verdicts(self.compared, "Verdicts on the longest texts"),
+            tell_terms(self.compared),
         ]
-        return page(f"Trained on at most {self.n}, tested on up to {round(TIMES[-1] * self.n)}", sections)
-
-    def draw(self, folder: Path) -> list[Path]:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            return []
-        figure = Figure(figsize=(7, 4.5), dpi=150, layout="constrained")
-        axes = figure.subplots()
-        for sample in self.compared.samples:
-            axes.plot(*zip(*self._points(sample.name), strict=True), marker="o", markersize=3, label=sample.name)
-        axes.axvline(self.n, linestyle=":", color="gray")
-        axes.set(xlabel="characters", ylabel=self.compared.metric)
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-        figure.savefig(folder / "length.png")
-        return [folder / "length.png"]
+        return StudyReport(f"Trained on at most {self.n}, tested on up to {round(TIMES[-1] * self.n)}", chapters)
 
     def _points(self, name: str) -> list[tuple[float, float]]:
         ranged = [(label, self.scores(name, test)) for test, label in self.names.items() if "," not in label]
@@ -149,21 +129,19 @@ class LengthResult:
 
 def run(
     grid: Grid,
-    recipes: Sequence[str] = (),
+    recipes: Sequence[str],
+    options: StudyOptions,
     *,
     n: int = 12,
     only: Sequence[str] = (),
-    set: Mapping[str, object] | None = None,
-    seeds: int = VERDICT_SEEDS,
     metric: str | None = None,
-    minutes: float | None = None,
-    device: str = "cpu",
 ) -> LengthResult:
     """Train every position code on texts of at most `n` characters and test it on texts of up to 4n."""
+    options.allow("length", "set", "seeds", "minutes")
     recipe = recipes[0] if recipes else "copy"
     longest = round(TIMES[-1] * n)
-    settings = {"data.generate.max_length": n, "data.max_length": 2 * longest, **(set or {})}
-    whole, _ = Preparation().complete(TrainRequest(recipe, set=settings))
+    settings = {"data.generate.max_length": n, "data.max_length": 2 * longest, **options.set}
+    whole, _ = Preparation().complete(options.request(recipe, settings))
     generate = whole.data.get("generate")
     if not isinstance(generate, Mapping) or "max_length" not in generate:
         raise SpecError(
@@ -173,9 +151,8 @@ def run(
     last = f"{round(TIMES[-2] * n) + 1} to {longest}"
     names = {name: name for name in tests if name != TEST} | {TEST: last}
     scaled = {f"scaled {name}": tests[TEST] | {"set": how, "for": ["rotary"]} for name, how in list_scalings(n).items()}
-    comparer = Comparer(
-        grid, Terms(seeds, metric=metric or "exact"), (), (), (), minutes, device, "length", {**tests, **scaled}
-    )
+    terms = Terms(options.seeds_for(VERDICT_SEEDS), metric=metric or "exact")
+    comparer = Comparer(grid, terms, options, "length", {**tests, **scaled})
     entries = list_positions(recipe, settings, only)
     found = comparer.run(entries)
     if "rotary" in {entry.name for entry in entries}:

@@ -97,6 +97,14 @@ def change(recipe: Recipe, changes: Mapping[str, object]) -> Recipe:
     return Recipe.parse(merge(recipe.plain(), *(nest(path, value) for path, value in changes.items())))
 
 
+def set_width(recipe: Recipe, width: int) -> dict[str, object]:
+    """The changes that give a recipe another width, with a feed-forward layer in proportion."""
+    old, hidden = recipe.model.get("width"), recipe.model.get("hidden")
+    if isinstance(old, int) and isinstance(hidden, int):
+        return {"model.width": width, "model.hidden": round(hidden / old * width)}
+    return {"model.width": width}
+
+
 @dataclasses.dataclass(frozen=True)
 class Timing:
     """How long a run is: its optimizer steps, and seconds of one."""

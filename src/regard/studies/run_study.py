@@ -6,12 +6,14 @@ import importlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from regard.errors import UnknownName
 from regard.files.storage import DISK, make_folder, write_file
 from regard.machine import machine
 from regard.studies.grid import Grid, Progress, Say
+from regard.studies.study_options import OPTIONS, StudyOptions
+from regard.studies.study_report import StudyResult
 
 STUDIES = {
     "complexity": "complexity",
@@ -27,15 +29,6 @@ STUDIES = {
 PLOTS = (
     "no figures as files: matplotlib is not installed; pip install 'regard[plots]' brings it (report.html has them all)"
 )
-
-
-class StudyResult(Protocol):
-    """What a study found: for programs, for a terminal, as a page and as figures."""
-
-    def plain(self) -> dict[str, object]: ...
-    def render(self) -> str: ...
-    def page(self) -> str: ...
-    def draw(self, folder: Path) -> list[Path]: ...
 
 
 def study(
@@ -57,14 +50,15 @@ def study(
     processes  how many cells run at once, with one thread each; 0: in this process; by default one per core
     keep       keep the run folders of finished cells, with their models
     notify     called with progress messages
-    settings   those of the study: see `regard study NAME --help`
+    settings   those of the study: data, valid, test, set, seeds, minutes, device, and see `regard study NAME --help`
     """
     run = find_study(name)
     folder, tell = Path(out or f"runs/{name}"), notify or (lambda _: None)
     make_folder(DISK, folder)
     count = machine().cores if processes is None else processes
     grid = Grid(folder, count, tuple(plugins), keep, tell, progress or (lambda *_: None))
-    found = run(grid, recipes, **settings)
+    common = StudyOptions(**{key: value for key, value in settings.items() if key in OPTIONS})
+    found = run(grid, recipes, common, **{key: value for key, value in settings.items() if key not in OPTIONS})
     write_file(folder / f"{name}.json", json.dumps(found.plain(), indent=2, ensure_ascii=False) + "\n")
     write_file(folder / "report.html", found.page())
     drawn = found.draw(folder)

@@ -9,18 +9,18 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from regard.errors import SpecError
 from regard.files.storage import DISK, make_folder, write_file
-from regard.report.chart import Series, line_chart
-from regard.report.page import Section, page
+from regard.report.chart import Series
 from regard.report.table import Table
 from regard.studies.compare import TEST, Comparer
 from regard.studies.grid import Cell, CellResult, Grid
 from regard.studies.methods import Method, NamedRecipe, Terms
-from regard.studies.preparation import change, cost_of, model_of
+from regard.studies.preparation import change, cost_of, model_of, set_width
 from regard.studies.scaling_law import FittedLaw, RunPoint, fit_law
+from regard.studies.study_options import StudyOptions
+from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport
 
 LARGER = 4.0
 """The held-out run takes at least so many times the FLOPs of the largest run of the ladder."""
@@ -36,7 +36,7 @@ class Rung:
 
 
 @dataclasses.dataclass(frozen=True)
-class ScalingResult:
+class ScalingResult(Reporting):
     """The runs, the laws, and the prediction beside what came."""
 
     points: Mapping[Rung, Sequence[RunPoint]]
@@ -79,66 +79,40 @@ class ScalingResult:
             "held_out": dataclasses.asdict(self.held_out) | {"loss": self.loss, "miss": self.miss},
         }
 
-    def render(self) -> str:
-        lines = [self.table().markdown()]
+    def report(self) -> StudyReport:
+        lines = []
         for name, fitted in self.laws.items():
             found = {key: fitted.interval(key) for key in ("floor", "alpha", "beta") if getattr(fitted.law, key)}
             words = [
                 f"{key} {getattr(fitted.law, key):.3g} ({low:.3g} … {high:.3g})" for key, (low, high) in found.items()
             ]
             lines.append(f"law by {name}: {', '.join(words)}")
-        return "\n".join([*lines, self.sentence()])
-
-    def page(self) -> str:
         steps = sorted({rung.steps for rung in self.points})
         series = [Series(f"{count:,} steps", self._points(count)) for count in steps]
-        chart = line_chart("loss by parameters", series, x="parameters", x_scale="log", y_scale="log")
-        return page(
-            "Scaling", [Section("Prediction", (self.sentence(),)), Section("Runs", (self.table().html(), chart))]
-        )
+        chart = Chart("loss by parameters", series, "parameters", "log", "log", wide=True)
+        runs = Chapter("Runs", [self.table(), *lines, chart], "scaling")
+        return StudyReport("Scaling", [runs, Chapter("Prediction", [self.sentence()])])
 
     def _points(self, steps: int) -> list[tuple[float, float]]:
         """Parameters and losses of the runs of this many steps."""
         return [(p.parameters, p.loss) for rung, own in self.points.items() if rung.steps == steps for p in own]
 
-    def draw(self, folder: Path) -> list[Path]:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            return []
-        figure = Figure(figsize=(7, 4.5), dpi=150, layout="constrained")
-        axes = figure.subplots()
-        for count in sorted({rung.steps for rung in self.points}):
-            axes.plot(*zip(*self._points(count), strict=True), "o-", markersize=3, label=f"{count:,} steps")
-        axes.set(xscale="log", yscale="log", xlabel="parameters", ylabel="loss")
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
-        figure.savefig(folder / "scaling.png")
-        return [folder / "scaling.png"]
-
 
 def run(
     grid: Grid,
     recipes: Sequence[str],
+    options: StudyOptions,
     *,
-    data: Sequence[str] = (),
-    valid: Sequence[str] = (),
-    test: Sequence[str] = (),
     widths: Sequence[int] = (32, 48, 64, 96),
     steps: Sequence[int] = (500, 1000, 2000),
     held_out: tuple[int, int] = (128, 4000),
-    set: Mapping[str, object] | None = None,
-    seeds: int = 1,
-    minutes: float | None = None,
-    device: str = "cpu",
 ) -> ScalingResult:
     """Train a ladder of `widths` and `steps`, fit laws, predict the `held_out` width and steps, and train that."""
     if len(recipes) != 1:
         raise SpecError(f"a ladder is of one recipe, got {len(recipes)}")
-    comparer = Comparer(
-        grid, Terms(2, metric="loss"), tuple(data), tuple(valid), tuple(test), minutes, device, "scaling"
-    )
-    (base,) = comparer.prepare([NamedRecipe(recipes[0], recipes[0], dict(set or {}))])
+    seeds = options.seeds_for(1)
+    comparer = Comparer(grid, Terms(2, metric="loss"), options, "scaling")
+    (base,) = comparer.prepare([NamedRecipe(recipes[0], recipes[0], options.set)])
     rungs, last = [Rung(width, count) for width in widths for count in steps], Rung(*held_out)
     largest = max(_flops(base, rung) for rung in rungs)
     if _flops(base, last) < LARGER * largest:
@@ -173,12 +147,8 @@ def _commit(grid: Grid, rung: Rung, prediction: dict[str, float]) -> dict[str, f
 
 
 def _resize(method: Method, rung: Rung) -> Method:
-    model = method.recipe.model
-    hidden = model.get("hidden")
-    ratio = hidden / model["width"] if isinstance(hidden, int) and isinstance(model.get("width"), int) else None
-    changes: dict[str, object] = {"model.width": rung.width, "train.steps": rung.steps, "train.epochs": None}
-    changes |= {} if ratio is None else {"model.hidden": round(ratio * rung.width)}
-    return dataclasses.replace(method, recipe=change(method.recipe, changes))
+    changes = set_width(method.recipe, rung.width) | {"train.steps": rung.steps, "train.epochs": None}
+    return dataclasses.replace(method, recipe=change(method.recipe, changes), timing=None)
 
 
 def _cell(comparer: Comparer, method: Method, rung: Rung, seed: int) -> Cell:

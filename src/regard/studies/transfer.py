@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from regard.errors import SpecError
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.body import Stack
 from regard.nn.layers.feedforward import FeedForward
-from regard.report.page import Section, page
 from regard.report.table import Cell, Table
 from regard.studies.compare import Comparer, CompareResult
+from regard.studies.compare_report import tell_curves, tell_verdicts
 from regard.studies.grid import Grid
 from regard.studies.methods import NamedRecipe, Terms
 from regard.studies.preparation import Preparation, model_of
 from regard.studies.significance import VERDICT_SEEDS
-from regard.training.request import TrainRequest
+from regard.studies.study_options import StudyOptions
+from regard.studies.study_report import Chapter, Reporting, StudyReport
 
 BASELINE = "plain"
 WINDOW = 8
@@ -97,7 +97,7 @@ def parse_task(text: str) -> TaskData:
 
 
 @dataclasses.dataclass(frozen=True)
-class TransferResult:
+class TransferResult(Reporting):
     """For every task a comparison of the modifications with the plain recipe, and what was refused there."""
 
     compared: Mapping[str, CompareResult]
@@ -148,60 +148,40 @@ class TransferResult:
             "overall": {name: self.overall(name) for name in self.names},
         }
 
-    def render(self) -> str:
-        lines = [self.table().markdown()]
-        for task, refused in self.refused.items():
-            lines += [f"{task}: {name} is refused: {why}" for name, why in refused.items()]
-        for task, found in self.compared.items():
-            lines += ["", task, *(verdict.sentence for verdict in found.verdicts)]
-        return "\n".join(lines).rstrip()
-
-    def page(self) -> str:
-        from regard.studies.compare_report import score_table
-
-        sections = [Section("Modifications by task", (self.table().html(),))]
-        sections += [
-            Section(task, (score_table(found).html(), *(v.sentence for v in found.verdicts)))
-            for task, found in self.compared.items()
+    def report(self) -> StudyReport:
+        refused = [
+            f"{task}: {name} is refused: {why}" for task, own in self.refused.items() for name, why in own.items()
         ]
-        return page("Which modifications transfer", sections)
-
-    def draw(self, folder: Path) -> list[Path]:
-        """The Pareto figures of every task, in a folder of its own."""
-        from regard.studies.compare_report import draw_comparison
-
-        made = []
+        chapters = [Chapter("Modifications by task", [self.table(), *refused])]
         for task, found in self.compared.items():
-            (folder / task).mkdir(exist_ok=True)
-            made += draw_comparison(found, folder / task)
-        return made
+            chapters += [tell_verdicts(found, task), *tell_curves(found, f"-{task}")]
+        return StudyReport("Which modifications transfer", chapters)
 
 
 def run(
     grid: Grid,
-    recipes: Sequence[str] = (),
+    recipes: Sequence[str],
+    options: StudyOptions,
     *,
     tasks: Sequence[str] = ("algorithm=copy",),
     only: Sequence[str] = (),
-    set: Mapping[str, object] | None = None,
-    seeds: int = VERDICT_SEEDS,
-    minutes: float | None = None,
-    device: str = "cpu",
 ) -> TransferResult:
     """Compare `only` these modifications, or all, with the plain recipe on each task (`NAME=RECIPE,FILE,…`)."""
     if recipes:
         raise SpecError("the study of transfer names its recipes with --task NAME=RECIPE,FILE,…")
+    options.allow("transfer", "set", "seeds", "minutes")
     if unknown := [name for name in only if name not in MODIFICATIONS]:
         raise SpecError(f"no modification {unknown[0]!r}; there is {', '.join(MODIFICATIONS)}")
     names = [name for name in MODIFICATIONS if not only or name in only]
+    terms = Terms(options.seeds_for(VERDICT_SEEDS))
     compared, refused = dict[str, CompareResult](), dict[str, Mapping[str, str]]()
     for task in map(parse_task, tasks):
-        settings = dict(set or {})
-        comparer = Comparer(grid, Terms(seeds), task.files, (), (), minutes, device, f"transfer, {task.name}")
-        recipe, data = Preparation().complete(TrainRequest(task.recipe, task.files, set=settings))
+        own = dataclasses.replace(options, data=task.files)
+        comparer = Comparer(grid, terms, own, f"transfer, {task.name}")
+        recipe, data = Preparation().complete(own.request(task.recipe))
         spec = model_of(recipe, data)
-        entries = [NamedRecipe(BASELINE, task.recipe, settings)]
-        entries += [NamedRecipe(name, task.recipe, {**settings, **MODIFICATIONS[name](spec)}) for name in names]
+        entries = [NamedRecipe(BASELINE, task.recipe, options.set)]
+        entries += [NamedRecipe(name, task.recipe, {**options.set, **MODIFICATIONS[name](spec)}) for name in names]
         kept, refused[task.name] = comparer.split_refused(entries)
         compared[task.name] = comparer.run(kept)
     return TransferResult(compared, refused, names)

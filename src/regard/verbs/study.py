@@ -1,49 +1,145 @@
-"""`regard study`: one command per study."""
+"""`regard study`: one command per study.
+
+A command declares its own options and returns what was asked; those that studies share are written once, in `_shared`.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from regard.errors import SpecError
-from regard.verbs.command import ProgressLine, Verb, say
+from regard.verbs.command import ProgressLine, Verb
 
 studies = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")]
+Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="The recipe that is changed")]
 Recipes = Annotated[list[str], typer.Argument(metavar="RECIPE", help="Recipes; the first one is the baseline")]
-Data = Annotated[list[str], typer.Option(metavar="FILE", help="Training data; for two files, give it twice")]
-Valid = Annotated[list[str], typer.Option(metavar="FILE", help="Validation data: it chooses checkpoints and rates")]
-Test = Annotated[
+Vary = Annotated[
     list[str],
-    typer.Option(metavar="FILE", show_default="generated, or the validation data", help="Test data, used once"),
+    typer.Option(metavar="PATH=V,V", help="One recipe with these values of a setting, the first is the baseline"),
 ]
-Set = Annotated[list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change a setting of all; repeatable")]
-Seeds = Annotated[int, typer.Option(metavar="N", help="Seeds per contender: 5 or more for a verdict")]
+Only = Annotated[list[str], typer.Option(metavar="NAME", help="Only these; repeatable")]
 Metric = Annotated[
     str | None, typer.Option(metavar="NAME", show_default="the task's first", help="The score that decides")
 ]
-Minutes = Annotated[float | None, typer.Option(metavar="N", help="Refuse a study that would take longer")]
-Processes = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=0, show_default="one per core", help="Cells at once, of one thread each; 0: here"),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", show_default="runs/STUDY", help="Folder for results; it also resumes there"),
-]
-Keep = Annotated[bool, typer.Option("--keep", help="Keep the run folders of finished cells, with their models")]
-Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda or mps")]
-Plugin = Annotated[
-    list[Path], typer.Option(metavar="FILE", help="A Python file that adds your own mixer, task or metric; repeatable")
-]
+Delta = Annotated[float | None, typer.Option(metavar="X", help="Largest difference of the metric that does not matter")]
 
 
-@studies.command(cls=Verb, short_help="Time and memory of every mixer by length")
+def _shared(
+    data: Annotated[list[str], typer.Option(metavar="FILE", help="Training data; for two files, give it twice")] = [],  # noqa: B006
+    valid: Annotated[
+        list[str], typer.Option(metavar="FILE", help="Validation data: it chooses checkpoints and rates")
+    ] = [],  # noqa: B006
+    test: Annotated[
+        list[str],
+        typer.Option(metavar="FILE", show_default="generated, or the validation data", help="Test data, used once"),
+    ] = [],  # noqa: B006
+    sets: Annotated[
+        list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change a setting of all; repeatable")
+    ] = [],  # noqa: B006
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", min=1, show_default="5", help="Seeds of each; a verdict needs 5")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(metavar="N", help="Refuse a study that would take longer")] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda or mps")] = "cpu",
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, show_default="one per core", help="Cells at once, of one thread each; 0: here"
+        ),
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the run folders of finished cells, with their models")
+    ] = False,
+    plugin: Annotated[
+        list[Path],
+        typer.Option(metavar="FILE", help="A Python file that adds your own mixer, task or metric; repeatable"),
+    ] = [],  # noqa: B006
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", show_default="runs/STUDY", help="Folder for results; it also resumes there"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")] = False,
+) -> None:
+    """The options that studies share."""
+
+
+SHARED = inspect.signature(_shared, eval_str=True).parameters
+FILES = ("data", "valid", "test")
+TRAINED = ("sets", "seeds", "minutes", "device", "processes", "keep", "plugin")
+ALWAYS = ("out", "as_json", "debug")
+
+
+class Asked:
+    """What a command was asked for: recipes, and the settings of its study."""
+
+    def __init__(self, *recipes: str, **settings: object) -> None:
+        self.recipes, self.settings = recipes, settings
+
+
+def _command(short_help: str, shared: Sequence[str]) -> Callable[[Callable[..., Asked]], None]:
+    """Add a command with these shared options; its name is that of the study."""
+
+    def add(own: Callable[..., Asked]) -> None:
+        declared = inspect.signature(own, eval_str=True).parameters
+        common = {name: SHARED[name] for name in (*shared, *ALWAYS)}
+
+        @functools.wraps(own)
+        def run(**given: Any) -> None:
+            asked = own(**{name: given[name] for name in declared})
+            _run(own.__name__, asked, **{name: given[name] for name in common})
+
+        merged = [*declared.values(), *common.values()]
+        order = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in merged]
+        run.__signature__ = inspect.Signature(order)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in order}
+        studies.command(cls=Verb, short_help=short_help)(run)
+
+    return add
+
+
+def _run(
+    name: str,
+    asked: Asked,
+    *,
+    as_json: bool,
+    debug: bool,
+    plugin: Sequence[Path] = (),
+    sets: Sequence[str] = (),
+    **how: Any,
+) -> None:
+    from regard.registry import load_plugins
+
+    load_plugins(list(plugin))
+    import regard
+
+    settings = how | asked.settings | ({"set": _changes(sets)} if sets else {})
+    with ProgressLine() as progress:
+        found = regard.study(
+            name, *asked.recipes, notify=progress.say, progress=progress, plugins=list(map(str, plugin)), **settings
+        )
+    print(json.dumps(found.plain(), ensure_ascii=False) if as_json else found.render())
+
+
+def _changes(sets: Sequence[str]) -> dict[str, str]:
+    out = {}
+    for text in sets:
+        path, equals, value = text.partition("=")
+        if not equals or not path:
+            raise SpecError(f"--set takes PATH=VALUE, such as train.steps=500, got {text!r}")
+        out[path] = value
+    return out
+
+
+@_command("Time and memory of every mixer by length", ())
 def complexity(
     mixers: Annotated[
         list[str], typer.Option(metavar="NAMES", help="Only these, separated by commas or repeated")
@@ -54,38 +150,22 @@ def complexity(
     threads: Annotated[
         int, typer.Option(metavar="N", min=0, show_default="all cores", help="Number of threads of torch")
     ] = 0,
-    minutes: Annotated[float, typer.Option(metavar="N", help="About how long it may take")] = 9.0,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for JSON, figures and report")] = Path(
-        "runs/complexity"
-    ),
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+    minutes: Annotated[
+        float | None, typer.Option(metavar="N", show_default="9", help="About how long it may take")
+    ] = None,
+) -> Asked:
     """Measure for each mixer how time and memory grow with the length, how many operations wait for one another, how many
     layers lie between two tokens, and from which length it is faster than full attention."""
-    import regard
     from regard.studies.complexity import LENGTHS, parse_lengths, parse_names
 
     chosen = LENGTHS if lengths is None else parse_lengths(lengths)
-    names = parse_names(mixers)
-    found = regard.study(
-        "complexity", out=out, mixers=names, lengths=chosen, threads=threads, minutes=minutes, notify=say
-    )
-    print(json.dumps(found.plain(), ensure_ascii=False) if as_json else found.render())
+    return Asked(mixers=parse_names(mixers), lengths=chosen, threads=threads, minutes=minutes)
 
 
-@studies.command(cls=Verb, short_help="Does a change help? Recipes against each other, over seeds")
+@_command("Does a change help? Recipes against each other, over seeds", (*FILES, *TRAINED))
 def compare(
     recipes: Recipes,
-    data: Data = [],  # noqa: B006
-    valid: Valid = [],  # noqa: B006
-    test: Test = [],  # noqa: B006
-    vary: Annotated[
-        list[str],
-        typer.Option(metavar="PATH=V,V", help="One recipe with these values of a setting, the first is the baseline"),
-    ] = [],  # noqa: B006
-    sets: Set = [],  # noqa: B006
-    seeds: Seeds = 5,
+    vary: Vary = [],  # noqa: B006
     match: Annotated[
         str, typer.Option(metavar="WHAT", help="What is made equal: steps, parameters, flops or time")
     ] = "steps",
@@ -94,214 +174,87 @@ def compare(
         str | None, typer.Option(metavar="rate", help="Search the learning rate of each contender first")
     ] = None,
     metric: Metric = None,
-    delta: Annotated[
-        float | None, typer.Option(metavar="X", help="Largest difference of the metric that does not matter")
-    ] = None,
+    delta: Delta = None,
     paired: Annotated[
         bool, typer.Option("--paired", help="Compare seed by seed; declare it before the first look")
     ] = False,
-    minutes: Minutes = None,
-    processes: Processes = None,
-    out: Out = None,
-    keep: Keep = False,
-    device: Device = "cpu",
-    plugin: Plugin = [],  # noqa: B006
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Asked:
     """Train every contender with every seed and say which is better, in words and numbers.
 
     All contenders see the same data in the same order. A verdict needs a difference that stands against other seeds and other
     test items, corrected for the number of contenders and of looks. The same command again continues;
     more --seeds add to it."""
-    _run(
-        "compare", recipes, as_json, plugin, data=data, valid=valid, test=test, vary=vary, set=_changes(sets), seeds=seeds,
-        match=match, resize=resize, tune=tune, metric=metric, delta=delta, paired=paired, minutes=minutes,
-        processes=processes, out=out, keep=keep, device=device,
+    return Asked(
+        *recipes, vary=vary, match=match, resize=resize, tune=tune, metric=metric, delta=delta, paired=paired
     )  # fmt: skip
 
 
-Only = Annotated[list[str], typer.Option(metavar="NAME", help="Only these; repeatable")]
-
-
-@studies.command(cls=Verb, short_help="Take one part at a time out of a recipe")
-def ablate(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="The recipe whose parts are taken out")],
-    data: Data = [],  # noqa: B006
-    valid: Valid = [],  # noqa: B006
-    test: Test = [],  # noqa: B006
-    only: Only = [],  # noqa: B006
-    sets: Set = [],  # noqa: B006
-    seeds: Seeds = 5,
-    metric: Metric = None,
-    delta: Annotated[
-        float | None, typer.Option(metavar="X", help="Largest difference of the metric that does not matter")
-    ] = None,
-    minutes: Minutes = None,
-    processes: Processes = None,
-    out: Out = None,
-    keep: Keep = False,
-    device: Device = "cpu",
-    plugin: Plugin = [],  # noqa: B006
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+@_command("Take one part at a time out of a recipe", (*FILES, *TRAINED))
+def ablate(recipe: Recipe, only: Only = [], metric: Metric = None, delta: Delta = None) -> Asked:  # noqa: B006
     """Measure what each part is worth: no residual, no norm, no √d_k, one head, no positions, no warm-up, no smoothing, no
     feed-forward, no dropout, other head counts and key widths. Each is compared with the whole recipe."""
-    _run(
-        "ablate", [recipe], as_json, plugin, data=data, valid=valid, test=test, only=only, set=_changes(sets), seeds=seeds,
-        metric=metric, delta=delta, minutes=minutes, processes=processes, out=out, keep=keep, device=device,
-    )  # fmt: skip
+    return Asked(recipe, only=only, metric=metric, delta=delta)
 
 
-@studies.command(cls=Verb, short_help="Trained on short texts, tested on long ones, by position code")
+@_command("Trained on short texts, tested on long ones, by position code", TRAINED)
 def length(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe that generates pairs")] = "copy",
     n: Annotated[
         int, typer.Option("-n", metavar="N", min=2, help="Longest training text; tests go to four times that")
     ] = 12,
     only: Only = [],  # noqa: B006
-    sets: Set = [],  # noqa: B006
-    seeds: Seeds = 5,
-    minutes: Minutes = None,
-    processes: Processes = None,
-    out: Out = None,
-    keep: Keep = False,
-    device: Device = "cpu",
-    plugin: Plugin = [],  # noqa: B006
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Asked:
     """Compare position codes by how they generalize to longer texts: none, sinusoidal, learned, rotary (also with scaled
     angles), ALiBi, T5, Shaw, XL."""
-    _run(
-        "length", [recipe], as_json, plugin, n=n, only=only, set=_changes(sets), seeds=seeds, minutes=minutes,
-        processes=processes, out=out, keep=keep, device=device,
-    )  # fmt: skip
+    return Asked(recipe, n=n, only=only)
 
 
-@studies.command(cls=Verb, short_help="Do probabilities mean what they say, with label smoothing?")
-def calibration(
-    recipes: Recipes,
-    data: Data = [],  # noqa: B006
-    valid: Valid = [],  # noqa: B006
-    test: Test = [],  # noqa: B006
-    vary: Annotated[
-        list[str], typer.Option(metavar="PATH=V,V", show_default="label smoothing 0 and 0.1", help="As for compare")
-    ] = [],  # noqa: B006
-    sets: Set = [],  # noqa: B006
-    seeds: Seeds = 5,
-    minutes: Minutes = None,
-    processes: Processes = None,
-    out: Out = None,
-    keep: Keep = False,
-    device: Device = "cpu",
-    plugin: Plugin = [],  # noqa: B006
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
-    """Compare calibration: expected calibration error, Brier score, reliability diagrams, and the temperature that mends it."""
-    _run(
-        "calibration", recipes, as_json, plugin, data=data, valid=valid, test=test, vary=vary, set=_changes(sets),
-        seeds=seeds, minutes=minutes, processes=processes, out=out, keep=keep, device=device,
-    )  # fmt: skip
+@_command("Do probabilities mean what they say, with label smoothing?", (*FILES, *TRAINED))
+def calibration(recipes: Recipes, vary: Vary = []) -> Asked:  # noqa: B006
+    """Compare calibration: expected calibration error, Brier score, reliability diagrams, and the temperature that mends it.
+    One recipe is compared without and with label smoothing, unless --vary says otherwise."""
+    return Asked(*recipes, vary=vary)
 
 
-@studies.command(cls=Verb, short_help="How far gradients reach, by kind of layer")
+@_command("How far gradients reach, by kind of layer", ("seeds",))
 def gradients(
     n: Annotated[int, typer.Option("-n", metavar="N", min=8, help="Tokens")] = 64,
     width: Annotated[int, typer.Option(metavar="N", min=4, help="Width of the layers")] = 64,
-    seeds: Seeds = 5,
     only: Only = [],  # noqa: B006
-    processes: Processes = 0,
-    out: Out = None,
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+    processes: Annotated[int, typer.Option(metavar="N", min=0, help="Cells at once; 0: in this process")] = 0,
+) -> Asked:
     """Measure the gradient of the last output with respect to inputs at every distance, for recurrent layers and attention as
     they are initialized; it takes seconds."""
-    _run("gradients", [], as_json, [], n=n, width=width, seeds=seeds, only=only, processes=processes, out=out)
+    return Asked(n=n, width=width, only=only, processes=processes)
 
 
-@studies.command(cls=Verb, short_help="Do modifications help on every task?")
+@_command("Do modifications help on every task?", TRAINED)
 def transfer(
     task: Annotated[
         list[str],
         typer.Option(metavar="NAME=RECIPE,FILE", help="A task: its name, recipe and files; repeatable"),
     ],
     only: Only = [],  # noqa: B006
-    sets: Set = [],  # noqa: B006
-    seeds: Seeds = 5,
-    minutes: Minutes = None,
-    processes: Processes = None,
-    out: Out = None,
-    keep: Keep = False,
-    device: Device = "cpu",
-    plugin: Plugin = [],  # noqa: B006
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Asked:
     """Compare eight modifications (RMSNorm, gated feed-forward, rotary positions, one key head, normalized queries and keys,
     sparse attention, linear attention, Muon) with the plain recipe on every task."""
-    _run(
-        "transfer", [], as_json, plugin, tasks=task, only=only, set=_changes(sets), seeds=seeds, minutes=minutes,
-        processes=processes, out=out, keep=keep, device=device,
-    )  # fmt: skip
+    return Asked(tasks=task, only=only)
 
 
-@studies.command(cls=Verb, short_help="A ladder of sizes, a scaling law, and a prediction")
+@_command("A ladder of sizes, a scaling law, and a prediction", (*FILES, *TRAINED))
 def scaling(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="The recipe that is made smaller and larger")],
-    data: Data = [],  # noqa: B006
-    valid: Valid = [],  # noqa: B006
-    test: Test = [],  # noqa: B006
+    recipe: Recipe,
     widths: Annotated[str, typer.Option(metavar="N,N,…", help="Widths of the ladder")] = "32,48,64,96",
     steps: Annotated[str, typer.Option(metavar="N,N,…", help="Training steps of the ladder")] = "500,1000,2000",
     held_out: Annotated[
         str, typer.Option(metavar="N,N", help="Width and steps of the run that is predicted")
     ] = "128,4000",
-    sets: Set = [],  # noqa: B006
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Seeds of each size")] = 1,
-    processes: Processes = None,
-    out: Out = None,
-    keep: Keep = False,
-    device: Device = "cpu",
-    plugin: Plugin = [],  # noqa: B006
-    as_json: Json = False,
-    debug: Debug = False,
-) -> None:
+) -> Asked:
     """Train a ladder of sizes, fit L(N, D) = E + A/N^α + B/D^β with intervals, write down what a run at least four times larger
-    should reach, train that, and say by how much the prediction missed."""
+    should reach, train that, and say by how much the prediction missed. One seed each, unless --seeds says more."""
     from regard.studies.complexity import parse_lengths
 
     last = parse_lengths(held_out)
     if len(last) != 2:
         raise SpecError(f"--held-out takes a width and a number of steps, such as 128,4000; got {held_out!r}")
-    _run(
-        "scaling", [recipe], as_json, plugin, data=data, valid=valid, test=test, widths=parse_lengths(widths),
-        steps=parse_lengths(steps), held_out=last, set=_changes(sets), seeds=seeds, processes=processes, out=out,
-        keep=keep, device=device,
-    )  # fmt: skip
-
-
-def _run(name: str, recipes: list[str], as_json: bool, plugins: list[Path], **settings: Any) -> None:
-    from regard.registry import load_plugins
-
-    load_plugins(plugins)
-    import regard
-
-    with ProgressLine() as progress:
-        found = regard.study(
-            name, *recipes, notify=progress.say, progress=progress, plugins=[str(path) for path in plugins], **settings
-        )
-    print(json.dumps(found.plain(), ensure_ascii=False) if as_json else found.render())
-
-
-def _changes(sets: list[str]) -> dict[str, str]:
-    out = {}
-    for text in sets:
-        path, equals, value = text.partition("=")
-        if not equals or not path:
-            raise SpecError(f"--set takes PATH=VALUE, such as train.steps=500, got {text!r}")
-        out[path] = value
-    return out
+    return Asked(recipe, widths=parse_lengths(widths), steps=parse_lengths(steps), held_out=last)
