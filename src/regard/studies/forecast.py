@@ -30,7 +30,7 @@ class Work:
             return 0.0
         done = [f for cell in self.cells if (f := grid.read(cell)) is not None and "seconds" in f.timing]
         if done:
-            return left * sum(f.timing["seconds"] + f.timing["test_seconds"] for f in done) / len(done)
+            return left * sum(float(f.timing["seconds"] + f.timing["test_seconds"]) for f in done) / len(done)
         self.method.timing = self.method.timing or time_recipe(self.method.recipe, self.method.corpus)
         return left * self.method.timing.seconds
 

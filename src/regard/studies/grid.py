@@ -7,7 +7,7 @@ result is one small JSON file, written atomically and named by a digest of its s
     work/NAME-DIGEST/        the run folder of an unfinished one; it resumes there
 
 So a study that was killed goes on with the same command, one with more seeds runs only the new cells, and a changed setting is
-another cell. Cells run in child processes of one thread each, or in this process.
+another cell. Cells run in child processes of one thread each, in this process, or on a Ray cluster (`ray_cells.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from regard.errors import Diverged, RegardError, SpecError
+from regard.errors import Diverged, RegardError, SpecError, UnknownName
 from regard.files.folder import parse_json
 from regard.files.storage import DISK, make_folder, write_file
 from regard.report.number import duration
@@ -33,6 +33,7 @@ from regard.studies.jobs import Outcome, find_job
 from regard.studies.worker import Child, Stopped
 
 CELLS, WORK = "cells", "work"
+HERE, RAY = "here", "ray"
 POLL = 0.2
 """Seconds between two looks at the running cells."""
 
@@ -74,7 +75,7 @@ class CellResult:
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Where cells run and how: `processes` of one thread each, or in this process if 0."""
+    """Where cells run and how: in `processes` of one thread each, in this process if 0, or `on` a Ray cluster."""
 
     folder: Path
     processes: int = 0
@@ -83,10 +84,19 @@ class Grid:
     """Keep the run folders of finished cells, with their models."""
     say: Say = lambda _: None
     progress: Progress = lambda *_: None
+    on: str = HERE
+
+    def __post_init__(self) -> None:
+        if self.on not in (HERE, RAY):
+            raise UnknownName("place to run cells on", self.on, (HERE, RAY))
 
     @property
     def parallel(self) -> int:
         """How many cells run at once."""
+        if self.on == RAY:
+            from regard.studies.ray_cells import count_processors
+
+            return count_processors()
         return max(1, self.processes)
 
     def path(self, cell: Cell) -> Path:
@@ -109,18 +119,26 @@ class Grid:
         for name in (CELLS, WORK):
             make_folder(DISK, self.folder / name)
         left = self.missing(cells)
-        board = _Board(self, len({cell.key for cell in cells}), len(left))
-        if left and self.processes:
+        board = Board(self, len({cell.key for cell in cells}), len(left))
+        if left and self.on == RAY:
+            from regard.studies.ray_cells import run_on_ray
+
+            run_on_ray(self, left, board)
+        elif left and self.processes:
             self._run_apart(left, board)
-        for cell in [] if self.processes else left:
-            board.started(cell)
-            run_cell(cell, self.path(cell), self.folder / WORK / cell.key, keep=self.keep)
-            board.finished(cell)
+        else:
+            self._run_here(left, board)
         found = [self.read(cell) for cell in cells]
         assert all(found)
         return [each for each in found if each is not None]
 
-    def _run_apart(self, cells: Sequence[Cell], board: _Board) -> None:
+    def _run_here(self, cells: Sequence[Cell], board: Board) -> None:
+        for cell in cells:
+            board.started(cell)
+            run_cell(cell, self.path(cell), self.folder / WORK / cell.key, keep=self.keep)
+            board.finished(cell)
+
+    def _run_apart(self, cells: Sequence[Cell], board: Board) -> None:
         """Run cells in child processes, each of which takes the next one when it is done."""
         waiting: queue.SimpleQueue[Cell] = queue.SimpleQueue()
         for cell in cells:
@@ -143,7 +161,7 @@ class Grid:
         if failures:
             raise RegardError(f"{failures[0]}; the same command continues the study")
 
-    def _serve(self, child: Child, waiting: queue.SimpleQueue[Cell], board: _Board, failures: list[str]) -> None:
+    def _serve(self, child: Child, waiting: queue.SimpleQueue[Cell], board: Board, failures: list[str]) -> None:
         while not failures:
             try:
                 cell = waiting.get_nowait()
@@ -165,19 +183,24 @@ class Grid:
             board.finished(cell)
 
 
-def run_cell(cell: Cell, out: Path, work: Path, *, keep: bool = False) -> None:
-    """Run one cell to its end and write its result; a refusal or a divergence is a result, too."""
+def compute_cell(cell: Cell, work: Path) -> str:
+    """Run one cell to its end; returns its file. A refusal or a divergence is a result, too."""
     try:
         outcome = find_job(cell.job)(cell.settings, work)
     except (SpecError, Diverged) as error:
         outcome = Outcome({"error": str(error), "kind": type(error).__name__}, {})
     body = {"name": cell.name, "job": cell.job, "settings": cell.settings} | dataclasses.asdict(outcome)
-    write_file(out, json.dumps(body, ensure_ascii=False))
+    return json.dumps(body, ensure_ascii=False)
+
+
+def run_cell(cell: Cell, out: Path, work: Path, *, keep: bool = False) -> None:
+    """Run one cell to its end and write its result."""
+    write_file(out, compute_cell(cell, work))
     if not keep and work.exists():
         shutil.rmtree(work)
 
 
-class _Board:
+class Board:
     """What is shown while cells run."""
 
     def __init__(self, grid: Grid, total: int, left: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from regard.errors import UnknownName
 from regard.files.storage import DISK, make_folder, write_file
 from regard.machine import machine
-from regard.studies.grid import Grid, Progress, Say
+from regard.studies.grid import HERE, Grid, Progress, Say
 from regard.studies.study_options import OPTIONS, StudyOptions
 from regard.studies.study_report import StudyResult
 
@@ -38,6 +38,7 @@ def study(
     processes: int | None = None,
     plugins: Sequence[str] = (),
     keep: bool = False,
+    on: str = HERE,
     notify: Say | None = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -49,6 +50,7 @@ def study(
     recipes    what is compared, for studies that train models
     processes  how many cells run at once, with one thread each; 0: in this process; by default one per core
     keep       keep the run folders of finished cells, with their models
+    on         where cells run: here, or on a Ray cluster (`ray`)
     notify     called with progress messages
     settings   those of the study: data, valid, test, set, seeds, minutes, device, and see `regard study NAME --help`
     """
@@ -56,7 +58,7 @@ def study(
     folder, tell = Path(out or f"runs/{name}"), notify or (lambda _: None)
     make_folder(DISK, folder)
     count = machine().cores if processes is None else processes
-    grid = Grid(folder, count, tuple(plugins), keep, tell, progress or (lambda *_: None))
+    grid = Grid(folder, count, tuple(plugins), keep, tell, progress or (lambda *_: None), on)
     common = StudyOptions(**{key: value for key, value in settings.items() if key in OPTIONS})
     found = run(grid, recipes, common, **{key: value for key, value in settings.items() if key not in OPTIONS})
     write_file(folder / f"{name}.json", json.dumps(found.plain(), indent=2, ensure_ascii=False) + "\n")

@@ -30,7 +30,9 @@ NEEDED = (
     "babel",
 )
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-EXTRAS = {"sentencepiece": "sentencepiece", "tensorboard": "tensorboard", "plots": "matplotlib"}
+EXTRAS = {
+    "sentencepiece": "sentencepiece", "tensorboard": "tensorboard", "plots": "matplotlib", "ray": "ray",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

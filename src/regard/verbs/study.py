@@ -55,6 +55,7 @@ def _shared(
             metavar="N", min=0, show_default="one per core", help="Cells at once, of one thread each; 0: here"
         ),
     ] = None,
+    on: Annotated[str, typer.Option(metavar="WHERE", help="Where cells run: here, or on a Ray cluster (ray)")] = "here",
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the run folders of finished cells, with their models")
     ] = False,
@@ -74,7 +75,7 @@ def _shared(
 
 SHARED = inspect.signature(_shared, eval_str=True).parameters
 FILES = ("data", "valid", "test")
-TRAINED = ("sets", "seeds", "minutes", "device", "processes", "keep", "plugin")
+TRAINED = ("sets", "seeds", "minutes", "device", "processes", "on", "keep", "plugin")
 ALWAYS = ("out", "as_json", "debug")
 
 

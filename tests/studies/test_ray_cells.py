@@ -1,0 +1,50 @@
+"""Cells on a Ray cluster: the same table, also if a node is killed; and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.errors import SpecError, UnknownName
+from regard.studies import ray_cells
+from regard.studies.grid import Cell, Grid
+from tests.verbs.calling import ENVIRONMENT, ROOT
+
+
+@pytest.mark.slow
+def test_a_killed_node_changes_nothing() -> None:
+    """Two local nodes, one killed half-way; in a process of its own, because Ray leaves threads behind."""
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    words = [sys.executable, "-W", "ignore", "-m", "tests.studies.ray_nodes", "2"]
+    done = subprocess.run(words, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].startswith("the same table with a node killed after cell 1 of 4")
+
+
+def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnknownName, match="no place to run cells on 'rya'; did you mean 'ray'"):
+        Grid(tmp_path, on="rya")
+    with pytest.raises(SpecError, match="run folders stay on the nodes of a Ray cluster and cannot be kept"):
+        Grid(tmp_path, on="ray", keep=True).run([Cell("one", "train", {})])
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SpecError, match=r"running cells on Ray needs an extra: pip install 'regard\[ray\]'"):
+        Grid(tmp_path, on="ray").run([Cell("one", "train", {})])
+
+
+def test_a_node_computes_what_this_process_computes(tmp_path: Path) -> None:
+    """The function that runs on a node, called here: the file of a cell, and a refusal of another version."""
+    cell = {
+        "name": "RNN",
+        "job": "gradients",
+        "settings": {"layers": "RNN", "n": 8, "width": 8, "seed": 1},
+    }
+    place = {"version": ray_cells.regard.__version__, "folder": str(tmp_path), "plugins": []}
+    there = ray_cells._compute(cell, place)
+    grid = Grid(tmp_path)
+    grid.run([Cell(**cell)])  # type: ignore[arg-type]
+    assert grid.path(Cell(**cell)).read_text() == there  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=r"this node has Regard .*, and the study runs with 0\.0"):
+        ray_cells._compute(cell, place | {"version": "0.0"})
