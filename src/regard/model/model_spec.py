@@ -46,6 +46,8 @@ class ModelSpec(Spec):
     head: HeadSpec = Vocab()
     init: str = "xavier"
     beside: HeadSpec | None = None
+    mup_base: Count | None = None
+    """The width at which the maximal update parametrization (muP) equals the standard one; null: standard."""
 
     def __post_init__(self) -> None:
         if self.encoder is None and self.decoder is None:

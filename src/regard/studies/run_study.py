@@ -24,6 +24,7 @@ STUDIES = {
     "gradients": "gradient_flow",
     "transfer": "transfer",
     "scaling": "scaling",
+    "rates": "learning_rates",
 }
 """The module of each study; its function `run` is the study."""
 PLOTS = (

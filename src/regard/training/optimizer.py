@@ -26,6 +26,8 @@ class OptimizerSpec(Spec):
     registry = OPTIMIZERS
     states: ClassVar[int] = 2
     """Numbers that are kept for each weight."""
+    mup: ClassVar[bool] = False
+    """Whether updates are as large as the gradient's sign, so that the rates of muP fit."""
 
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
         raise NotImplementedError
@@ -38,6 +40,7 @@ class Adam(OptimizerSpec):
 
     betas: Betas = (0.9, 0.98)
     eps: Annotated[float, Field(gt=0)] = 1e-9
+    mup = True
 
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(net.parameters(), lr=0.0, betas=self.betas, eps=self.eps, fused=can_fuse(net))
@@ -52,6 +55,7 @@ class AdamW(OptimizerSpec):
     eps: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Share = 0.01
     kind = "adamw"
+    mup = True
 
     def build(self, net: nn.Module) -> torch.optim.Optimizer:
         groups = split_decay(list(net.parameters()), self.weight_decay)
@@ -75,14 +79,23 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate * group.get("factor", 1.0)
 
 
-def set_rate_factors(net: nn.Module, optimizer: torch.optim.Optimizer, factors: Mapping[str, float]) -> None:
-    """Give each weight its own factor of the learning rate, by splitting the parameter groups."""
+def set_rate_factors(
+    net: nn.Module, optimizer: torch.optim.Optimizer, factors: Mapping[str, float], *, same_decay: bool = False
+) -> None:
+    """Multiply the learning rate of each weight by its own factor, by splitting the parameter groups.
+
+    With `same_decay`, weights decay as if they had no factor.
+    """
     names, groups = {parameter: name for name, parameter in net.named_parameters()}, []
     for group in optimizer.param_groups:
         alike: dict[float, list[Tensor]] = {}
         for parameter in group["params"]:
             alike.setdefault(factors[names[parameter]], []).append(parameter)
-        groups += [{**group, "params": members, "factor": factor} for factor, members in alike.items()]
+        for factor, members in alike.items():
+            new = {**group, "params": members, "factor": group.get("factor", 1.0) * factor}
+            if same_decay and "weight_decay" in group:
+                new["weight_decay"] = group["weight_decay"] / factor
+            groups.append(new)
     optimizer.param_groups[:] = groups
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.errors import Diverged, SpecError
+from regard.model.mup import rate_factors
 from regard.model.net import Net
 from regard.nn.core.rng import new_seed
 from regard.tasks.common.capabilities import Contrasts, compute_loss, is_streaming, supports
@@ -86,6 +87,12 @@ class OptimizerSteps:
     ) -> None:
         self.net, self.task, self.train, self.bf16 = net, task, train, bf16
         self.optimizer = train.optimizer.build(net)
+        if net.spec.mup_base is not None:
+            if not train.optimizer.mup:
+                raise SpecError(
+                    "model.mup_base needs the optimizer adam or adamw; set train.optimizer, or leave it out"
+                )
+            set_rate_factors(net, self.optimizer, rate_factors(net), same_decay=True)
         if train.finetune is not None:
             set_rate_factors(net, self.optimizer, train.finetune.factors(name for name, _ in net.named_parameters()))
         self.ema = None if train.ema is None else MovingAverage(net, train.ema)

@@ -225,7 +225,8 @@ class Trainer:
 
     def rate(self, number: int) -> float:
         """The learning rate of a step, counted from 1."""
-        return self.train.schedule.rate(number, total=self.total, width=self.net.spec.width)
+        spec = self.net.spec
+        return self.train.schedule.rate(number, total=self.total, width=spec.mup_base or spec.width)
 
     def _log_skip(self, group: Group, step: StepResult) -> None:
         if self.steps.process_group.is_leader:

@@ -259,3 +259,16 @@ def scaling(
     if len(last) != 2:
         raise SpecError(f"--held-out takes a width and a number of steps, such as 128,4000; got {held_out!r}")
     return Asked(recipe, widths=parse_lengths(widths), steps=parse_lengths(steps), held_out=last)
+
+
+@_command("The best learning rate by width, with muP and without", (*FILES, *TRAINED))
+def rates(
+    recipe: Recipe,
+    widths: Annotated[str, typer.Option(metavar="N,N,…", help="Widths; the smallest is the base of muP")] = "64,256",
+    count: Annotated[int, typer.Option(metavar="N", min=3, help="Rates, each twice the one before")] = 7,
+) -> Asked:
+    """Train every width with several learning rates around the recipe's own, in the standard parametrization and with muP
+    (model.mup_base), and say how far the best rate moves. One seed each, unless --seeds says more."""
+    from regard.studies.complexity import parse_lengths
+
+    return Asked(recipe, widths=parse_lengths(widths), count=count)

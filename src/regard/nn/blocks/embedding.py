@@ -62,7 +62,7 @@ class Embedding(Part):
 @EMBEDS.add
 @spec
 class Tokens(EmbedSpec):
-    """One vector per token; `scaled` multiplies it by √d_model, as in the paper, before the position is added.
+    """One vector per token; `scaled` multiplies it by √d_model, as in the paper, or by a number, before the position is added.
 
     `segments` adds a vector for each part of a text, given by `Coords.segment` (BERT's sentence pairs). A `tied` source uses
     the table of the other side and has its own positions (BART). `position: none` uses no positions. The vector of the
@@ -71,7 +71,7 @@ class Tokens(EmbedSpec):
 
     vocab: Count
     position: PositionSpec | None = None
-    scaled: bool = False
+    scaled: bool | float = False
     norm: NormSpec | None = None
     dropout: Share = 0.0
     segments: Annotated[int, Field(ge=0)] = 0
@@ -114,7 +114,7 @@ class TokenEmbedding(Embedding):
         self.path = site.path
         self.weight = None if spec.tied else nn.Parameter(torch.empty(spec.vocab, site.width))
         self.segment = nn.Parameter(torch.empty(spec.segments, site.width)) if spec.segments else None
-        self.scale = site.width**0.5 if spec.scaled else 1.0
+        self.scale = site.width**0.5 if spec.scaled is True else float(spec.scaled or 1.0)
         self.zero = spec.zero
         self.position: Position | None = None
         if spec.position is not None:
