@@ -26,6 +26,7 @@ from regard.families import (
     llama,
     lstm,
     marian,
+    memn2n,
     t5,
     transformer,
     transformer_xl,
@@ -40,9 +41,11 @@ from regard.nn.blocks.dilated_convolutions import DilatedConvolutions
 from regard.nn.blocks.embedding import EMBEDS, Tokens
 from regard.nn.blocks.gated_convolutions import GatedConvolutions
 from regard.nn.blocks.head import HEADS, Classes, Masked, Vector, Vocab
+from regard.nn.blocks.memory_hops import MemoryHops
 from regard.nn.blocks.patches import Patches
 from regard.nn.blocks.recurrent_decoder import RecurrentDecoder
 from regard.nn.blocks.reversible import Reversible
+from regard.nn.blocks.sentences import Sentences
 from regard.nn.blocks.wiring import (
     WIRINGS,
     Bare,
@@ -178,6 +181,7 @@ BODY: dict[str, tuple[BodySpec, ...]] = {
         DilatedConvolutions((1, 2, 1), norm=RMSNorm(), causal=True),
         DilatedConvolutions((1, 3), stacked=True, causal=True),
     ),
+    "memory_hops": (MemoryHops(1), MemoryHops(3), MemoryHops(7, linear_start=2)),
 }
 FILTER: dict[str, tuple[FilterSpec, ...]] = {
     "length": (Length(3), Length(9, 2, "characters")),
@@ -204,6 +208,11 @@ EXAMPLES: dict[str, tuple[Registry[Any], dict[str, tuple[Spec, ...]]]] = {
                 Tokens(VOCAB, Learned(), scaled=True, norm=LayerNorm(), dropout=0.1),
                 Tokens(VOCAB, segments=2),
                 Tokens(VOCAB, Learned(2), tied=True),
+            ),
+            "sentences": (
+                Sentences(VOCAB, 2),
+                Sentences(VOCAB, 4, "bag", temporal=False),
+                Sentences(VOCAB, 3, "position"),
             ),
             "patches": (Patches(8, 2), Patches(6, 3, channels=1, first=False, dropout=0.1)),
         },
@@ -350,8 +359,13 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
         "vit": vit.spec(**PICTURES, pool="first"),
         "vit of means": vit.spec(**PICTURES, pool="mean", channels=1),
     },
+    "stories": {
+        "memn2n": memn2n.spec(width=WIDTH, vocab=VOCAB, memory=LENGTH - 1),
+        "memn2n, layerwise": memn2n.spec(width=WIDTH, vocab=VOCAB, memory=LENGTH - 1, tying="layerwise", hops=2),
+        "memn2n, bag": memn2n.spec(width=WIDTH, vocab=VOCAB, memory=LENGTH - 1, encoding="bag", temporal=False),
+    },
 }
-"""Families, small, by shape; those of pictures read with an encoder, but no tokens."""
+"""Families, small, by shape; those of pictures and stories read with an encoder, but no row of tokens."""
 
 
 def body_cases(shape: str) -> Iterator[Case]:
@@ -377,17 +391,19 @@ def family_cases(shape: str) -> Iterator[Case]:
 DECODERS, ENCODERS, BOTH = (
     [*cases(shape), *body_cases(shape), *family_cases(shape)] for shape in ("decoder", "encoder", "both")
 )
-IMAGES = [*family_cases("pictures")]
+IMAGES, STORIES = [*family_cases("pictures")], [*family_cases("stories")]
 FAMILIES = [case for shape in FAMILY for case in family_cases(shape)]
 STREAMING = [c for c in DECODERS if c.part.can.stream]
 
 
 def given(net: Net, rows: int, seed: int = 0) -> tuple[torch.Tensor, Coords]:
-    """An input of what the model reads, be it tokens or pictures, with nothing missing."""
-    if net.spec.embed.vocab:
+    """An input of what the model reads, be it tokens, sentences or pictures, with nothing missing."""
+    if isinstance(net.spec.embed, Tokens):
         return make_ids(rows, LENGTH, seed), Coords.span(LENGTH)
     like, at = net.embed.sample(LENGTH)
     draw = torch.Generator().manual_seed(seed)
+    if not like.is_floating_point():
+        return torch.randint(VOCAB, (rows, *like.shape[1:]), generator=draw), Coords.span(LENGTH)
     return torch.randn(rows, *like.shape[1:], generator=draw, dtype=torch.double), at
 
 

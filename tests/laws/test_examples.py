@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from regard.registry import kind_of
-from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, IMAGES
+from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, IMAGES, STORIES
 
 
 @pytest.mark.parametrize("role", EXAMPLES)
@@ -16,5 +16,5 @@ def test_every_part_in_a_table_has_an_example(role: str) -> None:
 
 
 def test_case_names_are_distinct() -> None:
-    for cases in (DECODERS, ENCODERS, BOTH, IMAGES):
+    for cases in (DECODERS, ENCODERS, BOTH, IMAGES, STORIES):
         assert len({case.name for case in cases}) == len(cases)

@@ -17,7 +17,7 @@ from regard.nn.blocks.wiring import Bare, PostNorm, PreNorm, WiringSpec
 from regard.nn.layers.norm import RMSNorm
 from regard.registry import kind_of
 from regard.spec import Spec
-from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, IMAGES, name_of
+from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, IMAGES, STORIES, name_of
 
 pytestmark = pytest.mark.numeric
 
@@ -35,22 +35,22 @@ def test_a_part_through_json(part: Spec) -> None:
 
 
 def test_models_through_json() -> None:
-    for spec in [c.spec for c in ENCODERS + DECODERS + BOTH + IMAGES] + FAMILIES:
+    for spec in [c.spec for c in ENCODERS + DECODERS + BOTH + IMAGES + STORIES] + FAMILIES:
         assert back(spec) == spec
         assert hash(back(spec)) == hash(spec)
 
 
 def test_specs_are_equal_only_if_they_are_the_same_model() -> None:
-    specs = [c.spec for c in ENCODERS + DECODERS + BOTH + IMAGES] + FAMILIES
+    specs = [c.spec for c in ENCODERS + DECODERS + BOTH + IMAGES + STORIES] + FAMILIES
     assert len({spec.json() for spec in specs}) == len(set(specs))
 
 
-@pytest.mark.parametrize("case", DECODERS[::7] + BOTH[::7] + IMAGES, ids=name_of)
+@pytest.mark.parametrize("case", DECODERS[::7] + BOTH[::7] + IMAGES + STORIES, ids=name_of)
 def test_the_spec_read_back_builds_the_same_model(case: Case) -> None:
     check_model(case)
 
 
-@pytest.mark.parametrize("case", DECODERS[::9] + BOTH[::9] + IMAGES, ids=name_of)
+@pytest.mark.parametrize("case", DECODERS[::9] + BOTH[::9] + IMAGES + STORIES, ids=name_of)
 def test_replacing_any_part_by_itself_changes_nothing(case: Case) -> None:
     for path, part in case.spec.walk():
         if path:

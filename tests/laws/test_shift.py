@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from regard.nn.blocks.memory_hops import MemoryHops
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Fixed
 from regard.nn.mixers import Performer
@@ -18,11 +19,15 @@ N = 8
 def reads_distances(case: Case) -> bool:
     """Not those that estimate the score of a turned pair: theirs is right on average over random features.
 
-    Nor those whose pattern cuts positions into blocks: it stands where it stands.
+    Nor those whose pattern cuts positions into blocks: it stands where it stands; nor hops, whose question is position 0.
     """
     embed = getattr(case.spec.embed, "position", None)
     blocks = isinstance(getattr(case.part, "pattern", None), Fixed)
-    return embed is None and case.part.can.length == "any" and not (isinstance(case.part, Performer) or blocks)
+    return (
+        embed is None
+        and case.part.can.length == "any"
+        and not (isinstance(case.part, Performer | MemoryHops) or blocks)
+    )
 
 
 @pytest.mark.parametrize("case", [c for c in ENCODERS + DECODERS if reads_distances(c)], ids=name_of)

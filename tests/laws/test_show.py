@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from regard.model.tree import summary, tree
-from tests.laws.examples import BOTH, DECODERS, ENCODERS, IMAGES, Case, name_of
+from tests.laws.examples import BOTH, DECODERS, ENCODERS, IMAGES, STORIES, Case, name_of
 
 
-@pytest.mark.parametrize("case", [*[*DECODERS, *ENCODERS, *BOTH][::3], *IMAGES], ids=name_of)
+@pytest.mark.parametrize("case", [*[*DECODERS, *ENCODERS, *BOTH][::3], *IMAGES, *STORIES], ids=name_of)
 def test_a_model_without_numbers_is_shown(case: Case) -> None:
     with torch.device("meta"):
         net = case.spec.build()

@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.families import bytenet, convs2s, gpt, gru, lstm, transformer
+from regard.families import bytenet, convs2s, gpt, gru, lstm, memn2n, transformer
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from tests.twins import convolutional as flat_convolutional
 from tests.twins import gpt as flat_gpt
+from tests.twins import memn2n as flat_memn2n
 from tests.twins import recurrent as flat_recurrent
 from tests.twins import transformer as flat_transformer
 
@@ -135,6 +136,33 @@ def test_predecessors(spec: ModelSpec, flat: Callable[..., Tensor]) -> None:
     ours = sum((row[:n] * p[:n]).sum() for row, (_, n), p in zip(mine, lengths, pull, strict=True))
     others = sum((row * p[: len(row)]).sum() for row, p in zip(theirs, pull, strict=True))
     same_gradients(w, ours, others)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tying", ["adjacent", "layerwise"])
+@pytest.mark.parametrize(("encoding", "linear"), [("bag", False), ("position", False), ("centered", True)])
+def test_memory_network(tying: Any, encoding: Any, linear: bool) -> None:
+    """With padded words and sentences; one story is empty. Linear start holds for its steps, and only in training."""
+    spec = memn2n.spec(
+        width=5, hops=2, vocab=17, memory=6, tying=tying, encoding=encoding, linear_start=3 if linear else 0
+    )
+    net, w = random_net(spec)
+    lengths = [7, 4, 1]
+    ids = torch.randint(1, 17, (3, 7, 4)) * (torch.arange(4) < torch.randint(1, 5, (3, 7, 1)))
+    at = Coords.lengths(lengths)
+    for step in (3, 4):
+        net.train().before_step(step)
+        mine = net.logits(net(ids, at)[:, 0])
+        theirs = [
+            flat_memn2n.memn2n(
+                w, row[:n].tolist(), width=5, hops=2, tying=tying, encoding=encoding, linear=linear and step == 3
+            )
+            for row, n in zip(ids, lengths, strict=True)
+        ]
+        torch.testing.assert_close(mine, torch.stack(theirs), **CLOSE)
+        pull = torch.randn_like(mine)
+        same_gradients(w, (mine * pull).sum(), (torch.stack(theirs) * pull).sum())
+    net.before_step(1)
+    torch.testing.assert_close(net.eval().logits(net(ids, at)[:, 0]), mine, **CLOSE)
 
 
 def same_gradients(w: dict[str, Tensor], ours: Tensor, theirs: Tensor) -> None:

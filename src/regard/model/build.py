@@ -97,6 +97,6 @@ def refusals(spec: ModelSpec) -> list[str]:
         out += (
             []
             if head is None
-            else head.refusals(spec.out_width, spec.embed.leaves(spec.width) if spec.embed.vocab else 0)
+            else head.refusals(spec.out_width, spec.embed.table_width(spec.width) if spec.embed.vocab else 0)
         )
     return list(dict.fromkeys(out))

@@ -5,6 +5,7 @@ normal   N(0, 0.02) everywhere, biases 0                                       (
 gpt2     as normal; maps that feed the stream N(0, 0.02/√(2·layers))           (Radford et al. 2019)
 uniform  U(−0.08, 0.08) everywhere, biases 0                                   (Sutskever et al. 2014)
 convs2s  tables N(0, 0.1), maps N(0, 1/inputs), which the body adjusts, biases 0   (Gehring et al. 2017)
+memn2n   N(0, 0.1) everywhere, biases 0                                        (Sukhbaatar et al. 2015)
 t5       tables of tokens N(0, 1), maps N(0, 1/inputs), queries N(0, 1/(d·e)), so that scores need no scale  (Raffel et al.)
 
 A scheme names a distribution for the shape of a weight; with `mup_base` that is the shape in the base model (`mup.py`).
@@ -105,6 +106,10 @@ def _normal(shape: Shape, at: ParameterInfo) -> Distribution:
     return Distribution("normal", 0.02)
 
 
+def _memn2n(shape: Shape, at: ParameterInfo) -> Distribution:
+    return Distribution("normal", 0.1)
+
+
 def _uniform(shape: Shape, at: ParameterInfo) -> Distribution:
     return Distribution("uniform", 0.08)
 
@@ -133,5 +138,5 @@ def _t5(shape: Shape, at: ParameterInfo) -> Distribution:
 
 
 SCHEMES: dict[str, Initializer] = {
-    "xavier": _xavier, "normal": _normal, "uniform": _uniform, "convs2s": _convs2s, "gpt2": _gpt2, "t5": _t5,
+    "xavier": _xavier, "normal": _normal, "uniform": _uniform, "convs2s": _convs2s, "memn2n": _memn2n, "gpt2": _gpt2, "t5": _t5,
 }  # fmt: skip

@@ -48,7 +48,7 @@ class Net(nn.Module):
         embed = self.embed if self.source is None else self.source
         self._fits("encoder", at)
         tape = tape or self.tape or Tape()
-        first = tape.at("encoder.embed", embed(ids, at, self.embed.weight))
+        first = tape.at("encoder.embed", embed(ids, at, self.embed.table))
         return self.encoder.encode(first, Context(at, tape=tape))
 
     def decode(
@@ -83,17 +83,17 @@ class Net(nn.Module):
 
     def logits(self, stream: Tensor, at: Coords | None = None) -> Tensor:
         """Apply the head to the stream; a head that pools needs the coordinates `at`."""
-        return self.head(stream, self.embed.weight, at)  # type: ignore[no-any-return]
+        return self.head(stream, self.embed.table, at)  # type: ignore[no-any-return]
 
     def logits_beside(self, stream: Tensor, at: Coords | None = None) -> Tensor:
         """Apply the second head to the stream."""
         if self.beside is None:
             raise SpecError("this model has only one head; set `beside` for a second one")
-        return self.beside(stream, self.embed.weight, at)  # type: ignore[no-any-return]
+        return self.beside(stream, self.embed.table, at)  # type: ignore[no-any-return]
 
     def loss(self, stream: Tensor, target: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """Return the summed label-smoothed loss against target (b, n), and the plain negative log-likelihood."""
-        return self.head.loss(stream, self.embed.weight, target, smoothing)
+        return self.head.loss(stream, self.embed.table, target, smoothing)
 
     def start(self, rows: int, capacity: int) -> State:
         """Return an empty decoder state for `rows` hypotheses, with space for `capacity` tokens."""

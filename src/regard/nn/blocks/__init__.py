@@ -6,9 +6,11 @@ from regard.nn.blocks import (
     embedding,
     gated_convolutions,
     head,
+    memory_hops,
     patches,
     recurrent_decoder,
     reversible,
+    sentences,
     wiring,
 )
 
@@ -18,8 +20,10 @@ __all__ = [
     "embedding",
     "gated_convolutions",
     "head",
+    "memory_hops",
     "patches",
     "recurrent_decoder",
     "reversible",
+    "sentences",
     "wiring",
 ]

@@ -36,19 +36,27 @@ class EmbedSpec(Spec):
         """Return the width of the stream it makes in a model of this width."""
         return width
 
+    def table_width(self, width: int) -> int:
+        """Return the width of the table that others may share."""
+        return self.leaves(width)
+
     def refusals(self, path: str, width: int, other: EmbedSpec | None) -> list[str]:
         """List what it cannot do in a model of this width; `other` is the other side's embedding, if there is one."""
         return []
 
 
 class Embedding(Part):
-    """`(ids, at, table) -> (b, n, d)`; `weight` is the table that others may share, if there is one.
+    """`(ids, at, table) -> (b, n, d)`; `table` is what others may share: by default its `weight`, if there is one.
 
-    `table` is the other side's, for an embedding that shares it. `ids` are whatever the task puts into a batch, one entry for
-    each position of the stream: tokens (b, n), sentences (b, n, w), or an image, which fills all positions.
+    The argument `table` is the other side's, for an embedding that shares it. `ids` are whatever the task puts into a batch,
+    one entry for each position of the stream: tokens (b, n), sentences (b, n, w), or an image, which fills all positions.
     """
 
     weight: nn.Parameter | None
+
+    @property
+    def table(self) -> Tensor | None:
+        return self.weight
 
     def forward(self, ids: Tensor, at: Coords, table: Tensor | None = None) -> Tensor:
         raise NotImplementedError

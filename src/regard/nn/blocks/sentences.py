@@ -1,0 +1,102 @@
+"""Sentences as vectors, for memory networks (Sukhbaatar et al. 2015).
+
+A row is a question and a story: position 0 is the question, position i the sentence i before it. Each is a list of words, of
+which 0 is none. The vectors of all tables stand side by side:
+
+    (b, s, w)                  table 1   table 2   …
+    question      words   ──▶  Σ l·A₁    Σ l·A₂            l: all words alike (bag), or by their place in the sentence
+    newest        words   ──▶  Σ l·A₁    Σ l·A₂            each + a learned vector of how long ago it was (temporal)
+    …
+
+Place j of J, coordinate k of d (§4.1): l = (1 − j/J) − (k/d)(1 − 2j/J) = ½ + 2(j/J − ½)(k/d − ½). `centered` is twice that with
+both counted from the middle, as in the authors' code.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.errors import ShapeError
+from regard.nn.blocks.embedding import EMBEDS, Embedding, EmbedSpec
+from regard.nn.core.coords import Coords
+from regard.nn.core.mixer import Site
+from regard.nn.core.shape import sizes
+from regard.spec import Count, spec
+
+NONE = 0
+"""The word that is none: its vector is zero."""
+
+
+@EMBEDS.add
+@spec
+class Sentences(EmbedSpec):
+    """Vectors of sentences (b, s, w), those of several tables side by side."""
+
+    vocab: Count
+    tables: Count
+    encoding: Literal["bag", "position", "centered"] = "centered"
+    """How words are summed: all alike; by place, as in the paper; or twice that, counted from the middle (authors' code)."""
+    temporal: bool = True
+    """Add a learned vector of how many sentences ago it was."""
+
+    def build(self, site: Site) -> SentenceEmbedding:
+        return SentenceEmbedding(self, site)
+
+    def leaves(self, width: int) -> int:
+        return self.tables * width
+
+    def table_width(self, width: int) -> int:
+        return width
+
+
+class SentenceEmbedding(Embedding):
+    weight: nn.Parameter
+
+    def __init__(self, spec: Sentences, site: Site) -> None:
+        super().__init__()
+        self.spec, self.path, self.width, self.length = spec, site.path, site.width, site.length
+        self.weight = nn.Parameter(torch.empty(spec.vocab, spec.tables * site.width))
+        self.ago = nn.Parameter(torch.empty(site.length, spec.tables * site.width)) if spec.temporal else None
+
+    @property
+    def table(self) -> Tensor:
+        """The last table: the answer's matrix with adjacent tying."""
+        return self.weight[:, -self.width :]
+
+    def initialize(self) -> None:
+        self.weight[NONE] = 0.0
+
+    def forward(self, ids: Tensor, at: Coords, table: Tensor | None = None) -> Tensor:
+        sizes(ids, "b s w", s=at.n)
+        if self.ago is not None and at.n > self.length:
+            raise ShapeError(
+                f"{self.path} knows a question and {self.length - 1} sentences, got {at.n - 1}; leave out the oldest"
+            )
+        there = ids != NONE
+        words = F.embedding(ids, self.weight) * there.unsqueeze(-1)
+        out: Tensor = words.sum(2)
+        if self.spec.encoding != "bag":
+            word, coordinate, base = self._places(there, words.dtype)
+            turned = torch.einsum("bsw,bswd->bsd", word, words)
+            out = base * (out + 4 * coordinate.repeat(self.spec.tables) * turned)
+        if self.ago is not None:
+            pos = at.pos.expand(ids.shape[0], -1)
+            out = out + F.embedding(pos.clamp(min=0), self.ago) * (pos > 0).unsqueeze(-1)
+        return out
+
+    def _places(self, there: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor, float]:
+        """The place of each word in its sentence (b, s, w) and of each coordinate (d,), from −½ to ½, and the factor."""
+        count = there.sum(-1, keepdim=True).clamp(min=1).to(kind)
+        j = there.cumsum(-1).to(kind)
+        k = torch.arange(1, self.width + 1, device=there.device, dtype=kind)
+        if self.spec.encoding == "position":
+            return j / count - 0.5, k / self.width - 0.5, 0.5
+        return (j - (count + 1) / 2) / count, (k - (self.width + 1) / 2) / self.width, 1.0
+
+    def sample(self, n: int) -> tuple[Tensor, Coords]:
+        device, n = self.weight.device, min(n, self.length)
+        return torch.ones(2, n, 3, dtype=torch.long, device=device), Coords.lengths([n, max(n - 1, 1)], device)
