@@ -42,7 +42,7 @@ def gradients(net: nn.Module, steps: int) -> Iterator[int]:
 
 
 def test_the_table() -> None:
-    assert list(OPTIMIZERS) == ["adam", "adamw", "muon"]
+    assert list(OPTIMIZERS) == ["adam", "adamw", "sgd", "muon"]
     assert OptimizerSpec.parse("adamw") == AdamW()
     assert OptimizerSpec.parse({"kind": "adam", "betas": [0.9, 0.999]}) == Adam(betas=(0.9, 0.999))
     with pytest.raises(UnknownName, match="no optimizer 'adamm'; did you mean 'adam'"):

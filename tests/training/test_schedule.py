@@ -19,6 +19,7 @@ from regard.training.schedule import (
     Linear,
     Paper,
     ScheduleSpec,
+    StepDecay,
     Wsd,
 )
 
@@ -71,6 +72,11 @@ def test_warm_up_stable_decay() -> None:
     assert rates(schedule, 5, 10, 50, 80, 90, 100, total=100) == pytest.approx([0.5, 1, 1, 1, 0.5, 0])
     assert rates(Wsd(lr=1.0, decay=1.0, min_lr_ratio=0.5), 50, 100, total=100) == pytest.approx([0.75, 0.5])
     assert rates(Wsd(lr=1.0, decay=0.01), 1, 2, 3, total=3) == pytest.approx([1, 1, 0])
+
+
+def test_step_decay() -> None:
+    schedule = StepDecay(lr=2.0, every=10, first_steps=3, first_lr=1.0)
+    assert rates(schedule, 1, 3, 4, 13, 14, 24) == pytest.approx([1, 1, 2, 2, 1, 0.5])
 
 
 def test_constant() -> None:

@@ -62,6 +62,17 @@ class AdamW(OptimizerSpec):
         return torch.optim.AdamW(groups, lr=0.0, betas=self.betas, eps=self.eps, fused=can_fuse(net))
 
 
+@OPTIMIZERS.add
+@spec
+class Sgd(OptimizerSpec):
+    """Stochastic gradient descent."""
+
+    states = 0
+
+    def build(self, net: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(net.parameters(), lr=0.0)
+
+
 def split_decay(parameters: Sequence[Tensor], decay: float) -> list[ParamGroup]:
     """Parameter groups: matrices with weight decay, biases and norms without."""
     matrices, others = ([p for p in parameters if (p.dim() > 1) is wanted] for wanted in (True, False))

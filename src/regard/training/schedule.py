@@ -129,6 +129,27 @@ class Wsd(ScheduleSpec):
         )
 
 
+@SCHEDULES.add
+@spec
+class StepDecay(ScheduleSpec):
+    """Warm-up, then `lr` times `factor` once in `every` steps. The `first_steps` have a rate of their own (linear start)."""
+
+    lr: Rate = 5e-4
+    warmup: Steps = 0
+    every: Count = 1000
+    factor: Part = 0.5
+    first_steps: Steps = 0
+    first_lr: Rate = 5e-4
+
+    def rate(self, step: int, *, total: int | None, width: int) -> float:
+        if _check_step(step) <= self.first_steps:
+            return self.first_lr
+        step -= self.first_steps
+        return (
+            self.lr * _warmup_share(step, self.warmup) * self.factor ** (max(step - 1 - self.warmup, 0) // self.every)
+        )
+
+
 def _check_step(step: int) -> int:
     if step < 1:
         raise SpecError(f"steps are counted from 1, got step {step}")
