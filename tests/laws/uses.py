@@ -70,6 +70,8 @@ def digits(folder: Path) -> str:
 
 LABELLED = [f"{text}\t{'low' if 'bad' in text or 'poor' in text else 'high'}" for text in WORDS] * 4
 TAGGED = [f"{text}\t{' '.join('N' if w == 'day' else 'X' for w in text.split())}" for text in WORDS] * 4
+STORY = ["1 Mary went home.", "2 John left.", "3 Where is Mary? \thome\t1", "4 Mary left.", "5 John went home.",
+         "6 Mary went home.", "7 Where is John? \thome\t5"]  # fmt: skip
 RESIDUES = ["acdacd", "ddca", "aac", "cdcdacda"]
 USES = [
     Use("classify", "texts", table(*LABELLED), ("a fine one", "so bad a day"), {"tokenizer": "words", "max_length": 12}),
@@ -81,6 +83,9 @@ USES = [
         ("acd", "ddddaaaacccc"), {"tokenizer": CHARS, "max_length": 8, "unit": "letters", "columns": [2, 3]}),
     Use("embed", "pairs", table(*(f"{t} {i}\t{i} {t}" for i, t in enumerate(WORDS * 5))), ("a fine day", "so bad"),
         {"tokenizer": CHARS, "max_length": 32}),
+    Use("babi", "stories", table(*STORY * 5, name="qa.txt"),
+        ("Mary went home. Where is Mary?", "Mary left. John went home. Where is John?"), {"memory": 3},
+        {"family": "memn2n", "width": 6, "linear_start": 2}),
     Use("image", "digits", digits, (), {"augment": {"shift": 1, "flip": True, "hole": 2}},
         {**BERT, "family": "vit", "patch": 4}),
 ]  # fmt: skip

@@ -79,7 +79,7 @@ class MemoryHopsBody(Body):
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         b, n, _ = sizes(x, "b n d", d=self.site.width)
-        tables, pos = x.unflatten(-1, (self.spec.tables, self.width)).unbind(2), ctx.at.pos.expand(b, -1)
+        tables, pos = x.reshape(b, n, self.spec.tables, self.width).unbind(2), ctx.at.pos.expand(b, -1)
         story = pos > 0
         adjacent, there = self.spec.tying == "adjacent", story.any(-1, keepdim=True)
         asked = tables[0 if adjacent else 1].masked_fill((pos != 0).unsqueeze(-1), 0.0)
