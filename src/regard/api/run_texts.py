@@ -22,6 +22,7 @@ from regard.tasks.common.capabilities import (
     Constrains,
     Generates,
     StreamsText,
+    explain_cut,
     find_too_long,
     find_unknown,
     list_tags,
@@ -214,13 +215,17 @@ class TextRunner:
             )
         full = [i for i in full if i not in faults]
         for i in _find_apart(lambda some: find_too_long(self.model.task, some, self.options), inputs, full, faults):
-            given, long = inputs[i], f"input {before + i + 1} is longer than the model can read"
+            given, name = inputs[i], f"input {before + i + 1}"
             if self.long == "split" and isinstance(given, str):
                 rows[i] = [*split_text(self.model.task, given, self.options)] or rows[i]
             if len(rows[i]) > 1:
-                self.note("split", f"{long}; it is read in parts, as are later ones (cut leaves out the end instead)")
+                self.note(
+                    "split",
+                    f"{name} is longer than the model can read; it is read in parts, as are later ones (cut leaves out the "
+                    "end instead)",
+                )
             else:
-                self.note("cut", f"{long}; the end is left out, here and in later inputs")
+                self.note("cut", f"{name} {explain_cut(self.model.task, given)}, here and in later inputs")
         parts = [[_Part(text, before + i + 1, not j) for j, text in enumerate(row)] for i, row in enumerate(rows)]
         return [[] if i in faults else row for i, row in enumerate(parts)], faults
 

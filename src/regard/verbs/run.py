@@ -1,8 +1,9 @@
 """`regard run`: lines in, lines out.
 
 Any bytes in, exactly as many lines out, in order. Line breaks in an output are written as `\\n` where lines are counted, and
-as they are for a single text or at a prompt; `--json` always has the true text. An input that cannot be read gives an empty
-line, in `--json` an object with an `error`, and a note on stderr; the exit code then is 2, after the last line.
+as they are for a single text or at a prompt, where the task's explanation follows, if it gives one; `--json` always has the
+true text. An input that cannot be read gives an empty line, in `--json` an object with an `error`, and a note on stderr; the
+exit code then is 2, after the last line.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ def write_outputs(
                 )
                 text = text.replace("\r", "\\r").replace("\n", "\\n")
             out.write(f"{text}\n")
+            if outputs and multiline and not as_json:
+                out.writelines(f"  {line}\n" for line in outputs[0].explanation)
         out.flush()
     if failed:
         raise DataError(f"{failed:,} of {count:,} inputs could not be read; their lines are empty")

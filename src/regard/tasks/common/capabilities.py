@@ -199,6 +199,14 @@ class ChecksLength(Protocol):
 
 
 @runtime_checkable
+class ExplainsCut(ChecksLength, Protocol):
+    """Says what it leaves out of an input that is too long, where that is not the end."""
+
+    def explain_cut(self, given: object) -> str:
+        """What is too long about an input and what is left out, after `input 3 `."""
+
+
+@runtime_checkable
 class Splits(ChecksLength, Protocol):
     """Splits long inputs into parts whose outputs can be joined."""
 
@@ -411,3 +419,9 @@ def find_too_long(task: object, inputs: Sequence[object], options: RunOptions) -
 def split_text(task: object, text: str, options: RunOptions) -> list[str]:
     """Parts of a text that can be read one by one; the whole text if the task cannot join their outputs."""
     return task.split(text, options) if supports(task, Splits) else [text]
+
+
+def explain_cut(task: object, given: object) -> str:
+    """What is left out of an input that is longer than the model reads, after `input 3 `."""
+    default = "is longer than the model can read; the end is left out"
+    return task.explain_cut(given) if supports(task, ExplainsCut) else default

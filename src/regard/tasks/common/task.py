@@ -73,6 +73,8 @@ class Output:
     log_prob: float | None = None
     more: Plain = dataclasses.field(default_factory=dict)
     """Other results of the task as plain data, such as class probabilities or a vector."""
+    explanation: Sequence[str] = ()
+    """Lines that tell people how it came about; printed below the text where lines are not counted."""
     error: str | None = None
     """Why there is no output, if the input could not be read; the text is empty then."""
 
