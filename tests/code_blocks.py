@@ -167,6 +167,8 @@ def extra(words: list[str]) -> list[str]:
     small = [*TINY, *(() if "--from" in words else sizes)]
     if words[2] in ("dates", "copy"):
         small += ["data.generate.count=200", "data.generate.valid=4"]
+    if words[2] == "babi":
+        small = [one for one in small if not one.startswith("model.hidden")]
     if words[2] == "vit":
         small += ["model.depth=1"]
     return [word for one in small for word in ("--set", one)]

@@ -28,6 +28,8 @@ def write_files() -> None:
     _lines("book.txt", [line for _ in range(20) for line in ENGLISH])
     labels = ["text\tlabel", *(f"{line}\t{'good' if 'dog' in line else 'bad'}" for line in ENGLISH * 4)]
     _lines("reviews.tsv", labels)
+    story = ["1 Mary went home.", "2 John left.", "3 Where is Mary? \thome\t1", "4 Where is John? \tout\t2"]
+    _lines("stories.txt", story * 8)
 
 
 def _lines(name: str, lines: list[str]) -> None:

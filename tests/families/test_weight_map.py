@@ -75,7 +75,9 @@ RECURRENT = ("lstm", "lstm, luong", "gru", "gru, bahdanau", "rnnsearch")
 """Hugging Face has no recurrent models that translate."""
 CONVOLUTIONAL = ("convs2s", "convs2s-wmt", "bytenet", "bytenet-lm")
 """Nor has it convolutional ones."""
-OURS = ("transformer", "transformer_xl", "openai-gpt", "vit of means", *RECURRENT, *CONVOLUTIONAL)
+STORIES = ("memn2n", "memn2n, layerwise", "memn2n, bag")
+"""Nor memory networks."""
+OURS = ("transformer", "transformer_xl", "openai-gpt", "vit of means", *RECURRENT, *CONVOLUTIONAL, *STORIES)
 """Of the third, theirs is four times as wide inside; of the fourth, theirs always reads a class token."""
 
 

@@ -31,7 +31,7 @@ from tests.fuzz.seeds import TASKS
 
 EVAL = {
     "translate": "pairs.tsv", "pronounce": "words.dict", "lm": "play.txt", "mlm": "play.txt", "span": "play.txt",
-    "classify": "labels.tsv", "tag": "tagged.tsv", "embed": "pairs.tsv", "image": "digits",
+    "classify": "labels.tsv", "tag": "tagged.tsv", "embed": "pairs.tsv", "image": "digits", "babi": "babi/qa.txt",
 }  # fmt: skip
 SHORT = "--set train.steps=1"
 
@@ -90,10 +90,11 @@ def _data() -> Iterator[Kind]:
     yield of("tag/x.tsv", mutate_rows, f"train tag.yaml --out new --quiet {SHORT}")
     yield of("tagged.conll", mutate_rows, f"train tag.yaml tagged.conll --out new --quiet {SHORT}")
     yield of("embed/x.tsv", mutate_rows, f"train embed.yaml --out new --quiet {SHORT}")
+    yield of("babi/qa.txt", mutate_rows, f"train babi.yaml --out new --quiet {SHORT}")
     yield of("glossary.tsv", mutate_rows, "run model --glossary glossary.tsv")
     yield of("their.model", mutate_bytes, f"train imported.yaml --out new --quiet {SHORT}")
     yield of("codes.txt", mutate_rows, f"train codes.yaml --out new --quiet {SHORT}")
-    for task in ("translate", "lm", "classify", "tag", "mlm", "pronounce", "embed", "span"):
+    for task in ("translate", "lm", "classify", "tag", "mlm", "pronounce", "embed", "span", "babi"):
         yield Kind(
             f"input {task}", f"model-{task}", "input.txt", mutate_rows, ("run model", "run model --json"), weight=0.5
         )

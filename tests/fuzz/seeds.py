@@ -22,6 +22,7 @@ from ruamel.yaml import YAML
 
 import regard
 from regard.conversion.hf_tokenizer import from_hf
+from regard.families.expand import model_keys
 from regard.training.request import TrainRequest
 from regard.training.train import run_training
 from tests.conversion import makers
@@ -42,7 +43,7 @@ TRAIN: dict[str, Any] = {
 MODEL: dict[str, Any] = {"width": 8, "depth": 1, "heads": 2, "hidden": 16}
 PAIRS = [(f"{word} {i}", f"{i} {word}") for i, word in enumerate(("one", "two", "three", "four", "größer", "日本") * 3)]
 INPUTS = "the cat sat\none 1\n\na fine day\n日本 größer\n"
-TASKS = ("translate", "lm", "mlm", "span", "pronounce", "classify", "tag", "embed", "image")
+TASKS = ("translate", "lm", "mlm", "span", "pronounce", "classify", "tag", "embed", "image", "babi")
 """One tiny model of each is trained."""
 QUICK = ("translate", "lm", "image")
 """The same for a quick run."""
@@ -129,7 +130,8 @@ def write_recipes() -> dict[str, dict[str, Any]]:
     found["codes"] = {"task": "translate", "data": {"train": [{"paths": ["pairs.jsonl"]}], "max_length": 20,
                       "tokenizer": {"kind": "subword_nmt", "codes": "codes.txt"}}}  # fmt: skip
     for name, recipe in found.items():
-        recipe["model"] = {**(recipe.get("model") or {}), **MODEL}
+        model = recipe.get("model") or {}
+        recipe["model"] = {**model, **{key: value for key, value in MODEL.items() if key in model_keys(model)}}
         recipe["train"] = {**TRAIN, **({"ema": 0.9, "label_smoothing": 0.1} if name == "mixture" else {})}
         with Path(f"{name}.yaml").open("w", encoding="utf-8") as file:
             YAML(typ="safe", pure=True).dump(recipe, file)

@@ -17,6 +17,7 @@ from regard.tasks.common.task import Task
 
 COMMON = "DescribesExamples Generates Inspects Scores"
 CAPABILITIES = {
+    "babi": "Augments ChecksLength ExplainsCut OrdersBatches",
     "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes FramesText ReadsTexts Stores",
     "embed": "ChecksLength ChecksVocabulary Contrasts Embeds OrdersBatches ReadsPairs FramesText ReadsTexts Stores",
     "image": "Augments",

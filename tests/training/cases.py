@@ -10,6 +10,7 @@ from typing import Any
 from regard import families, tasks
 from regard.families.expand import family_arguments
 from regard.nn.blocks.patches import Patches
+from regard.nn.blocks.sentences import Sentences
 from regard.training.request import TrainRequest
 from tests.laws.tasks import TASK, order_of
 from tests.laws.uses import USES, Use
@@ -40,13 +41,16 @@ def _hard(request: TrainRequest) -> TrainRequest:
 
 
 def _of_family(name: str) -> Order:
-    """A family in the task that suits it: translation, language modeling, masked language modeling, or images."""
+    """A family in the task that suits it: translation, language modeling, masked language modeling, images or stories."""
     spec = families.find(name)()
     known = family_arguments(name)
     model = {"family": name, **{key: value for key, value in SIZES.items() if key in known}}
     if isinstance(spec.embed, Patches):
         use: Use = next(use for use in USES if use.task == "image")
         return lambda files, out: _hard(dataclasses.replace(use, model={**model, "patch": 4}).order(files, out))
+    if isinstance(spec.embed, Sentences):
+        stories: Use = next(use for use in USES if use.task == "babi")
+        return lambda files, out: _hard(dataclasses.replace(stories, model=model).order(files, out))
     task, example = ("mlm", "distilbert") if spec.decoder is None else ("lm", "file")
     if spec.encoder is not None and spec.decoder is not None:
         task, example = "translate", "copy"

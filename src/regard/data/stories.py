@@ -1,4 +1,6 @@
-"""Stories with questions: the files of bAbI (Weston et al. 2015).
+"""Stories with questions: the files of bAbI.
+
+Weston et al. 2015:
 
     1 Mary moved to the bathroom.
     2 John went to the hallway.

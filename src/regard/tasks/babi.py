@@ -17,11 +17,11 @@ from pydantic import Field
 from torch import Tensor
 
 from regard.data.batch import IGNORE
-from regard.data.example_rng import ExampleRng
+from regard.data.bucket import EqualBatches
 from regard.data.permutation import Permutation
 from regard.data.stories import Story, parse_story, read_stories, split_words
 from regard.decode import Search
-from regard.errors import DataError, SpecError
+from regard.errors import DataError, SpecError, offer
 from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -31,17 +31,18 @@ from regard.nn.blocks.sentences import Sentences
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, Spec, spec
+from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.classifier import average_log_probs, check_class_names, pack_classes, unpack_classes
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import class_loss
-from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
+from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
 
 NONE = "<none>"
 """The word that fills up sentences; its vector is zero."""
 BATCH = 256
 """Stories per batch when nothing is trained."""
-Words = NDArray[np.int64]
-"""Word ids (s, w): the question, then the story from the newest sentence backwards."""
+EMPTY = 0
+"""The sentence without words."""
 
 
 @spec
@@ -65,11 +66,17 @@ class BabiData(Spec):
 
 @dataclasses.dataclass(frozen=True)
 class EncodedStories:
-    """Stories as word ids with their answers, and the random noise of this epoch."""
+    """Stories as numbers of sentences, so that a sentence that many of them share is kept once."""
 
-    rows: Sequence[Words]
+    words: NDArray[np.int32]
+    """Word ids (sentences, w) of every distinct sentence; the first has none."""
+    slots: NDArray[np.int32]
+    """Sentences (N, s) of each example: the question, then the story from the newest sentence backwards."""
+    counts: NDArray[np.int64]
+    """Number of slots that an example uses (N,)."""
     answers: NDArray[np.int64]
-    rng: ExampleRng | None = None
+    places: tuple[str, ...]
+    """File and line of each question."""
     groups: None = None
     shares: None = None
     left_out: int = 0
@@ -77,10 +84,41 @@ class EncodedStories:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """A question counts as one, so that a batch has a fixed number of them."""
-        return np.ones(len(self.rows), np.int64)
+        return np.ones(len(self), np.int64)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.answers)
+
+    def add_noise(self, share: float, memory: int, *, seed: int, epoch: int) -> EncodedStories:
+        """Add up to a `share` of empty sentences to each story, at random places; then the oldest beyond `memory` go.
+
+        The noise of an example is a pure function of (seed, epoch, example), whatever batch it is in.
+        """
+        sentences = (self.counts - 1)[:, None]
+        most = np.ceil(share * sentences).astype(np.int64)
+        room = int((sentences + most).max())
+        bits = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(epoch,)))
+        draws = bits.random_raw(len(self) * (1 + room)).reshape(len(self), 1 + room)
+        filled = sentences + (draws[:, :1] % (most + 1).astype(np.uint64)).astype(np.int64)
+        column, keys = np.arange(room)[None], draws[:, 1:]
+        order = np.argsort(np.where(column < filled, keys, np.iinfo(np.uint64).max), axis=1, kind="stable")
+        there = np.zeros(keys.shape, bool)  # places that keep a sentence: `sentences` of the `filled` ones
+        np.put_along_axis(there, order, column < sentences, 1)
+        story = np.where(there, np.take_along_axis(self.slots, there.cumsum(1), 1), EMPTY)
+        slots = np.concatenate([self.slots[:, :1], story[:, :memory]], 1)
+        return dataclasses.replace(self, slots=slots, counts=1 + np.minimum(filled[:, 0], memory))
+
+
+@dataclasses.dataclass(frozen=True)
+class FullBatches:
+    """Batches of equally many questions; those left over at the end of an epoch wait for another one."""
+
+    count: int
+    rows: int
+    seed: int
+
+    def epoch(self, epoch: int) -> Sequence[NDArray[np.int64]]:
+        return EqualBatches(self.count, self.rows, self.seed, epoch)[: max(self.count // self.rows, 1)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,19 +218,45 @@ class Babi:
         return spec
 
     def encode(self, raw: Sequence[Story]) -> EncodedStories:
-        rows = [self._encode(story) for story in raw]
-        return EncodedStories(rows, np.array([self._id(s.answer, s.place) for s in raw], np.int64))
+        known, rows = {"": EMPTY}, list[list[int]]()
+        texts = list[list[int]]([[]])
+        for story in raw:
+            row = list[int]()
+            for text in (story.question, *reversed(self._recall(story))):
+                if text not in known:
+                    known[text] = len(texts)
+                    texts.append([self._id(word, story.place) for word in split_words(text)])
+                row.append(known[text])
+            rows.append(row)
+        answers = np.array([self._id(s.answer, s.place) if s.answer else IGNORE for s in raw], np.int64)
+        return EncodedStories(
+            _pad(texts), _pad(rows), np.array([len(row) for row in rows]), answers, tuple(s.place for s in raw)
+        )
 
     def augment(self, examples: EncodedStories, seed: int, epoch: int) -> EncodedStories:
-        if not self.settings.random_noise:
-            return examples
-        return dataclasses.replace(examples, rng=ExampleRng(seed, epoch))
+        share = self.settings.random_noise
+        return examples.add_noise(share, self.settings.memory, seed=seed, epoch=epoch) if share else examples
+
+    def order_batches(
+        self, examples: EncodedStories, *, tokens: int | None, seed: int, evaluate: bool = False
+    ) -> BatchOrder:
+        """In training, all batches have the same number of questions, so that all weigh the same."""
+        if evaluate:
+            return bucket(examples, tokens=tokens or BATCH, seed=seed, evaluate=True)
+        return FullBatches(len(examples), tokens or BATCH, seed)
 
     # ------------------------------------------------------------------------------------------------ to the model
 
     def batch(self, examples: EncodedStories, indices: NDArray[np.int64]) -> StoryBatch:
-        rows = [self._add_noise(examples.rows[i], examples.rng, int(i)) for i in indices]
-        return _pad(rows, examples.answers[indices])
+        counts = examples.counts[indices]
+        ids = examples.words[examples.slots[indices, : counts.max()]]
+        ids = ids[..., : max(int((ids != 0).any((0, 1)).sum()), 1)]  # words fill a sentence from its start
+        return StoryBatch(
+            torch.from_numpy(ids.astype(np.int64)), tuple(counts.tolist()), torch.from_numpy(examples.answers[indices])
+        )
+
+    def describe_examples(self, examples: EncodedStories, indices: NDArray[np.int64]) -> list[str]:
+        return [examples.places[i] for i in indices]
 
     def loss(self, net: Net, batch: StoryBatch, smoothing: float) -> Loss:
         tape = Tape()
@@ -208,9 +272,8 @@ class Babi:
         options: RunOptions = RunOptions(),
     ) -> list[list[Output]]:
         """The likeliest answers; the best comes with the sentence that each hop looked at most (of the first net)."""
-        stories = [one if isinstance(one, Story) else parse_story(one) for one in inputs]
         found = list[list[Output]]()
-        for some, batch in self._batches(stories, nets[0]):
+        for some, batch in self._batches(inputs, nets[0]):
             tape = Tape("*.weights")
             with torch.no_grad():
                 told = [_answer(net, batch, tape if net is nets[0] else None).cpu() for net in nets]
@@ -218,7 +281,7 @@ class Babi:
             for story, row, looked in zip(some, average_log_probs(told), hops, strict=True):
                 best = row.topk(min(search.n_best, len(row))).indices.tolist()
                 each = [Output(self.classes[i], float(row[i].exp()), float(row[i])) for i in best]
-                found.append([dataclasses.replace(each[0], more={"hops": _list_hops(story, looked)}), *each[1:]])
+                found.append([_explain(each[0], story, looked), *each[1:]])
         return found
 
     def score(
@@ -231,65 +294,58 @@ class Babi:
         """log P(answer | story) for each pair."""
         check_pairs(inputs, outputs)
         wanted, rows = [self._id(answer, "") for answer in outputs], list[Tensor]()
-        stories = [one if isinstance(one, Story) else parse_story(one) for one in inputs]
         with torch.no_grad():
-            for _, batch in self._batches(stories, net):
+            for _, batch in self._batches(inputs, net):
                 rows += [*average_log_probs([_answer(net, batch, None).cpu()])]
         return [float(row[i]) for row, i in zip(rows, wanted, strict=True)]
 
+    def find_too_long(self, inputs: Sequence[str | Story], options: RunOptions = RunOptions()) -> list[int]:
+        return [i for i, one in enumerate(inputs) if len(_read(one).sentences) > self.settings.memory]
+
+    def explain_cut(self, given: str | Story) -> str:
+        count = len(_read(given).sentences)
+        return f"has {count} sentences, and the model remembers {self.settings.memory}; the oldest are left out"
+
     def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:
         """The story, and its answer at the question; positions are named by their sentences."""
-        story = parse_story(text)
-        batch = _pad([self._encode(story)], np.zeros(1, np.int64)).to(net.device)
+        story = _read(text)
+        ((_, batch),) = self._batches([story], net)
         wanted = torch.full(batch.ids.shape[:2], IGNORE, device=net.device)
         if output:
             wanted[0, 0] = self._id(output, "")
-        labels = [story.question, *reversed(story.sentences)][: batch.ids.shape[1]]
+        labels = [story.question, *reversed(self._recall(story))]
         return ForwardPass(batch.ids, batch.at, labels, wanted)
 
     def eval_sets(self, raw: Sequence[Story]) -> list[EvalSet]:
         return [EvalSet(list(raw), [story.answer for story in raw], RunOptions())]
 
-    def _batches(self, stories: Sequence[Story], net: Net) -> Iterator[tuple[Sequence[Story], StoryBatch]]:
-        for i in range(0, len(stories), BATCH):
-            some = stories[i : i + BATCH]
-            rows = [self._encode(story) for story in some]
-            yield some, _pad(rows, np.zeros(len(rows), np.int64)).to(net.device)
+    def _batches(self, inputs: Sequence[str | Story], net: Net) -> Iterator[tuple[Sequence[Story], StoryBatch]]:
+        for i in range(0, len(inputs), BATCH):
+            some = [_read(one) for one in inputs[i : i + BATCH]]
+            examples = self.encode([dataclasses.replace(story, answer="") for story in some])
+            yield some, self.batch(examples, np.arange(len(some))).to(net.device)
+
+    def _recall(self, story: Story) -> Sequence[str]:
+        """The sentences that fit into the memory."""
+        return story.sentences[max(len(story.sentences) - self.settings.memory, 0) :]
 
     def _id(self, word: str, where: str) -> int:
-        if word not in self._ids:
+        if word not in self._ids or word == NONE:
             raise DataError(
-                f"{where}{': ' if where else ''}the model does not know the word {word[:40]!r}; it knows "
-                f"{len(self.classes) - 1:,} words"
+                f"{where}{': ' if where else ''}the model does not know the word {word[:40]!r}{offer(word, self.classes[1:])}"
             )
         return self._ids[word]
 
-    def _encode(self, story: Story) -> Words:
-        recent = story.sentences[max(len(story.sentences) - self.settings.memory, 0) :]
-        texts = [split_words(text) for text in (story.question, *reversed(recent))]
-        out = np.zeros((len(texts), max(map(len, texts))), np.int64)
-        for i, words in enumerate(texts):
-            out[i, : len(words)] = [self._id(word, story.place) for word in words]
-        return out
 
-    def _add_noise(self, row: Words, rng: ExampleRng | None, example: int) -> Words:
-        """Add empty sentences to a story; the memory holds no more than before, so that the oldest may go."""
-        if rng is None or len(row) == 1:
-            return row
-        draw, count = rng.of(example), len(row) - 1
-        extra = draw.integer(int(np.ceil(self.settings.random_noise * count)) + 1)
-        places = np.sort(draw.permutation(count + extra)[:count])
-        out = np.zeros((1 + count + extra, row.shape[1]), np.int64)
-        out[0], out[1 + places] = row[0], row[1:]
-        return out[: self.settings.memory + 1]
+def _read(given: str | Story) -> Story:
+    return given if isinstance(given, Story) else parse_story(given)
 
 
-def _pad(rows: Sequence[Words], answers: NDArray[np.int64]) -> StoryBatch:
-    sentences, words = (max(row.shape[axis] for row in rows) for axis in (0, 1))
-    ids = np.zeros((len(rows), sentences, words), np.int64)
+def _pad(rows: Sequence[Sequence[int]]) -> NDArray[np.int32]:
+    out = np.zeros((len(rows), max(map(len, rows), default=0)), np.int32)
     for i, row in enumerate(rows):
-        ids[i, : row.shape[0], : row.shape[1]] = row
-    return StoryBatch(torch.from_numpy(ids), tuple(len(row) for row in rows), torch.from_numpy(answers))
+        out[i, : len(row)] = row
+    return out
 
 
 def _answer(net: Net, batch: StoryBatch, tape: Tape | None) -> Tensor:
@@ -298,9 +354,9 @@ def _answer(net: Net, batch: StoryBatch, tape: Tape | None) -> Tensor:
     return net.logits(pool_stream(net(batch.ids, at, tape=tape), at, "first"))
 
 
-def _list_hops(story: Story, looked: Tensor) -> list[dict[str, object]]:
-    """For each hop the sentence with the largest weight; none for a question without a story."""
-    if not story.sentences:
-        return []
-    best = [(int(weights.argmax()), float(weights.max())) for weights in looked]
-    return [{"hop": i + 1, "sentence": story.sentences[-ago], "weight": w} for i, (ago, w) in enumerate(best)]
+def _explain(best: Output, story: Story, looked: Tensor) -> Output:
+    """An answer with the sentence that each hop (hops, s) gives the largest weight; none for a question without a story."""
+    found = [(int(weights.argmax()), float(weights.max())) for weights in looked] if story.sentences else []
+    hops = [{"hop": i, "sentence": story.sentences[-ago], "weight": w} for i, (ago, w) in enumerate(found, 1)]
+    lines = [f"hop {hop['hop']} looks at  {hop['sentence']}  ({100 * float(str(hop['weight'])):.0f} %)" for hop in hops]
+    return dataclasses.replace(best, more={"hops": hops}, explanation=lines)

@@ -1,5 +1,6 @@
-"""Sentences as vectors, for memory networks (Sukhbaatar et al. 2015).
+"""Sentences as vectors, for memory networks.
 
+Sukhbaatar et al. 2015.
 A row is a question and a story: position 0 is the question, position i the sentence i before it. Each is a list of words, of
 which 0 is none. The vectors of all tables stand side by side:
 
@@ -76,26 +77,36 @@ class SentenceEmbedding(Embedding):
             raise ShapeError(
                 f"{self.path} knows a question and {self.length - 1} sentences, got {at.n - 1}; leave out the oldest"
             )
-        there = ids != NONE
-        words = F.embedding(ids, self.weight) * there.unsqueeze(-1)
-        out: Tensor = words.sum(2)
+        rows = ids.flatten(0, 1)
+        out: Tensor = F.embedding_bag(rows, self.weight, mode="sum", padding_idx=NONE)
         if self.spec.encoding != "bag":
-            word, coordinate, base = self._places(there, words.dtype)
-            turned = torch.einsum("bsw,bswd->bsd", word, words)
-            out = base * (out + 4 * coordinate.repeat(self.spec.tables) * turned)
+            word, coordinate, base = self._places(rows != NONE)
+            turned = F.embedding_bag(rows, self.weight, mode="sum", per_sample_weights=word, padding_idx=NONE)
+            out = base * torch.addcmul(out, turned, coordinate.repeat(self.spec.tables))
+        out = out.view(*ids.shape[:2], -1)
         if self.ago is not None:
-            pos = at.pos.expand(ids.shape[0], -1)
-            out = out + F.embedding(pos.clamp(min=0), self.ago) * (pos > 0).unsqueeze(-1)
+            out = out + self._ages(at)
         return out
 
-    def _places(self, there: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor, float]:
-        """The place of each word in its sentence (b, s, w) and of each coordinate (d,), from −½ to ½, and the factor."""
+    def _ages(self, at: Coords) -> Tensor:
+        """What is added for how long ago a sentence was; nothing to the question."""
+        assert self.ago is not None
+        if at.first == 0:  # every row counts alike, but for padding, which nobody reads
+            return F.pad(self.ago[1 : at.n], (0, 0, 1, 0))
+        return F.embedding(at.pos.clamp(min=0), self.ago) * (at.pos > 0).unsqueeze(-1)
+
+    def _places(self, there: Tensor) -> tuple[Tensor, Tensor, float]:
+        """Four times the place of each word in its sentence (sentences, w), of each coordinate (d,), and the factor.
+
+        Places are counted from the middle, from −½ to ½.
+        """
+        kind = self.weight.dtype
         count = there.sum(-1, keepdim=True).clamp(min=1).to(kind)
         j = there.cumsum(-1).to(kind)
         k = torch.arange(1, self.width + 1, device=there.device, dtype=kind)
         if self.spec.encoding == "position":
-            return j / count - 0.5, k / self.width - 0.5, 0.5
-        return (j - (count + 1) / 2) / count, (k - (self.width + 1) / 2) / self.width, 1.0
+            return 4 * j / count - 2, k / self.width - 0.5, 0.5
+        return (4 * j - 2 * (count + 1)) / count, (k - (self.width + 1) / 2) / self.width, 1.0
 
     def sample(self, n: int) -> tuple[Tensor, Coords]:
         device, n = self.weight.device, min(n, self.length)
