@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,16 +18,21 @@ from regard.api.light_model import LightModel, open_light
 from regard.decode import Search
 from regard.engine.engine_plan import PLAN
 from regard.errors import CheckpointError, SpecError
-from regard.families import gpt, transformer
+from regard.families import bert, gpt, transformer
 from regard.files.folder import WEIGHTS, read_folder, write_folder
 from regard.files.tensors import pack
 from regard.serialization.model_folder import CONFIG, fingerprint_files
+from regard.tasks.classify import Classify, ClassifyData
 from regard.tasks.common.seq2seq import TextPairsOptions
+from regard.tasks.common.task import Output, Task
+from regard.tasks.embed import Embed, EmbedData
 from regard.tasks.lm import Lm, LmData
+from regard.tasks.tag import Tag, TagData
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Bpe, Chars, Tokenizer
 from tests.engine.models import build
 
+pytestmark = pytest.mark.numeric
 TEXTS = ["the cat sat on the mat", "a dog runs in the park", "two men play music", "the dog sat", "a cat and a dog"]
 SCRIPT = """
 import sys
@@ -106,6 +113,86 @@ def test_the_command_line_imports_no_torch(pairs: Path) -> None:
     )
     assert "heavy: []" in done.stderr
     assert done.stdout.splitlines() == regard.load(pairs).run(TEXTS)
+
+
+LABELS = ("calm", "loud", "odd")
+
+
+def save_encoder(task: Task, home: Path) -> Path:
+    net = build(
+        task.adapt_spec(bert.spec(width=32, depth=2, heads=4, hidden=48, dropout=0.0, **task.model_arguments()))
+    )
+    return Model(net, task, Search(), Path("x")).save(home)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    home, tokenizer = tmp_path_factory.mktemp("encoders"), Tokenizer.train(TEXTS, Bpe(vocab=60))
+    tasks: dict[str, Task] = {
+        "classify": Classify(ClassifyData(max_length=12), tokenizer, LABELS),
+        "mean": Classify(ClassifyData(max_length=12, pool="mean"), tokenizer, LABELS),
+        "tag": Tag(TagData(max_length=12), tokenizer, LABELS),
+        "letters": Tag(TagData(max_length=12, unit="letters"), Tokenizer.train(TEXTS, Chars()), LABELS),
+        "embed": Embed(EmbedData(max_length=12), tokenizer),
+        "first": Embed(EmbedData(max_length=12, pool="first", unit=False), tokenizer),
+        "pair": Classify(ClassifyData(max_length=16, pair=True), tokenizer, LABELS),
+    }
+    return {name: save_encoder(task, home / name) for name, task in tasks.items()}
+
+
+@pytest.mark.parametrize("name", ["classify", "mean", "tag", "letters", "embed", "first"])
+def test_an_encoder_runs_as_with_torch(encoders: dict[str, Path], name: str, tmp_path: Path) -> None:
+    """Classes of texts, labels of words and letters, vectors: also of texts that are too long, and in int8."""
+    texts = [*TEXTS, "", "the cat sat on the mat. a dog runs in the park. two men play music."]
+    light, model = open_light(encoders[name]), regard.load(encoders[name])
+    assert light is not None
+    found, wanted = ([outputs for batch in each.run_lazily(texts) for _, outputs in batch] for each in (light, model))
+    if name in ("embed", "first"):
+        for one, other in zip(found, wanted, strict=True):
+            assert bool(one) == bool(other) and (not one or np.allclose(vector(one), vector(other), atol=1e-4))
+    else:
+        assert [[o.text for o in each] for each in found] == [[o.text for o in each] for each in wanted]
+        scores = ([o.score for each in some for o in each] for some in (found, wanted))
+        assert np.allclose(*scores, atol=1e-4)
+    regard.convert(encoders[name], tmp_path / "small", to="int8")
+    small = open_light(tmp_path / "small")
+    assert small is not None and len(run(small, texts)) == len(texts)
+
+
+def vector(outputs: Sequence[Output]) -> list[float]:
+    return [float(x) for x in str(outputs[0].text).split()]
+
+
+def test_pairs_with_segments_are_left_to_torch(encoders: dict[str, Path]) -> None:
+    assert open_light(encoders["pair"]) is None
+    assert regard.load(encoders["pair"]).run(["the cat\ta dog"])[0] in LABELS
+
+
+def test_a_damaged_head_is_refused(encoders: dict[str, Path], tmp_path: Path) -> None:
+    folder = read_folder(encoders["classify"])
+    plan = json.loads(folder[PLAN])
+    for i, (change, said) in enumerate(
+        (
+            ({"classes": "nowhere"}, "names the weight 'nowhere', which is not in the file"),
+            ({"classes": "embed.weight"}, "does not fit a model of width 32"),
+            ({"dense": "head.classes.weight", "dense_bias": "head.classes.bias"}, "does not fit a model of width 32"),
+            ({"activation": "sine"}, "there is no activation 'sine'"),
+            ({"pool": "last"}, "does not say what follows the encoder"),
+            ({"classes": None}, "does not say how texts become tokens"),
+        )
+    ):
+        changed = {**plan, "head": {**plan["head"], **change}}
+        write_folder(tmp_path / str(i), {**folder.files, PLAN: json.dumps(changed).encode()})
+        with pytest.raises(CheckpointError, match=said):
+            open_light(tmp_path / str(i))
+
+
+def test_the_command_line_classifies_without_torch(encoders: dict[str, Path]) -> None:
+    for name in ("classify", "tag", "embed"):
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, str(encoders[name]), *TEXTS[:2]], capture_output=True, text=True, check=True
+        )
+        assert "heavy: []" in done.stderr and len(done.stdout.splitlines()) == 2
 
 
 def test_what_needs_torch_runs_on_torch(pairs: Path, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from regard.nn.blocks.head import Classes
 from regard.nn.core.coords import Coords
 from regard.nn.mixers import Performer
 from regard.tasks.classify import Classify, ClassifyData
-from regard.tasks.common.classifier import check_class_names, list_classes, unpack_classes
-from regard.tasks.common.encoder_input import _truncate_pair, frame_texts
+from regard.tasks.common.class_names import check_class_names, list_classes, unpack_classes
+from regard.tasks.common.text_frame import _truncate_pair, frame_texts
 from regard.text import Chars, Tokenizer
 
 pytestmark = pytest.mark.numeric

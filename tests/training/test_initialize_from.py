@@ -13,7 +13,7 @@ from safetensors.torch import save
 from regard.families import bert
 from regard.files.folder import read_folder, write_folder
 from regard.serialization.model_folder import FORMAT
-from regard.tasks.common.classifier import pack_classes
+from regard.tasks.common.class_names import pack_classes
 from regard.training.finetune import Initialization, initialize_from
 
 pytestmark = pytest.mark.numeric

@@ -21,9 +21,9 @@ from regard.registry import kind_of
 from regard.serialization.model_card import render_card
 from regard.serialization.model_folder import write_model
 from regard.tasks.common.capabilities import Aligns, Embeds, Generates, Inspects, Scores, require
-from regard.tasks.common.encoder_input import Pool
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.task import Output, RunOptions, Task
+from regard.tasks.common.text_frame import Pool
 from regard.tasks.common.word_scores import Confidence
 from regard.text import Tokenizer
 

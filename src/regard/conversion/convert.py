@@ -25,7 +25,7 @@ from regard.decode import Search
 from regard.engine.choose_engine import choose_engine, use_engine
 from regard.engine.engine_plan import PLAN
 from regard.engine.quantized_weights import is_quantized, quantize_weights
-from regard.engine.write_plan import describe_model, find_refusal
+from regard.engine.write_plan import describe_folder, find_refusal
 from regard.errors import DataError, SpecError
 from regard.files.folder import WEIGHTS, write_folder
 from regard.files.tensors import pack
@@ -192,7 +192,7 @@ class _Job:
         weights = folder.tensors(WEIGHTS)
         if is_quantized(weights):
             raise SpecError(f"{self.source} has quantized weights already; convert the folder that it was made from")
-        quantized = quantize_weights(weights, describe_model(net), to)
+        quantized = quantize_weights(weights, describe_folder(net), to)
         if not is_quantized(quantized) or PLAN not in folder:
             raise SpecError(f"{self.source} has no plan for the native engine, which {to} is for; save it again first")
         files = {**folder.files, WEIGHTS: pack(quantized)}

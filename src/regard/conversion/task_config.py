@@ -17,7 +17,7 @@ from regard.files.folder import JSON_LIMIT, parse_json, read_file
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.head import Classes
 from regard.tasks.classify import Classify, ClassifyData
-from regard.tasks.common.classifier import check_class_names
+from regard.tasks.common.class_names import check_class_names
 from regard.tasks.embed import Embed, EmbedData
 from regard.tasks.image import Image, ImageData
 from regard.tasks.lm import Lm, LmData

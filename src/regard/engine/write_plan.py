@@ -17,7 +17,7 @@ from regard.model.net import Net
 from regard.nn.blocks.block import BlockLayer
 from regard.nn.blocks.body import Body, StackBody
 from regard.nn.blocks.embedding import Embedding, TokenEmbedding
-from regard.nn.blocks.head import VocabHead
+from regard.nn.blocks.head import ClassHead, VectorHead, VocabHead
 from regard.nn.blocks.wiring import Bare, Parallel, PostNorm, PreNorm, WiringSpec
 from regard.nn.core.mask import AllOf, AnyOf, Causal, Everything, Rule, Tagged, Window
 from regard.nn.layers.feedforward import ACTIVATIONS, FeedForwardLayer
@@ -43,6 +43,16 @@ MAX_REACH = 1 << 16
 def describe_model(net: Net) -> Plain:
     """The plan of a model. Raises `SpecError` with the reason if the native engine cannot run it."""
     return _Describer({id(p): name for name, p in net.named_parameters()}).model(net)
+
+
+def describe_encoder(net: Net) -> Plain:
+    """The plan of a model that only reads, with its head. Raises `SpecError` if the native engine cannot run it."""
+    return _Describer({id(p): name for name, p in net.named_parameters()}).encoder(net)
+
+
+def describe_folder(net: Net) -> Plain:
+    """The plan that lies in the folder of a model, whether it writes or only reads."""
+    return describe_encoder(net) if net.decoder is None else describe_model(net)
 
 
 def find_refusal(net: Net) -> str | None:
@@ -87,6 +97,35 @@ class _Describer:
             "positions": self.positions,
         }
 
+    def encoder(self, net: Net) -> Plain:
+        if net.encoder is None or net.decoder is not None:
+            raise SpecError("only a model with an encoder and no decoder is described like this")
+        if net.spec.out_width != net.spec.width:
+            raise SpecError("the native engine has no stream that changes its width")
+        embedding = self.embedding(net.embed, net.embed)
+        return {
+            "format": FORMAT,
+            "width": net.spec.width,
+            "vocab": net.spec.embed.vocab,
+            "source_vocab": net.spec.embed.vocab,
+            "length": net.spec.length,
+            "room": net.spec.room,
+            "embed": embedding,
+            "source": embedding,
+            "encoder": self.stack(net.encoder, "encoder"),
+            "decoder": None,
+            "head": self.pool_head(net.head),
+            "positions": self.positions,
+        }
+
+    def pool_head(self, head: nn.Module | None) -> Plain:
+        """A head of classes or of vectors."""
+        if type(head) is not ClassHead and type(head) is not VectorHead:
+            raise SpecError(f"the native engine has no {type(head).__name__} after an encoder")
+        activation = next(name for name, function in ACTIVATIONS.items() if function is head.activation)
+        out = {"pool": head.pool, "activation": activation, **self.linear("dense", head.dense)}
+        return out | (self.linear("classes", head.classes) if isinstance(head, ClassHead) else {})
+
     def name(self, parameter: Tensor | None) -> str | None:
         return None if parameter is None else self.names[id(parameter)]
 
@@ -109,6 +148,7 @@ class _Describer:
             "zero": part.zero,
             "position": "none",
             "segment": self.name(part.segment),
+            "segments": 0 if part.segment is None else len(part.segment),
             "norm": self.norm(part.norm),
         }
         position = part.position

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from regard.errors import CheckpointError
@@ -102,6 +103,16 @@ def list_tensors(data: bytes | memoryview, path: Path) -> dict[str, TensorEntry]
         return {**out, **{name: out[other] for name, other in tied.items()}}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: it is not a valid safetensors file ({error})") from None
+
+
+def read_floats(data: bytes | memoryview, entry: TensorEntry) -> NDArray[np.float32]:
+    """A tensor of a safetensors file as float32; its entry comes from `list_tensors`. Needs no torch."""
+    if entry.dtype not in FLOATS:
+        raise CheckpointError(f"a weight should be floating point, is {entry.dtype}")
+    values = np.frombuffer(data, FLOATS[entry.dtype], math.prod(entry.shape), entry.start)
+    if entry.dtype == "BF16":  # the upper half of a float32
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32).reshape(entry.shape)
 
 
 def find_nan(data: bytes | memoryview, path: Path) -> list[str]:

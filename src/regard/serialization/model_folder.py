@@ -144,7 +144,7 @@ def write_model(
 
     There is a plan among them if the native engine can run it. See `write_folder` for `damaged`.
     """
-    from regard.engine.write_plan import describe_model, find_refusal
+    from regard.engine.write_plan import describe_folder
     from regard.files.tensors import pack
 
     config = {
@@ -162,7 +162,8 @@ def write_model(
         **task.files(),
         **(more or {}),
     }
-    if supports(task, Framed) and find_refusal(net) is None:
-        plan = {**describe_model(net), "frame": task.frame(), "files": fingerprint_files(files)}
-        files[PLAN] = json.dumps(plan, ensure_ascii=False).encode()
+    if supports(task, Framed):
+        with suppress(SpecError):  # the native engine cannot run this model
+            plan = {**describe_folder(net), "frame": task.frame(), "files": fingerprint_files(files)}
+            files[PLAN] = json.dumps(plan, ensure_ascii=False).encode()
     write_folder(path, files, damaged=damaged, storage=storage)

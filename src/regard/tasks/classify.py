@@ -6,41 +6,28 @@ An encoder with a classification head (Devlin et al. 2018).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from regard.data.labels import read_labeled
 from regard.data.pairs import Pairs
-from regard.decode import Search
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.context import Tape
-from regard.spec import Share, spec
-from regard.tasks.common.classifier import (
-    add_class_head,
-    average_log_probs,
-    class_logits,
-    label_indices,
-    rank_classes,
-    wanted_class,
-)
-from regard.tasks.common.encoder_input import (
-    EncodedTexts,
-    EncoderBatch,
-    check_length,
-    count_tokens,
-    encoder_pass,
-    frame_texts,
-    iterate_batches,
-)
+from regard.spec import Plain, Share, spec
+from regard.tasks.common.class_names import label_indices
+from regard.tasks.common.classifier import add_class_head, average_log_probs, class_logits, wanted_class
+from regard.tasks.common.encoder_frames import ClassifyFrame
+from regard.tasks.common.encoder_input import EncodedTexts, EncoderBatch, check_length, encoder_pass, iterate_batches
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.labeled_texts import LabeledData, LabeledRows, LabeledTask
 from regard.tasks.common.losses import class_loss
-from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions, check_pairs
+from regard.tasks.common.task import TASKS, EvalSet, Loss, RunOptions, check_pairs
+from regard.tasks.common.text_frame import FramedText
+from regard.text import Tokenizer
 
 
 @spec
@@ -55,10 +42,18 @@ class ClassifyData(LabeledData):
 
 
 @TASKS.add
-class Classify(LabeledTask[ClassifyData]):
+class Classify(ClassifyFrame[Net], LabeledTask[ClassifyData]):
     """An encoder that assigns a class to a text."""
 
     Settings = ClassifyData
+
+    def __init__(self, settings: ClassifyData, tokenizer: Tokenizer, classes: Sequence[str]) -> None:
+        super().__init__(settings, tokenizer, classes)
+        self.pair = settings.pair
+
+    @property
+    def max_length(self) -> int:
+        return self.settings.max_length
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -83,7 +78,7 @@ class Classify(LabeledTask[ClassifyData]):
         return check_length(spec, self.settings.max_length)
 
     def encode_rows(self, texts: Sequence[str], labels: Sequence[str], name: str) -> LabeledRows:
-        return self._frame(texts), [[i] for i in label_indices(labels, self.classes, name)]
+        return self.frame_inputs(texts), [[i] for i in label_indices(labels, self.classes, name)]
 
     # ------------------------------------------------------------------------------------------------ to the model
 
@@ -97,11 +92,17 @@ class Classify(LabeledTask[ClassifyData]):
 
     # ------------------------------------------------------------------------------------------------ to the user
 
-    def run(
-        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
-    ) -> list[list[Output]]:
-        """The `n_best` likeliest classes of each text, best first."""
-        return [rank_classes(row, self.classes, search.n_best) for row in self._log_probs(nets, inputs)]
+    def frame(self) -> Plain:
+        return {"kind": "classify", "max_length": self.settings.max_length, "pair": self.settings.pair}
+
+    def class_log_probs(self, nets: Sequence[Net], rows: Sequence[FramedText]) -> NDArray[np.floating[Any]]:
+        out = torch.zeros(len(rows), len(self.classes), dtype=torch.double)
+        for indices, read in iterate_batches(rows, self.tokenizer.pad, nets[0].device):
+            with torch.no_grad():
+                out[indices] = average_log_probs(
+                    [class_logits(net, read.given.ids, read.at(net)) for net in nets]
+                ).cpu()
+        return out.numpy()
 
     def score(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
@@ -109,28 +110,12 @@ class Classify(LabeledTask[ClassifyData]):
         """log P(class | text) for each pair."""
         check_pairs(inputs, outputs)
         wanted = label_indices(outputs, self.classes, "what is asked about")
-        return [float(row[i]) for row, i in zip(self._log_probs([net], inputs), wanted, strict=True)]
+        found = self.class_log_probs([net], self.frame_inputs(inputs))
+        return [float(row[i]) for row, i in zip(found, wanted, strict=True)]
 
     def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:
         """The text, and its class."""
-        return encoder_pass(net, self.tokenizer, self._frame([text])[0], wanted_class(output, self.classes))
+        return encoder_pass(net, self.tokenizer, self.frame_inputs([text])[0], wanted_class(output, self.classes))
 
     def eval_sets(self, raw: Sequence[Pairs]) -> list[EvalSet]:
         return [EvalSet(pairs.source, pairs.target, RunOptions()) for pairs in raw]
-
-    def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
-        lengths = count_tokens(self.tokenizer, inputs, pair=self.settings.pair)
-        return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
-
-    def _frame(self, texts: Sequence[str]) -> list[tuple[list[int], list[int]]]:
-        return frame_texts(self.tokenizer, texts, self.settings.max_length, pair=self.settings.pair)
-
-    def _log_probs(self, nets: Sequence[Net], inputs: Sequence[str]) -> Tensor:
-        """Log-probabilities (b, classes) of the classes."""
-        out = torch.zeros(len(inputs), len(self.classes), dtype=torch.double)
-        for indices, read in iterate_batches(self._frame(inputs), self.tokenizer.pad, nets[0].device):
-            with torch.no_grad():
-                out[indices] = average_log_probs(
-                    [class_logits(net, read.given.ids, read.at(net)) for net in nets]
-                ).cpu()
-        return out

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -26,27 +26,25 @@ from regard.data.pair_reader import Corpus, OnBad, fill_columns, read_corpus, re
 from regard.data.pairs import LineSample, Pairs, fingerprint
 from regard.data.ragged import Ragged
 from regard.data.scratch import measure_lengths
-from regard.decode import Search
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Vector
-from regard.spec import Count, Spec, spec
+from regard.spec import Count, Plain, Spec, spec
 from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.encoded_pairs import encode_chunks
+from regard.tasks.common.encoder_frames import EmbedFrame
 from regard.tasks.common.encoder_input import (
     TOKENIZER_FILE,
     EncodedTexts,
     EncoderBatch,
     EncoderTask,
-    Pool,
     check_length,
-    count_tokens,
+    embed_framed,
     embed_texts,
     encoder_pass,
-    frame_texts,
     load_tokenizer,
     pool_rows,
 )
@@ -59,11 +57,11 @@ from regard.tasks.common.task import (
     Dataset,
     EvalSet,
     Loss,
-    Output,
     RunOptions,
     TextSide,
     check_pairs,
 )
+from regard.tasks.common.text_frame import FramedText, Pool, frame_texts
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 
@@ -142,7 +140,7 @@ class ContrastiveBatch:
 
 
 @TASKS.add
-class Embed(EncoderTask):
+class Embed(EmbedFrame[Net], EncoderTask):
     """An encoder whose pooled output is the vector of a text."""
 
     Settings = EmbedData
@@ -151,6 +149,10 @@ class Embed(EncoderTask):
 
     def __init__(self, settings: EmbedData, tokenizer: Tokenizer) -> None:
         self.settings, self.tokenizer = settings, tokenizer
+
+    @property
+    def max_length(self) -> int:
+        return self.settings.max_length
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -276,13 +278,14 @@ class Embed(EncoderTask):
         pool, unit = pool or self.settings.pool, self.settings.unit if unit is None else unit
         return embed_texts(net, self.tokenizer, texts, pool=pool, unit=unit, max_length=self.settings.max_length)
 
-    def run(
-        self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
-    ) -> list[list[Output]]:
-        """The vector of each text, as numbers separated by spaces; of an ensemble, the mean."""
-        found = torch.stack([self.embed(net, inputs) for net in nets]).mean(0)
-        rows = (F.normalize(found, dim=-1) if self.settings.unit else found).tolist()
-        return [[Output(" ".join(f"{x:.6g}" for x in row), more={"vector": row})] for row in rows]
+    def frame(self) -> Plain:
+        chosen = self.settings
+        return {"kind": "embed", "max_length": chosen.max_length, "pool": chosen.pool, "unit": chosen.unit}
+
+    def embed_rows(self, nets: Sequence[Net], rows: Sequence[FramedText]) -> NDArray[np.floating[Any]]:
+        pool, unit = self.settings.pool, self.settings.unit
+        found = torch.stack([embed_framed(net, self.tokenizer, rows, pool=pool, unit=unit) for net in nets]).mean(0)
+        return (F.normalize(found, dim=-1) if unit else found).numpy()
 
     def score(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()
@@ -304,10 +307,6 @@ class Embed(EncoderTask):
         return [
             TextSide(self.tokenizer, [text for pairs in raw for side in (pairs.source, pairs.target) for text in side])
         ]
-
-    def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
-        lengths = count_tokens(self.tokenizer, inputs)
-        return [i for i, length in enumerate(lengths) if length > self.settings.max_length]
 
 
 def hash_texts(first: Sequence[str], second: Sequence[str]) -> list[NDArray[np.int32]]:

@@ -36,17 +36,8 @@ from regard.nn.blocks.patches import Patches
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Spec, spec
-from regard.tasks.common.classifier import (
-    add_class_head,
-    average_log_probs,
-    check_class_names,
-    class_logits,
-    label_indices,
-    pack_classes,
-    rank_classes,
-    unpack_classes,
-    wanted_class,
-)
+from regard.tasks.common.class_names import check_class_names, label_indices, pack_classes, rank_classes, unpack_classes
+from regard.tasks.common.classifier import add_class_head, average_log_probs, class_logits, wanted_class
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
@@ -299,7 +290,9 @@ class Image:
                 pixels = _to_tensor(np.stack(good))
                 with torch.no_grad():
                     told = [class_logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in nets]
-                ranked = iter([rank_classes(row, self.classes, search.n_best) for row in average_log_probs(told)])
+                ranked = iter(
+                    [rank_classes(row, self.classes, search.n_best) for row in average_log_probs(told).tolist()]
+                )
             found += [[Output("", error=str(one))] if isinstance(one, DataError) else next(ranked) for one in read]
         return found
 

@@ -31,7 +31,7 @@ from regard.nn.blocks.head import HeadSpec
 from regard.nn.layers.lora import Lora, adapt
 from regard.serialization.model_folder import read_config
 from regard.spec import Plain, Spec, spec
-from regard.tasks.common.classifier import CLASSES_FILE, unpack_classes
+from regard.tasks.common.class_names import CLASSES_FILE, unpack_classes
 
 BLOCK = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
 LOW = re.compile(r"(embed|source)\.|(encoder|decoder)\.(position|shared)\.")

@@ -40,8 +40,8 @@ if TYPE_CHECKING:  # running a model without torch needs this module, too
     from regard.data.pair_reader import OnBad
     from regard.model.net import Net
     from regard.nn.core.state import State
-    from regard.tasks.common.encoder_input import Pool
     from regard.tasks.common.forward_pass import ForwardPass
+    from regard.tasks.common.text_frame import Pool
     from regard.tasks.common.word_scores import Alignment, Confidence
     from regard.text import Template
 

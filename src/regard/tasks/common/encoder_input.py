@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,24 +16,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.data.batch import IGNORE, PaddedTokens, pad_rows
-from regard.data.labels import BETWEEN
 from regard.data.ragged import Ragged
 from regard.decode.generation import batch_by_length
-from regard.errors import CheckpointError, DataError, SpecError
+from regard.errors import CheckpointError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import pool_stream
 from regard.nn.core.coords import Coords
 from regard.tasks.common.forward_pass import ForwardPass
+from regard.tasks.common.text_frame import FramedText, Pool, frame_texts
 from regard.text import Template, Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 TOKENS = 8192
 """Tokens per batch when nothing is trained."""
-Pool = Literal["first", "mean"]
-FramedText = tuple[list[int], list[int]]
-"""The tokens of a text between its special tokens, and the segment of each."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,22 +87,6 @@ class EncoderBatch:
         )
 
 
-def frame_texts(tokenizer: Tokenizer, texts: Sequence[str], max_length: int, *, pair: bool = False) -> list[FramedText]:
-    """Texts as rows of at most `max_length` tokens. If two texts share a row, the longer one is truncated first."""
-    if not pair:
-        room = max_length - len(tokenizer.frame([])[0])
-        return [tokenizer.frame(ids[:room]) for ids in tokenizer.encode_all(texts)]
-    parts = [_split_pair(text) for text in texts]
-    room = max_length - len(tokenizer.frame([], [])[0])
-    first, second = (tokenizer.encode_all([two[side] for two in parts]) for side in (0, 1))
-    return [tokenizer.frame(*_truncate_pair(a, b, room)) for a, b in zip(first, second, strict=True)]
-
-
-def count_tokens(tokenizer: Tokenizer, texts: Sequence[str], *, pair: bool = False) -> list[int]:
-    """The number of tokens of each text without truncation."""
-    return [len(ids) for ids, _ in frame_texts(tokenizer, texts, 1 << 40, pair=pair)]
-
-
 def iterate_batches(
     framed: Sequence[FramedText], pad: int, device: torch.device
 ) -> Iterator[tuple[list[int], EncoderBatch]]:
@@ -150,8 +131,13 @@ def embed_texts(
         raise SpecError("only a model with an encoder and no decoder gives vectors of texts")
     if isinstance(texts, str):
         raise SpecError("embed takes a list of texts, got one text; write model.embed([text])")
-    out = torch.zeros(len(texts), net.spec.out_width)
     framed = frame_texts(tokenizer, texts, max_length or net.spec.length)
+    return embed_framed(net, tokenizer, framed, pool=pool, unit=unit)
+
+
+def embed_framed(net: Net, tokenizer: Tokenizer, framed: Sequence[FramedText], *, pool: Pool, unit: bool) -> Tensor:
+    """The same for texts between their special tokens."""
+    out = torch.zeros(len(framed), net.spec.out_width)
     for indices, read in iterate_batches(framed, tokenizer.pad, net.device):
         with torch.no_grad():
             out[indices] = pool_rows(net, read, pool, unit=unit).float().cpu()
@@ -185,22 +171,3 @@ def check_length(spec: ModelSpec, max_length: int) -> ModelSpec:
     if spec.room is not None and max_length > spec.room:
         raise SpecError(f"the model reads at most {spec.room} tokens, but data.max_length is {max_length}; lower it")
     return spec
-
-
-def _split_pair(text: str) -> tuple[str, str]:
-    first, tab, second = text.partition(BETWEEN)
-    if not tab:
-        raise DataError(f"this model reads pairs of texts with a tab between them, got {text[:80]!r}")
-    return first, second
-
-
-def _truncate_pair(a: list[int], b: list[int], room: int) -> tuple[list[int], list[int]]:
-    over = len(a) + len(b) - room
-    if over <= 0:
-        return a, b
-    gap = len(a) - len(b)
-    level = min(over, abs(gap))  # first the longer one down to the other, then both
-    rest = over - level
-    from_a = (level if gap > 0 else 0) + rest // 2
-    from_b = (level if gap < 0 else 0) + rest - rest // 2
-    return a[: len(a) - from_a], b[: len(b) - from_b]

@@ -22,12 +22,13 @@ from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.spec import Count, Plain, Spec, spec
 from regard.tasks.common.advice import plan_length
-from regard.tasks.common.classifier import list_classes, pack_classes, unpack_classes
+from regard.tasks.common.class_names import list_classes, pack_classes, unpack_classes
 from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.encoded_pairs import encode_chunks
-from regard.tasks.common.encoder_input import TOKENIZER_FILE, EncodedTexts, EncoderTask, FramedText, load_tokenizer
+from regard.tasks.common.encoder_input import TOKENIZER_FILE, EncodedTexts, EncoderTask, load_tokenizer
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.task import Advice, Dataset, RunOptions, TextSide
+from regard.tasks.common.text_frame import FramedText
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 LabeledRows = tuple[Sequence[FramedText], Sequence[Sequence[int]]]
