@@ -57,7 +57,145 @@ def _growth(what: str, layer: str, low: float, high: float) -> Callable[[Figures
     return compares(lambda figures: low <= figures["exponents"][what][layer] <= high)
 
 
+def _property(name: str, holds: Callable[[Mapping[str, float]], bool]) -> Callable[[Figures], str]:
+    """Read the figures of one property of layers."""
+    return compares(lambda figures: holds(figures["properties"][name]))
+
+
+LAYERS = (
+    Claim(
+        "Dividing by √d_k keeps the variance of scores at one",
+        "Vaswani et al. 2017, 3.2.1",
+        "study-properties",
+        _property("variance of scores", lambda f: all(0.9 < v < 1.1 for k, v in f.items() if k.endswith("divided"))),
+    ),
+    Claim(
+        "Large scores push the softmax to where its gradient is small",
+        "Vaswani et al. 2017, 3.2.1",
+        "study-properties",
+        _property("saturation of the softmax", lambda f: f["derivative, plain"] < 0.5 * f["derivative, divided"]),
+    ),
+    Claim(
+        "Attention does not see the order of tokens without positions",
+        "Vaswani et al. 2017, 3.5",
+        "study-properties",
+        _property("order of tokens", lambda f: f["none"] < 1e-5 < 1e-2 < f["sinusoidal"]),
+    ),
+    Claim(
+        "A causal model of two layers sees the order even without positions",
+        "Haviv et al. 2022",
+        "study-properties",
+        _property("order in a causal model", lambda f: f["1 layer"] < 1e-5 < 1e-3 < f["2 layers"]),
+    ),
+    Claim(
+        "Scores with rotary positions depend on distances only",
+        "Su et al. 2021",
+        "study-properties",
+        _property("scores by distance", lambda f: f["rotary"] < 1e-9 < f["sinusoidal"]),
+    ),
+    Claim(
+        "A shift of a sinusoidal code is a linear map",
+        "Vaswani et al. 2017, 3.5",
+        "study-properties",
+        _property("shifted sinusoids", lambda f: f["sinusoidal"] < 1e-6 < f["random"]),
+    ),
+    Claim(
+        "Gradients of the last layer shrink with the depth in pre-norm, not in post-norm",
+        "Xiong et al. 2020",
+        "study-properties",
+        _property("gradients by norm", lambda f: f["pre"] < 0.7 < f["post"]),
+    ),
+    Claim(
+        "Without residual connections, gradients of the first of 24 layers vanish",
+        "He et al. 2015",
+        "study-properties",
+        _property("gradients by residual", lambda f: f["norm without residual"] < 0.1 * f["post-norm"]),
+    ),
+    Claim(
+        "Attention alone loses rank with the depth, residual connections prevent it",
+        "Dong et al. 2021",
+        "study-properties",
+        _property("rank of attention", lambda f: f["attention alone"] < 1e-3 < 0.05 < f["with residual"]),
+    ),
+    Claim(
+        "A memory carries information across segments",
+        "Dai et al. 2019",
+        "study-properties",
+        _property("memory of segments", lambda f: f["without"] == 0 < 1e-3 < f["with memory"]),
+    ),
+    Claim(
+        "The reach of windows grows linearly with the layers",
+        "Beltagy et al. 2020",
+        "study-properties",
+        _property("reach of a window", lambda f: f["4 layers"] == 2 * f["2 layers"] == 4 * f["1 layer"]),
+    ),
+    Claim(
+        "Random features come closer to softmax attention the more there are",
+        "Choromanski et al. 2020",
+        "study-properties",
+        _property(
+            "random features", lambda f: f["16 features"] > f["64 features"] > f["256 features"] > f["1024 features"]
+        ),
+    ),
+    Claim(
+        "One key head keeps an eighth of what eight heads keep while decoding",
+        "Shazeer 2019",
+        "study-properties",
+        _property("shared keys", lambda f: 8 * f["1 key heads"] == f["8 key heads"]),
+    ),
+    Claim(
+        "Training takes about six operations per parameter and token",
+        "Kaplan et al. 2020",
+        "study-properties",
+        _property("operations", lambda f: 5.5 < f["FLOPs per token and parameter"] < 6.5),
+    ),
+    Claim(
+        "A recurrent layer takes fewer operations than attention as soon as n > d",
+        "Vaswani et al. 2017, 4",
+        "study-properties",
+        _property("operations", lambda f: f["LSTM cheaper above n / d"] <= 1.0),
+    ),
+    Claim(
+        "Any two tokens are one layer of attention apart",
+        "Vaswani et al. 2017, Table 1",
+        "study-properties",
+        _property("paths", lambda f: f["plain, 16 tokens"] == f["plain, 64 tokens"] == 1),
+    ),
+    Claim(
+        "The path between two tokens grows linearly in recurrent layers",
+        "Vaswani et al. 2017, Table 1",
+        "study-properties",
+        _property("paths", lambda f: 3.5 < f["lstm, 64 tokens"] / f["lstm, 16 tokens"] < 4.5),
+    ),
+    Claim(
+        "Dilated convolutions shorten the path to the logarithm of the length",
+        "Kalchbrenner et al. 2016",
+        "study-properties",
+        _property("paths", lambda f: f["dilated, 64 tokens"] - f["dilated, 16 tokens"] <= 2 < f["conv, 64 tokens"] / 4),
+    ),
+    Claim(
+        "Averaging the weights of heads loses resolution",
+        "Vaswani et al. 2017, 3.2.2",
+        "study-properties",
+        _property("averaged heads", lambda f: f["average of the heads"] > 1.2 * f["single heads"]),
+    ),
+)
+"""Claims about layers as such, which need no training."""
+
 CLAIMS = (
+    *LAYERS,
+    Claim(
+        "With muP, the best learning rate does not move with the width",
+        "Yang et al. 2022",
+        "study-rates",
+        compares(lambda f: 0.5 <= f["shift"]["muP"] <= 2.0),
+    ),
+    Claim(
+        "In the standard parametrization, wider models want smaller learning rates",
+        "Yang et al. 2022",
+        "study-rates",
+        compares(lambda f: f["shift"]["standard"] < 1.0),
+    ),
     Claim(
         "Without residual connections a Transformer learns worse",
         "Vaswani et al. 2017",
@@ -222,6 +360,10 @@ STUDIES = {
     "study-length": "regard study length copy -n 12",
     "study-calibration": f"regard study calibration {RECIPE} {MULTI30K}",
     "study-gradients": "regard study gradients",
+    "study-properties": "regard study properties",
+    "study-rates": "regard study rates gpt --data input.txt --set model.depth=2 --set model.width=64 --set model.hidden=256 "
+    "--set train.batch_tokens=512 --set train.steps=150 --set train.validate_every=150 "
+    "--set 'train.schedule={kind: constant, lr: 4.0e-3, warmup: 20}'",
     "study-transfer": "regard study transfer --task translation=… --task summarization=… --task classification=… --task lm=… "
     "--task algorithm=copy",
     "complexity": "regard study complexity --minutes 7",

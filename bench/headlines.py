@@ -125,6 +125,8 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
         "study-length": ("Position codes on texts four times as long as in training", "{f[verdict]}"),
         "study-calibration": ("Calibration with and without label smoothing", "{f[verdict]}"),
         "study-gradients": ("How far gradients reach, two layers as initialized", "{f[verdict]}"),
+        "study-properties": ("Properties of layers that need no training", "{f[verdict]}"),
+        "study-rates": ("Learning rates by width, with muP and without", "{f[verdict]}"),
         "study-transfer": ("Modifications on five tasks", "{f[verdict]}"),
         "statistics": (
             "False verdicts of `study compare` on equal contenders, 1,000 simulated studies each, at most 5 % wanted",

@@ -20,6 +20,15 @@ def figures_of(study: dict[str, Any]) -> dict[str, Any]:
         last = {name: each["relative_size"][-1] for name, each in study["layers"].items()}
         text = ", ".join(f"{name} {factor:.3g}" for name, factor in factors.items())
         return {"verdict": f"gradient per step of distance: {text}", "factor per step": factors, "at the end": last}
+    if study["study"] == "properties":
+        found = {name: {k: _short(v) for k, v in row.items()} for name, row in study["properties"].items()}
+        return {"verdict": f"{len(found)} properties of layers, measured", "properties": found}
+    if study["study"] == "rates":
+        best = {f"{run['parametrization']}, width {run['width']}": run["best"] for run in study["runs"]}
+        text = ", ".join(f"{way} {times:g}" for way, times in study["shift"].items())
+        return {"verdict": f"best rate of the widest model, in units of the narrowest: {text}", "best rate": best} | {
+            "shift": study["shift"], "runs": study["runs"],
+        }  # fmt: skip
     if study["study"] == "transfer":
         tasks = {task: figures_of(found) for task, found in study["tasks"].items()}
         text = "; ".join(f"{name}: {said}" for name, said in study["overall"].items())
@@ -47,6 +56,10 @@ def figures_of(study: dict[str, Any]) -> dict[str, Any]:
             for name, row in study["by_length"].items()
         }
     return out
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
 def _mean(values: list[float]) -> float:

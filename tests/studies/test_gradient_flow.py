@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.errors import SpecError
-from regard.studies.gradient_flow import ATTENTION, RECURRENT, fit_factor
+from regard.studies.gradient_flow import LAYERS, fit_factor
 from regard.studies.gradient_flow import run as measure
 from regard.studies.grid import Grid
 from regard.studies.study_options import StudyOptions
@@ -21,7 +21,7 @@ def test_a_geometric_decay_is_found() -> None:
 
 def test_recurrent_gradients_vanish_and_those_of_attention_do_not(tmp_path: Path) -> None:
     found = measure(Grid(tmp_path), (), StudyOptions(seeds=2), n=32, width=16)
-    assert list(found.found) == [*RECURRENT, *ATTENTION]
+    assert list(found.found) == list(LAYERS)
     plain = found.plain()["layers"]
     mean = {name: sum(each["factor_per_step"]) / 2 for name, each in plain.items()}  # type: ignore[attr-defined]
     assert mean["RNN"] < 0.9
@@ -37,6 +37,13 @@ def test_beyond_a_window_there_is_no_gradient(tmp_path: Path) -> None:
     sizes = torch.tensor(found.sizes("window of 8"))
     assert (sizes[17:] < 1e-9).all()  # two layers of a window of 8
     assert (sizes[:14] > 1e-9).all()
+
+
+def test_a_convolution_reaches_as_far_as_its_kernels(tmp_path: Path) -> None:
+    found = measure(Grid(tmp_path), (), StudyOptions(seeds=1), n=16, width=16, only=["ConvS2S"])
+    sizes = found.sizes("ConvS2S")
+    assert (sizes[:3] > 1e-9).all()  # two layers of three tokens
+    assert (sizes[3:] < 1e-9).all()
 
 
 def test_what_it_refuses(tmp_path: Path) -> None:

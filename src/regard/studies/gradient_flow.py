@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from regard.errors import SpecError
 from regard.nn.blocks.block import Block
-from regard.nn.blocks.body import Stack
+from regard.nn.blocks.body import BodySpec, Stack
+from regard.nn.blocks.gated_convolutions import GatedConvolutions
 from regard.nn.blocks.wiring import Bare, PreNorm
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
@@ -44,19 +45,24 @@ ATTENTION: dict[str, MixerSpec] = {
     "window of 8": Local(4, reach=8),
 }
 """Pre-norm blocks with a feed-forward layer."""
+CONVOLUTIONS = {"ConvS2S": 3}
+"""Gated convolutions with this kernel."""
+LAYERS = (*RECURRENT, *ATTENTION, *CONVOLUTIONS)
 ROWS, DEPTH = 8, 2
 SMALLEST = 1e-12
 """Gradients below this, relative to the largest, count as none."""
 
 
-def build_stack(name: str, width: int) -> Stack:
+def build_layers(name: str, width: int) -> BodySpec:
     """The layers of a contender."""
     if name in RECURRENT:
         return Stack(Block(mix=RECURRENT[name]), depth=DEPTH, causal=True, wiring=Bare())
     if name in ATTENTION:
         block = Block(mix=ATTENTION[name], feed=FeedForward(2 * width))
         return Stack(block, depth=DEPTH, causal=True, wiring=PreNorm())
-    raise SpecError(f"no layers {name!r} in this study; there is {', '.join((*RECURRENT, *ATTENTION))}")
+    if name in CONVOLUTIONS:
+        return GatedConvolutions((width,) * DEPTH, (CONVOLUTIONS[name],) * DEPTH)
+    raise SpecError(f"no layers {name!r} in this study; there is {', '.join(LAYERS)}")
 
 
 def run_cell(settings: Plain) -> list[float]:
@@ -64,7 +70,7 @@ def run_cell(settings: Plain) -> list[float]:
     n, width = settings["n"], settings["width"]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings["seed"])
-        body = build_stack(settings["layers"], width).build(Site("decoder", width, n))
+        body = build_layers(settings["layers"], width).build(Site("decoder", width, n))
         for parameter in body.parameters():  # what torch leaves unset, such as biases of positions
             if not torch.isfinite(parameter).all() or parameter.abs().max() > 1e3:
                 torch.nn.init.normal_(parameter, std=width**-0.5)
@@ -144,9 +150,9 @@ def run(
     seeds = options.seeds_for(VERDICT_SEEDS)
     if n < 8 or width % 4:
         raise SpecError(f"n should be at least 8 and width a multiple of 4, got {n} and {width}")
-    names = list(only) or [*RECURRENT, *ATTENTION]
+    names = list(only) or list(LAYERS)
     for name in names:
-        build_stack(name, width)
+        build_layers(name, width)
     cells = {
         name: [
             Cell(f"{name}, seed {s}", "gradients", {"layers": name, "n": n, "width": width, "seed": s})

@@ -10,7 +10,11 @@ from pathlib import Path
 from regard.errors import UnknownName
 from regard.spec import Plain
 
-HOMES = {"train": "regard.studies.train_cell", "gradients": "regard.studies.gradient_flow"}
+HOMES = {
+    "train": "regard.studies.train_cell",
+    "gradients": "regard.studies.gradient_flow",
+    "properties": "regard.studies.layer_properties",
+}
 """The module of each job; its function `run_job` is the job."""
 
 

@@ -25,6 +25,7 @@ STUDIES = {
     "transfer": "transfer",
     "scaling": "scaling",
     "rates": "learning_rates",
+    "properties": "layer_properties",
 }
 """The module of each study; its function `run` is the study."""
 PLOTS = (

@@ -272,3 +272,10 @@ def rates(
     from regard.studies.complexity import parse_lengths
 
     return Asked(recipe, widths=parse_lengths(widths), count=count)
+
+
+@_command("Variances, symmetries and reach of layers, without training", ("seeds",))
+def properties(only: Only = []) -> Asked:  # noqa: B006
+    """Measure what papers say of layers as such: the variance of scores, whether order is visible, gradients by the place of
+    the norm, the reach of windows and memories, operations; it takes seconds."""
+    return Asked(only=only, processes=0)
