@@ -100,6 +100,7 @@ def order() -> Figures:
     return out
 
 
+@torch.no_grad()
 def causal_order() -> Figures:
     """How much the last output of a causal model without positions changes if the first two tokens change places."""
     x, out = torch.randn(8, N, WIDTH), {}
@@ -111,6 +112,7 @@ def causal_order() -> Figures:
     return out
 
 
+@torch.no_grad()
 def relative_scores() -> Figures:
     """How much q·k changes, relative to its size, if both positions move by 40: rotary and sinusoidal positions."""
     q, k = torch.randn(2, 1, 1, N, WIDTH, dtype=torch.float64)
@@ -171,6 +173,7 @@ def rank_collapse() -> Figures:
     return out
 
 
+@torch.no_grad()
 def segments() -> Figures:
     """How much the outputs of a second segment depend on the first one, with Transformer-XL's memory and without."""
     site = Site("decoder", WIDTH, 2 * N, causal=True)
