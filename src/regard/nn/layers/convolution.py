@@ -12,7 +12,7 @@ Weight normalization (Salimans & Kingma 2016): each row of a map is g·v/‖v‖
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords, last_of
-from regard.nn.core.state import NOWHERE, State, moving
+from regard.nn.core.state import NOWHERE, State, join_padded, moving
 
 
 class WeightNormLinear(nn.Linear):
@@ -55,6 +55,12 @@ class ConvolutionState(State):
     def past(self, i: int, reach: int, ctx: Context) -> Past:
         """Return what convolution `i`, which reaches back this far, has read."""
         return Past(self.inputs[i], ctx.once(("past", self.at, reach), lambda: self.at.last(reach)))
+
+    def join(self, other: Self) -> Self:
+        """Put the last inputs of all rows into the same columns."""
+        both = zip(self.inputs, other.inputs, strict=True)
+        at = self.at.join(other.at, self.inputs[0].shape[0], other.inputs[0].shape[0], left=True)
+        return dataclasses.replace(self, inputs=tuple(join_padded(a, b, 1, left=True) for a, b in both), at=at)
 
 
 class TokenConvolution(nn.Module):
