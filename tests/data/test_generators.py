@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import string
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.generators import GENERATORS, LETTERS, Copy, Dates, GeneratorSpec
+from regard.data.generators import GENERATORS, LETTERS, Algorithm, Copy, Dates, GeneratorSpec, Problem
 from regard.errors import SpecError, UnknownName
 
 SPECS: list[GeneratorSpec] = [
     Copy(count=300, valid=50),
     Copy(reverse=True, seed=-3, count=50),
     Dates(count=200, valid=50),
+    Algorithm(count=200, valid=50),
+    Algorithm("sort", base=10, seed=-1, count=50),
 ]
 
 
 def test_the_table() -> None:
-    assert list(GENERATORS) == ["dates", "copy"]
+    assert list(GENERATORS) == ["dates", "copy", "algorithm"]
     assert GeneratorSpec.parse({"kind": "copy", "max_length": 3}) == Copy(max_length=3)
     with pytest.raises(UnknownName, match="no generator 'cpy'; did you mean 'copy'"):
         GeneratorSpec.parse("cpy")
@@ -101,3 +105,69 @@ def test_the_same_in_another_process() -> None:
     code = "from regard.data.generators import Copy; print(Copy(count=3, max_length=5, seed=7).pairs('train').source)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     assert found == str(Copy(count=3, max_length=5, seed=7).pairs("train").source)
+
+
+def number(text: str, base: int) -> int:
+    """What a number is, its least significant digit first."""
+    values = [
+        ord(c) - 0x4E00 + 62 if ord(c) >= 0x4E00 else (string.digits + string.ascii_letters).index(c) for c in text
+    ]
+    assert max(values, default=0) < base
+    return sum(value * base**i for i, value in enumerate(values))
+
+
+@given(
+    problem=st.sampled_from(get_args(Problem)), base=st.one_of(st.integers(2, 70), st.just(10_000)),
+    low=st.integers(1, 4), more=st.integers(2, 6), seed=st.integers(-5, 2**70),
+)  # fmt: skip
+def test_algorithms(problem: Problem, base: int, low: int, more: int, seed: int) -> None:
+    spec = Algorithm(problem, base, low, low + more, count=60, valid=10, seed=seed)
+    train, valid = spec.pairs("train"), spec.pairs("valid")
+    assert (len(train), len(valid)) == (60, 10)
+    assert not set(train.source) & set(valid.source)
+    for source, target in (
+        *zip(train.source, train.target, strict=True),
+        *zip(valid.source, valid.target, strict=True),
+    ):
+        if problem in ("addition", "multiplication"):
+            a, b = source.split("+" if problem == "addition" else "*")
+            x, y = number(a, base), number(b, base)
+            assert len(a) == len(b)
+            assert number(target, base) == (x + y if problem == "addition" else x * y)
+            assert len(target) == (len(a) + 1 if problem == "addition" else 2 * len(a))
+        else:
+            wanted = {
+                "copy": source,
+                "reverse": source[::-1],
+                "sort": "".join(sorted(source, key=lambda c: number(c, base))),
+            }
+            assert target == wanted[problem]
+        assert low <= len(source.partition("+")[0].partition("*")[0]) <= low + more
+        assert len(target) <= len(source)
+    assert train.name == f"{problem} (train)"
+
+
+def test_a_sum() -> None:
+    assert Algorithm().solve([0, 1, 1], [1, 0, 1]) == [1, 1, 0, 1]
+    assert Algorithm("multiplication", 10).solve([9, 9], [9, 9]) == [1, 0, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"base": 1}, "base should be 2 to 10,000, got 1; 2 is binary, 10 decimal"),
+        ({"base": -2}, "base should be 2 to 10,000, got -2; 2 is binary, 10 decimal"),
+        ({"base": 10_001}, "base should be 2 to 10,000, got 10,001; 2 is binary, 10 decimal"),
+        ({"min_digits": 9, "max_digits": 3}, "min_digits is 9, more than max_digits (3); swap them"),
+    ],
+)
+def test_algorithms_that_cannot_be(settings: dict[str, int], said: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        GeneratorSpec.parse({"kind": "algorithm", **settings})
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_too_few_problems() -> None:
+    with pytest.raises(SpecError, match="there are too few different problems for 'valid'; raise base or max_digits"):
+        Algorithm("copy", 2, max_digits=1).pairs("valid")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import string
 import zlib
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -100,6 +101,88 @@ class Copy(GeneratorSpec):
 
     def _text(self, length: int, *letters: int) -> str:
         return "".join(LETTERS[letter % self.symbols] for letter in letters[: 1 + length % self.max_length])
+
+
+Problem = Literal["addition", "multiplication", "copy", "reverse", "sort"]
+MAX_BASE = 10_000
+DIGITS = string.digits + string.ascii_letters
+"""The digits of bases up to 62; those of larger bases are CJK ideographs, one character each."""
+
+
+@GENERATORS.add
+@spec
+class Algorithm(GeneratorSpec):
+    """Problems that an algorithm solves, on random numbers in any base (Kaiser & Sutskever 2015).
+
+    Digits are written from the least significant one. Both numbers of a sum or product have the same number of digits, and the
+    result has as many as the largest possible one: `011+101` gives `1101` in base 2 (6 + 5 = 11). Copy, reverse and sort read a
+    single number. Validation problems never occur in training.
+    """
+
+    problem: Problem = "addition"
+    """What is computed: `addition`, `multiplication`, `copy`, `reverse` or `sort`."""
+    base: int = 2
+    """Base of the numbers, at least 2."""
+    min_digits: Count = 1
+    """Minimum number of digits of a number."""
+    max_digits: Annotated[int, Field(ge=1, le=100_000)] = 20
+    """Maximum number of digits of a number."""
+    count: Count = 100_000
+    valid: Count = 200
+    """Number of validation pairs."""
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.base <= MAX_BASE:
+            raise SpecError(f"base should be 2 to {MAX_BASE:,}, got {self.base:,}; 2 is binary, 10 decimal")
+        if self.min_digits > self.max_digits:
+            raise SpecError(f"min_digits is {self.min_digits}, more than max_digits ({self.max_digits}); swap them")
+
+    def pairs(self, part: str) -> Pairs:
+        valid = part == "valid"
+        wanted, source, target = self.valid if valid else self.count, list[str](), list[str]()
+        bits = np.random.Philox(key=np.array([self.seed % 2**64, valid], np.uint64))
+        numbers, draws = 2 if self.problem in SYMBOLS else 1, max(min(DRAWS, (1 << 20) // self.max_digits), 1)
+        while len(source) < wanted:
+            for row in bits.random_raw((draws, 1 + numbers * self.max_digits)):
+                digits = self.min_digits + int(row[0] % np.uint64(self.max_digits - self.min_digits + 1))
+                drawn = (row[1:] % np.uint64(self.base)).astype(np.int64).reshape(numbers, -1)[:, :digits].tolist()
+                text = SYMBOLS.get(self.problem, "").join(map(write_digits, drawn))
+                if _is_held_out(text) == valid:
+                    source.append(text)
+                    target.append(write_digits(self.solve(*drawn)))
+            if not source:
+                raise SpecError(f"there are too few different problems for {part!r}; raise base or max_digits")
+        return Pairs(source[:wanted], target[:wanted], name=f"{self.problem} ({part})")
+
+    def pair_bytes(self) -> int:
+        return PAIR_BYTES + 4 * self.max_digits
+
+    def solve(self, a: list[int], b: list[int] | None = None) -> list[int]:
+        """Return the digits of the result."""
+        if b is None:
+            return sorted(a) if self.problem == "sort" else a[::-1] if self.problem == "reverse" else list(a)
+        x, y = (sum(digit * self.base**i for i, digit in enumerate(number)) for number in (a, b))
+        if self.problem == "addition":
+            return self._digits(x + y, len(a) + 1)
+        return self._digits(x * y, len(a) + len(b))
+
+    def _digits(self, number: int, count: int) -> list[int]:
+        """Return so many digits of a number, the least significant first."""
+        out = []
+        for _ in range(count):
+            number, digit = divmod(number, self.base)
+            out.append(digit)
+        return out
+
+
+SYMBOLS: dict[str, str] = {"addition": "+", "multiplication": "*"}
+"""Between the two numbers of a problem."""
+
+
+def write_digits(digits: Sequence[int]) -> str:
+    """Write digits as characters, one each."""
+    return "".join(DIGITS[d] if d < len(DIGITS) else chr(0x4E00 + d - len(DIGITS)) for d in digits)
 
 
 def _is_held_out(text: str) -> bool:
