@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from regard.data.corpus_stats import describe_corpus
+from regard.data.curriculum import Curriculum, CurriculumOrder
 from regard.data.example_rng import Rng
 from regard.data.filters.pipeline import FilterList
 from regard.data.generators import GeneratorSpec
@@ -26,10 +27,11 @@ from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.spec import Count, Plain, Share, Spec, spec
 from regard.tasks.common.advice import advise_pairs
+from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.encoded_pairs import EncodedPairs
 from regard.tasks.common.pairs_frame import MAX_UNFOLD, tag_token
 from regard.tasks.common.seq2seq import TextPairs
-from regard.tasks.common.task import TASKS, Advice, Dataset, EvalSet
+from regard.tasks.common.task import TASKS, Advice, BatchOrder, Dataset, EvalSet, Examples
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 from regard.text.lattice import CANNOT_SAMPLE
 
@@ -74,6 +76,8 @@ class TranslateData(Spec):
     """Replace this fraction of the tokens that are read by the unknown token, anew in every epoch (usually 0.1)."""
     unfold: Annotated[float, Field(ge=1, le=MAX_UNFOLD, allow_inf_nan=False)] = 1.0
     """Repeat the end mark of a source until it is this many times as long (ByteNet's dynamic unfolding, usually 1.2)."""
+    curriculum: Curriculum | None = None
+    """Train on short pairs first; the maximum length grows with the number of batches."""
     metrics: tuple[str, ...] = ("bleu", "chrf")
 
     def __post_init__(self) -> None:
@@ -172,6 +176,15 @@ class Translate(TextPairs[TranslateData]):
             return cls(settings, Tokenizer.train(chain(sources, targets), settings.tokenizer, tags=tags))
         target = Tokenizer.train(targets, settings.tokenizer)
         return cls(settings, target, Tokenizer.train(sources, settings.tokenizer, tags=tags))
+
+    def order_batches(self, examples: Examples, *, tokens: int | None, seed: int, evaluate: bool = False) -> BatchOrder:
+        """Batches of like lengths; with a curriculum, short ones first."""
+        buckets = bucket(examples, tokens=tokens, seed=seed, evaluate=evaluate)
+        if evaluate or self.settings.curriculum is None:
+            return buckets
+        if examples.shares is not None:
+            raise DataError("a curriculum needs a single corpus; join the corpora, or leave out data.curriculum")
+        return CurriculumOrder(self.settings.curriculum, buckets)
 
     def mixture(self) -> tuple[int | None, float]:
         return self.settings.limit, self.settings.temperature
