@@ -22,6 +22,7 @@ from regard.nn.core.rng import new_seed
 from regard.tasks.common.capabilities import Contrasts, compute_loss, is_streaming, supports
 from regard.tasks.common.task import Examples, Loss, Task, TaskBatch
 from regard.training.data_parallel import ProcessGroup, ThreadGroup, split_rows
+from regard.training.gradient_noise import add_gradient_noise
 from regard.training.optimizer import (
     optimizer_state,
     restore_optimizer,
@@ -131,6 +132,8 @@ class OptimizerSteps:
             math.isfinite(norm) and math.isfinite(loss) and not find_nonfinite({"stream": self.stream_state.tensors()})
         )
         if sound:
+            if self.train.gradient_noise is not None:
+                add_gradient_noise(self.net, self.train.gradient_noise, seed=self.train.seed, step=number)
             set_learning_rate(self.optimizer, rate)
             self.optimizer.step()
             if self.ema is not None:

@@ -46,6 +46,8 @@ class Train(Spec):
     schedule: ScheduleSpec = InverseSqrt()
     label_smoothing: Share = 0.1
     clip_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    gradient_noise: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Standard deviation of noise added to clipped gradients at step 1; it falls with the fourth root of the step."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     ema: Share | None = None
     finetune: FineTuning | None = None
