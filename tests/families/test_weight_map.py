@@ -73,8 +73,8 @@ def test_what_no_row_speaks_of() -> None:
 
 RECURRENT = ("lstm", "lstm, luong", "gru", "gru, bahdanau", "rnnsearch")
 """Hugging Face has no recurrent models that translate."""
-CONVOLUTIONAL = ("convs2s", "convs2s-wmt", "bytenet", "bytenet-lm")
-"""Nor has it convolutional ones."""
+CONVOLUTIONAL = ("convs2s", "convs2s-wmt", "bytenet", "bytenet-lm", "neural_gpu", "extended_neural_gpu")
+"""Nor has it convolutional ones, or models of active memory."""
 STORIES = ("memn2n", "memn2n, layerwise", "memn2n, bag")
 """Nor memory networks."""
 OURS = ("transformer", "transformer_xl", "openai-gpt", "vit of means", *RECURRENT, *CONVOLUTIONAL, *STORIES)
@@ -97,6 +97,13 @@ def test_every_family_that_others_have_can_go_out() -> None:
             if name not in OURS:
                 form, use, _ = match_form(spec)
                 assert compute_shapes(form.rows(use), spec.build().shapes())
+
+
+@pytest.mark.parametrize("name", [*RECURRENT, *CONVOLUTIONAL])
+def test_what_others_do_not_have_is_refused_in_words(name: str) -> None:
+    spec = next(shape[name] for shape in FAMILY.values() if name in shape)
+    with pytest.raises(SpecError, match=r"^Hugging Face has no equivalent model"):
+        match_form(spec)
 
 
 def test_a_value_without_a_word() -> None:

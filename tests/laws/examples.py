@@ -21,12 +21,14 @@ from regard.families import (
     bert,
     bytenet,
     convs2s,
+    extended_neural_gpu,
     gpt,
     gru,
     llama,
     lstm,
     marian,
     memn2n,
+    neural_gpu,
     t5,
     transformer,
     transformer_xl,
@@ -37,11 +39,14 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import BODIES, BodySpec, Stack
+from regard.nn.blocks.cgru_loop import CgruLoop, Relaxation
+from regard.nn.blocks.columns import Columns
 from regard.nn.blocks.dilated_convolutions import DilatedConvolutions
 from regard.nn.blocks.embedding import EMBEDS, Tokens
 from regard.nn.blocks.gated_convolutions import GatedConvolutions
 from regard.nn.blocks.head import HEADS, Classes, Masked, Vector, Vocab
 from regard.nn.blocks.memory_hops import MemoryHops
+from regard.nn.blocks.output_tape import OutputTape
 from regard.nn.blocks.patches import Patches
 from regard.nn.blocks.recurrent_decoder import RecurrentDecoder
 from regard.nn.blocks.reversible import Reversible
@@ -182,6 +187,9 @@ BODY: dict[str, tuple[BodySpec, ...]] = {
         DilatedConvolutions((1, 3), stacked=True, causal=True),
     ),
     "memory_hops": (MemoryHops(1), MemoryHops(3), MemoryHops(7, linear_start=2)),
+    "cgru_loop": (CgruLoop(3), CgruLoop(1, depth=1, relaxation=Relaxation(2))),
+    "columns": (Columns(),),
+    "output_tape": (OutputTape(), OutputTape(depth=1)),
 }
 FILTER: dict[str, tuple[FilterSpec, ...]] = {
     "length": (Length(3), Length(9, 2, "characters")),
@@ -319,6 +327,7 @@ def cases(shape: str) -> Iterator[Case]:
 SMALL: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, vocab=VOCAB, dropout=0.0)
 RECURRENT: dict[str, Any] = dict(width=WIDTH, embedding=6, vocab=VOCAB, dropout=0.0)
 DILATED: dict[str, Any] = dict(width=WIDTH // 2, depth=3, max_dilation=2, vocab=VOCAB, dropout=0.0)
+GRID: dict[str, Any] = dict(width=WIDTH, rows=2, vocab=VOCAB, dropout=0.0)
 PICTURES: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, patch=2, image=6, classes=3, dropout=0.0)
 FAMILY: dict[str, dict[str, ModelSpec]] = {
     "decoder": {
@@ -354,6 +363,8 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
             widths=(6, 5), kernels=(3, 1), embedding=WIDTH, out=7, vocab=VOCAB, dropout=0.0, length=LENGTH
         ),
         "bytenet": bytenet.spec(**DILATED, length=LENGTH),
+        "neural_gpu": neural_gpu.spec(**GRID, copies=2, length=LENGTH),
+        "extended_neural_gpu": extended_neural_gpu.spec(**GRID, length=LENGTH),
     },
     "pictures": {
         "vit": vit.spec(**PICTURES, pool="first"),

@@ -81,6 +81,33 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
             "data": {**_mixture(folder), "unfold": 1.5},
             "model": {"family": "bytenet", "depth": 2, "dropout": 0.2, "hidden_dropout": 0.1},
         },
+        "neural_gpu": lambda folder: {
+            "task": "translate",
+            "data": {
+                "generate": {"kind": "algorithm", "max_digits": 5, "count": 60, "valid": 6},
+                "tokenizer": "chars",
+                "metrics": ["exact"],
+                "curriculum": {"start": 5, "steps": 8},
+            },
+            "model": {"family": "neural_gpu", "rows": 2, "copies": 2, "pull_every": 1, "dropout": 0.2},
+            "train": {"gradient_noise": 0.01},
+        },
+        "extended_neural_gpu": lambda folder: {
+            "task": "translate",
+            "data": {
+                "generate": {
+                    "kind": "algorithm",
+                    "problem": "sort",
+                    "base": 3,
+                    "max_digits": 5,
+                    "count": 60,
+                    "valid": 6,
+                },
+                "tokenizer": "chars",
+                "metrics": ["exact"],
+            },
+            "model": {"family": "extended_neural_gpu", "rows": 2, "dropout": 0.2},
+        },
         "regularised": lambda folder: {
             "task": "translate",
             "data": {

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.families import bytenet, convs2s, gpt, gru, lstm, memn2n, transformer
+from regard.families import bytenet, convs2s, extended_neural_gpu, gpt, gru, lstm, memn2n, neural_gpu, transformer
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
+from tests.twins import active_memory
 from tests.twins import convolutional as flat_convolutional
 from tests.twins import gpt as flat_gpt
 from tests.twins import memn2n as flat_memn2n
@@ -108,6 +109,14 @@ SEQ2SEQ: dict[str, Any] = dict(width=6, embedding=5, vocab=17, length=10, dropou
             )
             for unit in ("relu", "multiplicative")
         ),
+        (
+            neural_gpu.spec(width=4, rows=2, copies=2, vocab=17, length=10, dropout=0.0),
+            partial(active_memory.neural_gpu, rows=2, depth=2),
+        ),
+        (
+            extended_neural_gpu.spec(width=4, rows=3, depth=1, vocab=17, length=10, dropout=0.0),
+            partial(active_memory.extended_neural_gpu, rows=3, depth=1),
+        ),
     ],
     ids=[
         "sutskever",
@@ -121,6 +130,8 @@ SEQ2SEQ: dict[str, Any] = dict(width=6, embedding=5, vocab=17, length=10, dropou
         "convs2s",
         "bytenet",
         "bytenet multiplicative",
+        "neural gpu",
+        "extended neural gpu",
     ],
 )
 def test_predecessors(spec: ModelSpec, flat: Callable[..., Tensor]) -> None:

@@ -6,6 +6,7 @@ gpt2     as normal; maps that feed the stream N(0, 0.02/√(2·layers))         
 uniform  U(−0.08, 0.08) everywhere, biases 0                                   (Sutskever et al. 2014)
 convs2s  tables N(0, 0.1), maps N(0, 1/inputs), which the body adjusts, biases 0   (Gehring et al. 2017)
 memn2n   N(0, 0.1) everywhere, biases 0                                        (Sukhbaatar et al. 2015)
+neural_gpu   tables U(−1.7, 1.7), maps U(−a, a) with a = 1.8·√(3 / inputs), biases 0   (Kaiser & Sutskever, reference code)
 t5       tables of tokens N(0, 1), maps N(0, 1/inputs), queries N(0, 1/(d·e)), so that scores need no scale  (Raffel et al.)
 
 A scheme names a distribution for the shape of a weight; with `mup_base` that is the shape in the base model (`mup.py`).
@@ -119,6 +120,11 @@ def _convs2s(shape: Shape, at: ParameterInfo) -> Distribution:
     return Distribution("normal", 0.1 if lookup or len(shape) < 2 else shape[-1] ** -0.5)
 
 
+def _neural_gpu(shape: Shape, at: ParameterInfo) -> Distribution:
+    lookup = _is_table(at.name) and at.name != "head.weight"
+    return Distribution("uniform", 1.7 if lookup or len(shape) < 2 else 1.8 * math.sqrt(3 / math.prod(shape[1:])))
+
+
 def _gpt2(shape: Shape, at: ParameterInfo) -> Distribution:
     feeds_stream = at.name.endswith((".out.weight", ".down.weight"))
     return Distribution("normal", 0.02 / math.sqrt(2 * at.layers) if feeds_stream else 0.02)
@@ -138,5 +144,6 @@ def _t5(shape: Shape, at: ParameterInfo) -> Distribution:
 
 
 SCHEMES: dict[str, Initializer] = {
-    "xavier": _xavier, "normal": _normal, "uniform": _uniform, "convs2s": _convs2s, "memn2n": _memn2n, "gpt2": _gpt2, "t5": _t5,
+    "xavier": _xavier, "normal": _normal, "uniform": _uniform, "convs2s": _convs2s, "memn2n": _memn2n,
+    "neural_gpu": _neural_gpu, "gpt2": _gpt2, "t5": _t5,
 }  # fmt: skip

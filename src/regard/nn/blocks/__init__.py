@@ -2,11 +2,14 @@
 
 from regard.nn.blocks import (
     body,
+    cgru_loop,
+    columns,
     dilated_convolutions,
     embedding,
     gated_convolutions,
     head,
     memory_hops,
+    output_tape,
     patches,
     recurrent_decoder,
     reversible,
@@ -16,11 +19,14 @@ from regard.nn.blocks import (
 
 __all__ = [
     "body",
+    "cgru_loop",
+    "columns",
     "dilated_convolutions",
     "embedding",
     "gated_convolutions",
     "head",
     "memory_hops",
+    "output_tape",
     "patches",
     "recurrent_decoder",
     "reversible",

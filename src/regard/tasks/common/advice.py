@@ -125,6 +125,19 @@ class DilatedRow(RecurrentRow):
         return 6.0 * (self.depth * 14 * self.width**2 + 2 * vocab * self.width)
 
 
+@dataclasses.dataclass(frozen=True)
+class GridRow(RecurrentRow):
+    """The same for Neural GPUs, whose `depth` is that of a step; `hidden` and `inner` are not used."""
+
+    @property
+    def model(self) -> dict[str, object]:
+        return {"width": self.width, "rows": 4, "depth": self.depth, "dropout": self.dropout}
+
+    def operations_per_token(self, vocab: int) -> float:
+        steps = 2 * 32  # on both sides, for a text of usual length
+        return 6.0 * (steps * self.depth * 4 * 36 * self.width**2 + vocab * self.width)
+
+
 GATED = (
     GatedRow(2_000, 128, 3, 128, dropout=0.4, inner=0.0, vocab=1_000, epochs=60),
     GatedRow(10_000, 256, 4, 128, dropout=0.3, inner=0.0, vocab=2_000, epochs=30),
@@ -141,11 +154,22 @@ DILATED = (
     DilatedRow(2_000_000, 256, 20, 0, dropout=0.1, inner=0.0, vocab=16_000, epochs=6),
     DilatedRow(1 << 62, 512, 20, 0, dropout=0.1, inner=0.0, vocab=24_000, epochs=4),
 )
+GRIDS = (
+    GridRow(2_000, 24, 2, 0, dropout=0.15, inner=0.0, vocab=500, epochs=60),
+    GridRow(10_000, 32, 2, 0, dropout=0.1, inner=0.0, vocab=1_000, epochs=30),
+    GridRow(100_000, 48, 2, 0, dropout=0.1, inner=0.0, vocab=2_000, epochs=16),
+    GridRow(500_000, 64, 2, 0, dropout=0.1, inner=0.0, vocab=4_000, epochs=10),
+    GridRow(2_000_000, 64, 2, 0, dropout=0.1, inner=0.0, vocab=4_000, epochs=6),
+    GridRow(1 << 62, 64, 2, 0, dropout=0.1, inner=0.0, vocab=4_000, epochs=4),
+)
 """Sizes follow the reasoning of the other tables; none of these rows was measured."""
 TABLES: dict[str, tuple[SizeRow, ...]] = {
-    "lstm": RECURRENT, "gru": RECURRENT, "convs2s": GATED, "bytenet": DILATED,
+    "lstm": RECURRENT, "gru": RECURRENT, "convs2s": GATED, "bytenet": DILATED, "neural_gpu": GRIDS,
+    "extended_neural_gpu": GRIDS,
 }  # fmt: skip
 """By family, where it is not that of the Transformer."""
+UNFOLD = {"bytenet": 1.2, "neural_gpu": 1.5, "extended_neural_gpu": 1.2}
+"""How many columns a source has per token, for families that write in the columns of the source."""
 BATCHES = ((200_000, 1024), (5_000_000, 2048), (50_000_000, 4096), (1 << 62, 8192))
 """Tokens of a batch, by the maximum number of target tokens in the corpus."""
 MAX_DAYS = 7.0
@@ -197,7 +221,10 @@ def advise_pairs(corpora: Sequence[Pairs], train: Plain, family: str = "transfor
     row, slower = _fit_machine(rows, fitting, vocab, steps * batch * train.get("accumulate", 1), train.get("threads"))
     warmup = min(steps // 10, 200 if row.width <= 128 else 1000)
     recipe = {
-        "data": {"tokenizer": {"kind": "bpe", "vocab": vocab}, **({"unfold": 1.2} if family == "bytenet" else {})},
+        "data": {
+            "tokenizer": {"kind": "bpe", "vocab": vocab},
+            **({"unfold": UNFOLD[family]} if family in UNFOLD else {}),
+        },
         "model": {"family": family, **row.model},
         "train": {
             **length.settings,
