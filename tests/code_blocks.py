@@ -33,6 +33,8 @@ TINY = (
 )  # fmt: skip
 """Laid over every `regard train` of a page."""
 SIZES = ("model.width=16", "model.hidden=16")
+PREDECESSORS = ("lstm", "gru", "convs2s", "bytenet", "neural_gpu", "extended_neural_gpu")
+"""Families without `model.hidden`."""
 OUTPUT = "text"
 """The language of what a program prints, and of drawings."""
 
@@ -162,10 +164,10 @@ def extra(words: list[str]) -> list[str]:
     """Settings that make a training of the pages short."""
     if words[1] != "train":
         return []
-    before = {f"model.family={name}" for name in ("lstm", "gru", "convs2s", "bytenet")} & {*words}  # without `hidden`
+    before = {f"model.family={name}" for name in PREDECESSORS} & {*words} or words[2] == "algorithm"
     sizes = [one for one in SIZES if not before or one.startswith("model.width")]
     small = [*TINY, *(() if "--from" in words else sizes)]
-    if words[2] in ("dates", "copy"):
+    if words[2] in ("dates", "copy", "algorithm"):
         small += ["data.generate.count=200", "data.generate.valid=4"]
     if words[2] == "babi":
         small = [one for one in small if not one.startswith("model.hidden")]

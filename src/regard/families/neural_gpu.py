@@ -1,7 +1,7 @@
 """Neural GPU: an algorithm as a loop of convolutions.
 
 Kaiser & Sutskever 2015: a text of n symbols takes n steps of convolutional gated recurrent units over all symbols at once; the
-output is read off column by column. Trained on short numbers, it can add and multiply long ones.
+output is read off column by column. It is made to learn algorithms from short examples.
 
 `width` is the number of maps m, `rows` the width w of the paper's state. Training uses `copies` of the weights, which a penalty
 pulls together; it grows every `pull_every` steps.
