@@ -22,12 +22,23 @@ SMALL = {
 def test_a_ladder_from_end_to_end(tmp_path: Path) -> None:
     book = tmp_path / "book.txt"
     book.write_text("the cat sat on the mat and looked at the dog. " * 40)
-    ladder = {"widths": (8, 16, 24), "steps": (4, 8), "held_out": (40, 24)}
-    found = scale(Grid(tmp_path / "out"), ["gpt"], StudyOptions(data=[str(book)], set=SMALL), **ladder)  # type: ignore[arg-type]
+    ladder = {"widths": (8, 16, 24, 32), "steps": (4, 8), "held_out": (56, 40), "flops": (1.5e7,)}
+    said: list[str] = []
+    grid = Grid(tmp_path / "out", say=said.append)
+    found = scale(grid, ["gpt"], StudyOptions(data=[str(book)], set=SMALL), **ladder)  # type: ignore[arg-type]
+    assert said[0].startswith("12 sizes and one held out, 13 cells: about ")
     written = json.loads((tmp_path / "out" / PREDICTION).read_text())
-    assert written == {"width 40, 24 steps": dict(found.prediction)}
+    assert written == {"width 56, 40 steps": dict(found.prediction)}
     plain = found.plain()
-    assert len(plain["runs"]) == 6  # type: ignore[arg-type]
+    assert len(plain["runs"]) == 12  # type: ignore[arg-type]
+    assert set(plain["laws"]) == {"both", "parameters"}  # type: ignore[call-overload]
+    assert plain["notes"] == [
+        "no law by tokens alone: a law by tokens has 3 coefficients and needs at least 4 runs, got 2"
+    ]
+    equal = [rung for rung in found.points if rung.flops]
+    assert [rung.width for rung in equal] == [8, 16, 24, 32]
+    assert equal[0].steps > equal[-1].steps
+    assert found.isoflops is not None
     assert plain["held_out"]["miss"] == pytest.approx(found.prediction["loss"] / found.loss - 1)  # type: ignore[index]
     assert "the prediction missed by" in found.render()
     assert "Prediction" in found.page()

@@ -1,7 +1,8 @@
 """A ladder of models, a scaling law, and a prediction.
 
-Every width is trained for every number of steps. The law is fitted to these runs, and the loss of a larger run is predicted and
-written down before that run starts; by how much it misses is the result.
+Every width is trained for every number of steps. Laws are fitted to these runs: L(N, D) to all, L(N) to the longest, L(D) to
+the widest. The loss of a larger run is predicted and written down before that run starts; by how much it misses is the result.
+Given budgets of FLOPs, every width is also trained with each of them, and the best size of a budget is found (`isoflop.py`).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from regard.files.storage import DISK, make_folder, write_file
 from regard.report.chart import Series
 from regard.report.table import Table
 from regard.studies.compare import TEST, Comparer
+from regard.studies.forecast import Work, forecast
 from regard.studies.grid import Cell, CellResult, Grid
+from regard.studies.isoflop import IsoFlops, fit_isoflops
 from regard.studies.methods import Method, NamedRecipe, Terms
-from regard.studies.preparation import change, cost_of, model_of, set_width
+from regard.studies.preparation import Timing, change, set_width, time_recipe
 from regard.studies.scaling_law import FittedLaw, RunPoint, fit_law
 from regard.studies.study_options import StudyOptions
 from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport
@@ -29,10 +32,11 @@ PREDICTION = "prediction.json"
 
 @dataclasses.dataclass(frozen=True)
 class Rung:
-    """One size of the ladder."""
+    """One size of the ladder; with `flops`, the steps are those that this budget allows."""
 
     width: int
     steps: int
+    flops: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +48,8 @@ class ScalingResult(Reporting):
     prediction: Mapping[str, float]
     held_out: Rung
     loss: float
+    isoflops: IsoFlops | None = None
+    notes: Sequence[str] = ()
 
     @property
     def miss(self) -> float:
@@ -76,6 +82,8 @@ class ScalingResult(Reporting):
             "laws": {name: law.plain() for name, law in self.laws.items()},
             "optimal_exponent": self.laws["both"].law.optimal_exponent if "both" in self.laws else None,
             "prediction": dict(self.prediction),
+            "isoflops": None if self.isoflops is None else self.isoflops.plain(),
+            "notes": list(self.notes),
             "held_out": dataclasses.asdict(self.held_out) | {"loss": self.loss, "miss": self.miss},
         }
 
@@ -87,15 +95,30 @@ class ScalingResult(Reporting):
                 f"{key} {getattr(fitted.law, key):.3g} ({low:.3g} … {high:.3g})" for key, (low, high) in found.items()
             ]
             lines.append(f"law by {name}: {', '.join(words)}")
-        steps = sorted({rung.steps for rung in self.points})
+        steps = sorted({rung.steps for rung in self.points if rung.flops is None})
         series = [Series(f"{count:,} steps", self._points(count)) for count in steps]
         chart = Chart("loss by parameters", series, "parameters", "log", "log", wide=True)
-        runs = Chapter("Runs", [self.table(), *lines, chart], "scaling")
+        if self.isoflops is not None:
+            lines += tell_isoflops(self.isoflops)
+        runs = Chapter("Runs", [self.table(), *lines, *self.notes, chart], "scaling")
         return StudyReport("Scaling", [runs, Chapter("Prediction", [self.sentence()])])
 
     def _points(self, steps: int) -> list[tuple[float, float]]:
         """Parameters and losses of the runs of this many steps."""
         return [(p.parameters, p.loss) for rung, own in self.points.items() if rung.steps == steps for p in own]
+
+
+def tell_isoflops(found: IsoFlops) -> list[str]:
+    """The best size of every budget, in words."""
+    out = [
+        f"{each.flops:.3g} FLOPs: {each.parameters:,.0f} parameters are best, loss {each.loss:.4f}"
+        for each in found.best
+    ]
+    out += [f"{flops:.3g} FLOPs: no best size: {why}" for flops, why in found.skipped.items()]
+    if found.exponent is not None and found.interval is not None:
+        low, high = found.interval
+        out.append(f"the best size grows as FLOPs^{found.exponent:.2f} (95 % interval {low:.2f} … {high:.2f})")
+    return out
 
 
 def run(
@@ -104,16 +127,22 @@ def run(
     options: StudyOptions,
     *,
     widths: Sequence[int] = (32, 48, 64, 96),
-    steps: Sequence[int] = (500, 1000, 2000),
-    held_out: tuple[int, int] = (128, 4000),
+    steps: Sequence[int] = (250, 500, 1000, 2000),
+    held_out: tuple[int, int] = (128, 6000),
+    flops: Sequence[float] = (),
 ) -> ScalingResult:
-    """Train a ladder of `widths` and `steps`, fit laws, predict the `held_out` width and steps, and train that."""
+    """Train a ladder of `widths` and `steps`, fit laws, predict the `held_out` width and steps, and train that.
+
+    flops  budgets of FLOPs, each of which every width is also trained with
+    """
     if len(recipes) != 1:
         raise SpecError(f"a ladder is of one recipe, got {len(recipes)}")
     seeds = options.seeds_for(1)
     comparer = Comparer(grid, Terms(2, metric="loss"), options, "scaling")
     (base,) = comparer.prepare([NamedRecipe(recipes[0], recipes[0], options.set)])
-    rungs, last = [Rung(width, count) for width in widths for count in steps], Rung(*held_out)
+    ladder, last = [Rung(width, count) for width in widths for count in steps], Rung(*held_out)
+    equal = [Rung(width, _steps(base, width, budget), budget) for budget in flops for width in widths]
+    rungs = [*ladder, *equal]
     largest = max(_flops(base, rung) for rung in rungs)
     if _flops(base, last) < LARGER * largest:
         raise SpecError(
@@ -121,10 +150,14 @@ def run(
             f"{_flops(base, last) / largest:.2g} times; raise its width or steps"
         )
     cells = {rung: [_cell(comparer, base, rung, seed) for seed in range(1, seeds + 1)] for rung in (*rungs, last)}
+    forecast(
+        grid, _time(grid, base, cells), what=f"{len(rungs)} sizes and one held out", minutes=options.minutes,
+        remedy="lower the widths or steps",
+    )  # fmt: skip
     found = {each.cell.key: each for each in grid.run([cell for rung in rungs for cell in cells[rung]])}
     points = {rung: [_point(base, rung, found[cell.key]) for cell in cells[rung]] for rung in rungs}
-    every = [point for own in points.values() for point in own]
-    laws = {"both": fit_law(every)}
+    laws, notes = _fit(points)
+    budgets = {b: [p for rung in equal if rung.flops == b for p in points[rung]] for b in flops}
     tokens = max(p.tokens / r.steps for r, own in points.items() for p in own) * last.steps
     value, low, high = laws["both"].predict(_parameters(base, last), tokens)
     prediction = _commit(grid, last, {"loss": value, "low": low, "high": high})
@@ -132,7 +165,41 @@ def run(
         f"predicted loss of width {last.width} after {last.steps:,} steps: {prediction['loss']:.4f}; now it is trained"
     )
     came = [_point(base, last, each) for each in grid.run(cells[last])]
-    return ScalingResult(points, laws, prediction, last, sum(p.loss for p in came) / len(came))
+    loss = sum(p.loss for p in came) / len(came)
+    return ScalingResult(points, laws, prediction, last, loss, fit_isoflops(budgets) if budgets else None, notes)
+
+
+def _fit(points: Mapping[Rung, Sequence[RunPoint]]) -> tuple[dict[str, FittedLaw], list[str]]:
+    """The law of all runs, that of the longest by parameters, that of the widest by tokens; and why one is missing."""
+    ladder = [rung for rung in points if rung.flops is None]
+    longest, widest = max(rung.steps for rung in ladder), max(rung.width for rung in ladder)
+    chosen = {
+        "both": list(points),
+        "parameters": [rung for rung in ladder if rung.steps == longest],
+        "tokens": [rung for rung in ladder if rung.width == widest],
+    }
+    laws, notes = dict[str, FittedLaw](), list[str]()
+    for by, rungs in chosen.items():
+        try:
+            laws[by] = fit_law([point for rung in rungs for point in points[rung]], by=by)
+        except SpecError as error:
+            if by == "both":
+                raise
+            notes.append(f"no law by {by} alone: {error}")
+    return laws, notes
+
+
+def _time(grid: Grid, base: Method, cells: Mapping[Rung, Sequence[Cell]]) -> list[Work]:
+    """The cells with the time that they take; a width is timed once."""
+    seconds, work = dict[int, float](), list[Work]()
+    for rung, own in cells.items():
+        method = _resize(base, rung)
+        if grid.missing(own):
+            if rung.width not in seconds:
+                seconds[rung.width] = time_recipe(method.recipe, method.corpus).seconds_per_step
+            method.timing = Timing(rung.steps, seconds[rung.width])
+        work.append(Work(method, own))
+    return work
 
 
 def _commit(grid: Grid, rung: Rung, prediction: dict[str, float]) -> dict[str, float]:
@@ -168,6 +235,15 @@ def _parameters(method: Method, rung: Rung) -> int:
 
 
 def _flops(method: Method, rung: Rung) -> float:
-    """FLOPs of a run, per token of a step."""
-    sized = _resize(method, rung)
-    return rung.steps * cost_of(model_of(sized.recipe, sized.corpus), sized.corpus.length).flops
+    """Training FLOPs of a run."""
+    return rung.steps * _flops_per_step(method, rung.width)
+
+
+def _flops_per_step(method: Method, width: int) -> float:
+    sized = _resize(method, Rung(width, 1))
+    return sized.flops * int(sized.recipe.train.batch_tokens)
+
+
+def _steps(method: Method, width: int, flops: float) -> int:
+    """The steps that a budget allows."""
+    return max(1, round(flops / _flops_per_step(method, width)))

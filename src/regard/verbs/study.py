@@ -246,19 +246,24 @@ def transfer(
 def scaling(
     recipe: Recipe,
     widths: Annotated[str, typer.Option(metavar="N,N,…", help="Widths of the ladder")] = "32,48,64,96",
-    steps: Annotated[str, typer.Option(metavar="N,N,…", help="Training steps of the ladder")] = "500,1000,2000",
+    steps: Annotated[str, typer.Option(metavar="N,N,…", help="Training steps of the ladder")] = "250,500,1000,2000",
     held_out: Annotated[
         str, typer.Option(metavar="N,N", help="Width and steps of the run that is predicted")
-    ] = "128,4000",
+    ] = "128,6000",
+    flops: Annotated[
+        list[float],
+        typer.Option(metavar="C", help="A budget of FLOPs for every width, to find the best size; repeatable"),
+    ] = [],  # noqa: B006
 ) -> Asked:
-    """Train a ladder of sizes, fit L(N, D) = E + A/N^α + B/D^β with intervals, write down what a run at least four times larger
-    should reach, train that, and say by how much the prediction missed. One seed each, unless --seeds says more."""
+    """Train a ladder of sizes, fit L(N, D) = E + A/N^α + B/D^β, L(N) and L(D) with intervals, write down what a run at least
+    four times larger should reach, train that, and say by how much the prediction missed. One seed each, unless --seeds
+    says more."""
     from regard.studies.complexity import parse_lengths
 
     last = parse_lengths(held_out)
     if len(last) != 2:
-        raise SpecError(f"--held-out takes a width and a number of steps, such as 128,4000; got {held_out!r}")
-    return Asked(recipe, widths=parse_lengths(widths), steps=parse_lengths(steps), held_out=last)
+        raise SpecError(f"--held-out takes a width and a number of steps, such as 128,6000; got {held_out!r}")
+    return Asked(recipe, widths=parse_lengths(widths), steps=parse_lengths(steps), held_out=last, flops=flops)
 
 
 @_command("The best learning rate by width, with muP and without", (*FILES, *TRAINED))
