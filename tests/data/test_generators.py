@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.generators import GENERATORS, LETTERS, Algorithm, Copy, Dates, GeneratorSpec, Problem
+from regard.data.generators import GENERATORS, LETTERS, Algorithm, Copy, CopyMemory, Dates, GeneratorSpec, Problem
 from regard.errors import SpecError, UnknownName
 
 SPECS: list[GeneratorSpec] = [
@@ -20,11 +20,12 @@ SPECS: list[GeneratorSpec] = [
     Dates(count=200, valid=50),
     Algorithm(count=200, valid=50),
     Algorithm("sort", base=10, seed=-1, count=50),
+    CopyMemory(count=200, valid=50),
 ]
 
 
 def test_the_table() -> None:
-    assert list(GENERATORS) == ["dates", "copy", "algorithm"]
+    assert list(GENERATORS) == ["dates", "copy", "algorithm", "copy_memory"]
     assert GeneratorSpec.parse({"kind": "copy", "max_length": 3}) == Copy(max_length=3)
     with pytest.raises(UnknownName, match="no generator 'cpy'; did you mean 'copy'"):
         GeneratorSpec.parse("cpy")
@@ -171,3 +172,17 @@ def test_algorithms_that_cannot_be(settings: dict[str, int], said: str) -> None:
 def test_too_few_problems() -> None:
     with pytest.raises(SpecError, match="there are too few different problems for 'valid'; raise base or max_digits"):
         Algorithm("copy", 2, max_digits=1).pairs("valid")
+
+
+def test_copy_memory_waits_before_it_asks() -> None:
+    made = CopyMemory(symbols=3, items=4, delay=6, count=30, valid=5)
+    train, valid = made.pairs("train"), made.pairs("valid")
+    assert (len(train.source), len(valid.source)) == (30, 5)
+    for source, target in zip(train.source, train.target, strict=True):
+        assert source == f"{target}......?"
+        assert len(target) == 4
+        assert {*target} <= {*"abc"}
+    assert not {*train.target} & {*valid.target}
+    assert made.pairs("train").source == train.source
+    with pytest.raises(SpecError, match="too few different strings for 'valid'; raise symbols or items"):
+        CopyMemory(symbols=1, items=1).pairs("valid")

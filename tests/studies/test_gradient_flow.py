@@ -46,6 +46,15 @@ def test_a_convolution_reaches_as_far_as_its_kernels(tmp_path: Path) -> None:
     assert (sizes[3:] < 1e-9).all()
 
 
+def test_the_copy_memory_task_beside_it(tmp_path: Path) -> None:
+    options = StudyOptions(seeds=1)
+    found = measure(Grid(tmp_path), (), options, n=8, width=16, only=["LSTM", "ConvS2S"], delays=(2,), steps=3)
+    assert found.recalled.keys() == {"LSTM", "ConvS2S"}
+    assert all(0 <= share <= 1 for row in found.recalled.values() for share in row[2])
+    assert "delay 2" in found.render()
+    assert found.plain()["recalled"]["LSTM"].keys() == {"2"}  # type: ignore[index]
+
+
 def test_what_it_refuses(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="no layers 'GPT' in this study; there is RNN, GRU"):
         measure(Grid(tmp_path), (), StudyOptions(), only=["GPT"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import string
 import zlib
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -183,6 +183,39 @@ SYMBOLS: dict[str, str] = {"addition": "+", "multiplication": "*"}
 def write_digits(digits: Sequence[int]) -> str:
     """Write digits as characters, one each."""
     return "".join(DIGITS[d] if d < len(DIGITS) else chr(0x4E00 + d - len(DIGITS)) for d in digits)
+
+
+@GENERATORS.add
+@spec
+class CopyMemory(GeneratorSpec):
+    """Letters, then blanks, then a sign to recall the letters (Hochreiter & Schmidhuber 1997): `abc......?` to `abc`."""
+
+    symbols: Annotated[int, Field(ge=1, le=len(LETTERS))] = 8
+    items: Annotated[int, Field(ge=1, le=1000)] = 5
+    delay: Annotated[int, Field(ge=0, le=100_000)] = 20
+    count: Count = 10_000
+    valid: Count = 200
+    seed: int = 1
+    BLANK: ClassVar[str] = "."
+    GO: ClassVar[str] = "?"
+
+    def pairs(self, part: str) -> Pairs:
+        valid = part == "valid"
+        wanted, target = self.valid if valid else self.count, list[str]()
+        bits = np.random.Philox(key=np.array([self.seed % 2**64, valid], np.uint64))
+        while len(target) < wanted:
+            drawn = (
+                "".join(LETTERS[n % self.symbols] for n in row.tolist()) for row in bits.random_raw((DRAWS, self.items))
+            )
+            target += [text for text in drawn if _is_held_out(text) == valid]
+            if not target:
+                raise SpecError(f"there are too few different strings for {part!r}; raise symbols or items")
+        del target[wanted:]
+        source = [text + self.BLANK * self.delay + self.GO for text in target]
+        return Pairs(source, target, name=f"copy memory ({part})")
+
+    def pair_bytes(self) -> int:
+        return PAIR_BYTES + 2 * self.items + self.delay
 
 
 def _is_held_out(text: str) -> bool:

@@ -65,15 +65,20 @@ def build_layers(name: str, width: int) -> BodySpec:
     raise SpecError(f"no layers {name!r} in this study; there is {', '.join(LAYERS)}")
 
 
+def fill_unset(body: torch.nn.Module, width: int) -> None:
+    """Draw what torch leaves unset, such as biases of positions."""
+    for parameter in body.parameters():
+        if not torch.isfinite(parameter).all() or parameter.abs().max() > 1e3:
+            torch.nn.init.normal_(parameter, std=width**-0.5)
+
+
 def run_cell(settings: Plain) -> list[float]:
     """The mean size of the gradient that reaches an input at distance 0, 1, …, n − 1 from the last output."""
     n, width = settings["n"], settings["width"]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings["seed"])
         body = build_layers(settings["layers"], width).build(Site("decoder", width, n))
-        for parameter in body.parameters():  # what torch leaves unset, such as biases of positions
-            if not torch.isfinite(parameter).all() or parameter.abs().max() > 1e3:
-                torch.nn.init.normal_(parameter, std=width**-0.5)
+        fill_unset(body, width)
         x = torch.randn(ROWS, n, width, requires_grad=True)
         y, _ = body(x, Context(Coords.span(n)))
         direction = torch.randn(ROWS, width)
@@ -103,6 +108,8 @@ class GradientResult(Reporting):
 
     n: int
     found: Mapping[str, Sequence[CellResult]]
+    recalled: Mapping[str, Mapping[int, Sequence[float]]] = dataclasses.field(default_factory=dict)
+    """Shares of letters that were recalled in the copy-memory task, by layers and delay, one per seed."""
 
     def sizes(self, name: str) -> NDArray[np.float64]:
         """Sizes relative to distance 0, geometric mean over seeds."""
@@ -129,21 +136,36 @@ class GradientResult(Reporting):
                 }
                 for name, cells in self.found.items()
             },
+            "recalled": {name: {str(k): list(v) for k, v in row.items()} for name, row in self.recalled.items()},
         }
 
     def report(self) -> StudyReport:
         head = "size of the gradient that reaches an input, relative to that of the last one, by distance:\n"
         series = [Series(name, list(enumerate(map(float, self.sizes(name))))) for name in self.found]
         chart = Chart("relative size of the gradient", series, "distance", y_scale="log", wide=True)
-        return StudyReport(
-            "How far gradients reach", [Chapter("By distance", [head, self.table(), chart], "gradients")]
-        )
+        chapters = [Chapter("By distance", [head, self.table(), chart], "gradients")]
+        if self.recalled:
+            rows = [
+                {"layers": name} | {f"delay {delay}": f"{np.mean(shares):.0%}" for delay, shares in row.items()}
+                for name, row in self.recalled.items()
+            ]
+            lead = "letters recalled after a delay, when trained for it (the copy-memory task):\n"
+            chapters.append(Chapter("Copy memory", [lead, Table.of(rows)]))
+        return StudyReport("How far gradients reach", chapters)
 
 
 def run(
-    grid: Grid, recipes: Sequence[str], options: StudyOptions, *, n: int = 64, width: int = 64, only: Sequence[str] = ()
+    grid: Grid,
+    recipes: Sequence[str],
+    options: StudyOptions,
+    *,
+    n: int = 64,
+    width: int = 64,
+    only: Sequence[str] = (),
+    delays: Sequence[int] = (),
+    steps: int = 400,
 ) -> GradientResult:
-    """Measure gradients over `n` tokens, as layers are initialized."""
+    """Measure gradients over `n` tokens, as layers are initialized; with `delays`, also train the copy-memory task."""
     if recipes:
         raise SpecError(f"the study of gradients takes no recipes, got {', '.join(recipes)}")
     options.allow("gradients", "seeds")
@@ -161,4 +183,23 @@ def run(
         for name in names
     }
     found = {each.cell.key: each for each in grid.run([cell for own in cells.values() for cell in own])}
-    return GradientResult(n, {name: [found[cell.key] for cell in own] for name, own in cells.items()})
+    memory = {
+        name: {
+            delay: [
+                Cell(
+                    f"{name}, delay {delay}, seed {s}", "copy_memory",
+                    {"layers": name, "delay": delay, "width": width, "seed": s, "steps": steps},
+                )
+                for s in range(1, seeds + 1)
+            ]
+            for delay in delays
+        }
+        for name in (names if delays else ())
+    }  # fmt: skip
+    tasks = [cell for row in memory.values() for own in row.values() for cell in own]
+    found |= {each.cell.key: each for each in grid.run(tasks)} if tasks else {}
+    recalled = {
+        name: {delay: [float(found[c.key].result["recalled"]) for c in own] for delay, own in row.items()}
+        for name, row in memory.items()
+    }
+    return GradientResult(n, {name: [found[cell.key] for cell in own] for name, own in cells.items()}, recalled)

@@ -13,6 +13,7 @@ from regard.spec import Plain
 HOMES = {
     "train": "regard.studies.train_cell",
     "gradients": "regard.studies.gradient_flow",
+    "copy_memory": "regard.studies.copy_memory",
     "properties": "regard.studies.layer_properties",
 }
 """The module of each job; its function `run_job` is the job."""

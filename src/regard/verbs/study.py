@@ -222,11 +222,17 @@ def gradients(
     n: Annotated[int, typer.Option("-n", metavar="N", min=8, help="Tokens")] = 64,
     width: Annotated[int, typer.Option(metavar="N", min=4, help="Width of the layers")] = 64,
     only: Only = [],  # noqa: B006
+    delays: Annotated[
+        str, typer.Option(metavar="N,N,…", show_default="none", help="Also train to recall letters after these delays")
+    ] = "",
     processes: Annotated[int, typer.Option(metavar="N", min=0, help="Cells at once; 0: in this process")] = 0,
 ) -> Asked:
     """Measure the gradient of the last output with respect to inputs at every distance, for recurrent layers and attention as
-    they are initialized; it takes seconds."""
-    return Asked(n=n, width=width, only=only, processes=processes)
+    they are initialized; it takes seconds. With --delays, the copy-memory task is trained beside it, which takes minutes."""
+    from regard.studies.complexity import parse_lengths
+
+    waits = parse_lengths(delays) if delays else ()
+    return Asked(n=n, width=width, only=only, delays=waits, processes=processes)
 
 
 @_command("Do modifications help on every task?", TRAINED)
