@@ -18,6 +18,8 @@ PARTS = {
     "train-base": ["bench.train", "base", "--rounds", "2"],
     "decode-tiny": ["bench.decode", "tiny"],
     "decode-base": ["bench.decode", "base", "--rounds", "2"],
+    "shell-tiny": ["bench.shell", "tiny"],
+    "shell-base": ["bench.shell", "base"],
     "lm-train": ["bench.lm", "train"],
     "lm-write": ["bench.lm", "write", "--rounds", "3"],
     "attention": ["bench.attention"],

@@ -24,6 +24,12 @@ DECODE = "; ".join(
     f"{{f[{case} regard][{BY}]}}× our torch path, {{f[{case} transformers][{BY}]}}× transformers)"
     for case, words in (("1x1", "one sentence, greedy"), ("32x1", "32 sentences, greedy"), ("32x5", "32, beam 5"))
 )
+SHELL = (
+    "one line, int8: {f[one line, regard int8][best seconds]} s, `import torch` alone "
+    "{f[one line, import torch][best seconds]} s; 1,000 lines, int8: {f[1,000 lines, regard int8][best seconds]} s, "
+    f"{{f[1,000 lines, ctranslate2 int8][{BY}]}}× CTranslate2's Python client; "
+    "{f[1,000 lines, regard int8][peak MB]} MB against {f[1,000 lines, ctranslate2 int8][peak MB]} MB"
+)
 SCAN = "; ".join(
     f"{words} {{f[simple][{name}]}}, {{f[length][{name}]}}, {{f[add-jump][{name}]}}"
     for words, name in (
@@ -112,6 +118,8 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             f"{SPEED}: {{f[nanoGPT][{BY}]}}× nanoGPT, {{f[transformers][{BY}]}}× transformers"),
         "bench-decode-tiny": ("Translating with Transformer-Tiny", DECODE),
         "bench-decode-base": ("Translating with Transformer-Base", DECODE),
+        "bench-shell-tiny": ("Lines from the shell with Transformer-Tiny, start-up included", SHELL),
+        "bench-shell-base": ("Lines from the shell with Transformer-Base, start-up included", SHELL),
         "bench-lm-write": (
             "A decoder with 124 M parameters generates one text",
             f"{SPEED}: {{f[transformers][{BY}]}}× transformers, "
