@@ -9,18 +9,19 @@ Peak memory is that of each program.
 from __future__ import annotations
 
 import argparse
-import os
+import compileall
+import json
 import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import regard
 from bench.peers import SHAPES
 from bench.results import parse, write
 from regard.api import Model
@@ -79,16 +80,25 @@ def make_folders(home: Path, shape: str, beam: int) -> None:
         (place / "tokenizer.json").write_bytes(read_folder(ours)["tokenizer.json"])
 
 
+LAUNCHER = """
+import json, resource, subprocess, sys, time
+began = time.perf_counter()
+code = subprocess.run(sys.argv[1:], stderr=subprocess.DEVNULL).returncode
+took = time.perf_counter() - began
+print(json.dumps([code, took, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]), file=sys.stderr)
+"""
+"""Starts a program from a small process: the memory of the process that starts it counts as the program's own."""
+
+
 def run_program(command: Sequence[str], text: Path, out: Path) -> dict[str, float]:
     """Seconds and peak memory of a program that reads a text."""
-    began = time.perf_counter()
     with text.open("rb") as read, out.open("wb") as wrote:
-        process = subprocess.Popen(command, stdin=read, stdout=wrote, stderr=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
+        launch = [sys.executable, "-S", "-c", LAUNCHER, *command]
+        done = subprocess.run(launch, stdin=read, stdout=wrote, stderr=subprocess.PIPE, text=True, check=True)
+    code, seconds, peak = json.loads(done.stderr)
+    if code:
         raise SystemExit(f"{' '.join(command)[:120]} failed")
-    return {"seconds": time.perf_counter() - began, "peak_mb": used.ru_maxrss / 1024}
+    return {"seconds": seconds, "peak_mb": peak / 1024}
 
 
 def main() -> None:
@@ -99,6 +109,7 @@ def main() -> None:
     arguments.add_argument("--beam", type=int, default=1)
     said = parse(arguments)
     threads = torch.get_num_threads()
+    compileall.compile_dir(Path(regard.__file__).parent, quiet=1)  # as an installed package is
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         make_folders(home, said.shape, said.beam)

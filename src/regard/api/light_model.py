@@ -11,16 +11,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, cast
 
 from regard.api.notes import Tell
 from regard.api.run_texts import BATCH, Long, TextRunner
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
 from regard.decode.engine import Engine, stream_hypothesis
 from regard.decode.search import Search
-from regard.engine.encoder_head import NativeEncoder, pool_tokens
 from regard.engine.engine_plan import FORMAT, PLAN
 from regard.engine.native_engine import NativeEngine, read_threads, stored_precision
 from regard.engine.native_library import find_fault
@@ -29,18 +26,16 @@ from regard.files.folder import WEIGHTS, Folder
 from regard.files.tensors import find_nan
 from regard.serialization.model_folder import CONFIG, find_model, fingerprint_files, read_config
 from regard.spec import Plain
-from regard.tasks.common.class_names import unpack_classes
-from regard.tasks.common.encoder_frames import UNITS, ClassifyFrame, EmbedFrame, Numbers, TagFrame
 from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.pairs_frame import MAX_UNFOLD, PairsFrame
 from regard.tasks.common.task import EvalSet, Output
-from regard.tasks.common.text_frame import FramedText, Pool
 from regard.text import Tokenizer
 
 if TYPE_CHECKING:
+    from regard.api.light_encoder import EncoderTask
     from regard.api.trained_model import Model
     from regard.data.glossary import Glossary
-    from regard.data.labels import Unit
+    from regard.engine.encoder_head import NativeEncoder
     from regard.model.net import Net
 
 TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
@@ -96,47 +91,6 @@ class EngineLm(LmFrame[Engine], NotEvaluated):
         return [engine.room for engine in nets]
 
 
-class EngineClassify(ClassifyFrame[NativeEncoder], NotEvaluated):
-    """Classes of texts with an engine."""
-
-    max_length = 0
-
-    def __init__(self, tokenizer: Tokenizer, classes: tuple[str, ...], max_length: int, pair: bool) -> None:
-        self.tokenizer, self.classes, self.max_length, self.pair = tokenizer, classes, max_length, pair
-
-    def class_log_probs(self, nets: Sequence[NativeEncoder], rows: Sequence[FramedText]) -> Numbers:
-        return np.array(nets[0].log_probs([ids for ids, _ in rows])).reshape(len(rows), len(self.classes))
-
-
-class EngineTag(TagFrame[NativeEncoder], NotEvaluated):
-    """Labels of words or characters with an engine."""
-
-    max_length = 0
-    unit: Unit = "words"
-
-    def __init__(self, tokenizer: Tokenizer, classes: tuple[str, ...], max_length: int, unit: Unit) -> None:
-        self.tokenizer, self.classes, self.max_length, self.unit = tokenizer, classes, max_length, unit
-
-    def token_log_probs(self, nets: Sequence[NativeEncoder], rows: Sequence[FramedText]) -> list[Numbers]:
-        return nets[0].log_probs([ids for ids, _ in rows])
-
-
-class EngineEmbed(EmbedFrame[NativeEncoder], NotEvaluated):
-    """Vectors of texts with an engine."""
-
-    max_length = 0
-
-    def __init__(self, tokenizer: Tokenizer, max_length: int, pool: Pool, unit: bool) -> None:
-        self.tokenizer, self.max_length, self._pool, self._unit = tokenizer, max_length, pool, unit
-
-    def embed_rows(self, nets: Sequence[NativeEncoder], rows: Sequence[FramedText]) -> Numbers:
-        found = np.array([pool_tokens(x, self._pool) for x in nets[0].read([ids for ids, _ in rows])])
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12) if self._unit else found
-
-
-LightTask = EnginePairs | EngineLm | EngineClassify | EngineTag | EngineEmbed
-
-
 def _limit_length(engine: Engine, search: Search, limit: int) -> Search:
     room = min(limit, engine.length)
     return dataclasses.replace(search, max_length=min(search.max_length or room, room))
@@ -145,7 +99,9 @@ def _limit_length(engine: Engine, search: Search, limit: int) -> Search:
 class LightModel:
     """What `regard run` needs of a model."""
 
-    def __init__(self, engine: Engine | NativeEncoder, task: LightTask, search: Search, path: Path) -> None:
+    def __init__(
+        self, engine: Engine | NativeEncoder, task: EnginePairs | EngineLm | EncoderTask, search: Search, path: Path
+    ) -> None:
         self.task, self.search, self.path = task, search, path
         self.net = cast("Net", engine)  # its task takes engines where others take nets
 
@@ -205,8 +161,11 @@ def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
     engine = NativeEngine.open(plan, weights, folder.path / WEIGHTS, precision=precision, threads=read_threads())
     reader: Engine | NativeEncoder = engine
     if plan["decoder"] is None:
+        from regard.api.light_encoder import open_encoder
+        from regard.engine.encoder_head import NativeEncoder
+
         reader = NativeEncoder(engine, weights, folder.path / WEIGHTS)
-        task: LightTask | None = _open_encoder(plan, folder, reader)
+        task: EnginePairs | EngineLm | EncoderTask | None = open_encoder(plan, folder, reader)
     else:
         task = _open_frame(plan, folder)
     if task is None:
@@ -239,31 +198,6 @@ def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
 def _is_factor(unfold: object) -> bool:
     """Whether a source can become this many times as long; None: it stays as it is."""
     return unfold is None or (isinstance(unfold, int | float) and 1 <= unfold <= MAX_UNFOLD)
-
-
-def _open_encoder(plan: Plain, folder: Folder, encoder: NativeEncoder) -> LightTask | None:
-    """What an encoder is used for; None for what the engine cannot do."""
-    frame = plan.get("frame")
-    given: Plain = frame if isinstance(frame, dict) else {}
-    tokenizer, length, kind = Tokenizer.from_bytes(folder[TARGET], TARGET), given.get("max_length"), given.get("kind")
-    if tokenizer.size > plan["vocab"]:
-        raise CheckpointError(
-            f"{folder.path}: the tokenizer has {tokenizer.size} tokens, the model only {plan['vocab']}"
-        )
-    if isinstance(length, int) and len(tokenizer.frame([], [])[0]) < length <= (encoder.engine.room or length):
-        if kind == "embed" and given.get("pool") in get_args(Pool):
-            return EngineEmbed(tokenizer, length, given["pool"], bool(given.get("unit")))
-        classes = unpack_classes(folder.files)["classes"]
-        if kind == "classify" and encoder.pool is not None and len(classes) == encoder.classes:
-            pair = bool(given.get("pair"))  # the engine has one segment
-            return (
-                None
-                if pair and plan["embed"].get("segments", 0) > 1
-                else EngineClassify(tokenizer, classes, length, pair)
-            )
-        if kind == "tag" and given.get("unit") in UNITS and encoder.pool is None and len(classes) == encoder.classes:
-            return EngineTag(tokenizer, classes, length, given["unit"])
-    raise CheckpointError(f"{folder.path / PLAN} is damaged: it does not say how texts become tokens")
 
 
 def _may_have_accelerator() -> bool:
