@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
@@ -30,6 +33,7 @@ ROUTES: list[Route] = [
     *run_routes.ROUTES,
 ]
 """All routes but those of the page."""
+REFERENCE = "#/components/schemas/{model}"
 PAGE = Path(__file__).parent / "static"
 """The page as it was built."""
 
@@ -51,8 +55,9 @@ def build_app(settings: ServerSettings) -> FastAPI:
     for route in ROUTES:
         app.add_api_route(
             route.path, _make_endpoint(route, server), methods=[route.method], name=route.handle.__name__,
-            response_model=None, summary=_summarize(route), openapi_extra=_describe_body(route, app),
+            response_model=None, summary=_summarize(route), openapi_extra=_describe_body(route),
         )  # fmt: skip
+    app.openapi = partial(_describe, app)  # type: ignore[method-assign]
     app.add_route("/", _show_page, methods=["GET"], include_in_schema=False)
     if PAGE.is_dir():
         app.mount(STATIC.rstrip("/"), StaticFiles(directory=PAGE))
@@ -74,11 +79,22 @@ def _summarize(route: Route) -> str:
     return words.partition("\n")[0].rstrip(".").capitalize()
 
 
-def _describe_body(route: Route, app: FastAPI) -> dict[str, object] | None:
+def _describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI description, with the parts that bodies refer to."""
+    if app.openapi_schema is None:
+        app.openapi_schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        parts = app.openapi_schema.setdefault("components", {}).setdefault("schemas", {})
+        for route in ROUTES:
+            if route.body is not None:
+                parts |= route.body.model_json_schema(ref_template=REFERENCE).get("$defs", {})
+    return app.openapi_schema
+
+
+def _describe_body(route: Route) -> dict[str, object] | None:
     """The schema of a body, for OpenAPI: bodies are read by us and not by FastAPI."""
     if route.body is None:
         return None
-    schema = route.body.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema = route.body.model_json_schema(ref_template=REFERENCE)
     schema.pop("$defs", None)
     kinds = ["application/json"]
     kinds += ["application/x-www-form-urlencoded", "multipart/form-data"] if route.forms else []

@@ -1,0 +1,86 @@
+"""LibreTranslate's routes, by its Python client and by the calls of its page."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from libretranslatepy import LibreTranslateAPI
+
+from regard import load
+from regard.serve.libretranslate_routes import split_text
+from tests.serve.running import Running
+
+
+@pytest.fixture
+def client(running: Running) -> LibreTranslateAPI:
+    running.wait_ready()
+    return LibreTranslateAPI(running.address)
+
+
+def test_the_python_client_translates(client: LibreTranslateAPI, models: dict[str, object]) -> None:
+    wanted = load(str(models["translate"]), engine="torch").run("abc")
+    assert client.translate("abc", "source", "target") == wanted
+    assert client.translate("abc", "auto", "target") == wanted
+
+
+def test_and_lists_languages(client: LibreTranslateAPI) -> None:
+    assert client.languages() == [{"code": "source", "name": "Source", "targets": ["target"]}]
+
+
+def test_json_and_forms_give_the_same(http: httpx.Client) -> None:
+    fields = {"q": "abc", "source": "source", "target": "target", "format": "text", "alternatives": 2}
+    answers = [http.post("/translate", json=fields), http.post("/translate", data=fields)]
+    answers.append(http.post("/translate", files={name: (None, str(value)) for name, value in fields.items()}))
+    assert [each.status_code for each in answers] == [200, 200, 200]
+    first, *others = (each.json() for each in answers)
+    assert others == [first, first]
+    assert isinstance(first["translatedText"], str) and len(first["alternatives"]) == 2
+
+
+def test_a_list_gives_a_list_and_lines_stay_lines(http: httpx.Client) -> None:
+    body = {"q": ["abc\n\nab", ""], "source": "auto", "target": "target", "alternatives": 1}
+    found = http.post("/translate", json=body).json()
+    assert [len(text.split("\n")) for text in found["translatedText"]] == [3, 1]
+    assert found["translatedText"][1] == "" and len(found["alternatives"]) == 2
+
+
+def test_html_keeps_its_tags(http: httpx.Client) -> None:
+    found = http.post("/translate", json={"q": "<p>ab<br/>c</p>", "target": "target", "format": "html"}).json()
+    assert found["translatedText"].startswith("<p>") and "<br/>" in found["translatedText"]
+    parts = split_text("a &amp; b<i>c</i> ", "html")
+    assert parts.inputs == ["a & b", "c"]
+    assert parts.join([[{"text": "x < y"}], [{"text": "z"}]], 1) == ["x &lt; y<i>z</i> "]
+
+
+def test_the_settings_of_its_page(http: httpx.Client) -> None:
+    found = http.get("/frontend/settings").json()
+    assert (found["keyRequired"], found["charLimit"], found["language"]["target"]["code"]) == (False, 100_000, "target")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"q": "a", "target": "xx"}, "'xx' is not supported as a target language; available: target"),
+        (
+            {"q": "a", "source": "xx", "target": "target"},
+            "'xx' is not supported as a source language; available: source",
+        ),
+        ({"q": "a"}, "target: Field required"),
+        ({"q": "a", "target": "target", "alternatives": 99}, "alternatives should be at most 15, got 99"),
+        ({"q": ["a"] * 17, "target": "target"}, "a request should have at most 16 texts, got 17"),
+        ({"q": "a" * 100_001, "target": "target"}, "a request should have at most 100,000 characters, got 100,001"),
+    ],
+)
+def test_errors_are_in_its_shape(http: httpx.Client, body: dict[str, object], words: str) -> None:
+    answer = http.post("/translate", json=body)
+    assert (answer.status_code, answer.json()) == (400, {"error": words})
+
+
+def test_detection_needs_a_detector(http: httpx.Client) -> None:
+    answer = http.post("/detect", json={"q": "a text"})
+    try:
+        import langdetect  # noqa: F401
+    except ImportError:
+        assert answer.status_code == 501 and "pip install 'regard[detect]'" in answer.json()["error"]
+    else:
+        assert answer.json()[0].keys() == {"confidence", "language"}

@@ -1,0 +1,193 @@
+"""Many threads, one batch: each gets its own outputs, clients take turns, and who leaves frees a slot."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from regard.decode import Hypothesis, Search, generate, stream_tokens
+from regard.decode.decode_request import Constraints, Draw, SpecialTokens
+from regard.decode.engine import SequenceProgress, attach_engine
+from regard.engine.torch_engine import TorchEngine
+from regard.errors import NoRoom
+from regard.serve.scheduler import Scheduler
+from regard.serve.ticket import CURRENT, RequestCancelled, Ticket
+from tests.decode.test_search_batch import SEARCHES, SOURCES, SPECIAL, check_same, make_nets
+
+pytestmark = pytest.mark.numeric
+NET = make_nets()["transformer"]
+GREEDY = Search(beam=1, max_extra=5)
+
+
+class SlowBatch:
+    """A batch in which a sequence takes as many steps as its source has tokens, and that writes down who was in it."""
+
+    def __init__(self) -> None:
+        self.running: dict[int, int] = {}
+        self.sources: dict[int, int] = {}
+        self.seen: list[set[int]] = []
+        self.gate = threading.Event()
+        self._count = 0
+
+    def add(self, source: list[int], search: Search, special: SpecialTokens, **_: object) -> int:
+        self._count += 1
+        self.running[self._count], self.sources[self._count] = len(source), source[0]
+        return self._count
+
+    def remove(self, sequence: int) -> bool:
+        return self.running.pop(sequence, None) is not None
+
+    def step(self) -> list[SequenceProgress]:
+        self.gate.wait(10)
+        self.seen.append({self.sources[n] for n in self.running})
+        out = []
+        for number in list(self.running):
+            self.running[number] -= 1
+            done = None if self.running[number] else [Hypothesis((self.sources[number],), 0.0, 0.0)]
+            out.append(SequenceProgress(number, 7, done))
+            if done:
+                del self.running[number]
+        return out
+
+    def __len__(self) -> int:
+        return len(self.running)
+
+    def close(self) -> None:
+        self.running.clear()
+
+
+class SlowEngine(TorchEngine):
+    def __init__(self) -> None:
+        super().__init__(NET)
+        self.batch = SlowBatch()
+
+    def open_batch(self) -> SlowBatch:  # type: ignore[override]
+        return self.batch
+
+
+@contextmanager
+def scheduler(engine: TorchEngine, **more: int) -> Iterator[Scheduler]:
+    made = Scheduler(engine, **more)
+    try:
+        yield made
+    finally:
+        made.close()
+        made._thread.join(10)
+        assert not made._thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def decode_as(made: Scheduler, ticket: Ticket, sources: list[list[int]], search: Search = GREEDY) -> list[int]:
+    CURRENT.set(ticket)
+    return [row[0].tokens[0] for row in made.decode(sources, search, SPECIAL)]
+
+
+def test_threads_get_what_they_get_alone() -> None:
+    nets = make_nets()
+    net = nets["transformer"]
+    searches = list(SEARCHES.values()) * 4
+    wanted = [generate([net], SOURCES, search, SPECIAL) for search in searches]
+    with scheduler(TorchEngine(net), slots=8) as made:
+        attach_engine(net, made)
+        with ThreadPoolExecutor(len(searches)) as pool:
+            found = list(pool.map(lambda search: generate([net], SOURCES, search, SPECIAL), searches))
+        for rows, others in zip(found, wanted, strict=True):
+            for got, each in zip(rows, others, strict=True):
+                check_same(got, each)
+        assert list(stream_tokens([net], SOURCES[0], GREEDY, SPECIAL)) == list(
+            generate([net], [SOURCES[0]], GREEDY, SPECIAL)[0][0].tokens
+        )
+        assert made.stats.running == made.stats.waiting == 0 and made.stats.sequences >= 60
+
+
+def test_clients_take_turns() -> None:
+    engine = SlowEngine()
+    with scheduler(engine, slots=2) as made, ThreadPoolExecutor(2) as pool:
+        many = pool.submit(decode_as, made, Ticket("many"), [[1, 1]] * 8)
+        wait_until(lambda: len(engine.batch.running) == 2)
+        one = pool.submit(decode_as, made, Ticket("one"), [[2, 2]])
+        wait_until(lambda: made.stats.waiting == 7)
+        engine.batch.gate.set()
+        assert one.result(10) == [2] and many.result(10) == [1] * 8
+        first = next(i for i, seen in enumerate(engine.batch.seen) if 2 in seen)
+        assert first <= 4  # not after the eight of the other client
+
+
+def test_a_sentence_enters_with_all_its_beams() -> None:
+    engine = SlowEngine()
+    wide = Search(beam=3, max_extra=5)
+    with scheduler(engine, slots=4) as made, ThreadPoolExecutor(3) as pool:
+        jobs = [pool.submit(decode_as, made, Ticket(str(i)), [[i, i]], wide) for i in (1, 2)]
+        wait_until(lambda: made.stats.waiting == 1)
+        assert made.stats.rows == 3
+        engine.batch.gate.set()
+        assert [job.result(10) for job in jobs] == [[1], [2]]
+        assert all(len(seen) == 1 for seen in engine.batch.seen)
+
+
+def test_who_leaves_frees_a_slot_before_the_next_step() -> None:
+    engine, ticket = SlowEngine(), Ticket("a")
+    with scheduler(engine, slots=1) as made, ThreadPoolExecutor(3) as pool:
+        leaves = pool.submit(decode_as, made, ticket, [[1] * 1000])
+        wait_until(lambda: len(engine.batch.running) == 1)
+        waits = pool.submit(decode_as, made, Ticket("b"), [[2]])
+        wait_until(lambda: made.stats.waiting == 1)
+        ticket.cancel()
+        engine.batch.gate.set()
+        with pytest.raises(RequestCancelled, match="was cancelled"):
+            leaves.result(10)
+        assert waits.result(10) == [2]
+        assert sum(1 in seen for seen in engine.batch.seen) <= 1
+        assert made.stats.running == 0
+
+
+def test_a_stream_that_nobody_reads_any_longer_leaves() -> None:
+    nets = make_nets()
+    net = nets["gpt"]
+    with scheduler(TorchEngine(net), has_encoder=False) as made:
+        attach_engine(net, made)
+        pieces = stream_tokens([net], [3, 4], Search(beam=1, max_extra=30), SPECIAL)
+        next(pieces)
+        pieces.close()  # type: ignore[attr-defined]
+        wait_until(lambda: made.stats.running == 0)
+
+
+def test_errors_reach_whom_they_concern() -> None:
+    with scheduler(TorchEngine(NET)) as made:
+        with pytest.raises(NoRoom):
+            made.decode([SOURCES[0]], GREEDY, SPECIAL, constraints=Constraints(prefixes=[[3] * 50]))
+        with pytest.raises(ZeroDivisionError):
+            made.run(lambda: 1 // 0)
+        assert made.run(lambda: 3) == 3
+        assert len(made.decode(SOURCES, GREEDY, SPECIAL, draw=Draw(range(5)))) == 5
+
+        def fail() -> list[SequenceProgress]:
+            raise RuntimeError("a broken step")
+
+        made._batch.step = fail  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError, match="a broken step"):
+            made.decode([SOURCES[0]], GREEDY, SPECIAL)
+        assert made.decode([SOURCES[0]], GREEDY, SPECIAL)  # with a new batch
+    with pytest.raises(RequestCancelled, match="was unloaded; try again"):
+        made.decode([SOURCES[0]], GREEDY, SPECIAL)
+
+
+def test_usage_is_counted() -> None:
+    ticket = Ticket("a")
+    with scheduler(TorchEngine(NET)) as made:
+        CURRENT.set(ticket)
+        (found,) = made.decode([SOURCES[2]], GREEDY, SPECIAL)
+        CURRENT.set(None)
+    assert ticket.usage["prompt_tokens"] == len(SOURCES[2])
+    assert ticket.usage["completion_tokens"] == len(found[0].tokens)
