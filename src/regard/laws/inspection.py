@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from regard.errors import SpecError
 from regard.laws.case import CLOSE_GRADIENTS, LENGTH, Case, body_of, make_ids, require, require_close
 from regard.model.net import Net
 from regard.nn.blocks.body import StackBody
@@ -66,6 +67,13 @@ def check_rows(case: Case, place: str = "no padding") -> None:
         require_close(
             found * inside, wanted * inside, f"the chosen rows of {name} are not those of the whole", CLOSE_GRADIENTS
         )
+    for one, row in ((99, 0), (0, 99)) if whole.kept else ():
+        try:
+            with torch.no_grad():
+                net(make_ids(2, LENGTH), at, source, Tape("*.weights", heads=[one], rows=[row]))
+        except SpecError:
+            continue
+        require(False, "a head or row that does not exist is not refused; use `ctx.tape.choose`")
 
 
 def check_replacement(case: Case) -> None:
@@ -85,7 +93,9 @@ def check_replacement(case: Case) -> None:
     if isinstance(body, StackBody) and isinstance(body.wiring.enter(plain), Tensor):
         wanted.add(f"{side}.blocks.1")
     require(wanted <= set(tape.kept), f"places are missing on the tape: {sorted(wanted - set(tape.kept))}")
-    same, _ = run(**{place: torch.clone for place in tape.kept if not place.endswith((".weights", ".slots"))})
+    same, _ = run(
+        **{place: torch.clone for place in tape.kept if not place.endswith((".weights", ".slots", ".buckets"))}
+    )
     require_close(same, plain, "replacing tensors by themselves changes the result", CLOSE_GRADIENTS)
     gone, after = run(**{part: torch.zeros_like})
     require(not bool(after.kept[part].any()), f"{part} was not replaced")

@@ -81,6 +81,19 @@ class Tape:
             return False
         return not any(fnmatch.fnmatchcase(name + self._turn, p) for p in self.replace)
 
+    def choose(self, name: str, *, heads: int, rows: int) -> tuple[list[int] | None, list[int] | None]:
+        """The rows and heads of the weights at a place that are recorded; None: all of them."""
+        for what, asked, count in (("heads", self.heads, heads), ("rows", self.rows, rows)):
+            if wrong := [i for i in asked or () if not -count <= i < count]:
+                raise SpecError(
+                    f"{name}{self._turn} has {count} {what}, counted from 0, and the tape asks for {wrong[0]}; "
+                    "choose others, or record only layers that have it"
+                )
+        return (
+            None if self.rows is None else list(self.rows),
+            None if self.heads is None else list(self.heads),
+        )
+
     def at(self, name: str, value: Tensor) -> Tensor:
         """Pass the tensor at a place through the tape: replace it if asked to, then record it if asked to."""
         if self.is_idle:
@@ -136,8 +149,9 @@ class Tape:
         if not any(fnmatch.fnmatchcase(full, p) for p in self.patterns):
             return
         if name.endswith(".weights") and not chosen:
-            value = value if self.heads is None else value[:, list(self.heads)]
-            value = value if self.rows is None else value[:, :, list(self.rows)]
+            rows, heads = self.choose(name, heads=value.shape[1], rows=value.shape[2])
+            value = value if heads is None else value[:, heads]
+            value = value if rows is None else value[:, :, rows]
         self.kept[full] = value if self.gradients else value.detach()
 
     def loss(self, name: str, value: Tensor) -> None:

@@ -158,13 +158,14 @@ class BigBirdMixer(FullMixer):
 
     def _record_some(self, x: Tensor, ctx: Context) -> None:
         """Record the weights of the rows and heads that a tape asks for."""
-        rows = torch.tensor(ctx.tape.rows, device=x.device)
+        name = f"{self.site.path}.weights"
+        chosen, heads = ctx.tape.choose(name, heads=self.heads, rows=ctx.at.n)
+        rows = torch.tensor(chosen, device=x.device)
         q, k, v = self._project(x, ctx)
         how = Plan(False, "plain: the weights are recorded", keep=self._visible(x, ctx.at, rows), empty=True)
         _, weights = attend(q[:, :, rows], k, v, how, scale=self.scale)
         assert weights is not None
-        heads = ctx.tape.heads
-        ctx.tape.keep(f"{self.site.path}.weights", weights if heads is None else weights[:, list(heads)], chosen=True)
+        ctx.tape.keep(name, weights if heads is None else weights[:, heads], chosen=True)
 
     def _attend_masked(self, x: Tensor, ctx: Context) -> Tensor:
         """Compute the same with a mask of tokens, to record the weights."""

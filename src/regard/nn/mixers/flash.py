@@ -60,7 +60,8 @@ class FlashMixer(FullMixer):
         seen = None
         if weights or tape.wants(name):
             whole = weights or q.shape[0] != rows  # folded hypotheses have other row numbers
-            seen = compute_weights(q, k, problem, *(() if whole else (tape.rows, tape.heads)))
+            chosen = (None, None) if whole else tape.choose(name, heads=q.shape[1], rows=q.shape[2])
+            seen = compute_weights(q, k, problem, *chosen)
             seen = unfold(seen, rows)
             tape.keep(name, seen, chosen=not whole)
         return unfold(out, rows), seen

@@ -181,8 +181,9 @@ class FullMixer(Mixer):
         """Record the exact weights of the rows and heads that a tape asks for; no other is computed."""
         acts = position is not None and bool(position.acts & {"bias", "content"})
         problem = TiledProblem(self.rule, ctx.at, at, self.scale, position if acts else None, self.r if acts else None)
-        seen = compute_weights(q, k, problem, ctx.tape.rows, ctx.tape.heads)
-        ctx.tape.keep(f"{self.site.path}.weights", seen, chosen=True)
+        name = f"{self.site.path}.weights"
+        chosen = ctx.tape.choose(name, heads=q.shape[1], rows=q.shape[2])
+        ctx.tape.keep(name, compute_weights(q, k, problem, *chosen), chosen=True)
 
     def start(self, rows: int, capacity: int) -> State:
         if self.cross:

@@ -185,11 +185,12 @@ class KernelMixer(Mixer):
         if not tape.wants(name):
             return
         keep = visible(Causal() if self.causal else Everything(), ctx.at, at)
-        if tape.heads is not None:
-            q, k, size = (t[:, list(tape.heads)] for t in (q, k, size))
-        if tape.rows is not None:
-            q = q[:, :, list(tape.rows)]
-            keep = keep if keep is None or keep.shape[1] == 1 else keep[:, list(tape.rows)]
+        rows, heads = tape.choose(name, heads=q.shape[1], rows=q.shape[2])
+        if heads is not None:
+            q, k, size = (t[:, heads] for t in (q, k, size))
+        if rows is not None:
+            q = q[:, :, rows]
+            keep = keep if keep is None or keep.shape[1] == 1 else keep[:, rows]
         pairs, _ = near(fold(q, k.shape[0]), k, size, None if keep is None else keep.unsqueeze(1))
         tape.keep(name, unfold(pairs / _safe(pairs.sum(-1, keepdim=True)), q.shape[0]), chosen=True)
 

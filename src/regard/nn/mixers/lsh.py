@@ -118,6 +118,7 @@ class LshMixer(Mixer):
         assert state is None
         q, v = split_heads(self.q(x), self.heads), split_heads(self.v(x), self.heads)
         bucket = ctx.choose(f"{self.site.path}.buckets", lambda: self._hash(q.detach()))
+        ctx.tape.keep(f"{self.site.path}.buckets", bucket)
         position = self.position or ctx.position
         if position is not None and "rotate" in position.acts:  # the hash depends on content, not on positions
             q = position.rotate(q, ctx.once((position, "table", ctx.at), lambda: position.table(ctx.at)))
@@ -169,13 +170,14 @@ class LshMixer(Mixer):
     def _record_weights(self, weights: Tensor, who: Tensor, by: Sorted, ctx: Context) -> None:
         """Record the weights of all rounds, laid out over the tokens, for the requested rows."""
         n, total, tape = ctx.at.n, by.order.shape[-1], ctx.tape
-        rows = torch.arange(n) if tape.rows is None else torch.arange(n)[list(tape.rows)]
+        name = f"{self.site.path}.weights"
+        chosen, heads = tape.choose(name, heads=who.shape[1], rows=n)
+        rows = torch.arange(n) if chosen is None else torch.arange(n)[chosen]
         slot = torch.full((total,), len(rows)).index_put((rows,), torch.arange(len(rows))).to(who.device)
         index = slot[who].unsqueeze(-1) * total + by.look(who).unsqueeze(-2)
         flat = weights.new_zeros(*who.shape[:2], (len(rows) + 1) * total)
         dense = flat.scatter_add(2, index.flatten(2), weights.flatten(2)).view(*who.shape[:2], -1, total)[:, :, :-1, :n]
-        dense = dense if tape.heads is None else dense[:, list(tape.heads)]
-        tape.keep(f"{self.site.path}.weights", dense, chosen=True)
+        tape.keep(name, dense if heads is None else dense[:, heads], chosen=True)
 
     def flops(self, n: int, m: int) -> float:
         """Each round hashes a token and compares it with two chunks."""
