@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regard.api import Model, load, train
     from regard.api.evaluation import evaluate
     from regard.api.look import look
+    from regard.api.look_at_data import look_at_data
     from regard.api.model_summary import show
     from regard.conversion.convert import convert
     from regard.studies.run_study import study
@@ -34,6 +35,7 @@ __all__ = [
     "families",
     "load",
     "look",
+    "look_at_data",
     "show",
     "study",
     "train",
@@ -45,6 +47,7 @@ _HOMES = {
     "train": "regard.api",
     "evaluate": "regard.api.evaluation",
     "look": "regard.api.look",
+    "look_at_data": "regard.api.look_at_data",
     "show": "regard.api.model_summary",
     "convert": "regard.conversion.convert",
     "study": "regard.studies.run_study",

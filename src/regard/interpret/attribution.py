@@ -4,6 +4,7 @@ gradient_x_input       ∂f/∂x · (x − b) for each embedding x              
 integrated_gradients   the gradient, averaged on the way from b to x, · (x − b)        (Sundararajan et al. 2017)
 occlusion              how much f falls with b in the place of x                       (Zeiler & Fergus 2014)
 attention              the attention of the last layer, averaged over heads
+attention_rollout      the attention through all layers and residual connections         (Abnar & Zuidema 2020)
 
 f is log P of one prediction, and b the embedding of padding at the same position: zeros would be no neutral input, since a
 norm makes every multiple of an input the same. Scores of an encoder-decoder are given for the tokens of the source and of the
@@ -20,7 +21,9 @@ import torch
 from torch import Tensor
 
 from regard.errors import SpecError
+from regard.interpret.rollout import rollout
 from regard.model.net import Net
+from regard.nn.blocks.head import Classes
 from regard.nn.core.context import Tape
 from regard.tasks.common.forward_pass import ForwardPass
 
@@ -77,21 +80,57 @@ def occlusion(net: Net, read: ForwardPass, prediction: int = 0) -> Attribution:
 
 def attention(net: Net, read: ForwardPass, prediction: int = 0) -> Attribution:
     """The attention at the position of the prediction in the last layer, averaged over heads."""
-    weights, _, _ = read.attention(net)
-    place = read.places[prediction] if read.places else 0
-    side = "decoder" if net.spec.decoder else "encoder"
+    maps = _AttentionMaps.of(net, read)
+    mix, cross = maps.of_role("mix"), maps.of_role("cross")
+    return maps.attribute(None if not mix else mix[-1].mean(0), None if not cross else cross[-1].mean(0), prediction)
 
-    def last(role: str) -> Tensor | None:
-        own = [w for name, w in weights.items() if name.startswith(f"{side}.") and name.endswith(f".{role}")]
-        return None if not own else own[-1].mean(0)[min(place, own[-1].shape[1] - 1)].double()
 
-    mix, cross = last("mix"), last("cross")
-    if mix is None and cross is None:
-        raise SpecError("this model has no attention weights; use another method")
-    empty = torch.zeros(0, dtype=torch.double)
-    return Attribution(
-        empty if cross is None else cross, torch.zeros(len(read.tokens)).double() if mix is None else mix
-    )
+def attention_rollout(net: Net, read: ForwardPass, prediction: int = 0) -> Attribution:
+    """The attention through all layers: how much of each token is in the position of the prediction.
+
+    The source of an encoder-decoder is reached through the last layer's cross-attention.
+    """
+    maps = _AttentionMaps.of(net, read)
+    mix, cross, source = maps.of_role("mix"), maps.of_role("cross"), maps.of_role("mix", "encoder")
+    across = None if not cross else cross[-1].double().mean(0)
+    if across is not None and source and source[0].shape[1] == source[0].shape[2] == across.shape[1]:
+        across = across @ rollout(source)
+    square = bool(mix) and all(w.shape[1] == w.shape[2] for w in mix)
+    return maps.attribute(rollout(mix) if square else None, across, prediction)
+
+
+@dataclasses.dataclass(frozen=True)
+class _AttentionMaps:
+    """The attention weights of a model that has some."""
+
+    net: Net
+    read: ForwardPass
+    weights: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, net: Net, read: ForwardPass) -> _AttentionMaps:
+        weights, _, _ = read.attention(net)
+        if not weights:
+            raise SpecError("this model has no attention weights; use another method")
+        return cls(net, read, weights)
+
+    def of_role(self, role: str, side: str | None = None) -> list[Tensor]:
+        """Weights (h, n, m) of a kind of sublayer, by layer; by default of the stack with the head."""
+        side = side or ("decoder" if self.net.spec.decoder else "encoder")
+        return [w for name, w in self.weights.items() if name.startswith(f"{side}.") and name.endswith(f".{role}")]
+
+    def attribute(self, mix: Tensor | None, cross: Tensor | None, prediction: int) -> Attribution:
+        """The rows of matrices (n, m) that a prediction is made from: that of its position, or all if it pools them."""
+        pooled = isinstance(self.net.spec.head, Classes) and self.net.spec.head.pool == "mean"
+        place = self.read.places[prediction] if self.read.places else 0
+
+        def row(matrix: Tensor | None, tokens: int) -> Tensor:
+            if matrix is None:
+                return torch.zeros(tokens, dtype=torch.double)
+            own = matrix[:, matrix.shape[1] - tokens :]  # before them may be a memory
+            return (own.mean(0) if pooled else own[min(place, len(own) - 1)]).double()
+
+        return Attribution(row(cross, len(self.read.source_tokens)), row(mix, len(self.read.tokens)))
 
 
 def random(net: Net, read: ForwardPass, prediction: int = 0) -> Attribution:
@@ -107,6 +146,7 @@ METHODS: dict[str, Callable[[Net, ForwardPass, int], Attribution]] = {
     "integrated_gradients": integrated_gradients,
     "occlusion": occlusion,
     "attention": attention,
+    "attention_rollout": attention_rollout,
     "random": random,
 }
 

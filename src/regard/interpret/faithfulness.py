@@ -19,9 +19,10 @@ from functools import partial
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import DataError
+from regard.errors import DataError, SpecError
 from regard.interpret.attribution import METHODS, Attribution, embeddings, occlusion, use
 from regard.metrics.bootstrap import COVERAGE, Interval
 from regard.model.net import Net
@@ -39,6 +40,12 @@ class Faithfulness:
     comprehensiveness: Interval
     sufficiency: Interval
     correlation: Interval
+    gain: Interval | None = None
+    """Comprehensiveness minus that of random scores on the same examples; None if there were none."""
+
+    @property
+    def beats_random(self) -> bool:
+        return self.gain is not None and self.gain.low > 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +68,7 @@ def measure(
     """Faithfulness of each method on examples, for at most so many predictions of each, evenly spaced."""
     if not examples:
         raise DataError("there are no examples to measure on")
-    methods = METHODS if methods is None else methods
+    methods = usable_methods(net, examples[0]) if methods is None else methods
     cases: dict[str, list[list[_Case]]] = {name: [] for name in methods}
     for done, read in enumerate(examples):
         count = len(read.places)
@@ -75,7 +82,20 @@ def measure(
                 cases[name][-1].append(_judge(net, read, prediction, scores, alone))
         if progress is not None:
             progress(done + 1, len(examples))
-    return {name: _summarize(found, samples, seed) for name, found in cases.items()}
+    means = {name: _mean_cases(found) for name, found in cases.items()}
+    return {name: _summarize(own, means.get("random"), samples, seed) for name, own in means.items()}
+
+
+def usable_methods(net: Net, read: ForwardPass) -> dict[str, Callable[[Net, ForwardPass, int], Attribution]]:
+    """All methods that a model has what they need for: not attention, where there is none."""
+    out = {}
+    for name, method in METHODS.items():
+        try:
+            method(net, read, 0)
+        except SpecError:
+            continue
+        out[name] = method
+    return out
 
 
 @torch.no_grad()
@@ -104,10 +124,15 @@ def kendall(a: Tensor, b: Tensor) -> float:
     return float((x * y).sum()) / size**0.5 if size else 0.0
 
 
-def _summarize(cases: list[list[_Case]], samples: int, seed: int) -> Faithfulness:
-    means = np.array([np.mean([dataclasses.astuple(case) for case in each], 0) for each in cases if each])
+def _mean_cases(cases: list[list[_Case]]) -> NDArray[np.float64]:
+    """(examples, 3): the mean over the predictions of each example."""
+    return np.array([np.mean([dataclasses.astuple(case) for case in each], 0) for each in cases if each])
+
+
+def _summarize(means: NDArray[np.float64], chance: NDArray[np.float64] | None, samples: int, seed: int) -> Faithfulness:
+    columns = means if chance is None else np.column_stack([means, means[:, 0] - chance[:, 0]])
     draws = np.random.Generator(np.random.PCG64(seed)).integers(0, len(means), (samples, len(means)))
-    low, high = np.percentile(means[draws].mean(1), COVERAGE, axis=0)
+    low, high = np.percentile(columns[draws].mean(1), COVERAGE, axis=0)
     return Faithfulness(
-        *(Interval(float(m), float(a), float(b)) for m, a, b in zip(means.mean(0), low, high, strict=True))
+        *(Interval(float(m), float(a), float(b)) for m, a, b in zip(columns.mean(0), low, high, strict=True))
     )

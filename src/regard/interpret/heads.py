@@ -1,12 +1,14 @@
 """What a head does: its card, and its links between words.
 
 A card sums up the attention weights of a head: entropy, mean distance, and the shares on the previous, next, same and first
-token. `rank_links` orders all heads by how much one word attends to another.
+token. `rank_links` orders all heads by how much one word attends to another; `PairCounter` finds the words of a corpus that a
+head links most.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -61,6 +63,42 @@ def describe_heads(maps: Sequence[Mapping[str, Tensor]]) -> list[HeadCard]:
             total[5] += w[:, :, 0].sum(1)
         cards += [HeadCard(layer, head, *values) for head, values in enumerate((total / rows).t().tolist())]
     return cards
+
+
+@dataclasses.dataclass(frozen=True)
+class WordPair:
+    """Two words of a corpus, and how much a head attends from one to the other where both occur."""
+
+    query: str
+    key: str
+    weight: float
+    """The mean weight."""
+    count: int
+
+
+class PairCounter:
+    """Collects the weight between words over the texts of a corpus, for every head."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, int], dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
+        self._counts: dict[tuple[str, int], Counter[tuple[str, str]]] = defaultdict(Counter)
+
+    def add(
+        self, layer: str, weights: Tensor, queries: Sequence[str], keys: Sequence[str], least: float = 0.02
+    ) -> None:
+        """Add the weights (h, n, m) between the words of a text. Smaller ones than `least` are not worth a place."""
+        pairs = Counter((q, k) for q in queries for k in keys)
+        for head, matrix in enumerate(weights):
+            own = self._sums[layer, head]
+            for i, j in (matrix >= least).nonzero().tolist():
+                own[queries[i], keys[j]] += float(matrix[i, j])
+            self._counts[layer, head].update({pair: pairs[pair] for pair in pairs if pair in own})
+
+    def most_attended(self, layer: str, head: int, most: int = 5) -> list[WordPair]:
+        """The pairs with the largest total weight."""
+        sums, counts = self._sums[layer, head], self._counts[layer, head]
+        best = sorted(sums, key=lambda pair: (-sums[pair], pair))[:most]
+        return [WordPair(*pair, sums[pair] / counts[pair], counts[pair]) for pair in best]
 
 
 def rank_links(weights: Mapping[str, Tensor], queries: Sequence[int], keys: Sequence[int]) -> list[HeadLink]:

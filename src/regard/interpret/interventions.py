@@ -21,6 +21,9 @@ from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.tasks.common.forward_pass import ForwardPass
 
+ROWS = 16
+"""Changed copies of an example that run together."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Worth:
@@ -60,17 +63,20 @@ def ablate(
     plain = [read.log_probs(net).double() for read in examples]
     counts = np.array([told.shape[1] for told in plain], np.float64)
     draws = np.random.Generator(np.random.PCG64(seed)).integers(0, len(examples), (samples, len(examples)))
-    out = []
-    for done, place in enumerate(names):
-        falls = np.empty(len(examples))
-        for i, read in enumerate(examples):
-            with net.watch(Tape(replace={place: torch.zeros_like})):
-                falls[i] = float((plain[i] - read.log_probs(net).double()).sum())
-        means = falls[draws].sum(1) / counts[draws].sum(1)
-        low, high = np.percentile(means, COVERAGE)
-        out.append(Worth(place, float(falls.sum() / counts.sum()), float(low), float(high)))
+    falls = np.empty((len(names), len(examples)))
+    for i, read in enumerate(examples):
+        for begin in range(0, len(names), ROWS):  # copies of an example, each without another part
+            some = names[begin : begin + ROWS]
+            tape = Tape(replace={place: partial(_clear_row, row=row) for row, place in enumerate(some)})
+            with net.watch(tape):
+                told = read.repeat(len(some)).log_probs(net).double()
+            falls[begin : begin + ROWS, i] = (plain[i] - told).sum(1).cpu()
         if progress is not None:
-            progress(done + 1, len(names))
+            progress(i + 1, len(examples))
+    out = []
+    for place, own in zip(names, falls, strict=True):
+        low, high = np.percentile(own[draws].sum(1) / counts[draws].sum(1), COVERAGE)
+        out.append(Worth(place, float(own.sum() / counts.sum()), float(low), float(high)))
     return out
 
 
@@ -121,6 +127,13 @@ def patch(net: Net, clean: ForwardPass, corrupt: ForwardPass, places: Sequence[s
     for i, found in enumerate(rows):
         table[i, : len(found)] = torch.tensor(found, dtype=torch.double)
     return Patched(list(places), table, good, bad)
+
+
+def _clear_row(x: Tensor, row: int) -> Tensor:
+    """`x` (b, …) with zeros in one row."""
+    out = x.clone()
+    out[row] = 0
+    return out
 
 
 def _insert(x: Tensor, kept: Tensor, position: int) -> Tensor:

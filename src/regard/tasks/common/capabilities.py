@@ -126,6 +126,14 @@ class Inspects(Protocol):
 
 
 @runtime_checkable
+class FillsMasks(Protocol):
+    """Predicts the tokens that are masked in a text."""
+
+    mask: int
+    """The id of the mask token."""
+
+
+@runtime_checkable
 class Framed(Protocol):
     """Can say in plain data how texts become the model's tokens, so that an engine without torch can run it."""
 
