@@ -38,6 +38,20 @@ SCAN = "; ".join(
         ("published LSTM", "LSTM, published"),
     )
 )
+FAITHFUL = "; ".join(
+    f"{task}: "
+    + ", ".join(
+        f"{words} {{f[{task}][explanations][{name}][comprehensiveness]}}"
+        for words, name in (
+            ("occlusion", "occlusion"),
+            ("integrated gradients", "integrated gradients"),
+            ("attention", "attention, last layer"),
+            ("rollout", "attention rollout"),
+            ("random", "random"),
+        )
+    )
+    for task in ("dates", "translation", "classification")
+)
 RUN = "{f[minutes]} minutes, {f[parameters]:,} parameters"
 
 HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
@@ -143,6 +157,18 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "{f[false verdicts, seeds and items vary alike, 5 seeds][seeds and items]} %); power at a known difference "
             "{f[power at 2.5, seeds vary, 5 seeds][verdict]} %, predicted "
             "{f[power at 2.5, seeds vary, 5 seeds][predicted]} %"),
+    },
+    "Explaining": {
+        "faithfulness": (
+            "Comprehensiveness of explanations (DeYoung et al. 2020): how much the probability of an output falls without the "
+            "tokens that they rank highest",
+            FAITHFUL),
+        "look-inside": (
+            "Exact attention weights of four rows of 16,384 tokens while the model runs fused; and the page of 512 tokens in "
+            "12 × 12 heads in Chromium",
+            "{f[4 rows of 2 heads recorded][peak MB]} MB of memory at most, {f[nothing recorded][peak MB]} MB without (all "
+            "weights of a layer: {f[4 rows of 2 heads recorded][MB that all weights of one layer would take]:,} MB); opens in "
+            "{f[the page of 512 tokens, 12 × 12 heads][seconds, median]} s"),
     },
     "Scaling": {
         "bench-attention": (

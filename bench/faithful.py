@@ -1,0 +1,156 @@
+"""Are explanations faithful? Comprehensiveness and sufficiency on three tasks, beside a random explanation.
+
+`python -m bench.faithful` trains a small model for each task (a few minutes each on one core): dates (generated), English to
+German (Multi30k), and the language a Debian package is for, from its description. Then it measures what `regard look MODEL
+--faithful DATA` and `--ablate heads` measure. Runs that are finished are not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import regard
+from bench.results import parse, write
+from regard.data.dates import generate_pairs
+from regard.data.text_files import read_lines
+from regard.interpret.data_look import NAMES, DataLook
+from regard.metrics.bootstrap import Interval
+from regard.training.log import read_log
+
+SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
+EXAMPLES = 60
+KINDS = {
+    "perl": r"lib.*-perl", "java": r"lib.*-java", "python": r"python3?-.*", "go": r"golang-.*", "node": r"node-.*",
+    "ruby": r"ruby-.*", "r": r"r-.*", "fonts": r"x?fonts-.*",
+}  # fmt: skip
+"""What a Debian package is for, by its name."""
+CHARACTERS = 160
+"""Of a description that are read."""
+
+
+def dates(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
+    """Dates as people write them, to ISO 8601; days that no training example has."""
+    test = folder / "dates.tsv"
+    test.write_text("".join(f"{a}\t{b}\n" for a, b in generate_pairs(7, 200, "valid")), encoding="utf-8")
+    return "dates", [], [test], {"train.steps": 450, "train.validate_every": 450}
+
+
+def translation(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
+    """English captions of images to German."""
+    parts = {"train": 200 if tiny else None, "test_2016_flickr": 100 if tiny else None}
+    paths: dict[str, list[Path]] = {}
+    for part, most in parts.items():
+        for language in ("en", "de"):
+            lines = [*read_lines(SHARED / "multi30k" / f"{part}.{language}.gz")][:most]
+            paths.setdefault(part, []).append(folder / f"{part}.{language}")
+            paths[part][-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    small = {"model": {"family": "transformer", "width": 128, "depth": 2, "heads": 4, "hidden": 256, "dropout": 0.1}}
+    schedule = {"kind": "wsd", "lr": 3e-3, "warmup": 100, "decay": 0.3}
+    return "translate", paths["train"], paths["test_2016_flickr"], {
+        "auto": False, **{f"model.{key}": value for key, value in small["model"].items()}, "model.norm": "pre",
+        "data.tokenizer": {"kind": "bpe", "vocab": 3000}, "train.steps": 700, "train.batch_tokens": 2048,
+        "train.schedule": schedule, "train.validate_every": 700,
+    }  # fmt: skip
+
+
+def classification(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
+    """The language or purpose of a Debian package, from its description."""
+    paths = []
+    for part, most in (("train", 200 if tiny else None), ("test", None)):
+        rows = [line.split("\t") for line in read_lines(SHARED / "debian_descriptions" / f"{part}.tsv.gz")][:most]
+        labeled = [
+            (text[:CHARACTERS].rsplit(" ", 1)[0], kind)
+            for name, text, _ in rows
+            for kind, pattern in KINDS.items()
+            if re.fullmatch(pattern, name)
+        ]
+        paths.append(folder / f"packages.{part}.tsv")
+        lines = ("text\tlabel", *(f"{text}\t{kind}" for text, kind in labeled))
+        paths[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return (
+        "classify",
+        paths[:1],
+        paths[1:],
+        {"train.steps": 300, "train.validate_every": 300, "train.batch_tokens": 2048},
+    )
+
+
+TASKS = {"dates": dates, "translation": translation, "classification": classification}
+
+
+def learn(name: str, folder: Path, tiny: bool) -> tuple[regard.Model, list[Path], float]:
+    """The model of a task, the files to measure on, and the minutes of training."""
+    recipe, train, test, settings = TASKS[name](folder, tiny)
+    if tiny:
+        settings |= {"train.steps": 3, "train.validate_every": 3, "model.width": 32}
+    out = folder / name
+    model = regard.train(recipe, [str(path) for path in train], out=out, set=settings, device="cpu")
+    done = next(e for e in reversed(read_log(out / "log.jsonl")) if e["event"] == "done")
+    return model, test, done["seconds"] / 60
+
+
+def tell(found: Interval) -> dict[str, Any]:
+    return {"": round(found.score, 3), "95 %": f"{found.low:.3f} to {found.high:.3f}"}
+
+
+def rows(found: DataLook) -> dict[str, dict[str, Any]]:
+    """One row for each explanation."""
+    out: dict[str, dict[str, Any]] = {}
+    for method, each in found.faithfulness.items():
+        columns: Mapping[str, Interval | None] = {
+            "comprehensiveness": each.comprehensiveness, "sufficiency": each.sufficiency,
+            "correlation with ablation": each.correlation, "above random": each.gain,
+        }  # fmt: skip
+        out[NAMES[method]] = {
+            f"{column}{', ' if key else ''}{key}": value
+            for column, interval in columns.items()
+            if interval is not None and not (method == "random" and column == "above random")
+            for key, value in tell(interval).items()
+        }
+    return out
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(prog="python -m bench.faithful", description=__doc__)
+    arguments.add_argument("--out", default="runs/faithful")
+    arguments.add_argument("--only", action="append", choices=TASKS, help="a task; may be repeated")
+    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
+    said = parse(arguments)
+    out = Path(tempfile.mkdtemp() if said.tiny else said.out)
+    out.mkdir(parents=True, exist_ok=True)
+    figures: dict[str, Any] = {}
+    for name in said.only or TASKS:
+        model, test, minutes = learn(name, out, said.tiny)
+        scores = regard.evaluate(model, test).models[0].scores
+        found = regard.look_at_data(
+            model, test, faithful=True, ablate_parts="heads", examples=4 if said.tiny else EXAMPLES
+        )
+        found.save(out / f"{name}.html")
+        print(found.render())
+        worths = sorted(found.worths, key=lambda worth: -worth.fall)
+        figures[name] = {
+            "explanations": rows(found),
+            "heads": {
+                "number of heads": len(worths),
+                "worth nothing that is shown (the interval reaches 0)": sum(worth.low <= 0 for worth in worths),
+                "the one that is worth most": worths[0].place,
+                "log P falls without it by": round(worths[0].fall, 3),
+                "log P falls without it by, 95 %": f"{worths[0].low:.3f} to {worths[0].high:.3f}",
+            },
+            "the model": {
+                **{key: round(value.score, 2) for key, value in scores.items()}, "minutes": round(minutes, 1),
+                "examples": found.examples,
+            },
+        }  # fmt: skip
+    if not said.tiny and not said.only:
+        title = "Are explanations faithful? Three small models, beside a random explanation"
+        print(write("faithfulness", title=title, command="python -m bench.faithful", figures=figures))
+
+
+if __name__ == "__main__":
+    main()
