@@ -23,12 +23,14 @@ from regard.metrics.bootstrap import Interval
 from regard.training.log import read_log
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
-EXAMPLES = 60
+EXAMPLES = 40
 KINDS = {
     "perl": r"lib.*-perl", "java": r"lib.*-java", "python": r"python3?-.*", "go": r"golang-.*", "node": r"node-.*",
     "ruby": r"ruby-.*", "r": r"r-.*", "fonts": r"x?fonts-.*",
 }  # fmt: skip
 """What a Debian package is for, by its name."""
+PAIRS = 10_000
+"""Of Multi30k."""
 CHARACTERS = 160
 """Of a description that are read."""
 
@@ -42,19 +44,19 @@ def dates(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], dict[s
 
 def translation(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
     """English captions of images to German."""
-    parts = {"train": 200 if tiny else None, "test_2016_flickr": 100 if tiny else None}
+    parts = {"train": 200 if tiny else PAIRS, "test_2016_flickr": 100 if tiny else None}
     paths: dict[str, list[Path]] = {}
     for part, most in parts.items():
         for language in ("en", "de"):
             lines = [*read_lines(SHARED / "multi30k" / f"{part}.{language}.gz")][:most]
             paths.setdefault(part, []).append(folder / f"{part}.{language}")
             paths[part][-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    small = {"model": {"family": "transformer", "width": 128, "depth": 2, "heads": 4, "hidden": 256, "dropout": 0.1}}
+    small = {"model": {"family": "transformer", "width": 64, "depth": 2, "heads": 4, "hidden": 128, "dropout": 0.0}}
     schedule = {"kind": "wsd", "lr": 3e-3, "warmup": 100, "decay": 0.3}
     return "translate", paths["train"], paths["test_2016_flickr"], {
         "auto": False, **{f"model.{key}": value for key, value in small["model"].items()}, "model.norm": "pre",
-        "data.tokenizer": {"kind": "bpe", "vocab": 3000}, "train.steps": 700, "train.batch_tokens": 2048,
-        "train.schedule": schedule, "train.validate_every": 700,
+        "data.tokenizer": {"kind": "bpe", "vocab": 2000}, "train.steps": 500, "train.batch_tokens": 1024,
+        "train.schedule": schedule, "train.validate_every": 500,
     }  # fmt: skip
 
 
@@ -76,7 +78,13 @@ def classification(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path
         "classify",
         paths[:1],
         paths[1:],
-        {"train.steps": 300, "train.validate_every": 300, "train.batch_tokens": 2048},
+        {
+            "train.steps": 300,
+            "train.validate_every": 300,
+            "train.batch_tokens": 1024,
+            "model.width": 64,
+            "model.hidden": 128,
+        },
     )
 
 
