@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from regard.api.trained_model import Model
 from regard.errors import SpecError
 from regard.files.storage import write_file
@@ -13,9 +15,10 @@ from regard.interpret.heads import HeadLink
 from regard.interpret.interventions import Patched, list_places, patch
 from regard.interpret.look_page import render_page
 from regard.interpret.terminal_view import render_links, render_view
-from regard.interpret.view import View, look_at
+from regard.interpret.view import Picture, View, look_at
+from regard.nn.blocks.patches import Patches
 from regard.report.markup import tag
-from regard.tasks.common.capabilities import Classifies, supports
+from regard.tasks.common.capabilities import Classifies, ReadsImages, supports
 from regard.tasks.common.forward_pass import ForwardPass
 
 TOKENS = 4096
@@ -117,7 +120,21 @@ def _view(handle: Model, text: object, read: ForwardPass) -> View:
     else:
         names = handle.tokenizer.tokens(range(handle.tokenizer.size))
     output = " ".join(names[i] for i in read.wanted[0][read.places].tolist()).replace("▁", " ").strip()
-    return look_at(handle.net, read, text=str(text), output=output, title=handle.path.name, names=names)
+    return look_at(
+        handle.net, read, text=str(text), output=output, title=handle.path.name, names=names,
+        picture=_picture(handle, read),
+    )  # fmt: skip
+
+
+def _picture(handle: Model, read: ForwardPass) -> Picture | None:
+    """The image as the model reads it, for a task of images."""
+    embed, task = handle.net.spec.embed, handle.task
+    if not supports(task, ReadsImages) or not isinstance(embed, Patches) or embed.channels not in (1, 3):
+        return None
+    mean, deviation = (torch.tensor(each).view(-1, 1, 1) for each in (task.mean, task.deviation))
+    pixels = (read.ids[0].float().cpu() * deviation + mean) * 255
+    rows, columns = (size // embed.patch for size in pixels.shape[1:])
+    return Picture(pixels, rows, columns, int(embed.first))
 
 
 def _compare(handle: Model, passes: Sequence[ForwardPass]) -> Patched | None:

@@ -2,7 +2,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const root = document.getElementById("look");
-  const state = { view: 0, layer: 0, head: 0, mode: "map", unit: "words", row: 0 };
+  const state = { view: 0, layer: 0, head: 0, mode: "map", unit: "words", row: 0, tile: [0, 0], token: 0 };
 
   // ------------------------------------------------------------------------------------------------- small tools
 
@@ -47,17 +47,16 @@
   const view = () => data.views[state.view];
   const layer = () => view().layers[state.layer];
   const head = () => (state.head < 0 ? layer().mean : layer().heads[state.head]);
-  const labels = (side, m) => side === "slots" ? Array.from({ length: m }, (_, j) => `slot ${j + 1}`) : view().labels[side];
 
   /** What is shown of a head: the matrix and the labels of both sides, by words or by tokens. */
   function shown(one) {
     const l = layer(), raw = matrix(one, l.shape);
     const sides = [l.queries, l.keys];
-    if (state.unit === "words" && l.keys !== "slots") {
+    if (state.unit === "words" && !l.columns) {
       const [rows, columns] = sides.map((side) => view().words[side]);
       return { ...join(raw, rows.owner, columns.owner), rows: rows.text, columns: columns.text };
     }
-    return { ...raw, rows: labels(sides[0], raw.n), columns: labels(sides[1], raw.m) };
+    return { ...raw, rows: view().labels[l.queries], columns: l.columns || view().labels[l.keys] };
   }
 
   // ------------------------------------------------------------------------------------------------- maps
@@ -126,7 +125,94 @@
 
   // ------------------------------------------------------------------------------------------------- one head
 
+  /** A part of a matrix, with its labels. */
+  function cut(found, top, left, side) {
+    const n = Math.min(side, found.n - top), m = Math.min(side, found.m - left), values = new Float32Array(n * m);
+    for (let i = 0; i < n; i++) for (let j = 0; j < m; j++) values[i * m + j] = found.values[(top + i) * found.m + left + j];
+    return { n, m, values, rows: found.rows.slice(top, top + n), columns: found.columns.slice(left, left + m) };
+  }
+  const TILE = 40;
+  /** A long map: the largest weight of every tile, and the chosen tile below with all its weights. */
+  function tiledMap(found, tip) {
+    const N = Math.ceil(found.n / TILE), M = Math.ceil(found.m / TILE), values = new Float32Array(N * M);
+    for (let i = 0; i < found.n; i++) for (let j = 0; j < found.m; j++) {
+      const at = Math.floor(i / TILE) * M + Math.floor(j / TILE);
+      values[at] = Math.max(values[at], found.values[i * found.m + j]);
+    }
+    const cell = Math.max(6, Math.min(24, Math.floor(480 / Math.max(N, M))));
+    const canvas = el("canvas", { class: "tiles", tabindex: "0", role: "img", "aria-label": `${N} by ${M} tiles of ${TILE} by ${TILE} weights; arrow keys choose one` });
+    paint(canvas, { n: N, m: M, values }, cell);
+    const detail = el("div"), label = el("p", { class: "note" });
+    const choose = (i, j) => {
+      state.tile = [Math.max(0, Math.min(N - 1, i)), Math.max(0, Math.min(M - 1, j))];
+      const [top, left] = state.tile.map((k) => k * TILE);
+      label.textContent = `Rows ${top + 1} to ${Math.min(top + TILE, found.n)}, columns ${left + 1} to ${Math.min(left + TILE, found.m)} of ${found.n} × ${found.m}; each square above is the largest weight of ${TILE} × ${TILE}.`;
+      detail.replaceChildren(headMap(cut(found, top, left, TILE), tip));
+    };
+    canvas.addEventListener("click", (event) => {
+      const box = canvas.getBoundingClientRect();
+      choose(Math.floor((event.clientY - box.top) / cell), Math.floor((event.clientX - box.left) / cell));
+    });
+    canvas.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      choose(state.tile[0] + step[0], state.tile[1] + step[1]);
+    });
+    choose(...state.tile);
+    return el("div", {}, canvas, label, detail);
+  }
+
+  /** The picture that a vision model reads, with what one token looks at drawn over its patches. */
+  function overPicture(found, tip) {
+    const p = view().picture, cell = Math.max(8, Math.floor(420 / Math.max(p.rows, p.columns)));
+    const canvas = el("canvas", { class: "patches", tabindex: "0", role: "img", "aria-label": `${p.rows} by ${p.columns} patches; arrow keys choose the one that looks` });
+    const image = el("img", { src: p.source, alt: "what the model reads", style: { width: `${p.columns * cell}px`, height: `${p.rows * cell}px` } });
+    const mark = el("div", { class: "patch", style: { width: `${cell}px`, height: `${cell}px` } });
+    const first = el("button", { type: "button", class: "link", onclick: () => look(0) }, "from the class token");
+    const look = (token) => {
+      state.token = Math.max(0, Math.min(found.n - 1, token));
+      const row = found.values.subarray(state.token * found.m, (state.token + 1) * found.m);
+      const top = Math.max(1e-9, ...row.slice(p.first));
+      paint(canvas, { n: p.rows, m: p.columns, values: row.slice(p.first).map((v) => v / top) }, cell);
+      const place = state.token - p.first;
+      mark.hidden = place < 0;
+      mark.style.left = `${(place % p.columns) * cell}px`;
+      mark.style.top = `${Math.floor(place / p.columns) * cell}px`;
+      const best = row.indexOf(Math.max(...row));
+      tip.textContent = `${place < 0 ? "class token" : `patch ${show(found.rows[state.token])}`} looks most at ${best < p.first ? "the class token" : `patch ${show(found.columns[best])}`}: ${number(row[best], 3)}; the darkest patch has ${number(top, 3)}`;
+    };
+    canvas.addEventListener("click", (event) => {
+      const box = canvas.getBoundingClientRect();
+      look(p.first + Math.floor((event.clientY - box.top) / cell) * p.columns + Math.floor((event.clientX - box.left) / cell));
+    });
+    canvas.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: p.columns, ArrowUp: -p.columns }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      look(state.token + step);
+    });
+    look(Math.min(state.token, found.n - 1));
+    return el("div", {}, el("div", { class: "picture" }, image, canvas, mark), p.first ? first : null);
+  }
+
+  /** Hashed attention: which tokens share a bucket in each round. */
+  function buckets() {
+    const l = layer();
+    if (!l.buckets || state.head < 0) return null;
+    const words = view().labels[l.queries];
+    const rounds = l.buckets[state.head].map((round) => {
+      const names = [...new Set(round)].sort((a, b) => a - b);
+      return el("tr", {}, el("td", {}, el("span", { class: "spread" }, ...round.map((b, i) =>
+        el("span", { class: "bucket", title: `bucket ${b}`, style: { "--hue": String(Math.round((360 * names.indexOf(b)) / names.length)) } }, el("bdi", {}, show(words[i]))))))); 
+    });
+    return el("div", {}, el("h3", {}, "Buckets of this head"),
+      el("p", { class: "note" }, "Tokens of one color fell into the same bucket, one line for each round of hashing; a token attends to those of its bucket."),
+      el("div", { class: "scroll" }, el("table", {}, el("tbody", {}, ...rounds))));
+  }
+
   function headMap(found, tip) {
+    if (Math.max(found.n, found.m) > 3 * TILE) return tiledMap(found, tip);
     const cell = Math.max(2, Math.min(24, Math.floor(600 / Math.max(found.m, 1)), Math.floor(900 / Math.max(found.n, 1)) || 2));
     const readable = cell >= 11;
     const canvas = el("canvas", { class: "map", tabindex: "0", role: "img", "aria-label": `Map of ${found.n} by ${found.m} weights; arrow keys read them` });
@@ -207,8 +293,10 @@
   }
 
   function panel() {
-    const l = layer(), one = head(), found = shown(one);
-    const tip = el("p", { class: "tip", "aria-live": "polite" }, state.mode === "map" ? "Point at a cell to read it." : "Point at a word to see where it looks.");
+    const l = layer(), one = head();
+    if (state.mode === "picture" && l.keys === "slots") state.mode = "map";
+    const found = shown(one);
+    const tip = el("p", { class: "tip", "aria-live": "polite" }, { map: "Point at a cell to read it.", lines: "Point at a word to see where it looks.", picture: "Click a patch to see where it looks." }[state.mode]);
     const title = state.head < 0 ? `${l.title}, mean of ${l.heads.length} heads` : `${l.title}, head ${state.head + 1}`;
     const inexact = one.exact ? null : el("p", { class: "note" },
       `Only the ${one.largest_count} largest weights of each row are in this page; choose the head with --head to have all of them.`);
@@ -221,11 +309,13 @@
           el("button", { type: "button", class: "link", onclick: () => choose(state.layer, -1) }, "show the mean")));
       }
     }
+    const modes = [["map", "Map"], ["lines", "Lines"], ...(view().picture && l.keys !== "slots" ? [["picture", "Picture"]] : [])];
+    const draws = { map: headMap, lines: headLines, picture: overPicture };
     return el("section", { class: "head" }, el("h2", {}, title),
-      el("div", { class: "bar" }, choice("mode", [["map", "Map"], ["lines", "Lines"]]), choice("unit", [["words", "Words"], ["tokens", "Tokens"]])),
+      el("div", { class: "bar" }, choice("mode", modes), choice("unit", [["words", "Words"], ["tokens", "Tokens"]])),
       tip, inexact,
-      el("div", { class: "work" }, el("div", { class: "scroll" }, state.mode === "map" ? headMap(found, tip) : headLines(found, tip)),
-        el("aside", {}, state.head < 0 ? null : card(one), ...side)));
+      el("div", { class: "work" }, el("div", { class: "scroll" }, draws[state.mode](found, tip)),
+        el("aside", {}, state.head < 0 ? null : card(one), ...side)), buckets());
   }
 
   // ------------------------------------------------------------------------------------------------- the rest
@@ -280,6 +370,14 @@
       el("p", { class: "note" }, "Attention rollout (Abnar & Zuidema 2020): how much of each token is in a position after the last layer."),
       el("label", {}, "position ", pick), out);
   }
+  function flowed() {
+    const v = view();
+    if (!v.flow) return null;
+    const words = v.labels[v.layers[0].queries];
+    return el("section", {}, el("h2", {}, "Attention flow"),
+      el("p", { class: "note" }, `The largest flow from position ${v.flow.position + 1} (${show(words[v.flow.position])}) to each token, with weights as capacities (Abnar & Zuidema 2020).`),
+      el("p", {}, spread(v.flow.values, words, false)));
+  }
   function patched() {
     if (!data.patched) return null;
     const p = data.patched, words = view().labels.source;
@@ -308,9 +406,10 @@
     slots = { panel: el("div") };
     const said = [el("p", { class: "lead" }, el("bdi", {}, v.text), ...(v.output && v.output !== v.text ? [" → ", el("bdi", {}, v.output)] : []))];
     const note = v.whole ? null : el("p", { class: "note" }, "The input is long: chosen heads are exact, the others are thumbnails with their largest weights.");
-    root.replaceChildren(...[...said, tabs(), note, overview(), slots.panel, links(), attribution(), lens(), rolled(), patched()].filter(Boolean));
+    root.replaceChildren(...[...said, tabs(), note, overview(), slots.panel, links(), attribution(), lens(), rolled(), flowed(), patched()].filter(Boolean));
     draw();
   }
+  if (data.views[0].picture) state.mode = "picture";
   if (data.links && data.links.heads.length) {
     const best = data.links.heads[0], i = data.views[0].layers.findIndex((l) => l.name === best.layer);
     if (i >= 0) { state.layer = i; state.head = best.head; }

@@ -23,6 +23,7 @@ from regard.interpret.view import View
 from regard.interpret.word_joining import join_labels, word_of_tokens
 from regard.report.markup import Html, tag
 from regard.report.page import page
+from regard.report.png import encode_png
 
 EXACT_BYTES = 2_500_000
 """Exact weights of all heads are included up to this size; more only for chosen heads."""
@@ -89,6 +90,8 @@ def _plain(view: View, chosen: Collection[tuple[str, int]], room: int) -> dict[s
         layers.append({
             "name": layer.name, "title": layer.title, "queries": layer.queries, "keys": layer.keys,
             "shape": list(layer.weights.shape[1:]), "heads": heads, "mean": heads_mean,
+            "columns": layer.columns,
+            "buckets": None if layer.buckets is None else layer.buckets.tolist(),
         })  # fmt: skip
     return {
         "title": view.title,
@@ -103,6 +106,11 @@ def _plain(view: View, chosen: Collection[tuple[str, int]], room: int) -> dict[s
              "wanted": [round(v, 4) for v in each.wanted_log_prob.exp().tolist()]}
             for each, best in zip(view.lens, view.lens_labels, strict=True)
         ],
+        "flow": None if view.flow is None
+        else {"position": view.flow[0], "values": [round(v, 4) for v in view.flow[1].tolist()]},
+        "picture": None if view.picture is None
+        else {"source": f"data:image/png;base64,{base64.b64encode(encode_png(view.picture.pixels.numpy())).decode()}",
+              "rows": view.picture.rows, "columns": view.picture.columns, "first": view.picture.first},
         "wanted": view.wanted,
         "attribution": None
         if view.attribution is None

@@ -31,8 +31,8 @@ def render_view(view: View, *, layer: str | None = None, head: int | None = None
     """One head as a map (by default the mean of the last layer's heads), then what is known of all heads."""
     chosen = view.layers[-1] if layer is None else view.layer(layer)
     weights = chosen.weights
-    rows, columns = view.labels(chosen.queries), _columns(view, chosen.keys, weights)
-    if words and chosen.keys != "slots":
+    rows, columns = view.labels(chosen.queries), chosen.columns or view.labels(chosen.keys)
+    if words and chosen.columns is None:
         owners = word_of_tokens(rows), word_of_tokens(columns)
         weights = join_weights(weights, *owners)
         rows, columns = (join_labels(each, owner) for each, owner in zip((rows, columns), owners, strict=True))
@@ -49,7 +49,3 @@ def render_links(links: Sequence[HeadLink], query: str, key: str, most: int = 10
     lines = [f"{query} → {key}: heads by weight", f"{'weight':>7}  {'rank':>4}  head"]
     lines += [f"{link.weight:7.3f}  {link.rank:>4}  {link.layer} head {link.head + 1}" for link in links[:most]]
     return "\n".join(lines)
-
-
-def _columns(view: View, keys: str, weights: Tensor) -> list[str]:
-    return [f"slot {j + 1}" for j in range(weights.shape[2])] if keys == "slots" else view.labels(keys)

@@ -16,15 +16,20 @@ from regard.errors import SpecError
 from regard.interpret.attribution import occlusion
 from regard.interpret.heads import HeadCard, HeadLink, describe_heads, rank_links
 from regard.interpret.logit_lens import LayerReading, read_layers
-from regard.interpret.rollout import rollout
+from regard.interpret.rollout import flow, rollout
 from regard.interpret.word_joining import find_word
 from regard.model.net import Net
+from regard.nn.blocks.body import Layers
 from regard.nn.core.context import Tape
+from regard.nn.core.state import State
+from regard.nn.mixers.xl_memory import XLState
 from regard.tasks.common.forward_pass import ForwardPass
 
 Side = Literal["source", "target"]
 EXPLAINED = 24
 """Predictions whose attribution is shown."""
+FLOW = 150_000
+"""The flow is computed up to this number of layers × tokens³."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,12 +40,27 @@ class AttentionLayer:
     weights: Tensor
     queries: Side
     keys: Side | Literal["slots"]
+    buckets: Tensor | None = None
+    """(h, rounds, n) of hashed attention: tokens see only those of their own bucket."""
+    columns: list[str] | None = None
+    """Labels of the columns if these are not just tokens of the text: slots, or what is in a memory."""
 
     @property
     def title(self) -> str:
         side, _, number, role = self.name.split(".")[:4]
         kind = "cross-attention" if role == "cross" else "self-attention"
         return f"{side} layer {int(number.partition('@')[0]) + 1}, {kind}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """What a vision model reads: pixels (3 or 1, height, width) from 0 to 255, divided into rows and columns of patches."""
+
+    pixels: Tensor
+    rows: int
+    columns: int
+    first: int
+    """Tokens before the first patch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +77,8 @@ class View:
     cards: list[HeadCard]
     rollout: Tensor | None
     """(n, n) of the stack that reads the text, if its layers are all self-attention over the same tokens."""
+    flow: tuple[int, Tensor] | None
+    """A position of that stack, and the flow (n,) from it to each token; None for long texts, where it takes too long."""
     lens: list[LayerReading]
     lens_labels: list[list[str]]
     """What each layer would predict, as text."""
@@ -64,6 +86,7 @@ class View:
     """What should be predicted."""
     attribution: Tensor | None
     """(predictions, tokens read) by occlusion: how much log P of a prediction falls without a token."""
+    picture: Picture | None = None
 
     def labels(self, side: str) -> list[str]:
         return self.source if side == "source" else self.target
@@ -94,12 +117,23 @@ class View:
 
 @torch.no_grad()
 def look_at(
-    net: Net, read: ForwardPass, *, text: str, output: str, title: str, names: Mapping[int, str] | Sequence[str]
+    net: Net,
+    read: ForwardPass,
+    *,
+    text: str,
+    output: str,
+    title: str,
+    names: Mapping[int, str] | Sequence[str],
+    picture: Picture | None = None,
 ) -> View:
     """Compute the view of one example; `names` are the labels of what the model predicts."""
-    tape = Tape("*.weights", "*.slots")
+    tape = Tape("*.weights", "*.slots", "*.buckets")
     read.run(net, tape)
+    buckets = {
+        name.removesuffix(".buckets"): tape.kept.pop(name) for name in list(tape.kept) if name.endswith("buckets")
+    }
     both = read.source is not None
+    remembered = _count_slots(read.read_before(net)) if read.before else {}
     layers = []
     for name, weights in tape.kept.items():
         kind = name.rpartition(".")[2]
@@ -107,7 +141,12 @@ def look_at(
         decoder = place.startswith("decoder.")
         queries: Side = "target" if decoder or not both else "source"
         keys: Side | Literal["slots"] = "source" if ".cross" in place and both else queries
-        layers.append(AttentionLayer(place, weights[0].float().cpu(), queries, "slots" if kind == "slots" else keys))
+        columns = [f"slot {j + 1}" for j in range(weights.shape[3])] if kind == "slots" else None
+        if decoder and weights.shape[3] > len(read.tokens) and place in remembered:
+            columns = _label_memory(weights.shape[3], remembered[place], read)
+        hashed = buckets[place][0].cpu() if place in buckets else None
+        exact = weights[0].float().cpu()
+        layers.append(AttentionLayer(place, exact, queries, "slots" if columns else keys, hashed, columns))
     if not layers:
         raise SpecError("no layer of this model has attention weights to show; `regard show` tells its mixers")
     own = {layer.name: layer.weights for layer in layers if layer.queries == layer.keys}
@@ -116,10 +155,36 @@ def look_at(
     readings = _read(net, read)
     return View(
         title, text, output, list(read.source_tokens or read.tokens), list(read.tokens), layers,
-        describe_heads([own]) if own else [], rollout(stack) if stack else None,
+        describe_heads([own]) if own else [], rollout(stack) if stack else None, _flow(stack, read),
         readings, [[names[i] for i in each.best.tolist()] for each in readings],
-        [names[i] for i in read.wanted[0][read.places].tolist()], _attribute(net, read),
+        [names[i] for i in read.wanted[0][read.places].tolist()], _attribute(net, read), picture,
     )  # fmt: skip
+
+
+def _count_slots(state: State) -> dict[str, int]:
+    """The number of compressed slots in the memory of each layer."""
+    blocks = state.blocks if isinstance(state, Layers) else ()
+    return {
+        f"decoder.blocks.{i}.mix": mix.slots if isinstance(mix, XLState) else 0
+        for i, block in enumerate(blocks)
+        if (mix := block.get("mix")) is not None
+    }
+
+
+def _label_memory(columns: int, slots: int, read: ForwardPass) -> list[str]:
+    """Slots, the recent ones of the earlier tokens, and the tokens themselves."""
+    recent = columns - slots - len(read.tokens)
+    earlier = [f"{label} (memory)" for label in read.before_tokens[len(read.before_tokens) - recent :]]
+    return [*(f"slot {k + 1}" for k in range(slots)), *earlier, *read.tokens]
+
+
+def _flow(stack: Sequence[Tensor], read: ForwardPass) -> tuple[int, Tensor] | None:
+    """The flow from the position of the first prediction, or from the last of a source."""
+    n = stack[0].shape[1] if stack else 0
+    if not stack or len(stack) * n**3 > FLOW:
+        return None
+    position = read.places[0] if read.source is None and read.places else n - 1
+    return position, flow(stack, position)
 
 
 def _read(net: Net, read: ForwardPass) -> list[LayerReading]:

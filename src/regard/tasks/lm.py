@@ -202,13 +202,21 @@ class Lm(LmFrame[Net], CorpusTask[LmData]):
         return totals
 
     def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:
-        """The text with its output, whose tokens are predicted; every token of the text, if there is no output."""
+        """The text with its output, whose tokens are predicted; every token of the text, if there is no output.
+
+        A model with a memory reads a long text in segments: the last is looked at, the others are in its memory.
+        """
         whole, prompt = self._encode_prompts([text + output, text])
         ids = self._truncate(whole, net.spec.room)
         given = next((i for i, (a, b) in enumerate(zip(whole, prompt, strict=False)) if a != b), len(prompt))
         first = max(given - (len(whole) - len(ids)) if output else 1, 1)
         wanted = [*(token if i >= first else IGNORE for i, token in enumerate(ids[1:], 1)), IGNORE]
-        return ForwardPass.of(net, ids, wanted, tokenizer=self.tokenizer)
+        begin = (len(ids) - 1) // self.settings.context * self.settings.context if self.streaming else 0
+        read = ForwardPass.of(net, ids[begin:], wanted[begin:], tokenizer=self.tokenizer)
+        if begin <= 0:
+            return read
+        size = self.settings.context
+        return read.after_segments([ids[i : i + size] for i in range(0, begin, size)], self.tokenizer)
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:
         return []

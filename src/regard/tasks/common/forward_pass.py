@@ -18,6 +18,7 @@ from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
+from regard.nn.core.state import State
 from regard.text import Tokenizer
 
 Weights = tuple[dict[str, Tensor], list[str], list[str]]
@@ -31,6 +32,7 @@ class ForwardPass:
     ids, at, tokens                      what the stack with the head reads: ids (1, n), or pixels; labels of its tokens
     source, source_at, source_tokens     what the encoder of an encoder-decoder reads
     blank, source_blank                  tokens that say nothing (padding), which explanations put in the place of others
+    before, before_tokens                ids of earlier segments, which a model with a memory has read, and their labels
     wanted                               indices (1, n) of what each position should predict, or (1, 1) of the class;
                                          IGNORE where nothing is predicted
     """
@@ -44,6 +46,8 @@ class ForwardPass:
     source_tokens: Sequence[str] = ()
     blank: int = 0
     source_blank: int = 0
+    before: Sequence[Tensor] = ()
+    before_tokens: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -70,6 +74,28 @@ class ForwardPass:
         blank = 0 if tokenizer is None else tokenizer.pad
         return dataclasses.replace(self, source=ids, source_at=at, source_tokens=labels, source_blank=blank)
 
+    def after_segments(self, segments: Sequence[Sequence[int]], tokenizer: Tokenizer) -> ForwardPass:
+        """The same after earlier segments of the text, which are in the memory of the model."""
+        first, device = sum(map(len, segments)), self.ids.device
+        return dataclasses.replace(
+            self,
+            at=Coords.span(self.at.n, first=first, device=device),
+            before=[torch.tensor([ids], device=device) for ids in segments],
+            before_tokens=[label for ids in segments for label in tokenizer.tokens(ids)],
+        )
+
+    @torch.no_grad()
+    def read_before(self, net: Net, rows: int = 1) -> State:
+        """The state of the decoder after the earlier segments."""
+        state: State | None = net.start(rows, sum(ids.shape[1] for ids in self.before) + self.at.n)
+        first = 0
+        for ids in self.before:
+            at = Coords.span(ids.shape[1], first=first, device=net.device)
+            _, state = net.decode(ids.expand(rows, -1), at, state=state, tape=Tape())
+            first += ids.shape[1]
+        assert state is not None
+        return state
+
     def empty(self) -> ForwardPass:
         """The same positions with tokens that say nothing, or black pixels."""
         ids = torch.full_like(self.ids, 0 if self.ids.is_floating_point() else self.blank)
@@ -84,6 +110,8 @@ class ForwardPass:
 
     def run(self, net: Net, tape: Tape | None = None) -> Tensor:
         """The stream (1, n, d)."""
+        if self.before:
+            return net.decode(self.ids, self.at, state=self.read_before(net, self.ids.shape[0]), tape=tape)[0]
         pair = None if self.source is None or self.source_at is None else (self.source, self.source_at)
         return net(self.ids, self.at, pair, tape)  # type: ignore[no-any-return]
 
