@@ -14,6 +14,7 @@ from typing import TypeGuard
 
 from regard.report.chart import Series, line_chart
 from regard.report.curve import Row, choose_scale, curve, finite, quantity, score_curves
+from regard.report.heatmap import heatmap
 from regard.report.markup import Html, tag
 from regard.report.number import compact, duration, number
 from regard.report.page import Section, figures, grid, page, pre
@@ -23,6 +24,8 @@ EVENTS = 50
 """Maximum number of events listed; of more, only the count is given."""
 VALIDATIONS = 8
 """Maximum number of validations whose samples are shown."""
+MAPS = 4
+"""Maximum number of validations whose attention is shown."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ def run_report(run: RunFacts) -> str:
         ("Curves", _curves(run.log)),
         ("Examples", _examples(run.examples)),
         ("Samples during training", _samples(run.log)),
+        ("Attention during training", _maps(run.log)),
+        ("Layers", _layers(run.log)),
         ("Events", _events(run.log)),
         ("Data", _data(run.data)),
         ("Left out", _rejections(run.dropped)),
@@ -163,6 +168,54 @@ def _samples(log: Sequence[Row]) -> list[Html]:
     how = sorted({word for row, _ in rows for word in _decoding(row)})
     note = [tag("p", f"Decoding: {', '.join(how)}.", class_="note")] if how else []
     return [*note, Table(("source", "reference", "step", "output"), tuple(shown)).html()] if shown else []
+
+
+def _maps(log: Sequence[Row]) -> list[Html]:
+    """What a few examples attend to, from validation to validation."""
+    found = ((row, row.get("attention")) for row in log if row.get("event") == "valid")
+    rows = [(quantity(row.get("step")), maps) for row, maps in found if isinstance(maps, Sequence)]
+    kept = sorted({round(k * (len(rows) - 1) / (MAPS - 1)) for k in range(MAPS)}) if rows else []
+    out = []
+    for i in range(max((len(maps) for _, maps in rows), default=0)):
+        drawn = [
+            heatmap(
+                f"Step {number(step)}",
+                [[value / 100 for value in line] for line in maps[i]["percent"]],
+                rows=[_label(token) for token in maps[i]["rows"]],
+                columns=[_label(token) for token in maps[i]["columns"]],
+                low=0.0,
+                high=1.0,
+            )
+            for step, maps in (rows[k] for k in kept)
+            if i < len(maps)
+        ]
+        first = next(maps[i] for _, maps in rows if i < len(maps))
+        out += [tag("p", f"{_text(first.get('source'))} ({_text(first.get('layer'))}, mean of its heads)", dir="auto")]
+        out.append(grid(drawn))
+    return out
+
+
+def _label(token: object) -> str:
+    return _text(token).replace("▁", " ").strip() or "␣"
+
+
+def _layers(log: Sequence[Row]) -> list[Html]:
+    """Norms of gradients and updates by layer, over the steps before validations."""
+    out = []
+    for kind, title in (
+        ("gradients", "Gradient norm by layer"),
+        ("updates", "Update relative to the weights, by layer"),
+    ):
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for row in log:
+            layers = row.get("layers")
+            found = layers.get(kind) if row.get("event") == "valid" and isinstance(layers, Mapping) else None
+            for name, value in found.items() if isinstance(found, Mapping) else ():
+                lines.setdefault(_text(name), []).append((quantity(row.get("step")), quantity(value)))
+        if lines:
+            series = [Series(name, points) for name, points in lines.items()]
+            out.append(line_chart(title, series, y_scale="log", width=960, height=300))
+    return [tag("div", chart, class_="wide") for chart in out]
 
 
 def _decoding(row: Row) -> list[str]:

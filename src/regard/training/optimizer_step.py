@@ -19,10 +19,12 @@ from regard.errors import Diverged, SpecError
 from regard.model.mup import rate_factors
 from regard.model.net import Net
 from regard.nn.core.rng import new_seed
+from regard.spec import Plain
 from regard.tasks.common.capabilities import Contrasts, compute_loss, is_streaming, supports
 from regard.tasks.common.task import Examples, Loss, Task, TaskBatch
 from regard.training.data_parallel import ProcessGroup, ThreadGroup, split_rows
 from regard.training.gradient_noise import add_gradient_noise
+from regard.training.layer_norms import LayerNorms
 from regard.training.optimizer import (
     optimizer_state,
     restore_optimizer,
@@ -78,6 +80,8 @@ class StepResult:
     rate: float
     sound: bool
     """Whether everything was finite; if not, the weights are unchanged."""
+    layers: Plain | None = None
+    """Norms by layer, if they were requested and the step was sound."""
 
 
 class OptimizerSteps:
@@ -108,8 +112,13 @@ class OptimizerSteps:
             threads, int(train.batch_tokens) // self.process_group.size, net.device.type
         )
 
-    def take(self, examples: Examples, group: Group, *, number: int, rate: float, first: bool) -> StepResult:
-        """Take step `number` of a run over a group of batches; `first` in its epoch or not."""
+    def take(
+        self, examples: Examples, group: Group, *, number: int, rate: float, first: bool, by_layer: bool = False
+    ) -> StepResult:
+        """Take step `number` of a run over a group of batches; `first` in its epoch or not.
+
+        `by_layer` also measures gradients and updates of each layer, which takes a copy of the weights.
+        """
         self.net.train()
         self.stream_state.begin(number, first=first)
         # with streaming, each batch continues the one before
@@ -126,6 +135,7 @@ class OptimizerSteps:
 
         loss = sum(self.thread_group.run(self.net, work, turn) for turn in batches)
         loss = self.process_group.sum_gradients([p for p in self.net.parameters() if p.requires_grad], loss)
+        norms = LayerNorms(self.net) if by_layer else None
         limit = math.inf if self.train.clip_norm is None else self.train.clip_norm
         norm = float(torch.nn.utils.clip_grad_norm_(self.net.parameters(), limit))
         sound = (
@@ -141,7 +151,7 @@ class OptimizerSteps:
         else:
             self.stream_state.forget()
         self.optimizer.zero_grad(set_to_none=True)
-        return StepResult(tokens, loss, norm, rate, sound)
+        return StepResult(tokens, loss, norm, rate, sound, norms.finish() if norms and sound else None)
 
     def _loss(self, part: int, batch: TaskBatch) -> Loss:
         """The loss of one part of a batch; with streaming, continued from the same part of the batch before."""

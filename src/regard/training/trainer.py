@@ -25,6 +25,7 @@ from regard.model.build import weight_faults
 from regard.model.net import Net
 from regard.report.number import duration
 from regard.serialization.model_folder import SNAPSHOTS
+from regard.spec import Plain
 from regard.tasks.common.capabilities import augment, describe_examples, order_batches
 from regard.tasks.common.task import EvalSet, Examples, Task
 from regard.training.checkpoint import Checkpoints
@@ -132,6 +133,8 @@ class Trainer:
         self.copies: Mapping[str, bytes] = {}
         """Files that describe the run; every checkpoint has a copy."""
         self._fault, self._printed = "", 0
+        self._layers: Plain | None = None
+        """Norms by layer of the step before the last validation."""
         self._order: tuple[int, Sequence[Group]] = (-1, [])
         self.fresh: Examples = data.train
         """The training examples of this epoch: augmented or masked anew."""
@@ -213,7 +216,12 @@ class Trainer:
     def _update(self, group: Group) -> StepResult:
         """Take one step over a group of batches; the examples of a step that is not finite are logged."""
         number, first = self.state.step + 1, self.state.position == 0
-        step = self.steps.take(self.fresh, group, number=number, rate=self.rate(number), first=first)
+        validated = number >= self.total or number % self.validate_every == 0
+        step = self.steps.take(
+            self.fresh, group, number=number, rate=self.rate(number), first=first,
+            by_layer=validated and self.steps.process_group.is_leader,
+        )  # fmt: skip
+        self._layers = step.layers or self._layers
         if step.sound:
             self.state.bad = 0
             self.state.window_loss += step.loss
@@ -287,7 +295,10 @@ class Trainer:
             judged = {name: scores[name] for name in self.task.metrics} | more
             decoding, samples = self.validator.decoding(), self.validator.samples(MAX_SAMPLES)
             kept = [{name: shorten(text, MAX_KEPT) for name, text in sample.items()} for sample in samples]
-            outputs = {"decoding": decoding, "samples": kept} if decoding else {}
+            outputs: dict[str, object] = {"decoding": decoding, "samples": kept} if decoding else {}
+            maps = self.validator.attention_maps()
+            outputs |= {"attention": maps} if maps else {}
+            outputs |= {"layers": self._layers} if self._layers else {}
             self.log.write(
                 "valid", state.step, loss=scores["loss"], scores=judged, seconds=round(state.seconds, 3), **outputs
             )

@@ -11,7 +11,7 @@ from regard.errors import SpecError
 from regard.metrics import METRICS
 from regard.model.net import Net
 from regard.spec import Plain
-from regard.tasks.common.capabilities import Generates, require
+from regard.tasks.common.capabilities import Generates, Inspects, require, supports
 from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.common.task import EvalSet, Examples, Task
 
@@ -21,6 +21,10 @@ MAX_SHOWN = 60
 """Characters of a text in a printed sample."""
 MAX_KEPT = 400
 """Characters of a text in a sample of the log."""
+MAX_TOKENS = 40
+"""Tokens of an example whose attention is logged."""
+MAX_TRIED = 50
+"""Examples among which short ones are looked for."""
 
 Sample = dict[str, str]
 """`source`, `output` and `reference`."""
@@ -36,6 +40,8 @@ class Validator:
         self.net, self.task, self.valid, self.sets = net, task, valid, sets
         self.tokens, self.search, self.compute = tokens, search, compute
         self.outputs: list[str] = []
+        self._mapped: list[int] | None = None
+        """The examples whose attention is shown; None: not chosen yet."""
         wanted = [name for name in task.metrics if METRICS[name].decodes]
         if wanted and not any(part.references for part in sets):
             raise SpecError(f"data.metrics: {wanted[0]} needs output texts, and this task writes none")
@@ -80,6 +86,35 @@ class Validator:
             {"source": str(pairs[i][0]), "reference": pairs[i][1], "output": self.outputs[i]}
             for i in chosen
         ]  # fmt: skip
+
+    def attention_maps(self, count: int = 2) -> list[Plain]:
+        """What a few short examples attend to, always the same ones, in percent: the last layer, averaged over heads.
+
+        None for a task that cannot be looked into, or for a model without attention weights.
+        """
+        if not supports(self.task, Inspects) or self._mapped == []:
+            return []
+        pairs = [(*pair, part.options) for part in self.sets for pair in zip(part.inputs, part.references, strict=True)]
+        out: list[Plain] = []
+        found: list[int] = []
+        for i in self._mapped or range(min(len(pairs), MAX_TRIED)):
+            text, reference, options = pairs[i]
+            read = self.task.forward_pass(self.net, text, reference, options)  # type: ignore[arg-type]  # or an image
+            if max(len(read.tokens), len(read.source_tokens)) > MAX_TOKENS:
+                continue
+            weights, source, target = read.attention(self.net)
+            own = [name for name in weights if name.startswith("decoder.") == (self.net.spec.decoder is not None)]
+            name = next((name for name in reversed(own) if ".cross" in name), own[-1] if own else "")
+            columns = source if ".cross" in name else target
+            if not own or weights[name].shape[1:] != (len(target), len(columns)):
+                break
+            percent = (100 * weights[name].float().mean(0)).round().int().tolist()
+            out.append({"layer": name, "source": str(text), "rows": target, "columns": columns, "percent": percent})
+            found.append(i)
+            if len(out) == count:
+                break
+        self._mapped = found
+        return out
 
 
 def render_scores(scores: Mapping[str, float], decoding: str = "") -> str:
