@@ -37,7 +37,7 @@ def test_links_and_pictures_are_there_and_pictures_are_small() -> None:
     for link in links:
         assert (ROOT / link).exists(), link
     pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", TEXT)
-    assert len(pictures) == 2
+    assert len(pictures) == 3
     assert all((ROOT / picture).stat().st_size < 200_000 for picture in pictures)
 
 

@@ -18,6 +18,7 @@ from regard.interpret.terminal_view import render_links, render_view
 from regard.interpret.view import Picture, View, look_at
 from regard.nn.blocks.patches import Patches
 from regard.report.markup import tag
+from regard.serialization.model_folder import BEST, FINAL
 from regard.tasks.common.capabilities import Classifies, ReadsImages, supports
 from regard.tasks.common.forward_pass import ForwardPass
 
@@ -112,6 +113,11 @@ def look(
     return Look(views, link, links, chosen, _compare(handle, passes))
 
 
+def name_model(handle: Model) -> str:
+    """The name of its folder; of a model inside a run, that of the run."""
+    return handle.path.parent.name if handle.path.name in (FINAL, BEST) else handle.path.name
+
+
 def _view(handle: Model, text: object, read: ForwardPass) -> View:
     task = handle.task
     names: Sequence[str]
@@ -121,7 +127,7 @@ def _view(handle: Model, text: object, read: ForwardPass) -> View:
         names = handle.tokenizer.tokens(range(handle.tokenizer.size))
     output = " ".join(names[i] for i in read.wanted[0][read.places].tolist()).replace("▁", " ").strip()
     return look_at(
-        handle.net, read, text=str(text), output=output, title=handle.path.name, names=names,
+        handle.net, read, text=str(text), output=output, title=name_model(handle), names=names,
         picture=_picture(handle, read),
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from regard.api.evaluation import Progress
+from regard.api.look import name_model
 from regard.api.trained_model import Model
 from regard.data.batch import IGNORE
 from regard.errors import DataError, SpecError
@@ -58,7 +59,7 @@ def look_at_data(
     handle = model if isinstance(model, Model) else load(model, device=device)
     files = [str(data)] if isinstance(data, str | Path) else [str(path) for path in data]
     tell = progress or (lambda *_: None)
-    found = DataLook(handle.path.name, " + ".join(Path(path).name for path in files), 0)
+    found = DataLook(name_model(handle), " + ".join(Path(path).name for path in files), 0)
     if faithful:
         own = _read(handle, files, examples, seed, own_outputs=True)
         judged = measure(handle.net, own, samples=samples, seed=seed, progress=lambda i, of: tell("explaining", i, of))
