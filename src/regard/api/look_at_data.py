@@ -1,4 +1,4 @@
-"""Look inside a model on a data set: faithfulness, ablation, heads."""
+"""Look inside on a data set: faithfulness, ablation, heads."""
 
 from __future__ import annotations
 
