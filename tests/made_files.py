@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def write_files() -> None:
     _lines("book.txt", [line for _ in range(20) for line in ENGLISH])
     labels = ["text\tlabel", *(f"{line}\t{'good' if 'dog' in line else 'bad'}" for line in ENGLISH * 4)]
     _lines("reviews.tsv", labels)
+    tunes = [[[60 + i % 7, 67], [62 + i % 5], [64]] * 4 for i in range(12)]
+    _lines("tunes.json", [json.dumps(tunes)])
     story = ["1 Mary went home.", "2 John left.", "3 Where is Mary? \thome\t1", "4 Where is John? \tout\t2"]
     _lines("stories.txt", story * 8)
 

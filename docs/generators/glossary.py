@@ -65,6 +65,7 @@ GLOSSARY = {
     "memory_length": "Tokens before the current ones that each layer remembers.",
     "clamp": "Largest distance with a position code of its own.",
     "compress": "How older memory is compressed (Compressive Transformer).",
+    "cell": "Kind of the recurrent layers: `rnn`, `gru` or `lstm`.",
     "hops": "Number of times the question looks at the story.",
     "memory": "Number of sentences that are read of a story, the newest ones; in a recipe the data decide it.",
     "tying": "Which tables the hops share: `adjacent` or `layerwise`.",

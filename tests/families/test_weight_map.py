@@ -71,7 +71,7 @@ def test_what_no_row_speaks_of() -> None:
         compute_shapes(ROWS, {"embed.weight": (2, 2), "tail.weight": (1,), "blocks.0.tail.bias": (1,)})
 
 
-RECURRENT = ("lstm", "lstm, luong", "gru", "gru, bahdanau", "rnnsearch")
+RECURRENT = ("rnn, lstm", "rnn, gru", "lstm", "lstm, luong", "gru", "gru, bahdanau", "rnnsearch")
 """Hugging Face has no recurrent models that translate."""
 CONVOLUTIONAL = ("convs2s", "convs2s-wmt", "bytenet", "bytenet-lm", "neural_gpu", "extended_neural_gpu")
 """Nor has it convolutional ones, or models of active memory."""

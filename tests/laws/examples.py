@@ -29,6 +29,7 @@ from regard.families import (
     marian,
     memn2n,
     neural_gpu,
+    rnn,
     t5,
     transformer,
     transformer_xl,
@@ -44,13 +45,14 @@ from regard.nn.blocks.columns import Columns
 from regard.nn.blocks.dilated_convolutions import DilatedConvolutions
 from regard.nn.blocks.embedding import EMBEDS, Tokens
 from regard.nn.blocks.gated_convolutions import GatedConvolutions
-from regard.nn.blocks.head import HEADS, Classes, Masked, Vector, Vocab
+from regard.nn.blocks.head import HEADS, Bernoulli, Classes, Masked, Vector, Vocab
 from regard.nn.blocks.memory_hops import MemoryHops
 from regard.nn.blocks.output_tape import OutputTape
 from regard.nn.blocks.patches import Patches
 from regard.nn.blocks.recurrent_decoder import RecurrentDecoder
 from regard.nn.blocks.reversible import Reversible
 from regard.nn.blocks.sentences import Sentences
+from regard.nn.blocks.vectors import Vectors
 from regard.nn.blocks.wiring import (
     WIRINGS,
     Bare,
@@ -222,6 +224,7 @@ EXAMPLES: dict[str, tuple[Registry[Any], dict[str, tuple[Spec, ...]]]] = {
                 Sentences(VOCAB, 4, "bag", temporal=False),
                 Sentences(VOCAB, 3, "position"),
             ),
+            "vectors": (Vectors(3), Vectors(5, Learned(2), dropout=0.1), Vectors(4, width=6)),
             "patches": (Patches(8, 2), Patches(6, 3, channels=1, first=False, dropout=0.1)),
         },
     ),
@@ -248,6 +251,7 @@ EXAMPLES: dict[str, tuple[Registry[Any], dict[str, tuple[Spec, ...]]]] = {
             "masked": (Masked(), Masked("gelu_tanh", RMSNorm(), tied=False)),
             "classes": (Classes(3), Classes(2, "mean", hidden=True, dropout=0.1, activation="relu"), Classes(4, None)),
             "vector": (Vector(), Vector("mean", hidden=True)),
+            "bernoulli": (Bernoulli(3),),
         },
     ),
     "rule": (
@@ -339,6 +343,8 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
         "qwen2": llama.spec("qwen2.5-0.5b", **SMALL, kv_heads=1, length=LENGTH),
         "qwen3": llama.spec("qwen3-0.6b", **SMALL, kv_heads=1, head_width=6, length=LENGTH),
         "bytenet-lm": bytenet.spec("bytenet-lm", **DILATED, length=LENGTH),
+        "rnn, lstm": rnn.spec(**RECURRENT, depth=2, length=LENGTH),
+        "rnn, gru": rnn.spec(**{**RECURRENT, "embedding": None}, depth=1, cell="gru", tied=True, length=LENGTH),
         "transformer_xl": transformer_xl.spec(**SMALL, memory_length=LENGTH, length=LENGTH),
     },
     "encoder": {

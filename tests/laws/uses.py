@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +73,7 @@ LABELLED = [f"{text}\t{'low' if 'bad' in text or 'poor' in text else 'high'}" fo
 TAGGED = [f"{text}\t{' '.join('N' if w == 'day' else 'X' for w in text.split())}" for text in WORDS] * 4
 STORY = ["1 Mary went home.", "2 John left.", "3 Where is Mary? \thome\t1", "4 Mary left.", "5 John went home.",
          "6 Mary went home.", "7 Where is John? \thome\t5"]  # fmt: skip
+SCALE = [[60 + i % 6] for i in range(14)]
 RESIDUES = ["acdacd", "ddca", "aac", "cdcdacda"]
 USES = [
     Use("classify", "texts", table(*LABELLED), ("a fine one", "so bad a day"), {"tokenizer": "words", "max_length": 12}),
@@ -86,6 +88,9 @@ USES = [
     Use("babi", "stories", table(*STORY * 5, name="qa.txt"),
         ("Mary went home. Where is Mary?", "Mary left. John went home. Where is John?"), {"memory": 3},
         {"family": "memn2n", "width": 6, "linear_start": 2}),
+    Use("frames", "rolls", table(json.dumps([SCALE[i:] for i in range(8)]), name="x.json"),
+        ("[[60], [61]]", "[[65], [], [60, 62]]"),
+        {"keys": 6, "lowest": 60}, {"family": "rnn", "width": 8, "depth": 1, "dropout": 0.1}),
     Use("image", "digits", digits, (), {"augment": {"shift": 1, "flip": True, "hole": 2}},
         {**BERT, "family": "vit", "patch": 4}),
 ]  # fmt: skip

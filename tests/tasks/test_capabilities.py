@@ -20,6 +20,7 @@ CAPABILITIES = {
     "babi": "Augments ChecksLength ExplainsCut OrdersBatches",
     "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes FramesText ReadsTexts Stores",
     "embed": "ChecksLength ChecksVocabulary Contrasts Embeds OrdersBatches ReadsPairs FramesText ReadsTexts Stores",
+    "frames": "",
     "image": "Augments",
     "lm": "ChecksVocabulary Framed OrdersBatches FramesText ReadsTexts Stores Streams StreamsText",
     "mlm": "Augments ChecksVocabulary Embeds FramesText ReadsTexts Stores",

@@ -24,7 +24,9 @@ def examples_of(model: Any, name: str, **data: Any) -> Any:
     return model.task.encode(find(name).read(settings, 1).valid)
 
 
-@pytest.mark.parametrize("name", ["translate", "lm", "mlm", "span", "classify", "tag", "embed", "image", "babi"])
+@pytest.mark.parametrize(
+    "name", ["translate", "lm", "mlm", "span", "classify", "tag", "embed", "image", "babi", "frames"]
+)
 def test_the_loss_is_the_sum_of_its_items(tmp_path: Path, name: str) -> None:
     """Also in batches of another size, by which only a contrastive loss may change."""
     if name in TASK:

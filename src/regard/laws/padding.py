@@ -10,7 +10,6 @@ from torch import nn
 from regard.laws.case import (
     CLOSE_GRADIENTS,
     LENGTH,
-    WIDTH,
     Case,
     add_noise,
     body_of,
@@ -66,7 +65,8 @@ def check_nothing_to_see(case: Case, left: bool) -> None:
     body = body_of(net)
     if isinstance(body, StackBody):
         mixer: nn.Module = body.blocks[0].mix  # type: ignore[assignment]
-        x = add_noise(torch.randn(3, LENGTH, WIDTH, dtype=torch.double), at, 10.0).requires_grad_()
+        width = case.spec.embed.leaves(case.spec.width)
+        x = add_noise(torch.randn(3, LENGTH, width, dtype=torch.double), at, 10.0).requires_grad_()
         out, _ = mixer(x, Context(at, position=body.position, shared=dict(body.shared.items())))
         require((out[2] == 0).all(), "a row without tokens should give zeros (biases are zero here)")
         if left and case.spec.decoder is not None:

@@ -80,6 +80,7 @@ for metric in (
     Metric("masked_accuracy"),
     Metric("next_sentence_accuracy"),
     Metric("pair_accuracy"),
+    Metric("frame_accuracy"),
     Metric("ece", higher=False),
     Metric("brier", higher=False),
     *(

@@ -29,7 +29,8 @@ class Replay(State):
 
     def add(self, ids: Tensor, at: Coords) -> Self:
         """Return a state with later tokens appended."""
-        return dataclasses.replace(self, ids=torch.cat([self.ids, ids], 1), at=self.at.extend(at))
+        whole = torch.cat([self.ids, ids], 1) if self.ids.shape[1] else ids  # vectors, for a model that reads them
+        return dataclasses.replace(self, ids=whole, at=self.at.extend(at))
 
     def join(self, other: Self) -> Self:
         at = self.at.join(other.at, self.ids.shape[0], other.ids.shape[0], left=True)

@@ -14,6 +14,7 @@ from regard.nn.blocks import (
     recurrent_decoder,
     reversible,
     sentences,
+    vectors,
     wiring,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "recurrent_decoder",
     "reversible",
     "sentences",
+    "vectors",
     "wiring",
 ]

@@ -4,6 +4,7 @@ Vocab     a score for every token of the vocabulary            language models, 
 Masked    the same, after one more layer of its own            BERT
 Classes   a score for every class, of each token or of a row   classifiers, BERT's next sentence, ViT
 Vector    one vector per row, no scores                        sentence embeddings, BERT's pooler
+Bernoulli a score for every key, each of which sounds or not   piano rolls
 """
 
 from __future__ import annotations
@@ -249,6 +250,39 @@ class Vector(HeadSpec):
 class VectorHead(PoolHead):
     def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
         return self.read(x, at)
+
+
+@HEADS.add
+@spec
+class Bernoulli(HeadSpec):
+    """A score for each of `count` things at every position, any number of which may be true at once."""
+
+    count: Count
+
+    def build(self, site: Site, vocab: int) -> BernoulliHead:
+        return BernoulliHead(self, site)
+
+    def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
+        return ("keys",) if self == other else ()
+
+
+class BernoulliHead(Head):
+    def __init__(self, spec: Bernoulli, site: Site) -> None:
+        super().__init__()
+        self.keys = nn.Linear(site.width, spec.count)
+
+    def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
+        out: Tensor = self.keys(x)
+        return out
+
+    def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        """Return the loss against targets (b, n, count) of zeros and ones; smoothing moves them toward a half."""
+        scores, wanted = self.keys(x).float(), target.float()
+        plain = F.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
+        if not smoothing:
+            return plain, plain.detach()
+        soft = torch.lerp(wanted, torch.full_like(wanted, 0.5), smoothing)
+        return F.binary_cross_entropy_with_logits(scores, soft, reduction="sum"), plain.detach()
 
 
 def _shared_pooler(one: Classes | Vector, other: HeadSpec | None) -> tuple[str, ...]:
