@@ -10,7 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "regard"
 COMPARES = re.compile(r"allclose|assert_close|torch\.equal|isclose")
-SAME_STEM = {"packing": "how texts share a row, and the law that sharing changes nothing"}
+SAME_STEM = {
+    "packing": "how texts share a row, and the law that sharing changes nothing",
+    "frames": "the task of piano rolls, by the name that recipes use, and messages between the processes of a server",
+}
 """Stems that two files of the package may share, and why."""
 NOT_NUMERIC = {
     "tests/conversion/test_faults.py": "reads what was written",

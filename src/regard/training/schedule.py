@@ -137,9 +137,12 @@ class StepDecay(ScheduleSpec):
     lr: Rate = 5e-4
     warmup: Steps = 0
     every: Count = 1000
+    """Number of steps between two falls."""
     factor: Part = 0.5
     first_steps: Steps = 0
+    """Number of steps at the beginning that have a rate of their own."""
     first_lr: Rate = 5e-4
+    """Learning rate of these first steps."""
 
     def rate(self, step: int, *, total: int | None, width: int) -> float:
         if _check_step(step) <= self.first_steps:

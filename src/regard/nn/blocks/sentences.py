@@ -39,6 +39,7 @@ class Sentences(EmbedSpec):
 
     vocab: Count
     tables: Count
+    """Number of tables, whose vectors stand side by side."""
     encoding: Literal["bag", "position", "centered"] = "centered"
     """How words are summed: all alike; by place, as in the paper; or twice that, counted from the middle (authors' code)."""
     temporal: bool = True
