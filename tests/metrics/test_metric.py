@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import jiwer
 import pytest
 import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
+from rouge_score.rouge_scorer import RougeScorer
 
-from regard.errors import UnknownName
+from regard.errors import SpecError, UnknownName
 from regard.metrics import METRICS, Metric
 
 OUTPUTS = ["the cat sat on the mat .", "a dog", "hello world , again !"]
@@ -27,6 +29,10 @@ def test_against_the_libraries() -> None:
     assert found["ter"] == sacrebleu.TER().corpus_score(OUTPUTS, [REFERENCES]).score
     for name in ("zh", "char"):
         assert found[f"bleu_{name}"] == sacrebleu.BLEU(tokenize=name).corpus_score(OUTPUTS, [REFERENCES]).score
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"])
+    rows = [scorer.score(wanted, said) for said, wanted in zip(OUTPUTS, REFERENCES, strict=True)]
+    for ours, theirs in {"rouge1": "rouge1", "rouge2": "rouge2", "rouge_l": "rougeL"}.items():
+        assert found[ours] == pytest.approx(100 * sum(row[theirs].fmeasure for row in rows) / 3)
     assert found["wer"] == 100 * jiwer.wer(REFERENCES, OUTPUTS)
     assert found["exact"] == pytest.approx(100 / 3)
     assert 0 < found["bleu"] < 100
@@ -63,3 +69,9 @@ def test_unknown_and_own_metrics() -> None:
     mine = Metric("length", lambda outputs, references: float(sum(map(len, outputs))), higher=False)
     assert mine.better(1.0, 2.0)
     assert mine.signature() == ""
+
+
+def test_rouge_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
+    with pytest.raises(SpecError, match=r"scoring with ROUGE needs an extra: pip install 'regard\[rouge\]'"):
+        METRICS["rouge_l"].compute(OUTPUTS, REFERENCES)

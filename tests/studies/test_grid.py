@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regard.errors import RegardError, UnknownName
+from regard.errors import DataError, RegardError, UnknownName
 from regard.studies.grid import Cell, Grid
 from regard.studies.preparation import Preparation, change
 from regard.training.request import TrainRequest
@@ -61,6 +61,15 @@ def test_a_refusal_is_a_result(tmp_path: Path) -> None:
     assert found.error is not None
     assert "causal" in found.error
     assert Grid(tmp_path).missing([cell]) == []
+
+
+def test_other_data_than_the_study_started_with_is_refused(tmp_path: Path) -> None:
+    cell = tiny_cell()
+    _, corpus = Preparation().complete(TrainRequest("copy", set={**COPY, **TINY, **LATER}))
+    same = Cell("same", "train", {**cell.settings, "data": corpus.dataset.fingerprint})
+    assert Grid(tmp_path).run([same])[0].error is None
+    with pytest.raises(DataError, match="the training data changed since the study started, or this machine has other"):
+        Grid(tmp_path).run([Cell("other", "train", {**cell.settings, "data": "0" * 16})])
 
 
 def test_an_unknown_job_is_named() -> None:

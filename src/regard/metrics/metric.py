@@ -19,9 +19,11 @@ from regard.metrics.class_metrics import (
 )
 from regard.metrics.items import CountedItems, Items, Score, ScoredItems
 from regard.metrics.text_metrics import (
+    ROUGE,
     SACREBLEU,
     exact_items,
     phone_error_items,
+    rouge_items,
     sacrebleu_items,
     sacrebleu_score,
     sacrebleu_signature,
@@ -93,6 +95,7 @@ for metric in (
         )
         for kind in SACREBLEU
     ),
+    *(Metric(kind, count=rouge_items(kind)) for kind in ROUGE),
     Metric("exact", count=exact_items),
     Metric("wer", higher=False, count=wer_items),
     Metric("word_error", higher=False, count=word_error_items),

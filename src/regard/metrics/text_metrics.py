@@ -1,4 +1,4 @@
-"""Scores of texts, by sacreBLEU and jiwer.
+"""Scores of texts, by sacreBLEU, rouge-score and jiwer.
 
 These are the libraries whose numbers people compare. Each function turns outputs and references into counts of each line.
 """
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.pronunciation import OR
+from regard.errors import SpecError
 from regard.metrics.items import CountedItems, count_items, percentage
 
 SACREBLEU: dict[str, tuple[str, dict[str, Any]]] = {
@@ -61,6 +62,26 @@ def sacrebleu_signature(kind: str) -> str:
     """sacreBLEU's name and signature, with one reference."""
     metric = build_sacrebleu(kind)
     return f"{metric.corpus_score(['a'], [['a']]).name}|{metric.get_signature()}"
+
+
+ROUGE = {"rouge1": "rouge1", "rouge2": "rouge2", "rouge_l": "rougeL"}
+"""Our names of rouge-score's metrics; `rouge_l` is the longest common subsequence."""
+
+
+def rouge_items(kind: str) -> Callable[[Sequence[str], Sequence[str]], CountedItems]:
+    """The F measure of each line by rouge-score, without stemming; the score is their mean, in percent."""
+
+    def count(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
+        try:
+            from rouge_score.rouge_scorer import RougeScorer
+        except ImportError:
+            raise SpecError("scoring with ROUGE needs an extra: pip install 'regard[rouge]'") from None
+        scorer = RougeScorer([ROUGE[kind]])
+        pairs = zip(outputs, references, strict=True)
+        rows = [(scorer.score(reference, output)[ROUGE[kind]].fmeasure, 1) for output, reference in pairs]
+        return count_items(rows, percentage)
+
+    return count
 
 
 def exact_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:

@@ -51,6 +51,8 @@ class CompareResult(Reporting):
     cells: Mapping[str, Sequence[CellResult]]
     notes: Sequence[str]
     looks: Sequence[int]
+    parallel: int = 1
+    """How many cells ran at once."""
 
     def plain(self) -> dict[str, object]:
         """All results, ready for JSON. Only `timing` depends on the clock."""
@@ -117,7 +119,9 @@ class Comparer:
         )
         notes += self._say_test(methods[0])
         verdicts = judge(samples[0], samples[1:], rules)
-        return CompareResult(self.title, metric, self.terms, methods, samples, verdicts, finished, notes, looks)
+        return CompareResult(
+            self.title, metric, self.terms, methods, samples, verdicts, finished, notes, looks, self.grid.parallel
+        )
 
     def split_refused(self, entries: Sequence[NamedRecipe]) -> tuple[list[NamedRecipe], dict[str, str]]:
         """The contenders that can be built, and why the others cannot; the baseline must be."""

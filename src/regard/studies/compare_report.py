@@ -54,7 +54,10 @@ def tell_verdicts(found: CompareResult, title: str = "Verdict") -> Chapter:
 def tell_terms(found: CompareResult) -> Chapter:
     """What was done to be fair."""
     notes = [f"{method.name}: {note}" for method in found.methods for note in method.notes]
-    return Chapter("Terms", [*found.notes, *notes])
+    energy = (
+        [] if "joules" in list_costs(found) else ["energy: not known, since this machine does not tell it (powercap)"]
+    )
+    return Chapter("Terms", [*found.notes, *notes, *energy])
 
 
 def tell_curves(found: CompareResult, suffix: str = "") -> list[Chapter]:
@@ -105,11 +108,28 @@ COSTS: dict[str, Axis] = {
 }
 
 
+def list_costs(found: CompareResult) -> dict[str, Axis]:
+    """What contenders cost; energy only if it is known of every run."""
+    known = all(_joules(cell) is not None for cells in found.cells.values() for cell in cells if not cell.error)
+    return COSTS | ({"joules": _mean_joules} if known else {})
+
+
+def _mean_joules(found: CompareResult, i: int) -> float:
+    """Joules of one training run; cells that run at once share the processor."""
+    own = [_joules(cell) for cell in found.cells[found.methods[i].name] if not cell.error]
+    return float(np.mean([each for each in own if each is not None] or [0.0])) / found.parallel
+
+
+def _joules(cell: CellResult) -> float | None:
+    found = cell.timing.get("joules")
+    return None if found is None else float(found)
+
+
 def pareto(found: CompareResult) -> list[tuple[str, list[tuple[str, float, float, bool]]]]:
     """For each cost, the contenders with their cost and score, and whether none is both cheaper and better."""
     out = []
     higher = METRICS[found.metric].higher
-    for name, cost in COSTS.items():
+    for name, cost in list_costs(found).items():
         points = [(s.name, cost(found, i), s.mean) for i, s in enumerate(found.samples) if s.scores]
         best = [
             (who, x, y, not any(_beats(a, (x, y), higher) for _, *a in points))

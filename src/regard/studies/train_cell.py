@@ -13,14 +13,16 @@ from pathlib import Path
 
 from regard.data.pairs import Pairs
 from regard.decode import Search
-from regard.errors import SpecError
+from regard.errors import DataError, SpecError
+from regard.files.folder import parse_json
 from regard.metrics import METRICS
 from regard.metrics.items import Items
 from regard.model.net import Net
 from regard.recipes.merge import merge
 from regard.serialization.load import load_model
-from regard.serialization.model_folder import LOG, find_model
+from regard.serialization.model_folder import FACTS, LOG, find_model
 from regard.spec import Plain
+from regard.studies.energy import EnergyMeter
 from regard.studies.jobs import Outcome
 from regard.studies.probes import run_probe
 from regard.tasks import find
@@ -40,10 +42,13 @@ def run_job(settings: Plain, work: Path) -> Outcome:
     `set`, the model is loaded with these settings, on which no weight depends.
     """
     recipe = settings["recipe"]
+    meter = None if work.exists() else EnergyMeter.open()  # a resumed run was not measured from its beginning
     final = run_training(TrainRequest(recipe, out=str(work), quiet=True, device=settings.get("device", "cpu")))
+    joules = None if meter is None else meter.joules()
     log = read_log(work / LOG)
     began, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
     validations = [event for event in log if event["event"] == "valid"]
+    check_data(settings, work)
     tests, started = {}, time.perf_counter()
     for name, test in settings["tests"].items():
         net, task, search = load_model(find_model(final), test.get("set"))
@@ -65,10 +70,21 @@ def run_job(settings: Plain, work: Path) -> Outcome:
         },
         {
             "seconds": done["seconds"],
+            "joules": joules,
             "test_seconds": round(time.perf_counter() - started, 3),
             "curve": [event["seconds"] for event in validations],
         },
     )
+
+
+def check_data(settings: Plain, work: Path) -> None:
+    """Refuse a result on other data than the study was started with, as a file that was changed or another machine has."""
+    path = work / FACTS
+    if "data" in settings and parse_json(path.read_bytes(), path)["fingerprint"] != settings["data"]:
+        raise DataError(
+            "the training data changed since the study started, or this machine has other files under the same names; "
+            "restore them, or start the study in another --out"
+        )
 
 
 def tokens_per_step(log: Sequence[Plain]) -> float:
