@@ -117,6 +117,7 @@ def test_time_is_measured_once(tmp_path: Path) -> None:
             {"vary": ["data.tokenizer.kind=chars,bytes"], "metric": "loss"},
             "the loss of models with different tokenizers cannot be compared; choose a metric of outputs",
         ),
+        (["copy"], {"vary": ["model.norm=pre,post"], "metric": "blue"}, "no metric 'blue'; did you mean 'bleu'"),
         (["copy"], {"vary": ["train.batch_tokens=auto,64"]}, "cannot be 'auto' in a study"),
     ],
 )

@@ -57,5 +57,10 @@ def test_the_held_out_run_is_larger(tmp_path: Path) -> None:
             steps=(4, 8),
             held_out=(16, 9),
         )
+    short = StudyOptions(data=[str(book)], set=SMALL, minutes=1e-6)
+    with pytest.raises(
+        SpecError, match=r"would take about .* minutes are given; lower the widths or steps, or give --minutes"
+    ):
+        scale(Grid(tmp_path), ["gpt"], short, widths=(8, 16), steps=(4, 8), held_out=(32, 16))
     with pytest.raises(SpecError, match="a ladder is of one recipe, got 2"):
         scale(Grid(tmp_path), ["gpt", "copy"], StudyOptions())

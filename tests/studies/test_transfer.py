@@ -60,9 +60,19 @@ def test_what_a_part_cannot_do_is_refused_and_the_rest_goes_on(tmp_path: Path) -
     assert "copy: linformer is refused: " in found.render()
 
 
-def test_tasks_of_a_command_line() -> None:
+def test_what_a_command_line_may_ask(tmp_path: Path) -> None:
     assert parse_task("t=translate,a.en,a.de") == TaskData("t", "translate", ("a.en", "a.de"))
     with pytest.raises(SpecError, match="--task takes NAME=RECIPE,FILE"):
         parse_task("translate")
+    with pytest.raises(
+        SpecError, match=r"this study would take about .* lower --seeds or train.steps, or leave out a --task"
+    ):
+        transfer(
+            Grid(tmp_path),
+            (),
+            StudyOptions(set=SMALL, seeds=2, minutes=1e-6),
+            tasks=["a=copy", "b=copy"],
+            only=["Muon"],
+        )
     with pytest.raises(SpecError, match="no modification 'Moun'; there is RMSNorm"):
-        transfer(Grid(Path("unused")), (), StudyOptions(), only=["Moun"])
+        transfer(Grid(tmp_path), (), StudyOptions(), only=["Moun"])

@@ -29,7 +29,7 @@ from regard.studies.study_options import StudyOptions
 from regard.studies.study_report import Reporting, StudyReport
 from regard.studies.train_cell import read_items, read_test
 from regard.studies.verdict import Rules, Sample, Verdict, judge
-from regard.tasks.common.capabilities import eval_sets
+from regard.tasks.common.capabilities import Generates, eval_sets, supports
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Learning rates that are tried, relative to the recipe's own."""
@@ -87,6 +87,15 @@ class CompareResult(Reporting):
 
 
 @dataclasses.dataclass(frozen=True)
+class Started:
+    """A comparison before its first run: its contenders, the metric that decides, and what was done to match them."""
+
+    methods: Sequence[Method]
+    metric: str
+    notes: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
 class Comparer:
     """Runs a comparison in a folder."""
 
@@ -98,12 +107,24 @@ class Comparer:
     """Further test sets, by name; the verdict is about the one named `test`. One may be `for` some contenders only."""
 
     def run(self, entries: Sequence[NamedRecipe]) -> CompareResult:
-        """Prepare, match, tune, train every contender with every seed, and judge."""
+        """Prepare, match, say how long it takes, tune, train every contender with every seed, and judge."""
+        started = self.start(entries)
+        forecast(
+            self.grid, self.list_work(started), what=f"{len(started.methods)} contenders", minutes=self.options.minutes,
+            remedy="lower --seeds or train.steps", whole=self.terms.seeds,
+        )  # fmt: skip
+        return self.finish(started)
+
+    def start(self, entries: Sequence[NamedRecipe]) -> Started:
+        """Everything before training: complete recipes that can be compared, and are matched."""
         methods = self.prepare(entries)
         metric = self._metric(methods)
         make_folder(DISK, self.grid.folder)
-        notes = self._match(methods)
-        self._forecast(methods, metric)
+        return Started(methods, metric, self._match(methods))
+
+    def finish(self, started: Started) -> CompareResult:
+        """Tune, train every contender with every seed, and judge."""
+        methods, metric, notes = started.methods, started.metric, list(started.notes)
         if self.terms.tune:
             self._tune(methods, metric, notes)
         seeds = range(1, self.terms.seeds + 1)
@@ -161,7 +182,13 @@ class Comparer:
         return methods
 
     def _metric(self, methods: Sequence[Method]) -> str:
-        metric = self.terms.metric or methods[0].corpus.task.metrics[0]
+        task = methods[0].corpus.task
+        metric = self.terms.metric or task.metrics[0]
+        if METRICS[metric].decodes and not supports(task, Generates):
+            raise SpecError(
+                f"{metric} is a score of outputs, and this task has none to score; choose one of {', '.join(task.metrics)} "
+                "with --metric"
+            )
         prints = {m.corpus.task.tokenizer.fingerprint if m.corpus.task.tokenizer else "" for m in methods}
         if not METRICS[metric].decodes and not METRICS[metric].any_vocabulary and len(prints) > 1:
             raise SpecError(
@@ -215,16 +242,13 @@ class Comparer:
             f"matched: training time of {methods[0].name} ({duration(base.seconds)} for its steps, measured at the start)"
         ]
 
-    def _forecast(self, methods: Sequence[Method], metric: str) -> None:
-        """Say how long the study will take; refuse if that is longer than the time given."""
+    def list_work(self, started: Started) -> list[Work]:
+        """The cells of each contender, tuning included, for the forecast."""
         seeds, work = range(1, self.terms.seeds + 1), list[Work]()
-        for method in methods:
-            tuning = self._tuning_cells(method, metric).values() if self.terms.tune else ()
-            work.append(Work(method, [*(self.cell(method, seed, metric) for seed in seeds), *tuning]))
-        forecast(
-            self.grid, work, what=f"{len(methods)} contenders", minutes=self.options.minutes,
-            remedy="lower --seeds or train.steps", whole=self.terms.seeds,
-        )  # fmt: skip
+        for method in started.methods:
+            tuning = self._tuning_cells(method, started.metric).values() if self.terms.tune else ()
+            work.append(Work(method, [*(self.cell(method, seed, started.metric) for seed in seeds), *tuning]))
+        return work
 
     # ------------------------------------------------------------------------------------------------ cells
 

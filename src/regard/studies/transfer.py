@@ -14,8 +14,9 @@ from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.body import Stack
 from regard.nn.layers.feedforward import FeedForward
 from regard.report.table import Cell, Table
-from regard.studies.compare import Comparer, CompareResult
+from regard.studies.compare import Comparer, CompareResult, Started
 from regard.studies.compare_report import tell_curves, tell_verdicts
+from regard.studies.forecast import forecast
 from regard.studies.grid import Grid
 from regard.studies.methods import NamedRecipe, Terms
 from regard.studies.preparation import Preparation, model_of
@@ -174,7 +175,7 @@ def run(
         raise SpecError(f"no modification {unknown[0]!r}; there is {', '.join(MODIFICATIONS)}")
     names = [name for name in MODIFICATIONS if not only or name in only]
     terms = Terms(options.seeds_for(VERDICT_SEEDS))
-    compared, refused = dict[str, CompareResult](), dict[str, Mapping[str, str]]()
+    started, refused = list[tuple[str, Comparer, Started]](), dict[str, Mapping[str, str]]()
     for task in map(parse_task, tasks):
         own = dataclasses.replace(options, data=task.files)
         comparer = Comparer(grid, terms, own, f"transfer, {task.name}")
@@ -183,5 +184,11 @@ def run(
         entries = [NamedRecipe(BASELINE, task.recipe, options.set)]
         entries += [NamedRecipe(name, task.recipe, {**options.set, **MODIFICATIONS[name](spec)}) for name in names]
         kept, refused[task.name] = comparer.split_refused(entries)
-        compared[task.name] = comparer.run(kept)
+        started.append((task.name, comparer, comparer.start(kept)))
+    forecast(
+        grid, [work for _, comparer, each in started for work in comparer.list_work(each)],
+        what=f"{len(names)} modifications of {len(started)} tasks", minutes=options.minutes,
+        remedy="lower --seeds or train.steps, or leave out a --task", whole=terms.seeds,
+    )  # fmt: skip
+    compared = {name: comparer.finish(each) for name, comparer, each in started}
     return TransferResult(compared, refused, names)
