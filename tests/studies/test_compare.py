@@ -129,6 +129,19 @@ def test_bad_input_is_one_line(tmp_path: Path, recipes: list[str], how: dict[str
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("metric", ["bleu", "accuracy", "masked_accuracy"])
+def test_a_metric_that_the_task_cannot_give_is_refused(tmp_path: Path, metric: str) -> None:
+    """A language model has no outputs with references, and predicts no masks."""
+    book = tmp_path / "book.txt"
+    book.write_text("the cat sat on the mat. " * 40)
+    small = {key: value for key, value in LESS.items() if not key.startswith("data.")} | {"data.context": 8}
+    with pytest.raises(SpecError, match=f"this task gives nothing that {metric} could score; choose one of .*loss"):
+        study(
+            "compare", "gpt", vary=["model.norm=pre,post"], data=[str(book)], set=small, metric=metric,
+            out=tmp_path / "out", processes=0,
+        )  # fmt: skip
+
+
 def test_what_varies() -> None:
     assert parse_vary(["train.optimizer={kind: adamw, betas: [0.9, 0.98]},muon"]) == [
         ("train.optimizer", ["{kind: adamw, betas: [0.9, 0.98]}", "muon"])

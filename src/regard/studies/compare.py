@@ -29,7 +29,8 @@ from regard.studies.study_options import StudyOptions
 from regard.studies.study_report import Reporting, StudyReport
 from regard.studies.train_cell import read_items, read_test
 from regard.studies.verdict import Rules, Sample, Verdict, judge
-from regard.tasks.common.capabilities import Generates, eval_sets, supports
+from regard.tasks.common.capabilities import eval_sets
+from regard.tasks.common.losses import FORMULAS
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Learning rates that are tried, relative to the recipe's own."""
@@ -184,13 +185,13 @@ class Comparer:
     def _metric(self, methods: Sequence[Method]) -> str:
         task = methods[0].corpus.task
         metric = self.terms.metric or task.metrics[0]
-        if METRICS[metric].decodes and not supports(task, Generates):
-            raise SpecError(
-                f"{metric} is a score of outputs, and this task has none to score; choose one of {', '.join(task.metrics)} "
-                "with --metric"
-            )
+        given = METRICS[metric].decodes or metric in (*FORMULAS, *task.metrics)
+        scored = eval_sets(task, methods[0].corpus.dataset.valid) if METRICS[metric].decodes else []
+        if not given or (METRICS[metric].decodes and not any(part.references for part in scored)):
+            known = ", ".join(dict.fromkeys([*task.metrics, *FORMULAS]))
+            raise SpecError(f"this task gives nothing that {metric} could score; choose one of {known} with --metric")
         prints = {m.corpus.task.tokenizer.fingerprint if m.corpus.task.tokenizer else "" for m in methods}
-        if not METRICS[metric].decodes and not METRICS[metric].any_vocabulary and len(prints) > 1:
+        if not METRICS[metric].decodes and len(prints) > 1:
             raise SpecError(
                 f"the {metric} of models with different tokenizers cannot be compared; choose a metric of outputs with "
                 "--metric, or the same data.tokenizer for all"
