@@ -127,6 +127,11 @@ def attach_engine(net: Net, engine: Engine) -> None:
     _ENGINES[net] = engine
 
 
+def detach_engine(net: Net) -> None:
+    """Let a net decode by itself again."""
+    _ENGINES.pop(net, None)
+
+
 def find_engine(nets: Sequence[Net]) -> Engine | None:
     """The engine that decodes in the place of these nets; None if they run on torch."""
     engine = _ENGINES.get(nets[0]) if len(nets) == 1 else None

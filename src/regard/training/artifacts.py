@@ -55,7 +55,7 @@ class Artifacts:
             self._export(FINAL, source, scores)
         decoding = trainer.validator.decoding(greedy=False)
         done: Plain = {"scores": scores, "seconds": round(trainer.state.seconds, 3), "examples": samples}
-        done |= {"decoding": decoding} if decoding else {}
+        done |= {"decoding": decoding, "engine": trainer.validator.judge} if decoding else {}
         return done
 
     def write_report(self, dataset: Dataset, samples: Sequence[Sample]) -> None:

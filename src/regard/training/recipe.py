@@ -12,6 +12,7 @@ from pydantic import Field
 from ruamel.yaml import YAML
 
 from regard.decode import Search
+from regard.engine.choose_engine import EngineName
 from regard.errors import SpecError
 from regard.families.expand import expand_model, family_arguments, model_keys
 from regard.model.model_spec import ModelSpec
@@ -55,6 +56,9 @@ class Train(Spec):
     average: Averaging | None = None
     validate_every: Count | None = None
     """Steps between validations; by default ten validations per run."""
+    validation_engine: EngineName = "torch"
+    """What decodes outputs at validation: `torch`, or `native`, `ctranslate2` and `auto` as for `regard run`. The log says
+    which engine it was."""
     save_every: Count | None = None
     """Steps between checkpoints; by default one at each validation."""
     log_every: Count = 50

@@ -127,6 +127,7 @@ class Trainer:
             tokens=self.tokens,
             search=search or Search(),
             compute=self.steps.compute,
+            engine=train.validation_engine,
         )
         self.snapshots = Snapshots(checkpoints.folder.parent / SNAPSHOTS, checkpoints.storage)
         self.state = TrainState()
@@ -295,7 +296,9 @@ class Trainer:
             judged = {name: scores[name] for name in self.task.metrics} | more
             decoding, samples = self.validator.decoding(), self.validator.samples(MAX_SAMPLES)
             kept = [{name: shorten(text, MAX_KEPT) for name, text in sample.items()} for sample in samples]
-            outputs: dict[str, object] = {"decoding": decoding, "samples": kept} if decoding else {}
+            outputs: dict[str, object] = (
+                {"decoding": decoding, "engine": self.validator.judge, "samples": kept} if decoding else {}
+            )
             maps = self.validator.attention_maps()
             outputs |= {"attention": maps} if maps else {}
             outputs |= {"layers": self._layers} if self._layers else {}

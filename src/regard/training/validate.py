@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from regard.decode import Search
+from regard.decode.engine import detach_engine
+from regard.engine.choose_engine import EngineName, choose_engine, use_engine
 from regard.errors import SpecError
 from regard.metrics import METRICS
 from regard.model.net import Net
@@ -35,16 +37,21 @@ class Validator:
 
     def __init__(
         self, net: Net, task: Task, valid: Examples, sets: Sequence[EvalSet], *, tokens: int, search: Search,
-        compute: Callable[[], AbstractContextManager[object]],
+        compute: Callable[[], AbstractContextManager[object]], engine: EngineName = "torch",
     ) -> None:  # fmt: skip
         self.net, self.task, self.valid, self.sets = net, task, valid, sets
         self.tokens, self.search, self.compute = tokens, search, compute
+        self.engine, self.judge = engine, "torch"
         self.outputs: list[str] = []
         self._mapped: list[int] | None = None
         """The examples whose attention is shown; None: not chosen yet."""
         wanted = [name for name in task.metrics if METRICS[name].decodes]
         if wanted and not any(part.references for part in sets):
             raise SpecError(f"data.metrics: {wanted[0]} needs output texts, and this task writes none")
+        if wanted:
+            choose_engine(
+                net, engine, net.device.type
+            )  # one that cannot run the model is refused before anything is trained
 
     def scores(self, *, greedy: bool = True) -> dict[str, float]:
         """Loss per token and the task's scores. Outputs are decoded only if a score needs them."""
@@ -58,15 +65,29 @@ class Validator:
             return scores
         search = dataclasses.replace(self.search, **GREEDY) if greedy else self.search
         outputs, references, apart = list[str](), list[str](), dict[str, float]()
-        for part in self.sets:
-            found = require(self.task, Generates).run([self.net], part.inputs, search, part.options)
-            texts = [each[0].text if each else "" for each in found]
-            outputs += texts
-            references += part.references
-            if len(self.sets) > 1:
-                apart |= {f"{name} of {part.name}": score(texts, part.references) for name, score in decoded.items()}
+        with self._decoding_engine():
+            for part in self.sets:
+                found = require(self.task, Generates).run([self.net], part.inputs, search, part.options)
+                texts = [each[0].text if each else "" for each in found]
+                outputs += texts
+                references += part.references
+                if len(self.sets) > 1:
+                    apart |= {
+                        f"{name} of {part.name}": score(texts, part.references) for name, score in decoded.items()
+                    }
         self.outputs = outputs
         return scores | {name: score(outputs, references) for name, score in decoded.items()} | apart
+
+    @contextmanager
+    def _decoding_engine(self) -> Iterator[None]:
+        """Let the engine of the recipe decode, with the weights as they are now; `judge` is its name."""
+        chosen = choose_engine(self.net, self.engine, self.net.device.type)
+        self.judge = chosen.name
+        use_engine(self.net, chosen)
+        try:
+            yield
+        finally:
+            detach_engine(self.net)
 
     def decoding(self, *, greedy: bool = True) -> str:
         """How outputs were decoded, as `greedy` or `beam 5`; empty if no score needs outputs."""
