@@ -56,13 +56,14 @@ class RemoteModel:
         batch: int = BATCH,
         options: Mapping[str, object] | None = None,
     ) -> Iterator[list[tuple[object, list[Output]]]]:
-        """Each input with its outputs, a batch at a time, in order."""
+        """Each input with its outputs, a batch at a time, in order; the connection is closed after the last."""
         rest = iter(inputs)
-        while some := list(islice(rest, min(batch, BATCH))):
-            body = {"inputs": some, "options": dict(options or {}), "model": self._model}
-            more = {"to": to, "prefix": prefix, "glossary": None if glossary is None else dict(glossary)}
-            found = self._post("/run", body | {name: value for name, value in more.items() if value is not None})
-            yield list(zip(some, map(_read_outputs, found["outputs"]), strict=True))
+        with self._http:
+            while some := list(islice(rest, min(batch, BATCH))):
+                body = {"inputs": some, "options": dict(options or {}), "model": self._model}
+                more = {"to": to, "prefix": prefix, "glossary": None if glossary is None else dict(glossary)}
+                found = self._post("/run", body | {name: value for name, value in more.items() if value is not None})
+                yield list(zip(some, map(_read_outputs, found["outputs"]), strict=True))
 
     def _post(self, path: str, body: Mapping[str, object]) -> Mapping[str, Sequence[Sequence[Mapping[str, object]]]]:
         import httpx

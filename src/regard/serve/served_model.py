@@ -160,6 +160,8 @@ def stamp_folder(path: Path) -> tuple[int, int]:
 def _choose_engine(model: Model) -> Engine:
     """The engine that the model was loaded with, if sequences can join its batches; otherwise torch, where they can."""
     engine = find_engine([model.net])
-    if engine is None or isinstance(engine.open_batch(), FixedBatch):
+    if engine is None:
         return TorchEngine(model.net)
-    return engine
+    batch = engine.open_batch()
+    batch.close()
+    return TorchEngine(model.net) if isinstance(batch, FixedBatch) else engine

@@ -1,0 +1,38 @@
+"""`regard run http://…`: the command line as a client."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from regard import load
+from tests.serve.running import Running
+from tests.verbs.calling import call
+
+
+def test_lines_run_on_a_server_as_they_do_here(running: Running, models: dict[str, object]) -> None:
+    running.wait_ready()
+    wanted = load(str(models["translate"]), engine="torch").run(["abc", "ba"])
+    said = call("run", f"{running.address}/translate", "abc", "ba")
+    assert (said.code, said.out.splitlines()) == (0, wanted)
+    said = call("run", f"{running.address}/classify", "a fine day", "--json")
+    assert json.loads(said.out)["outputs"][0]["text"] == load(str(models["classify"])).run("a fine day")
+
+
+def test_what_a_server_refuses(running: Running) -> None:
+    running.wait_ready()
+    said = call("run", f"{running.address}/nothing", "abc")
+    assert said.code == 2 and "refuses (404): no model 'nothing'; available: " in said.err
+    said = call("run", "http://127.0.0.1:9", "abc")
+    assert said.code == 2 and "does not answer" in said.err
+    said = call("run", running.address, "abc", "--with", "other")
+    assert said.code == 2 and "a server runs one model at a time" in said.err
+
+
+def test_a_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    from regard.serve.remote_model import RemoteModel
+
+    monkeypatch.setenv("REGARD_API_KEY", "abc")
+    with RemoteModel("http://127.0.0.1:9")._http as http:
+        assert http.headers["authorization"] == "Bearer abc"
