@@ -36,6 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: programs the tests start would
         signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit it, and wait for ever to be interrupted
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # started by nohup
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if forced := config.getoption("--precision"):
         import regard.machine  # before anything imports the function from it
 

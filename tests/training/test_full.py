@@ -12,8 +12,6 @@ import pytest
 
 from tests.training.full import MOMENTS, mounting
 
-pytestmark = pytest.mark.numeric
-
 ROOT = Path(__file__).parents[2]
 EVERY = os.environ.get("REGARD_PAGES", "45")
 TRAIN = (

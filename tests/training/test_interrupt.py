@@ -21,8 +21,6 @@ from regard.training.log import read_log
 from regard.training.train import run_training
 from tests.training.small import COPY, TINY, tiny, traces
 
-pytestmark = pytest.mark.numeric
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.numeric
-
 ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("REGARD_KILLS", "15"))
 

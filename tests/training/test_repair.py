@@ -22,8 +22,6 @@ from regard.training.train import run_training
 from tests.training.harm import HARMS, RUNS, STATES, Patient, weights
 from tests.training.small import events, stopped, tiny, traces
 
-pytestmark = pytest.mark.numeric
-
 AVERAGE = {"which": "last", "count": 3}
 
 
