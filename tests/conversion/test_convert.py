@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Core
 from tokenizers import models, pre_tokenizers, processors, trainers
 
 import regard
+from regard.api.light_model import open_light
 from regard.conversion import hf, task_config, verify
 from regard.conversion.convert import convert
 from regard.data.pairs import Pairs
@@ -156,7 +157,7 @@ def test_a_gross_difference_would_be_seen(tmp_path: Path) -> None:
             ("{file}", "out"),
             "{file} is one file; convert takes a folder with a config.json beside the weights, or a .gguf file",
         ),
-        (("{ours}", "out", "--to", "hug"), "to should be hf, regard or int8, got 'hug'"),
+        (("{ours}", "out", "--to", "hug"), "to should be hf, regard, int8 or int4, got 'hug'"),
         (
             ("{ours}", "out", "--to", "regard"),
             "{ours} is a model folder already; convert it to hf instead",
@@ -277,6 +278,7 @@ def test_t5_begins_to_write_with_padding(tmp_path: Path) -> None:
     convert(str(tmp_path / "ours"), str(tmp_path / "back"))
     for name in ("config.json", "generation_config.json"):
         assert json.loads((tmp_path / "back" / name).read_text())["decoder_start_token_id"] == 0
+    assert open_light(tmp_path / "ours", device="cpu") is None, "the engine reads no float64"
     ours = regard.load(tmp_path / "ours")
     ours.net.double()
     assert ours.tokenizer.bos == ours.tokenizer.pad == 0

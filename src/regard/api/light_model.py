@@ -19,7 +19,7 @@ from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialT
 from regard.decode.engine import Engine, stream_hypothesis
 from regard.decode.search import Search
 from regard.engine.engine_plan import FORMAT, PLAN
-from regard.engine.native_engine import NativeEngine, read_threads, stored_precision
+from regard.engine.native_engine import NativeEngine, has_float64, read_threads, stored_precision
 from regard.engine.native_library import find_fault
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import WEIGHTS, Folder
@@ -157,6 +157,8 @@ def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
     weights = folder[WEIGHTS]
     if faults := find_nan(weights, folder.path / WEIGHTS):
         raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
+    if has_float64(weights, folder.path / WEIGHTS):
+        return None
     precision = stored_precision(weights, folder.path / WEIGHTS)
     engine = NativeEngine.open(plan, weights, folder.path / WEIGHTS, precision=precision, threads=read_threads())
     reader: Engine | NativeEncoder = engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, get_args
 
 import torch
@@ -12,10 +13,11 @@ import torch
 from regard.decode.engine import Engine, attach_engine
 from regard.decode.fast_step import stamp_weights
 from regard.engine import ctranslate2_engine
-from regard.engine.native_engine import NativeEngine, Precision, read_threads
+from regard.engine.native_engine import NativeEngine, Precision, has_float64, read_threads
 from regard.engine.native_library import find_fault
 from regard.engine.write_plan import describe_model, find_refusal
 from regard.errors import SpecError, UnknownName
+from regard.files.folder import WEIGHTS
 from regard.files.tensors import pack
 from regard.model.net import Net
 
@@ -62,7 +64,8 @@ def use_engine(net: Net, chosen: Chosen, stored: bytes | None = None) -> None:
     if chosen.name == "ctranslate2":
         engine: Engine = ctranslate2_engine.CTranslate2Engine(net, threads=read_threads(), current=watch_weights(net))
     else:
-        engine = open_native(net, chosen.precision, stored=stored)
+        readable = stored is not None and not has_float64(stored, Path(WEIGHTS))
+        engine = open_native(net, chosen.precision, stored=stored if readable else None)
     attach_engine(net, engine)
 
 

@@ -194,6 +194,11 @@ def stored_precision(weights: bytes | memoryview, path: Path) -> Precision:
     return "float32" if not shapes else "int4" if any(len(shape) == 2 for shape in shapes) else "int8"
 
 
+def has_float64(weights: bytes | memoryview, path: Path) -> bool:
+    """Whether a weights file has numbers that the engine does not read; torch makes float32 of them."""
+    return any(entry.dtype == "F64" for entry in list_tensors(weights, path).values())
+
+
 def read_threads() -> int | None:
     """The number of threads that the user set for all libraries; None: all cores."""
     given = os.environ.get("OMP_NUM_THREADS", "")
