@@ -21,6 +21,8 @@ from tests.faulty import Memory, PowerCut
 from tests.training.saves import HERE, disks, groups, loaded_step, save
 from tests.training.small import tiny
 
+pytestmark = pytest.mark.numeric
+
 # The power may be cut before any operation, and whatever was not synced may be gone.
 
 
