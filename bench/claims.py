@@ -79,7 +79,7 @@ LAYERS = (
         "Attention does not see the order of tokens without positions",
         "Vaswani et al. 2017, 3.5",
         "study-properties",
-        _property("order of tokens", lambda f: f["none"] < 1e-5 < 1e-2 < f["sinusoidal"]),
+        _property("order of tokens", lambda f: f["without positions"] < 1e-5 < 1e-2 < f["sinusoidal"]),
     ),
     Claim(
         "A causal model of two layers sees the order even without positions",
@@ -184,6 +184,24 @@ LAYERS = (
 
 CLAIMS = (
     *LAYERS,
+    Claim(
+        "The loss falls as powers of parameters and data: a run four times larger is predicted within 5 %",
+        "Kaplan et al. 2020, Hoffmann et al. 2022",
+        "study-scaling",
+        compares(lambda f: abs(f["miss, %"]) < 5),
+    ),
+    Claim(
+        "The best size of a model grows about as the root of its FLOPs",
+        "Hoffmann et al. 2022",
+        "study-scaling",
+        lambda f: (
+            OPEN
+            if f.get("exponent of the best size") is None
+            else HOLDS
+            if f["interval of the exponent"][0] <= 0.5 <= f["interval of the exponent"][1]
+            else FAILS
+        ),
+    ),
     Claim(
         "With muP, the best learning rate does not move with the width",
         "Yang et al. 2022",
@@ -361,6 +379,10 @@ STUDIES = {
     "study-calibration": f"regard study calibration {RECIPE} {MULTI30K}",
     "study-gradients": "regard study gradients",
     "study-properties": "regard study properties",
+    "study-scaling": "regard study scaling gpt --data library/train.txt --valid library/valid.txt --widths 16,32,48,64 "
+    "--steps 100,200,400,800 --held-out 96,1700 --flops 1.6e10 --flops 3.2e10 --flops 6.4e10 --set model.depth=2 "
+    "--set model.width=16 --set model.hidden=64 --set model.mup_base=16 --set train.batch_tokens=512 "
+    "--set 'train.schedule={kind: cosine, lr: 8.0e-3, warmup: 20, min_lr_ratio: 0.1}' --set train.validate_every=10000",
     "study-rates": "regard study rates gpt --data input.txt --set model.depth=2 --set model.width=64 --set model.hidden=256 "
     "--set train.batch_tokens=512 --set train.steps=150 --set train.validate_every=150 "
     "--set 'train.schedule={kind: constant, lr: 4.0e-3, warmup: 20}'",

@@ -148,6 +148,7 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
         "study-calibration": ("Calibration with and without label smoothing", "{f[verdict]}"),
         "study-gradients": ("How far gradients reach, two layers as initialized", "{f[verdict]}"),
         "study-properties": ("Properties of layers that need no training", "{f[verdict]}"),
+        "study-scaling": ("A run four times larger, predicted from a ladder", "{f[verdict]}"),
         "study-rates": ("Learning rates by width, with muP and without", "{f[verdict]}"),
         "study-transfer": ("Modifications on five tasks", "{f[verdict]}"),
         "statistics": (

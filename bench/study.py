@@ -26,9 +26,16 @@ def figures_of(study: dict[str, Any]) -> dict[str, Any]:
     if study["study"] == "rates":
         best = {f"{run['parametrization']}, width {run['width']}": run["best"] for run in study["runs"]}
         text = ", ".join(f"{way} {times:g}" for way, times in study["shift"].items())
-        return {"verdict": f"best rate of the widest model, in units of the narrowest: {text}", "best rate": best} | {
-            "shift": study["shift"], "runs": study["runs"],
-        }  # fmt: skip
+        losses = {
+            f"{run['parametrization']}, width {run['width']}": {
+                f"{rate:g}": _short(loss) for rate, loss in run["losses"] if loss
+            }
+            for run in study["runs"]
+        }
+        verdict = f"best rate of the widest model, in units of the narrowest: {text}"
+        return {"verdict": verdict, "best rate": best, "shift": study["shift"], "loss by rate": losses}
+    if study["study"] == "scaling":
+        return _scaling(study)
     if study["study"] == "transfer":
         tasks = {task: figures_of(found) for task, found in study["tasks"].items()}
         text = "; ".join(f"{name}: {said}" for name, said in study["overall"].items())
@@ -56,6 +63,37 @@ def figures_of(study: dict[str, Any]) -> dict[str, Any]:
             for name, row in study["by_length"].items()
         }
     return out
+
+
+def _scaling(study: dict[str, Any]) -> dict[str, Any]:
+    said, last = study["prediction"], study["held_out"]
+    names = {"floor": "E", "a": "A", "alpha": "α", "b": "B", "beta": "β"}
+    laws = {
+        f"law by {by}": {
+            f"{short}, {what}": _short(value)
+            for name, short in names.items()
+            for what, value in zip(("value", "low", "high"), (law[name]["value"], *law[name]["interval"]), strict=True)
+            if law[name]["value"]
+        }
+        for by, law in study["laws"].items()
+    }
+    out = {
+        "verdict": f"predicted {said['loss']:.3f} before the run, it came to {last['loss']:.3f}: missed by {last['miss']:+.1%}",
+        "predicted": _short(said["loss"]),
+        "interval of the prediction": [_short(said["low"]), _short(said["high"])],
+        "loss": _short(last["loss"]),
+        "miss, %": round(100 * last["miss"], 2),
+        **laws,
+    }
+    if best := study["isoflops"]:
+        out["exponent of the best size"] = best["exponent"] and round(best["exponent"], 3)
+        out["interval of the exponent"] = best["interval"] and [round(x, 3) for x in best["interval"]]
+        out["best sizes"] = {f"{b['flops']:.2g} FLOPs": round(b["parameters"]) for b in best["best"]}
+    runs = {
+        f"width {r['width']}, {r['steps']} steps": _short(_mean([p["loss"] for p in r["points"]]))
+        for r in study["runs"]
+    }
+    return out | {"loss of each run": runs}
 
 
 def _short(value: float) -> float:

@@ -30,6 +30,8 @@ WORDS = {
     "phone_error": "Phonemes wrong, %",
 }  # fmt: skip
 """Names of figures that need a unit or another spelling."""
+WIDEST = 8
+"""Columns of a table, at most."""
 
 
 def page() -> str:
@@ -62,7 +64,7 @@ def tables(figures: Mapping[str, Any]) -> list[str]:
     plain = {key: value for key, value in figures.items() if not isinstance(value, Mapping) and not _is_prose(value)}
     nested = {key: value for key, value in figures.items() if isinstance(value, Mapping)}
     lines = _rows(("", ""), [[_label(key), number(value, key)] for key, value in plain.items()]) if plain else []
-    if nested and all(_is_flat(value) for value in nested.values()):
+    if nested and all(_is_flat(value) for value in nested.values()) and _fits(nested):
         lines += _grid(nested)
     else:
         for key, value in nested.items():
@@ -73,9 +75,14 @@ def tables(figures: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _fits(nested: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether one table can hold all rows, as they are or turned."""
+    return min(len(nested), len({key for row in nested.values() for key in row})) <= WIDEST
+
+
 def _grid(nested: Mapping[str, Mapping[str, Any]]) -> list[str]:
     columns = list(dict.fromkeys(key for row in nested.values() for key in row))
-    if len(columns) > 8:  # few rows with many figures each read better turned
+    if len(columns) > WIDEST:  # few rows with many figures each read better turned
         turned = {column: {key: row[column] for key, row in nested.items() if column in row} for column in columns}
         return _grid(turned)
     cases = [CASE.match(key) for key in nested]
@@ -105,6 +112,8 @@ def number(value: Any, key: str) -> str:
         return value.replace("\n", " ")
     if key.startswith("share of"):
         return f"{100 * value:.0f} %"
+    if isinstance(value, float) and 0 < abs(value) < 5e-5:
+        return f"{value:.1e}"
     text = f"{value:,}" if isinstance(value, int) else f"{value:,.4f}".rstrip("0").rstrip(".")
     return f"{text}×" if "faster" in key or "times one" in key else text
 

@@ -19,7 +19,7 @@ def test_every_property_is_measured_and_the_known_ones_are_right(tmp_path: Path)
     found = measure(Grid(tmp_path), (), StudyOptions(seeds=1))
     figures = {name: found.figures(name) for name in PROPERTIES}
     assert figures["variance of scores"]["d_k 64"] == pytest.approx(64, rel=0.1)
-    assert figures["order of tokens"]["none"] < 1e-5
+    assert figures["order of tokens"]["without positions"] < 1e-5
     assert figures["scores by distance"]["rotary"] < 1e-9
     assert figures["shifted sinusoids"]["sinusoidal"] < 1e-6
     assert figures["memory of segments"]["without"] == 0

@@ -192,7 +192,9 @@ class CopyMemory(GeneratorSpec):
 
     symbols: Annotated[int, Field(ge=1, le=len(LETTERS))] = 8
     items: Annotated[int, Field(ge=1, le=1000)] = 5
+    """Number of letters to recall."""
     delay: Annotated[int, Field(ge=0, le=100_000)] = 20
+    """Number of blanks between the letters and the sign."""
     count: Count = 10_000
     valid: Count = 200
     seed: int = 1

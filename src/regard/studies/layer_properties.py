@@ -90,7 +90,7 @@ def saturation() -> Figures:
 def order() -> Figures:
     """How much outputs change, relative to their size, if tokens are permuted and the outputs are permuted back."""
     out, ids, moved = {}, torch.randint(50, (4, N)), torch.randperm(N)
-    codes: dict[str, PositionSpec | None] = {"none": None, "sinusoidal": Sinusoidal()}
+    codes: dict[str, PositionSpec | None] = {"without positions": None, "sinusoidal": Sinusoidal()}
     for name, position in codes.items():
         body = Stack(Block(mix=Full(HEADS), feed=FeedForward(WIDTH)), depth=2)
         net = ModelSpec(WIDTH, N, Tokens(50, position, scaled=True), encoder=body).build().eval()
