@@ -19,19 +19,23 @@ def figures_of(study: dict[str, Any]) -> dict[str, Any]:
         factors = {name: round(_mean(each["factor_per_step"]), 4) for name, each in study["layers"].items()}
         last = {name: each["relative_size"][-1] for name, each in study["layers"].items()}
         text = ", ".join(f"{name} {factor:.3g}" for name, factor in factors.items())
-        return {"verdict": f"gradient per step of distance: {text}", "factor per step": factors, "at the end": last}
+        out = {"verdict": f"gradient per step of distance: {text}", "factor per step": factors, "at the end": last}
+        if study.get("recalled"):
+            out["letters recalled, %"] = {
+                name: {f"after {delay}": round(100 * _mean(shares), 1) for delay, shares in row.items()}
+                for name, row in study["recalled"].items()
+            }
+        return out
     if study["study"] == "properties":
         found = {name: {k: _short(v) for k, v in row.items()} for name, row in study["properties"].items()}
         return {"verdict": f"{len(found)} properties of layers, measured", "properties": found}
     if study["study"] == "rates":
         best = {f"{run['parametrization']}, width {run['width']}": run["best"] for run in study["runs"]}
         text = ", ".join(f"{way} {times:g}" for way, times in study["shift"].items())
-        losses = {
-            f"{run['parametrization']}, width {run['width']}": {
-                f"{rate:g}": _short(loss) for rate, loss in run["losses"] if loss
-            }
-            for run in study["runs"]
-        }
+        losses = {}
+        for run in study["runs"]:
+            found = {f"{rate:g}": _short(loss) for rate, loss in run["losses"] if loss}
+            losses[f"{run['parametrization']}, width {run['width']}"] = found
         verdict = f"best rate of the widest model, in units of the narrowest: {text}"
         return {"verdict": verdict, "best rate": best, "shift": study["shift"], "loss by rate": losses}
     if study["study"] == "scaling":
