@@ -20,6 +20,7 @@ from regard.data.dates import generate_pairs
 from regard.data.text_files import read_lines
 from regard.interpret.data_look import NAMES, DataLook
 from regard.metrics.bootstrap import Interval
+from regard.serialization.model_folder import FINAL
 from regard.training.log import read_log
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -97,7 +98,10 @@ def learn(name: str, folder: Path, tiny: bool) -> tuple[regard.Model, list[Path]
     if tiny:
         settings |= {"train.steps": 3, "train.validate_every": 3, "model.width": 32}
     out = folder / name
-    model = regard.train(recipe, [str(path) for path in train], out=out, set=settings, device="cpu")
+    if (out / FINAL).exists():
+        model = regard.load(out, device="cpu")
+    else:
+        model = regard.train(recipe, [str(path) for path in train], out=out, set=settings, device="cpu")
     done = next(e for e in reversed(read_log(out / "log.jsonl")) if e["event"] == "done")
     return model, test, done["seconds"] / 60
 
@@ -131,7 +135,6 @@ def main() -> None:
     said = parse(arguments)
     out = Path(tempfile.mkdtemp() if said.tiny else said.out)
     out.mkdir(parents=True, exist_ok=True)
-    figures: dict[str, Any] = {}
     for name in said.only or TASKS:
         model, test, minutes = learn(name, out, said.tiny)
         scores = regard.evaluate(model, test).models[0].scores
@@ -141,7 +144,7 @@ def main() -> None:
         found.save(out / f"{name}.html")
         print(found.render())
         worths = sorted(found.worths, key=lambda worth: -worth.fall)
-        figures[name] = {
+        figures: dict[str, Any] = {
             "explanations": rows(found),
             "heads": {
                 "number of heads": len(worths),
@@ -155,9 +158,10 @@ def main() -> None:
                 "examples": found.examples,
             },
         }  # fmt: skip
-    if not said.tiny and not said.only:
-        title = "Are explanations faithful? Three small models, beside a random explanation"
-        print(write("faithfulness", title=title, command="python -m bench.faithful", figures=figures))
+        if not said.tiny:
+            title = f"Are explanations faithful? {name}, beside a random explanation"
+            command = f"python -m bench.faithful --only {name}"
+            print(write(f"faithfulness-{name}", title=title, command=command, figures=figures))
 
 
 if __name__ == "__main__":

@@ -38,20 +38,18 @@ SCAN = "; ".join(
         ("published LSTM", "LSTM, published"),
     )
 )
-FAITHFUL = "; ".join(
-    f"{task}: "
-    + ", ".join(
-        f"{words} {{f[{task}][explanations][{name}][comprehensiveness]}}"
-        for words, name in (
-            ("occlusion", "occlusion"),
-            ("integrated gradients", "integrated gradients"),
-            ("attention", "attention, last layer"),
-            ("rollout", "attention rollout"),
-            ("random", "random"),
-        )
+FAITHFUL = ", ".join(
+    f"{words} {{f[explanations][{name}][comprehensiveness]}}"
+    for words, name in (
+        ("integrated gradients", "integrated gradients"),
+        ("attention rollout", "attention rollout"),
+        ("occlusion", "occlusion"),
+        ("attention", "attention, last layer"),
+        ("gradient × input", "gradient × input"),
+        ("random", "random"),
     )
-    for task in ("dates", "translation", "classification")
 )
+COMPREHENSIVE = "how much the probability of the output falls without the tokens that an explanation ranks highest"
 RUN = "{f[minutes]} minutes, {f[parameters]:,} parameters"
 
 HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
@@ -160,10 +158,9 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "{f[power at 2.5, seeds vary, 5 seeds][predicted]} %"),
     },
     "Explaining": {
-        "faithfulness": (
-            "Comprehensiveness of explanations (DeYoung et al. 2020): how much the probability of an output falls without the "
-            "tokens that they rank highest",
-            FAITHFUL),
+        "faithfulness-dates": (f"Comprehensiveness of explanations, dates: {COMPREHENSIVE}", FAITHFUL),
+        "faithfulness-translation": (f"Comprehensiveness of explanations, translation: {COMPREHENSIVE}", FAITHFUL),
+        "faithfulness-classification": (f"Comprehensiveness of explanations, classification: {COMPREHENSIVE}", FAITHFUL),
         "look-inside": (
             "Exact attention weights of four rows of 16,384 tokens while the model runs fused; and the page of 512 tokens in "
             "12 × 12 heads in Chromium",
