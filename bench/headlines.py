@@ -83,6 +83,21 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
         "shakespeare": (
             "Characters of tinyshakespeare, our recipe, same parameters and tokens as nanoGPT's",
             "loss {f[loss]:.3f}; " + RUN),
+        "babi-single": (
+            "bAbI with 1,000 questions per task, a memory network for each: mean of 20 tasks",
+            "{f[mean][ours]} % wrong, median of the runs {f[mean][median]} % (published: {f[mean][published]} %)"),
+        "babi-joint": (
+            "bAbI with 1,000 questions per task, one memory network for all: mean of 20 tasks",
+            "{f[mean][ours]} % wrong, median of the runs {f[mean][median]} % (published: {f[mean][published]} %)"),
+        "piano": (
+            "Piano rolls of JSB and Nottingham, nats per frame on the test",
+            "RNN {f[jsb, rnn][nats per frame]} and {f[nottingham, rnn][nats per frame]}, "
+            "GRU {f[jsb, gru][nats per frame]} and {f[nottingham, gru][nats per frame]}, "
+            "LSTM {f[jsb, lstm][nats per frame]} and {f[nottingham, lstm][nats per frame]}, "
+            "Transformer {f[jsb, transformer][nats per frame]} and {f[nottingham, transformer][nats per frame]}"),
+        "hybrid": (
+            "Recurrent layers under attention, characters of tinyshakespeare, same number of parameters",
+            "loss {f[attention][loss]} attention, {f[lstm][loss]} LSTM, {f[lstm under attention][loss]} LSTM under attention"),
         "memory": (
             "Transformer-XL and Compressive Transformer beside a plain decoder, three seeds",
             "loss {f[plain][loss]:.3f} plain, {f[xl, memory 128][loss]:.3f} with memory, "
