@@ -234,7 +234,8 @@ class Board:
             running = list(self.running)
         shares = [_share_done(self.grid.folder / WORK / key) for key in running]
         done = self.done + sum(shares) - (self.total - self.left)
-        self.grid.progress("percent of the study", round(100 * done / max(self.left, 1)), 100)
+        what = f"percent of {self.left} cells" if self.left > 1 else "percent of a cell"
+        self.grid.progress(what, round(100 * done / max(self.left, 1)), 100)
 
 
 def _share_done(work: Path) -> float:
