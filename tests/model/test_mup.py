@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import SpecError
+from regard.families import convs2s
 from regard.families.expand import expand_model
 from regard.model.model_spec import ModelSpec
 from regard.model.mup import narrow, parametrize, rate_factors
@@ -207,3 +208,5 @@ def test_what_it_refuses(changes: dict[str, object], wanted: str) -> None:
         model(64, **changes)
     with pytest.raises(SpecError, match="mup_base needs softmax"):
         parametrize(model(64, None, decoder={"block": {"mix": {"kind": "linformer"}}}), 16)
+    with pytest.raises(SpecError, match="mup_base needs softmax attention, and encoder is 'gated_convolutions'"):
+        parametrize(convs2s.spec(depth=1), 16)

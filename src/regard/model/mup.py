@@ -18,6 +18,7 @@ import torch
 from regard.errors import SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
+from regard.nn.blocks.body import BodySpec
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import Vocab
 from regard.nn.core.mixer import MixerSpec
@@ -37,7 +38,7 @@ def parametrize(spec: ModelSpec, base: int) -> ModelSpec:
             (_, e), (_, e0) = part.head_shape(spec.width), part.head_shape(small.width)
             scale = e0**-0.5 if part.scale is None else part.scale
             out = out.replace(f"{path}.scale", scale * e0 / e)
-        elif isinstance(part, MixerSpec):
+        elif isinstance(part, MixerSpec) or (isinstance(part, BodySpec) and not part.layers()):
             raise SpecError(f"mup_base needs softmax attention, and {path} is {kind_of(type(part))!r}; leave it out")
         elif isinstance(part, Tokens) and part.scaled is True:
             out = out.replace(f"{path}.scaled", float(small.width) ** 0.5)
