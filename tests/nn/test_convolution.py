@@ -122,6 +122,7 @@ def test_gradients_of_the_encoder_are_divided_by_its_readers() -> None:
             lambda: GatedConvolutions((4,), (3,), attention=True),
             "attention reads an encoder, which is for a decoder; set causal: true",
         ),
+        (lambda: DilatedConvolutions((1 << 17,)), "dilations.0: .*65536.*"),
         (lambda: DilatedConvolutions(()), "dilations needs one entry per block, got none"),
         (
             lambda: DilatedConvolutions((1,), stacked=True),

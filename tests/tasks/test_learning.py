@@ -92,6 +92,23 @@ def test_predecessors_learn_eight_sentences(tmp_path: Path, model: dict[str, Any
 
 
 @pytest.mark.slow
+def test_a_neural_gpu_reverses_numbers(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "data.generate": {"kind": "algorithm", "problem": "reverse", "max_digits": 4, "count": 4000, "valid": 60},
+        "data.curriculum": {"start": 5, "steps": 100},
+        "model": {"family": "neural_gpu", "width": 24, "rows": 2, "copies": 2, "pull_every": 3, "dropout": 0.05},
+        "train.steps": 160,
+        "train.batch_tokens": 512,
+        "train.schedule": {"kind": "wsd", "lr": 5e-3, "warmup": 20, "decay": 0.3},
+        "train.gradient_noise": None,
+        "train.validate_every": 80,
+        "train.threads": 1,
+    }
+    found = regard.train("algorithm", set=settings, out=tmp_path / "run", quiet=True)
+    assert found.run(["0111", "10", "1000", "110"]) == ["1110", "01", "0001", "011"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True], ids=["copy", "reverse"])
 def test_strings_never_seen_are_copied_and_reversed_without_a_fault(tmp_path: Path, reverse: bool) -> None:
     settings = SMALL | {

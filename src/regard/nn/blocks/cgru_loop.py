@@ -61,7 +61,7 @@ class Relaxation(Spec):
 class CgruLoop(BodySpec):
     """CGRUs over a grid of all tokens, repeated once per token (Neural GPU)."""
 
-    rows: Count = 4
+    rows: Annotated[int, Field(ge=1, le=1024)] = 4
     """Rows of the grid; the first holds the tokens."""
     depth: Count = 2
     """CGRUs in a step."""

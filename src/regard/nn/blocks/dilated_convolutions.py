@@ -17,9 +17,10 @@ One token reaches 1 + (k − 1) · Σ dilations tokens.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from regard.errors import SpecError, StateError
@@ -34,13 +35,16 @@ from regard.nn.layers.dropout import Dropout
 from regard.nn.layers.norm import LayerNorm, NormSpec
 from regard.spec import Count, Share, spec
 
+Dilation = Annotated[int, Field(ge=1, le=1 << 16)]
+"""A distance between the tokens of a window; no text needs more, and a text is padded by it."""
+
 
 @BODIES.add
 @spec
 class DilatedConvolutions(BodySpec):
     """Residual blocks of dilated convolutions; as a decoder, it reads the source position by position (ByteNet)."""
 
-    dilations: tuple[Count, ...]
+    dilations: tuple[Dilation, ...]
     """Dilation of each block."""
     kernel: Count = 3
     unit: Literal["relu", "multiplicative"] = "relu"
