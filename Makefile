@@ -3,6 +3,7 @@
 # make test-machines  the tests as on other processors, in another order, beside other programs
 # make test-lowest    the tests with the oldest libraries that pyproject.toml allows
 # make docs           the documentation as a site
+# make page           the page of `regard serve`, built from page/ (needs Node)
 # make bench          speed beside the peers (needs the bench extra)
 # Another Python: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
@@ -25,7 +26,7 @@ BARE := mup
 ROUNDED := tests/decode tests/families tests/model tests/tasks tests/twins tests/verbs/test_run.py tests/verbs/test_odd.py
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-.PHONY: demo test lint docs test-machines test-lowest bench readme clean
+.PHONY: demo test lint docs page test-machines test-lowest bench readme clean
 
 demo: $(VENV)/.engine
 	$(BIN)/regard train dates
@@ -44,6 +45,14 @@ lint: $(VENV)/.tested $(VENV)/.engine
 # warnings are errors; the pages are in site/
 docs: $(VENV)/.tested
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# what is built is committed, so that users need no Node
+page: page/node_modules/.installed
+	cd page && npm run --silent build
+
+page/node_modules/.installed: page/package-lock.json
+	cd page && npm ci --silent --no-audit --no-fund
+	@touch $@
 
 test-machines: $(VENV)/.tested $(VENV)/.engine
 	$(BIN)/python -m tests.machines
