@@ -22,6 +22,7 @@ def test_a_notebook_is_that_of_its_page(page: Path) -> None:
     assert made.read_text(encoding="utf-8") == notebooks.render_notebook(page), "run python docs/notebooks.py"
 
 
+@pytest.mark.filterwarnings("ignore:__array:DeprecationWarning")  # torch's tensors in numpy's hands
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_notebook_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands behind an expression as a comment is its value; every figure of the page is drawn."""

@@ -27,8 +27,8 @@ VERBS: dict[str, Callable[[Path, Path, Path], tuple[object, ...]]] = {
     "convert": lambda folder, _, data: ("convert", folder, data.parent / "out", "--to", "hf"),
     "train from": lambda folder, _, data: ("train", "lm", data, "--from", folder, "--out", data.parent / "run", "--quiet"),
 }  # fmt: skip
-NO_FOLDER = {"check", "recipes", "doctor", "study"}
-"""Verbs that open none."""
+NO_FOLDER = {"check", "recipes", "doctor", "study", "serve"}
+"""Verbs that open none, or in a process of its own (`serve`)."""
 HARMS = (
     "ours: weights are what torch.save wrote",
     "ours: weights are a header of 2^63 bytes",

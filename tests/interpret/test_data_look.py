@@ -57,7 +57,7 @@ def test_every_kind_of_model_is_measured_on_its_data(trained: tuple[Model, Path]
     text, page = found.render(), found.html()
     assert "more comprehensive than random by" in text
     assert "What is each part worth?" in page
-    assert page.count("fill-opacity") == len(found.worths)
+    assert page.count("fill-opacity=") == len(found.worths)
     assert json.loads(json.dumps(found.plain()))["examples"] == found.examples
 
 

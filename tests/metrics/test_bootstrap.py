@@ -23,7 +23,7 @@ REFERENCES = [
     "well done , all",
 ] * 4
 GOOD = [line.replace("the", "a") if i % 3 else line for i, line in enumerate(REFERENCES)]
-POOR = [" ".join(reversed(line.split())) if i % 2 else line[:-3] for i, line in enumerate(REFERENCES)]
+POOR = [" ".join(reversed(line.split()[1:])) if i % 2 else line[:-3] for i, line in enumerate(REFERENCES)]
 
 
 @pytest.mark.parametrize("name", DECODED)

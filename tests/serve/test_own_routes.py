@@ -127,5 +127,12 @@ def test_refusals(http: httpx.Client) -> None:
     ):
         answer = http.post(path, json=body)
         assert answer.status_code == 400 and words in answer.json()["error"], answer.text
-    answer = http.post("/answer", json={"text": "a"})
-    assert answer.status_code == 404 and "no model here can do this (answer)" in answer.json()["error"]
+
+
+def test_a_question_about_a_story(http: httpx.Client) -> None:
+    story = "Mary went home. Where is Mary?"
+    answer = http.post("/answer", json={"text": story})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["model"] == "babi"
+    (((best, *_),),) = (answer.json()["outputs"],)
+    assert best["text"] and [hop["sentence"] for hop in best["hops"]] == ["Mary went home."] * len(best["hops"]), best

@@ -64,9 +64,16 @@ def test_a_killed_inference_process_comes_back(models: dict[str, Path], tmp_path
             assert status in (200, 503)
             if status == 200:
                 assert lines[-1] == "data: [DONE]"
-        running.wait_ready()
         with running.client(KEY) as http:
-            assert http.post("/run", json={"model": "translate", "inputs": "abc"}).status_code == 200
+            end = time.monotonic() + 20
+            while read_gauge(http, "regard_inference_restarts") < 1:  # until its death is noticed
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            running.wait_ready()
+            unknown = http.post("/classify", json={"text": "a"})
+            assert unknown.status_code == 404 and "no model here can do this (classify)" in unknown.json()["error"]
+            answer = http.post("/run", json={"model": "translate", "inputs": "abc"})
+            assert answer.status_code == 200, answer.text
             assert read_gauge(http, "regard_inference_restarts") == 1
 
 

@@ -24,6 +24,8 @@ SMALL = {
     "memory_length": 8,
 }
 LENGTH = 16
+COARSE = {"bytenet", "neural_gpu", "extended_neural_gpu"}
+"""Families with one dial and large steps: some sizes are refused, with the nearest."""
 
 
 def recipe_of(family: str, **changes: object) -> Recipe:
@@ -43,10 +45,14 @@ def test_every_family_is_matched(family: str, quantity: Quantity) -> None:
     recipe = recipe_of(family)
     own = measure(build(recipe), LENGTH, quantity)
     for factor in (0.5, 3.1):
-        found = match_size(recipe, build, factor * own, quantity=quantity, length=LENGTH)
+        try:
+            found = match_size(recipe, build, factor * own, quantity=quantity, length=LENGTH)
+        except SpecError as error:
+            assert family in COARSE and "the nearest is" in str(error)
+            continue
         assert abs(measure(build(found.recipe), LENGTH, quantity) / (factor * own) - 1) <= TOLERANCE
         assert found.after.width % 2 == 0
-        assert "48 → " in found.before.changes(found.after)
+        assert f"{found.before.width} → " in found.before.changes(found.after)
 
 
 @pytest.mark.parametrize("dial", ["width", "depth"])

@@ -18,8 +18,8 @@ from regard.tasks.common.task import Task
 COMMON = "DescribesExamples Generates Inspects Scores"
 CAPABILITIES = {
     "babi": "Augments ChecksLength ExplainsCut OrdersBatches",
-    "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes FramesText ReadsTexts Stores",
-    "embed": "ChecksLength ChecksVocabulary Contrasts Embeds OrdersBatches ReadsPairs FramesText ReadsTexts Stores",
+    "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes Framed FramesText ReadsTexts Stores",
+    "embed": "ChecksLength ChecksVocabulary Contrasts Embeds Framed OrdersBatches ReadsPairs FramesText ReadsTexts Stores",
     "frames": "",
     "image": "Augments",
     "lm": "ChecksVocabulary Framed OrdersBatches FramesText ReadsTexts Stores Streams StreamsText",
@@ -29,10 +29,10 @@ CAPABILITIES = {
         "Framed FramesText ReadsTexts Splits Stores StreamsText Tags"
     ),
     "span": "Augments ChecksLength ChecksVocabulary FramesText ReadsTexts Stores",
-    "tag": "Advises ChecksVocabulary Embeds Finetunes FramesText ReadsTexts Stores",
+    "tag": "Advises ChecksVocabulary Embeds Finetunes Framed FramesText ReadsTexts Stores",
     "translate": (
         "Advises Aligns Augments ChecksLength ChecksVocabulary Constrains "
-        "Framed ReadsPairs FramesText ReadsTexts Splits Stores StreamsText Tags"
+        "Framed OrdersBatches ReadsPairs FramesText ReadsTexts Splits Stores StreamsText Tags"
     ),
 }
 """What each task can do besides `COMMON` (images have no names to describe them by)."""

@@ -83,12 +83,12 @@ def open_native(
 
 
 def watch_weights(net: Net) -> Callable[[], bool]:
-    """A function that tells whether the net still has the weights that it has now, and nothing else acts on its layers."""
+    """A function that tells whether the net still has the weights that it has now, and nobody watches or changes its layers."""
     there, stamp = weakref.ref(net), stamp_weights(net)
 
     def is_current() -> bool:
         net = there()
-        if net is None or net.training or stamp_weights(net) != stamp:
+        if net is None or net.training or net.tape is not None or stamp_weights(net) != stamp:
             return False
         hooks = any(part._forward_hooks or part._forward_pre_hooks for part in net.modules())
         return not hooks and not torch.is_autocast_enabled("cpu")

@@ -88,10 +88,11 @@ def check_replacement(case: Case) -> None:
     plain, tape = run()
     side = "decoder" if case.spec.decoder else "encoder"
     body = body_of(net)
-    part = f"{side}.blocks.1.mix" if isinstance(body, StackBody) else side
+    last_block = len(body.blocks) - 1 if isinstance(body, StackBody) else 0
+    part = f"{side}.blocks.{last_block}.mix" if isinstance(body, StackBody) else side
     wanted = {f"{side}.embed", part, side}
     if isinstance(body, StackBody) and isinstance(body.wiring.enter(plain), Tensor):
-        wanted.add(f"{side}.blocks.1")
+        wanted.add(f"{side}.blocks.{last_block}")
     require(wanted <= set(tape.kept), f"places are missing on the tape: {sorted(wanted - set(tape.kept))}")
     same, _ = run(
         **{place: torch.clone for place in tape.kept if not place.endswith((".weights", ".slots", ".buckets"))}
@@ -104,6 +105,6 @@ def check_replacement(case: Case) -> None:
         last = max(int(name.rpartition(".")[2]) for name in tape.kept if name.startswith(f"{part}.head."))
         _, after = run(**{f"{part}.head.{last}": torch.zeros_like})
         whole, width = after.kept[f"{part}.heads"], after.kept[f"{part}.head.{last}"].shape[-1]
-        out = getattr(getattr(net, side).blocks[1].mix, "out")  # noqa: B009
+        out = getattr(getattr(net, side).blocks[last_block].mix, "out")  # noqa: B009
         left = out(torch.cat([whole[..., : last * width], torch.zeros_like(whole[..., last * width :])], -1))
         require_close(after.kept[part], left, f"head {last} of {part} was not taken away exactly", CLOSE_GRADIENTS)

@@ -142,6 +142,7 @@ class InferenceProcess:
         except (asyncio.IncompleteReadError, OSError, ApiError):
             pass
         finally:
+            self.is_ready = False
             self._writer.close()
             self._writer = None
             await self._end_process()

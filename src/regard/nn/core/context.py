@@ -148,7 +148,7 @@ class Tape:
         full = name + self._turn
         if not any(fnmatch.fnmatchcase(full, p) for p in self.patterns):
             return
-        if name.endswith(".weights") and not chosen:
+        if name.endswith(".weights") and not chosen and not (self.heads is None and self.rows is None):
             rows, heads = self.choose(name, heads=value.shape[1], rows=value.shape[2])
             value = value if heads is None else value[:, heads]
             value = value if rows is None else value[:, :, rows]
