@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 os.environ |= {"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0", "TOKENIZERS_PARALLELISM": "false"}
@@ -17,6 +18,8 @@ from regard.studies.run_study import study
 from tests.studies.kill import SETTINGS, table
 
 VARY = ["model.norm=pre,post"]
+NOTICED = 60.0
+"""Seconds until Ray has noticed that a node is gone: it asks now and then."""
 
 
 def run_and_kill(folder: Path, *, seeds: int = 3) -> str:
@@ -38,7 +41,9 @@ def run_and_kill(folder: Path, *, seeds: int = 3) -> str:
 
     try:
         study("compare", "copy", vary=VARY, set=SETTINGS, seeds=seeds, out=folder / "ray", on="ray", notify=watch)
-        left = int(ray.cluster_resources().get("CPU", 0))
+        end = time.monotonic() + NOTICED
+        while (left := int(ray.cluster_resources().get("CPU", 0))) > 1 and time.monotonic() < end:
+            time.sleep(0.5)
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -1,8 +1,7 @@
-"""Cells on a Ray cluster: the same table, also if a node is killed; and what is refused."""
+"""Cells on a Ray cluster; `python -m tests.studies.ray_nodes` runs a study on two nodes and kills one."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,17 +10,6 @@ import pytest
 from regard.errors import SpecError, UnknownName
 from regard.studies import ray_cells
 from regard.studies.grid import Cell, Grid
-from tests.verbs.calling import ENVIRONMENT, ROOT
-
-
-@pytest.mark.slow
-def test_a_killed_node_changes_nothing() -> None:
-    """Two local nodes, one killed half-way; in a process of its own, because Ray leaves threads behind."""
-    pytest.importorskip("ray", reason="the extra ray is not installed")
-    words = [sys.executable, "-W", "ignore", "-m", "tests.studies.ray_nodes", "2"]
-    done = subprocess.run(words, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("the same table with a node killed after cell 1 of 4")
 
 
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
