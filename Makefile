@@ -51,7 +51,7 @@ page: page/node_modules/.installed
 	cd page && npm run --silent build
 
 page/node_modules/.installed: page/package-lock.json
-	cd page && npm ci --silent --no-audit --no-fund
+	cd page && npm install --no-save --silent --no-audit --no-fund
 	@touch $@
 
 test-machines: $(VENV)/.tested $(VENV)/.engine

@@ -357,7 +357,7 @@ def test_everything_by_keyboard(visit: Visit) -> None:
 def test_no_serious_fault_and_no_sideways_scroll(site: Site, scheme: str) -> None:
     """axe-core on every view; and at the width of a phone nothing is wider than the screen."""
     if not AXE.is_file():
-        pytest.skip("axe-core is not installed; run `npm ci` in page/")
+        pytest.skip("axe-core is not installed; run `make page`")
     visit = site.visit(color_scheme=scheme, viewport={"width": 375, "height": 700}, bypass_csp=True)
     for view in VIEWS:
         page = translate(visit) if view == "translate" else visit.go(view)

@@ -38,7 +38,7 @@ def test_a_rebuild_gives_the_same_files(tmp_path: Path) -> None:
     vite = SOURCES / "node_modules" / ".bin" / "vite"
     node = shutil.which("node")
     if node is None or not vite.exists():
-        pytest.skip("Node or Vite is not installed; run `npm ci` in page/")
+        pytest.skip("Node or Vite is not installed; run `make page`")
     subprocess.run(
         [str(vite), "build", "--logLevel", "error"], cwd=SOURCES, check=True, timeout=120,
         env=os.environ | {"PAGE_OUT": str(tmp_path / "out")},
