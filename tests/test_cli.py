@@ -100,7 +100,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
         print("half a result", end="")
         raise error
 
-    monkeypatch.setattr("regard.verbs.doctor.examine", fail)
+    monkeypatch.setattr("regard.api.doctor.examine", fail)
 
 
 @pytest.mark.parametrize("kind", [k for k in tree(errors.RegardError) if k is not errors.UnknownName])
@@ -140,7 +140,7 @@ def test_a_pipe_that_broke_elsewhere_is_an_error() -> None:
         process.stderr.close()
     assert process.returncode == 2
     broken = "import sys; from unittest import mock; from regard.__main__ import main; sys.argv[1:] = ['doctor']\n"
-    broken += "with mock.patch('regard.verbs.doctor.examine', side_effect=BrokenPipeError(32, 'Broken pipe')): main()"
+    broken += "with mock.patch('regard.api.doctor.examine', side_effect=BrokenPipeError(32, 'Broken pipe')): main()"
     done = subprocess.run([sys.executable, "-c", broken], env=ENVIRONMENT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("regard: unexpected BrokenPipeError: ")

@@ -18,13 +18,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from regard import families
     from regard.api import Model, load, train
+    from regard.api.doctor import doctor
     from regard.api.evaluation import evaluate
     from regard.api.look import look
     from regard.api.look_at_data import look_at_data
     from regard.api.model_summary import show
     from regard.conversion.convert import convert
     from regard.studies.run_study import study
-    from regard.verbs.doctor import doctor
 
 __all__ = [
     "Model",
@@ -51,7 +51,7 @@ _HOMES = {
     "show": "regard.api.model_summary",
     "convert": "regard.conversion.convert",
     "study": "regard.studies.run_study",
-    "doctor": "regard.verbs.doctor",
+    "doctor": "regard.api.doctor",
 }
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from regard.api.doctor import doctor
 from regard.engine import compile_library, native_library
 from regard.engine.choose_engine import choose_engine
-from regard.verbs.doctor import doctor
 from tests.engine.models import FAMILIES, build
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from regard.verbs import doctor
+from regard.api import doctor
 from tests.verbs.calling import call
 
 SMALLER = "no NVIDIA GPU here: the build from https://download.pytorch.org/whl/cpu is smaller"

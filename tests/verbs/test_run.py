@@ -20,7 +20,7 @@ from regard.decode import Search
 from regard.errors import SpecError
 from regard.tasks.common.seq2seq import TextPairsOptions
 from regard.tasks.common.task import Output, RunOptions
-from regard.verbs.run import read_prompt, read_stdin, write_outputs
+from regard.verbs.lines import read_prompt, read_stdin, write_outputs
 from tests.verbs.calling import UNKNOWN, call, shell, start
 
 pytestmark = pytest.mark.numeric

@@ -15,7 +15,9 @@ from typing import Annotated, Any
 import typer
 
 from regard.errors import SpecError
+from regard.registry import load_plugins
 from regard.verbs.command import ProgressLine, Verb
+from regard.verbs.options import Debug, Json, Plugin, parse_settings
 
 studies = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -59,16 +61,13 @@ def _shared(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the run folders of finished cells, with their models")
     ] = False,
-    plugin: Annotated[
-        list[Path],
-        typer.Option(metavar="FILE", help="A Python file that adds your own mixer, task or metric; repeatable"),
-    ] = [],  # noqa: B006
+    plugin: Plugin = [],  # noqa: B006
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", show_default="runs/STUDY", help="Folder for results; it also resumes there"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error")] = False,
+    as_json: Json = False,
+    debug: Debug = False,
 ) -> None:
     """The options that studies share."""
 
@@ -117,27 +116,15 @@ def _run(
     sets: Sequence[str] = (),
     **how: Any,
 ) -> None:
-    from regard.registry import load_plugins
-
     load_plugins(list(plugin))
     import regard
 
-    settings = how | asked.settings | ({"set": _changes(sets)} if sets else {})
+    settings = how | asked.settings | ({"set": parse_settings(sets)} if sets else {})
     with ProgressLine() as progress:
         found = regard.study(
             name, *asked.recipes, notify=progress.say, progress=progress, plugins=list(map(str, plugin)), **settings
         )
     print(json.dumps(found.plain(), ensure_ascii=False) if as_json else found.render())
-
-
-def _changes(sets: Sequence[str]) -> dict[str, str]:
-    out = {}
-    for text in sets:
-        path, equals, value = text.partition("=")
-        if not equals or not path:
-            raise SpecError(f"--set takes PATH=VALUE, such as train.steps=500, got {text!r}")
-        out[path] = value
-    return out
 
 
 @_command("Time and memory of every mixer by length", ())

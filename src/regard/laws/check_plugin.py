@@ -1,4 +1,4 @@
-"""`regard check`: run the laws on the parts of a plugin."""
+"""Run the laws on the parts of a plugin."""
 
 from __future__ import annotations
 

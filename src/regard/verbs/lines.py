@@ -1,4 +1,4 @@
-"""`regard run`: lines in, lines out.
+"""Lines in, lines out: what `regard run` reads and writes.
 
 Any bytes in, exactly as many lines out, in order. Line breaks in an output are written as `\\n` where lines are counted, and
 as they are for a single text or at a prompt, where the task's explanation follows, if it gives one; `--json` always has the

@@ -1,0 +1,127 @@
+"""`regard run`: its options, and who runs the texts."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from regard.errors import SpecError
+from regard.registry import load_plugins
+from regard.verbs.command import say
+from regard.verbs.options import Beam, Debug, Device, Engine, Json, Plugin, To
+
+if TYPE_CHECKING:
+    from regard.api.run_texts import Long
+
+
+def run(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model or run folder, or the address of a server")],
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TEXT", help="Inputs; by default stdin, or a prompt at a terminal"),
+    ] = None,
+    beam: Beam = None,
+    alpha: Annotated[float | None, typer.Option(metavar="X", help="Strength of the length penalty")] = None,
+    n_best: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Number of outputs per input, with --json; widens the beam if needed"),
+    ] = None,
+    sample: Annotated[
+        bool | None,
+        typer.Option("--sample/--no-sample", help="Sample, or search; by default as the recipe says"),
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(metavar="X", help="Below 1, unlikely tokens become rarer")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="N", help="Sample from the N most likely tokens")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(metavar="P", help="Sample from the most likely tokens of this total probability")
+    ] = None,
+    min_p: Annotated[
+        float | None, typer.Option(metavar="P", help="Sample from tokens at least this likely, relative to the best")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed for sampling")] = None,
+    to: To = None,
+    prefix: Annotated[str | None, typer.Option(metavar="TEXT", help="Every output begins with this")] = None,
+    glossary: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Required translations: on each line a term, a tab, its translation"),
+    ] = None,
+    long: Annotated[
+        str,
+        typer.Option(metavar="HOW", help="Inputs longer than the model reads: split (outputs are joined) or cut"),
+    ] = "split",
+    ensemble: Annotated[
+        list[str], typer.Option("--with", metavar="MODEL", help="Another model for an ensemble; repeatable")
+    ] = [],  # noqa: B006
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, show_default="1024, at a terminal 1", help="Number of lines that are run together"
+        ),
+    ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="Show each output while it is written; with --beam 1 or --sample"),
+    ] = False,
+    as_json: Json = False,
+    device: Device = "auto",
+    engine: Engine = "auto",
+    plugin: Plugin = [],  # noqa: B006
+    debug: Debug = False,
+) -> None:
+    """Run a model: N lines in, exactly N lines out, in order. An empty line gives an empty line.
+
+    So does an input that cannot be read, such as a damaged image: stderr says why, --json has the reason as "error", and the
+    exit code is 2 after the last line. A line break in an output is written as \\n; --json, a single TEXT and the prompt have
+    it as it is."""
+    load_plugins(plugin)
+    if n_best is not None and n_best > 1 and not as_json:
+        raise SpecError(f"--n-best {n_best} needs --json: a line of plain output has room for one")
+    if stream and (as_json or ensemble or glossary):
+        raise SpecError("--stream shows the text of one model; leave out --json, --with and --glossary")
+    import regard
+    from regard.serve.remote_model import RemoteModel, is_address, read_glossary
+    from regard.tasks.common.capabilities import ReadsImages, supports
+    from regard.verbs.lines import read_arguments, read_prompt, read_stdin, stream_outputs, write_outputs
+
+    given = dict(
+        beam=beam, alpha=alpha, n_best=n_best, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p,
+        min_p=min_p, seed=seed,
+    )  # fmt: skip
+    options = {name: value for name, value in given.items() if value is not None}
+    at_terminal = texts is None and sys.stdin is not None and sys.stdin.isatty()
+    multiline = at_terminal or (texts is not None and len(texts) == 1)
+    if is_address(model):
+        if ensemble:
+            raise SpecError("a server runs one model at a time; leave out --with")
+        lines = read_arguments(texts) if texts is not None else read_prompt() if at_terminal else read_stdin()
+        remote = RemoteModel(model).run_lazily(
+            lines, to=to, prefix=prefix, glossary=None if glossary is None else read_glossary(glossary),
+            batch=batch or (1 if at_terminal else 32), options=options,
+        )  # fmt: skip
+        write_outputs(remote, sys.stdout, as_json=as_json, multiline=multiline)
+        return
+    light = None
+    if engine in ("auto", "native") and not (as_json or ensemble or glossary or plugin):  # all of which need torch
+        from regard.api.light_model import open_light
+
+        light = open_light(model, device=device)
+    handle = light or regard.load(model, device=device, engine=engine)
+    if as_json and isinstance(handle, regard.Model) and "words" in handle.options:
+        options["words"] = True
+    paths = supports(handle.task, ReadsImages)
+    lines = read_arguments(texts, paths=paths) if texts is not None else read_prompt() if at_terminal else read_stdin()
+    if stream:
+        way: dict[str, Any] = {"to": to, "prefix": prefix, "long": long, "notify": say, **options}
+        stream_outputs(partial(handle.stream, **way), lines, sys.stdout)
+        return
+    batches = handle.run_lazily(
+        lines, others=[regard.load(path, device=device) for path in ensemble], to=to, prefix=prefix, glossary=glossary,
+        long=cast("Long", long), notify=say, batch=batch or (1 if at_terminal else 1024), **options,
+    )  # fmt: skip
+    write_outputs(batches, sys.stdout, as_json=as_json, multiline=multiline)

@@ -1,0 +1,60 @@
+"""`regard train`: train a model, or resume a run."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from regard.registry import load_plugins
+from regard.verbs.options import Debug, Device, OnBad, Plugin, Set, parse_settings
+
+
+def train(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A shipped recipe's name (see `regard recipes`) or a YAML file")
+    ],
+    data: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="DATA",
+            help="Two text files or one table of pairs; texts; a dictionary; images",
+        ),
+    ] = None,
+    valid: Annotated[
+        list[str],
+        typer.Option(metavar="FILE", help="Validation data in the same form; for two files, give --valid twice"),
+    ] = [],  # noqa: B006
+    on_bad: OnBad = None,
+    sets: Set = [],  # noqa: B006
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="MODEL", help="Start from this model's weights")
+    ] = None,
+    out: Annotated[str | None, typer.Option(metavar="RUN", show_default="runs/RECIPE", help="The run folder")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming")] = False,
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway", help="Resume although the recipe, corpus, threads or torch changed, or a model was lost"
+        ),
+    ] = False,
+    device: Device = "auto",
+    plugin: Plugin = [],  # noqa: B006
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress")] = False,
+    debug: Debug = False,
+) -> None:
+    """Train a model. The same command again resumes. The result is a self-contained folder, whose path is printed."""
+    load_plugins(plugin)
+    from regard.training.request import TrainRequest
+    from regard.training.train import run_training
+
+    changes = parse_settings(sets, on_bad)
+    request = TrainRequest(
+        recipe, tuple(data or ()), tuple(valid), changes, start=start, out=out, fresh=fresh,
+        anyway=anyway, device=device, quiet=quiet, tensorboard=tensorboard, plugins=tuple(map(str, plugin)),
+    )  # fmt: skip
+    folder = run_training(request)
+    if os.environ.get("RANK", "0") == "0":  # one of several processes prints
+        print(folder)
