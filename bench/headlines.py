@@ -74,6 +74,15 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "{f[word_error, beam 5]} % of words wrong (published: 30.2 %); {f[minutes]} minutes on one busy core, "
             "{f[parameters]:,} parameters"),
         "scan": ("SCAN, percent of commands correct on the splits simple, length, add-jump", SCAN),
+        "scan-lstm": (
+            "SCAN with an LSTM without attention, three seeds, percent of commands correct",
+            "simple {f[simple][mean]} (published: 99.8), length {f[length][mean]} (13.8), add-jump {f[add-jump][mean]} (0.1)"),
+        "seq2seq": (
+            "Multi30k De→En as in the bentrevett notebooks (lower-cased words, ten epochs, greedy), tokenized BLEU, beside the "
+            "published one",
+            "LSTM {f[lstm][test BLEU]} (13.8), GRU {f[gru][test BLEU]} (20.6), GRU with attention "
+            "{f[gru-attention][test BLEU]} (28.3), ConvS2S {f[convs2s][test BLEU]} (34.1), Transformer "
+            "{f[transformer][test BLEU]} (36.5), ByteNet on characters {f[bytenet][test BLEU]} (–)"),
         "gpt": (
             "Characters of tinyshakespeare, nanoGPT's CPU configuration, whole validation split",
             "loss {f[loss]:.3f}; " + RUN),
@@ -95,6 +104,11 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "GRU {f[jsb, gru][nats per frame]} and {f[nottingham, gru][nats per frame]}, "
             "LSTM {f[jsb, lstm][nats per frame]} and {f[nottingham, lstm][nats per frame]}, "
             "Transformer {f[jsb, transformer][nats per frame]} and {f[nottingham, transformer][nats per frame]}"),
+        "output-tape": (
+            "Extended Neural GPU beside a Transformer with as many steps, three seeds, percent exact",
+            "copy {f[copy][extended_neural_gpu][mean]} and {f[copy][transformer][mean]}, reverse "
+            "{f[reverse][extended_neural_gpu][mean]} and {f[reverse][transformer][mean]}, dates "
+            "{f[dates][extended_neural_gpu][mean]} and {f[dates][transformer][mean]}"),
         "hybrid": (
             "Recurrent layers under attention, characters of tinyshakespeare, same number of parameters",
             "loss {f[attention][loss]} attention, {f[lstm][loss]} LSTM, {f[lstm under attention][loss]} LSTM under attention"),

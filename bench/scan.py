@@ -5,7 +5,8 @@ length      longer actions than any in training                   is it understo
 add-jump    `jump` was seen alone; now it is used like any verb   is it understood what a verb is?
 
 Two Transformers of one size, one told where tokens stand (sinusoids), one how far apart they are (T5's buckets), beside the
-published LSTM. About five minutes a model and split on two cores; run again after a stop, it goes on where it was.
+published LSTM. With `--lstm`, the LSTM itself, three seeds: two layers of 200 without attention, as published. About five
+minutes a model and split on two cores; run again after a stop, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from __future__ import annotations
 import argparse
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import regard
@@ -33,6 +36,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "sinusoids": dict(family="transformer", norm="pre", **SHAPE),
     "distances": dict(family="t5", head_width=32, activation="relu", gated=False, tied=True, **SHAPE),
 }
+RECURRENT: dict[str, Any] = dict(family="lstm", width=200, embedding=200, depth=2, dropout=0.5, attention="none")
+SEEDS = (1, 2, 3)
+"""Of the LSTM."""
 STEPS, TOKENS, ASIDE = 1500, 4096, 40
 """Every so-manieth pair of training is kept for validation, so that the test says nothing about when to stop."""
 _ROW = re.compile(r"IN: (.+) OUT: (.+)")
@@ -53,9 +59,10 @@ def table(path: Path, pairs: list[tuple[str, str]]) -> str:
     return str(path)
 
 
-def train(folder: Path, name: str, split: str, tiny: bool) -> tuple[regard.Model, float]:
+def train(folder: Path, name: str, split: str, tiny: bool, seed: int = 1) -> tuple[regard.Model, float]:
     """A model of a split, and the minutes it took."""
-    pairs, steps = read("train", split), 4 if tiny else STEPS
+    lstm = name == "lstm"
+    pairs, steps = read("train", split), 4 if tiny else 2 * STEPS if lstm else STEPS
     pairs = pairs[::50] if tiny else pairs
     learned = [pair for i, pair in enumerate(pairs) if i % ASIDE]
     corpora = {
@@ -64,20 +71,23 @@ def train(folder: Path, name: str, split: str, tiny: bool) -> tuple[regard.Model
     }
     # Actions of the test are up to 48 long; of the split by length, those of training up to 22.
     data = {**corpora, "tokenizer": {"kind": "pieces"}, "max_length": 64, "metrics": ["exact"]}
-    model = MODELS[name] | (dict(width=32, hidden=32) if tiny else {})
+    small = dict(width=32) if lstm else dict(width=32, hidden=32)
+    model = (RECURRENT if lstm else MODELS[name]) | (small if tiny else {})
+    optimizer, lr = ({"kind": "adam"}, 1e-3) if lstm else ({"kind": "muon", "weight_decay": 0.1}, 2e-3)
     recipe = {
         "task": "translate",
         "data": data,
         "model": model,
         "train": {
-            "steps": steps, "batch_tokens": TOKENS, "optimizer": {"kind": "muon", "weight_decay": 0.1}, "label_smoothing": 0.0,
-            "schedule": {"kind": "wsd", "lr": 2e-3, "warmup": steps // 20, "decay": 0.5},
+            "steps": steps, "batch_tokens": TOKENS, "optimizer": optimizer, "label_smoothing": 0.0, "seed": seed,
+            "schedule": {"kind": "wsd", "lr": lr, "warmup": steps // 20, "decay": 0.5},
             "validate_every": max(steps // 5, 1),
         },
         "decode": {"beam": 1, "max_extra": 60, "repetition_guard": False},
     }  # fmt: skip
-    made = regard.train(recipe, out=folder / f"{split}-{name}")
-    done = next(e for e in reversed(read_log(folder / f"{split}-{name}" / "log.jsonl")) if e["event"] == "done")
+    out = folder / (f"{split}-{name}-{seed}" if lstm else f"{split}-{name}")
+    made = regard.train(recipe, out=out)
+    done = next(e for e in reversed(read_log(out / "log.jsonl")) if e["event"] == "done")
     return made, done["seconds"] / 60
 
 
@@ -87,14 +97,43 @@ def right(model: regard.Model, pairs: list[tuple[str, str]]) -> float:
     return METRICS["exact"].compute(outputs, [target for _, target in pairs])
 
 
+def measure_lstm(out: Path, splits: Sequence[str], tiny: bool) -> dict[str, Any]:
+    """Every split, every seed: the LSTM beside what was published for it."""
+    figures: dict[str, Any] = {}
+    for split in splits:
+        test = read("test", split)[: 20 if tiny else None]
+        found, spent = [], []
+        for seed in SEEDS[: 1 if tiny else None]:
+            model, minutes = train(out, "lstm", split, tiny, seed)
+            found.append(round(right(model, test), 2))
+            spent.append(minutes)
+        row = {"published": LSTM[split], "test commands": len(test), "each seed": found}
+        figures[split] = row | {"mean": round(mean(found), 2), "minutes": round(mean(spent), 1)}
+    return figures
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--out", default="runs/scan")
     arguments.add_argument("--only", action="append", choices=SPLITS, help="a split; may be repeated")
+    arguments.add_argument("--lstm", action="store_true", help="the LSTM, three seeds, instead of the Transformers")
     arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
     said = parse(arguments)
     out = Path(tempfile.mkdtemp() if said.tiny else said.out)
     figures: dict[str, Any] = {}
+    if said.lstm:
+        figures = measure_lstm(out, said.only or list(SPLITS), said.tiny)
+        print(
+            Table(
+                ("split", "published", "mean"), tuple((s, r["published"], r["mean"]) for s, r in figures.items())
+            ).markdown()
+        )
+        if not said.tiny and not said.only:
+            title = "SCAN: per cent of commands whose actions are all right, an LSTM without attention, three seeds"
+            print(
+                write("scan-lstm", title=title, command="python -m bench.scan --lstm", figures=figures, steps=2 * STEPS)
+            )
+        return
     for split in said.only or SPLITS:
         test = read("test", split)[: 20 if said.tiny else None]
         row: dict[str, Any] = {"LSTM, published": LSTM[split], "test commands": len(test)}

@@ -19,7 +19,9 @@ from typing import Any
 import sacrebleu
 
 import regard
-from bench.results import ROOT, parse, write
+from bench.results import ROOT, folder, parse, write
+from regard.report.chart import Series, line_chart
+from regard.report.page import Section, page
 from regard.report.table import Table
 from regard.training.log import read_log
 
@@ -50,8 +52,22 @@ CONTENDERS: dict[str, dict[str, Any]] = {
             "schedule": {"kind": "wsd", "lr": 5e-4, "warmup": 100, "decay": 0.3}, "label_smoothing": 0.0, "clip_norm": 1.0,
         },
     },
+    "convs2s": {"model": {"family": "convs2s", "size": "convs2s-multi30k"}, "train": {**RECURRENT, "clip_norm": 0.1}},
+    "bytenet": {
+        "model": {"family": "bytenet", "width": 128, "depth": 10, "dropout": 0.1},
+        "train": {**RECURRENT, "batch_tokens": 8192},
+        "data": {"tokenizer": {"kind": "chars"}, "joint_vocab": True, "max_length": 400, "unfold": 1.2},
+    },
 }  # fmt: skip
-"""Sizes and optimizers are the published ones. What differs: batches by tokens, full teacher forcing, a rate that decays."""
+"""Sizes and optimizers are the published ones. What differs: batches by tokens, full teacher forcing, a rate that decays.
+ByteNet has no published figure here; it reads and writes characters, and its width is what two cores can train."""
+TINY: dict[str, dict[str, Any]] = {
+    "transformer": {"width": 16, "heads": 2, "hidden": 16},
+    "convs2s": {"width": 16, "depth": 2, "embedding": 8},
+    "bytenet": {"width": 8, "depth": 2},
+}
+"""Sizes that only show whether it runs; the others take `TINY_RECURRENT`."""
+TINY_RECURRENT = {"width": 16, "embedding": 8}
 _TOKEN = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 
 
@@ -77,16 +93,16 @@ def prepare(folder: Path, tiny: bool) -> dict[str, list[str]]:
 
 def recipe(contender: str, seed: int, files: dict[str, list[str]], *, steps: int | None, tiny: bool) -> dict[str, Any]:
     chosen, short = CONTENDERS[contender], {"schedule": {"kind": "constant", "lr": 1e-3}} if tiny or steps else {}
-    small = {"width": 16, "heads": 2, "hidden": 16} if contender == "transformer" else {"width": 16, "embedding": 8}
+    small = TINY.get(contender, TINY_RECURRENT) if tiny else {}
     return {
         "task": "translate",
         "data": {
             "train": [{"paths": files["train"]}], "valid": [{"paths": files["valid"]}], "joint_vocab": False, "max_length": 100,
-            "tokenizer": {"kind": "pieces", "min_count": 2}, "metrics": ["bleu"],
+            "tokenizer": {"kind": "pieces", "min_count": 2}, "metrics": ["bleu"], **chosen.get("data", {}),
         },
-        "model": {**chosen["model"], **(small if tiny else {})},
+        "model": {**chosen["model"], **small},
         "train": {
-            **chosen["train"], **short, "seed": seed, "epochs": 1 if tiny else EPOCHS, "steps": steps, "batch_tokens": BATCH,
+            "batch_tokens": BATCH, **chosen["train"], **short, "seed": seed, "epochs": 1 if tiny else EPOCHS, "steps": steps,
             "validate_every": steps, "log_every": 10,
         },
         "decode": {"beam": 1, "max_extra": 50},
@@ -100,19 +116,21 @@ def tokenized_bleu(outputs: list[str], references: list[str]) -> float:
 
 def run(out: Path, contender: str, seed: int, *, steps: int | None, tiny: bool) -> dict[str, Any]:
     """Train, or go on; then score the best checkpoint on the test, once."""
-    files, folder = prepare(out / "data", tiny), out / f"{contender}-{seed}"
-    regard.train(recipe(contender, seed, files, steps=steps, tiny=tiny), out=folder)
-    log = read_log(folder / "log.jsonl")
+    files, kept = prepare(out / "data", tiny), out / f"{contender}-{seed}"
+    regard.train(recipe(contender, seed, files, steps=steps, tiny=tiny), out=kept)
+    log = read_log(kept / "log.jsonl")
     start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
-    model = regard.load(folder / "best")
+    model = regard.load(kept / "best")
     sources, references = (Path(path).read_text(encoding="utf-8").splitlines() for path in files["test"])
     outputs = model.run(sources, beam=1)
-    valid = [
-        event["scores"]["bleu"] for event in log if event["event"] == "valid" and "bleu" in event.get("scores", {})
-    ]
+    valid = {
+        round(event["seconds"] / 60, 2): round(event["scores"]["bleu"], 2)
+        for event in log if event["event"] == "valid" and "bleu" in event.get("scores", {})
+    }  # fmt: skip
     return {
         "contender": contender, "seed": seed, "bleu": round(tokenized_bleu(outputs, references), 2),
-        "published": PUBLISHED.get(contender), "best validation bleu": round(max(valid, default=0.0), 2),
+        "published": PUBLISHED.get(contender), "best validation bleu": max(valid.values(), default=0.0),
+        "validation bleu by minute": list(valid.items()),
         "minutes": round(done["seconds"] / 60, 1), "steps": done["step"], "parameters": start["parameters"],
     }  # fmt: skip
 
@@ -133,8 +151,18 @@ def tabulate(out: Path) -> dict[str, Any]:
             "published": PUBLISHED.get(name), "test BLEU": round(mean(scores), 2), "seeds": len(rows),
             "spread": round(stdev(scores), 2) if len(rows) > 1 else None,
             "minutes": round(mean(row["minutes"] for row in rows), 1), "parameters": rows[0]["parameters"],
+            "validation BLEU by minute": rows[0]["validation bleu by minute"],
         }  # fmt: skip
     return figures
+
+
+def draw(figures: dict[str, Any], path: Path) -> Path:
+    """Quality against minutes of training: the first seed of every contender, as a page."""
+    curves = {name: row.get("validation BLEU by minute") for name, row in figures.items()}
+    series = [Series(name, [(x, y) for x, y in curve]) for name, curve in curves.items() if curve]
+    chart = line_chart("validation BLEU", series, x="minutes", zero=True, width=720, height=360)
+    path.write_text(page("Quality against training time", [Section("Multi30k De→En", (chart,))]), encoding="utf-8")
+    return path
 
 
 def main() -> None:
@@ -160,6 +188,7 @@ def main() -> None:
         print(Table(("contender", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
         title = "Multi30k German to English, test 2016: tokenized BLEU of lower-cased words, greedy, ten epochs"
         print(write("seq2seq", title=title, command="python -m bench.seq2seq --table", figures=figures))
+        print(draw(figures, folder() / "seq2seq.html"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+"""The Extended Neural GPU beside a Transformer: copy, reverse, dates. `python -m bench.output_tape`.
+
+Kaiser & Bengio (2016) let a Neural GPU read the symbols it wrote. Both models learn the same problems from the same
+examples for the same number of steps, with three seeds. What counts is the share of 1,000 unseen problems whose output is
+right to the last symbol, by the model of the last step: nothing is chosen on them. Run again after a stop, it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import regard
+from bench.results import parse, write
+from regard.report.table import Table
+from regard.training.log import read_log
+
+SEEDS = (1, 2, 3)
+STEPS = {"copy": 1500, "reverse": 1500, "dates": 3000}
+MODELS: dict[str, dict[str, Any]] = {
+    "extended_neural_gpu": {
+        "model": {"family": "extended_neural_gpu", "width": 24, "dropout": 0.0},
+        "optimizer": {"kind": "adam", "betas": [0.9, 0.999], "eps": 1e-4},
+        "lr": 2e-3,
+    },
+    "transformer": {
+        "model": {
+            "family": "transformer",
+            "width": 64,
+            "depth": 2,
+            "heads": 4,
+            "hidden": 256,
+            "dropout": 0.0,
+            "norm": "pre",
+        },
+        "optimizer": {"kind": "adamw"},
+        "lr": 3e-3,
+    },
+}
+
+
+def generator(problem: str, tiny: bool) -> dict[str, Any]:
+    """The examples of a problem; those of validation never occur in training."""
+    counts = {"count": 200 if tiny else 50_000, "valid": 10 if tiny else 1000, "seed": 1}
+    if problem == "dates":
+        return {"kind": "dates", **counts}
+    return {"kind": "algorithm", "problem": problem, "base": 10, "min_digits": 4, "max_digits": 12, **counts}
+
+
+def train(out: Path, problem: str, name: str, seed: int, tiny: bool) -> dict[str, Any]:
+    """Train one model: its share of exact outputs, the minutes and the number of parameters."""
+    chosen, steps = MODELS[name], 4 if tiny else STEPS[problem]
+    recipe = {
+        "task": "translate",
+        "data": {
+            "generate": generator(problem, tiny), "tokenizer": {"kind": "chars"}, "joint_vocab": False, "max_length": 64,
+            "metrics": ["exact"],
+        },
+        "model": {**chosen["model"], **({"width": 8} if tiny else {})},
+        "train": {
+            "steps": steps, "batch_tokens": 512, "seed": seed, "optimizer": chosen["optimizer"], "label_smoothing": 0.0,
+            "schedule": {"kind": "wsd", "lr": chosen["lr"], "warmup": steps // 20, "decay": 0.3}, "clip_norm": 1.0,
+            "validate_every": steps, "save_every": max(steps // 10, 1), "precision": "float32",
+        },
+        "decode": {"beam": 1, "repetition_guard": False},
+    }  # fmt: skip
+    run = out / f"{problem}-{name}-{seed}"
+    regard.train(recipe, out=run)
+    log = read_log(run / "log.jsonl")
+    start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
+    return {"exact": done["scores"]["exact"], "minutes": done["seconds"] / 60, "parameters": start["parameters"]}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--out", default="runs/output-tape")
+    arguments.add_argument("--only", action="append", choices=STEPS, help="a problem; may be repeated")
+    arguments.add_argument("--seeds", type=int, default=len(SEEDS), help="how many; three are recorded")
+    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
+    said = parse(arguments)
+    out = Path(tempfile.mkdtemp() if said.tiny else said.out)
+    figures: dict[str, dict[str, Any]] = {}
+    for problem in said.only or STEPS:
+        figures[problem] = {}
+        for name in MODELS:
+            runs = [train(out, problem, name, seed, said.tiny) for seed in SEEDS[: 1 if said.tiny else said.seeds]]
+            figures[problem][name] = {
+                "mean": round(mean(run["exact"] for run in runs), 2), "each seed": [round(run["exact"], 2) for run in runs],
+                "minutes": round(mean(run["minutes"] for run in runs), 1), "parameters": runs[0]["parameters"],
+            }  # fmt: skip
+    rows = tuple((problem, *(row[name]["mean"] for name in MODELS)) for problem, row in figures.items())
+    print(Table(("per cent exact", *MODELS), rows).markdown())
+    if not said.tiny and not said.only and said.seeds == len(SEEDS):
+        title = "Extended Neural GPU and Transformer: per cent of unseen problems that are exact"
+        print(write("output-tape", title=title, command="python -m bench.output_tape", figures=figures, steps=STEPS))
+
+
+if __name__ == "__main__":
+    main()
