@@ -14,7 +14,7 @@ import typer
 import regard
 from regard import errors, tasks
 from regard.cli import app
-from regard.recipes.merge import list_recipes
+from regard.recipes.merge import PURPOSES, list_recipes
 from tests.verbs.calling import ENVIRONMENT, call, shell, start
 
 VERBS = list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -215,11 +215,17 @@ def test_a_traceback_is_for_debugging(monkeypatch: pytest.MonkeyPatch, error: Ex
 # ----------------------------------------------------------------------------------------------------------- recipes
 
 
-def test_recipes_are_listed() -> None:
+def test_recipes_are_listed_by_what_they_are_for() -> None:
     said = call("recipes")
     assert (said.code, said.err) == (0, "")
-    assert [line.split()[0] for line in said.lines] == list(list_recipes())
-    assert json.loads(call("recipes", "--json").out).keys() == list_recipes().keys()
+    headings = [line for line in said.lines if not line.startswith(" ")]
+    assert headings == [purpose for purpose in PURPOSES if purpose in headings], "each once, in their order"
+    assert sorted(line.split()[0] for line in said.lines if line.startswith("  ")) == list(list_recipes())
+    found = json.loads(call("recipes", "--json").out)
+    assert found.keys() == list_recipes().keys()
+    assert found["dates"]["purpose"] == "Rewrite words and dates" and "ISO 8601" in found["dates"]["about"]
+    below = said.lines[said.lines.index("Rewrite words and dates") + 1 :]
+    assert below[0].startswith("  dates "), "under its heading"
 
 
 @pytest.mark.parametrize("name", list(list_recipes()))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from regard.errors import SpecError
 from regard.families import transformer
 from regard.families.expand import expand_model
-from regard.recipes.merge import list_recipes, merge, nest, parse_yaml, read_recipe
+from regard.recipes.merge import PURPOSES, list_recipes, merge, nest, parse_yaml, read_recipe
 from regard.training.optimizer import AdamW
 from regard.training.recipe import Averaging, Recipe, Train
 from regard.training.schedule import Constant
@@ -43,6 +43,7 @@ def test_every_shipped_recipe_parses() -> None:
         plain.pop("auto", None)
         recipe = Recipe.parse(merge({"task": "lm", "train": {"steps": 1}}, plain))
         assert recipe.about, name
+        assert recipe.purpose in PURPOSES, f"{name}: give it a purpose of recipes/merge.py"
         assert "task" in plain or name == "finetune", "whose task is that of the model it goes on with"
         if plain.get("model"):
             recipe.model_spec({"vocab": 11, "length": 16}).build()

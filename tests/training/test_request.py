@@ -88,7 +88,7 @@ def test_advice_does_not_keep_faults_back(tmp_path: Path) -> None:
         ),
         ({"family": "gpt"}, "no key 'family'; did you mean 'model.family'?"),
         ({"filters": "standard"}, "no key 'filters'; did you mean 'data.filters'?"),
-        ({"wings": 2}, "no key 'wings'; available: task, train, data, model, decode, about"),
+        ({"wings": 2}, "no key 'wings'; available: task, train, data, model, decode, about, purpose"),
         (
             {"data__filters": "standart"},
             "data.filters: should be the word standard, or a list such as [length, ratio], got 'st",

@@ -22,6 +22,21 @@ if TYPE_CHECKING:
 
 MAX_BYTES, MAX_LEVELS, MAX_VALUES = 10_000_000, 100, 10_000
 """Limits of one recipe: size of its file, nesting depth, and number of values."""
+PURPOSES = (
+    "Translate text",
+    "Summarize text",
+    "Rewrite words and dates",
+    "Write text",
+    "Complete code",
+    "Label texts and answer questions",
+    "Recommend items",
+    "Recognize pictures",
+    "Make music",
+    "Pre-train and fine-tune",
+    "Learn algorithms from examples",
+    "See every setting",
+)
+"""What people want to do, in the order of `regard recipes`. Each recipe names one of them as its `purpose`."""
 
 
 def list_recipes() -> dict[str, str]:
@@ -29,6 +44,14 @@ def list_recipes() -> dict[str, str]:
     folder = resources.files("regard.recipes")
     found = {p.name[:-5]: p.read_text("utf-8") for p in folder.iterdir() if p.name.endswith(".yaml")}
     return dict(sorted(found.items()))
+
+
+def describe_recipes() -> dict[str, dict[str, str]]:
+    """The purpose of each shipped recipe and the line about it, in the order of purposes."""
+    read = {name: parse_yaml(text, name) for name, text in list_recipes().items()}
+    found = {name: {key: str(recipe.get(key, "")) for key in ("purpose", "about")} for name, recipe in read.items()}
+    order = [*PURPOSES, *(recipe["purpose"] for recipe in found.values())]
+    return dict(sorted(found.items(), key=lambda item: order.index(item[1]["purpose"])))
 
 
 def read_recipe(name: str) -> Plain:

@@ -82,6 +82,8 @@ class Recipe(Spec):
     model: Plain = Field(default_factory=dict)
     decode: Search = Search()
     about: str = ""
+    purpose: str = ""
+    """What people use it for: the heading under which `regard recipes` lists it."""
 
     def model_spec(self, facts: Mapping[str, object], notes: list[str] | None = None) -> ModelSpec:
         """Expand the `model` section, with the data's `facts` (vocabulary, length) as defaults."""

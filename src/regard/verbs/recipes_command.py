@@ -16,8 +16,8 @@ def recipes(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the shipped recipes, or print one to start your own from: `regard recipes dates > mine.yaml`."""
-    from regard.recipes.merge import list_recipes, parse_yaml
+    """List the shipped recipes by purpose, or print one to start your own from: `regard recipes dates > mine.yaml`."""
+    from regard.recipes.merge import describe_recipes, list_recipes, parse_yaml
 
     texts = list_recipes()
     if name is not None and name not in texts:
@@ -25,6 +25,12 @@ def recipes(
     if name is not None:
         print(json.dumps(parse_yaml(texts[name], name)) if as_json else texts[name].rstrip("\n"))
         return
-    found = {key: str(parse_yaml(text, key).get("about", "")) for key, text in texts.items()}
+    found = describe_recipes()
+    if as_json:
+        print(json.dumps(found))
+        return
     width = max(map(len, found)) + 2
-    print(json.dumps(found) if as_json else "\n".join(f"{key:<{width}}{about}" for key, about in found.items()))
+    for purpose in dict.fromkeys(recipe["purpose"] for recipe in found.values()):
+        print(purpose)
+        for key in (key for key, recipe in found.items() if recipe["purpose"] == purpose):
+            print(f"  {key:<{width}}{found[key]['about']}")
