@@ -37,8 +37,8 @@ def work(seconds: float) -> None:
     from regard.tasks.common.task import Dataset
     from regard.tasks.translate import Translate, TranslateData
     from regard.text import Chars
-    from regard.training.optimizer_step import OptimizerSteps
     from regard.training.recipe import Train
+    from regard.training.step.optimizer_step import OptimizerSteps
 
     torch.set_num_threads(THREADS)
     pairs = Copy(symbols=40, max_length=40, count=20_000).pairs("train")

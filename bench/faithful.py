@@ -21,7 +21,7 @@ from regard.data.text_files import read_lines
 from regard.interpret.data_look import NAMES, DataLook
 from regard.metrics.bootstrap import Interval
 from regard.serialization.model_folder import FINAL
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 EXAMPLES = 40

@@ -28,7 +28,7 @@ from bench.results import ROOT, folder, parse, write
 from regard.report.chart import Series, line_chart
 from regard.report.page import Section, page
 from regard.report.table import Table
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "tinyshakespeare" / "input.txt"
 WIDTH, HIDDEN, HEADS = 128, 512, 4

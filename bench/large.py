@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.results import parse, write
 from regard.report.table import Table
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 LIMIT = 2000
 """Megabytes."""

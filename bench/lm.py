@@ -54,9 +54,9 @@ def train_regard() -> Turn:
     from regard.machine import keep_large_blocks
     from regard.recipes.merge import read_recipe
     from regard.tasks.lm import Lm, LmData, Texts
-    from regard.training.checkpoint import Checkpoints
-    from regard.training.log import Log
     from regard.training.recipe import Recipe
+    from regard.training.run.checkpoint import Checkpoints
+    from regard.training.run.log import Log
     from regard.training.trainer import TrainData, Trainer
 
     keep_large_blocks()

@@ -104,7 +104,7 @@ def _chains(path: Path) -> Iterator[tuple[str, str]]:
 def work_on(kind: str, work: str, hidden: int, steps: int, files: list[str], out: Path) -> None:
     """One contender, in a process of its own: train, and print what it took."""
     import regard
-    from regard.training.log import read_log
+    from regard.training.run.log import read_log
 
     data, valid = (files, []) if work == "decode" else (files[:1], files[1:])
     made = regard.train(recipe(kind, work, hidden, steps), data, valid=valid, out=out, quiet=True)

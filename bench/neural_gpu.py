@@ -21,7 +21,7 @@ from regard.data.pairs import Pairs
 from regard.metrics import METRICS
 from regard.recipes.merge import read_recipe
 from regard.report.table import Table
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 SEEDS = (1, 2, 3, 4, 5)
 DIGITS = 20

@@ -30,7 +30,7 @@ def regard(shape: dict[str, int], make: Make, threads: bool = True) -> Train:
     from regard.families import transformer
     from regard.nn.core.coords import Coords
     from regard.nn.core.rng import new_seed
-    from regard.training.data_parallel import ThreadGroup, split_rows
+    from regard.training.step.data_parallel import ThreadGroup, split_rows
 
     keep_large_blocks()
     limit_kernel_caches(torch.get_num_threads())

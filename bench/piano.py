@@ -19,7 +19,7 @@ import regard
 from bench.results import ROOT, parse, write
 from regard.report.table import Table
 from regard.tasks.common.losses import evaluate_loss
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "polymusic"
 FILES = {"jsb": "JSB_Chorales.mat", "nottingham": "Nottingham.mat"}

@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 from bench.results import parse, write
 from regard.report.table import Table
-from regard.training.data_parallel import ThreadGroup
-from regard.training.log import read_log
+from regard.training.run.log import read_log
+from regard.training.step.data_parallel import ThreadGroup
 
 RECIPE = str(Path(__file__).parent / "multi30k-fast.yaml")
 STEPS, ROUNDS, CORES = 60, 2, os.cpu_count() or 1

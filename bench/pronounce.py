@@ -17,7 +17,7 @@ from bench.results import parse, write
 from regard.data.pronunciation import OR
 from regard.metrics import METRICS
 from regard.report.table import Table
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 DICTIONARY = Path(__file__).resolve().parents[2] / "shared" / "data" / "cmudict" / "cmudict.dict.gz"
 PUBLISHED, TARGET = 30.2, 27.0

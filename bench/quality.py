@@ -20,8 +20,8 @@ from torch import Tensor
 import regard
 from bench.results import parse, write
 from regard.nn.layers.loss import plain_smoothed_loss
-from regard.training.data_parallel import ThreadGroup
-from regard.training.log import read_log
+from regard.training.run.log import read_log
+from regard.training.step.data_parallel import ThreadGroup
 
 RECIPE = str(Path(__file__).parent / "multi30k-fast.yaml")
 SEEDS, EPOCHS = (1, 2, 3), 2

@@ -28,7 +28,7 @@ from regard.machine import keep_large_blocks, limit_kernel_caches
 from regard.nn.core.coords import Coords
 from regard.nn.core.rng import new_seed
 from regard.report.table import Table
-from regard.training.data_parallel import ThreadGroup, split_rows
+from regard.training.step.data_parallel import ThreadGroup, split_rows
 
 SHAPES: dict[str, dict[str, Any]] = {
     "small": dict(width=256, embedding=256, depth=1, dropout=0.3),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.machine import machine, versions
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 ROOT = Path(__file__).parent.parent
 RECORDED = ROOT / "results"

@@ -25,7 +25,7 @@ from regard.data.text_files import read_lines
 from regard.errors import DataError
 from regard.metrics import METRICS
 from regard.report.table import Table
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "scan"
 SPLITS = {"simple": "simple", "length": "length", "add-jump": "addprim_jump"}

@@ -23,7 +23,7 @@ from bench import large
 from bench.results import parse, write
 from regard.data.text_files import read_lines
 from regard.report.table import Table
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 DATA = Path("../shared/data/multi30k")
 PAIRS, SIZES = 29_000, (5_000, 29_000, 5_000_000)

@@ -18,7 +18,7 @@ import regard
 from bench import corpus
 from bench.results import RECORDED, parse, write
 from regard.metrics import METRICS
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 DATA = Path("../shared/data/multi30k/bpe_en_de")
 RUNS = {"fast": Path("runs/target"), "published": Path("runs/published")}

@@ -267,7 +267,7 @@ def test_asking_for_what_is_not_there(model: Path) -> None:
 
 
 def test_torch_is_imported_only_for_tensors() -> None:
-    modules = "regard.files.folder, regard.training.checkpoint, regard.training.schedule"
+    modules = "regard.files.folder, regard.training.run.checkpoint, regard.training.schedule"
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
     done = subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.training.log import Log
+from regard.training.run.log import Log
 from tests.serve.running import KEY, start_server
 from tests.serve.translators import hold_requests, make_translators
 

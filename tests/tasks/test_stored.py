@@ -19,7 +19,7 @@ from regard.tasks.common.task import Dataset
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Chars, Tokenizer
 from regard.training.recipe import Recipe
-from regard.training.run_folder import open_run
+from regard.training.run.run_folder import open_run
 from regard.training.train import run_training
 from tests.training.small import ROWS, events, on_files, traces
 

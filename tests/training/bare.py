@@ -10,11 +10,11 @@ from torch import Tensor
 
 from regard.recipes.merge import merge, nest, read_recipe
 from regard.tasks.translate import Translate, TranslateData
-from regard.training.checkpoint import Checkpoints
-from regard.training.interrupt import InterruptHandler
-from regard.training.log import Log
-from regard.training.progress_bar import Progress
 from regard.training.recipe import Recipe
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.interrupt import InterruptHandler
+from regard.training.run.log import Log
+from regard.training.run.progress_bar import Progress
 from regard.training.trainer import TrainData, Trainer
 from tests.training.small import COPY, TINY
 

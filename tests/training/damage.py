@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from regard.training.checkpoint import Checkpoint, Checkpoints
+from regard.training.run.checkpoint import Checkpoint, Checkpoints
 from regard.training.train import run_training
 from tests.training.small import hard
 

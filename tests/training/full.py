@@ -23,14 +23,14 @@ import torch
 
 from regard.errors import DiskFull
 from regard.training import train
-from regard.training.artifacts import Artifacts
-from regard.training.checkpoint import Checkpoints
-from regard.training.lock import RunLock
-from regard.training.log import Log
 from regard.training.request import TrainRequest
+from regard.training.run.artifacts import Artifacts
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.lock import RunLock
+from regard.training.run.log import Log
+from regard.training.step.weight_averaging import Snapshots
 from regard.training.train import run_training
 from regard.training.trainer import Trainer
-from regard.training.weight_averaging import Snapshots
 from tests.training.small import hard, traces
 
 PAGE, ROOM = 4096, 4 << 20

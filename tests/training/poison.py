@@ -25,9 +25,9 @@ from torch import Tensor
 
 from regard.errors import Diverged
 from regard.files.tensors import read_tensors
-from regard.training.checkpoint import Checkpoints
 from regard.training.optimizer import optimizer_state
 from regard.training.request import TrainRequest
+from regard.training.run.checkpoint import Checkpoints
 from regard.training.train import run_training
 from regard.training.trainer import Trainer
 from tests.training.small import events, hard, tiny

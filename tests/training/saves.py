@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from regard.training.checkpoint import Checkpoints
+from regard.training.run.checkpoint import Checkpoints
 from tests.faulty import Memory, PowerCut
 
 HERE = Path("/run/checkpoints")

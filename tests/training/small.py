@@ -13,11 +13,11 @@ import pytest
 
 from regard.errors import Interrupted
 from regard.training import train
-from regard.training.checkpoint import Checkpoints
-from regard.training.interrupt import InterruptHandler
-from regard.training.log import read_log
-from regard.training.progress_bar import Progress
 from regard.training.request import TrainRequest
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.interrupt import InterruptHandler
+from regard.training.run.log import read_log
+from regard.training.run.progress_bar import Progress
 from regard.training.train import run_training
 
 COPY: dict[str, Any] = {"data.generate.count": 60, "data.generate.valid": 6, "data.generate.max_length": 6}

@@ -21,10 +21,10 @@ from regard.files.tensors import unpack
 from regard.tasks.common.task import Loss
 from regard.tasks.lm import Lm
 from regard.tasks.translate import Translate
-from regard.training.checkpoint import Checkpoints
-from regard.training.log import read_log
-from regard.training.progress_bar import Progress
 from regard.training.request import TrainRequest
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.log import read_log
+from regard.training.run.progress_bar import Progress
 from regard.training.train import run_training
 from regard.training.trainer import BAD_STEPS, Trainer
 from tests.training.bare import fit, trainer, weights

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.training import train
-from regard.training.batch_size import LEAST, MOST, fit_batch_tokens
+from regard.training.step.batch_size import LEAST, MOST, fit_batch_tokens
 from regard.training.train import run_training
 from tests.training.small import events, interrupted, tiny, traces
 

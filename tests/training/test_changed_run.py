@@ -12,9 +12,9 @@ import torch
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import read_folder
 from regard.recipes.merge import parse_yaml
-from regard.training.checkpoint import Checkpoints
 from regard.training.request import TrainRequest
-from regard.training.run_folder import BOUND, save_facts
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.run_folder import BOUND, save_facts
 from regard.training.train import run_training
 from tests.training.small import ROWS, events, on_files, stopped, tiny
 

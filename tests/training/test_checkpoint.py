@@ -11,7 +11,7 @@ import torch
 
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import write_folder
-from regard.training.checkpoint import Checkpoints
+from regard.training.run.checkpoint import Checkpoints
 from tests.faulty import Bytes, Memory, Names
 from tests.training.saves import HERE, groups, loaded_step, save
 

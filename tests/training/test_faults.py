@@ -14,9 +14,9 @@ import torch
 
 from regard.errors import CheckpointError, DiskFull, RegardError
 from regard.files.folder import read_files, write_folder
-from regard.training.checkpoint import Checkpoints
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.step.weight_averaging import Snapshots
 from regard.training.train import run_training
-from regard.training.weight_averaging import Snapshots
 from tests.faulty import Memory, PowerCut
 from tests.training.saves import HERE, disks, groups, loaded_step, save
 from tests.training.small import tiny

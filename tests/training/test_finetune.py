@@ -14,10 +14,10 @@ from regard.errors import DataError, SpecError
 from regard.families import gpt, t5
 from regard.files.folder import read_folder
 from regard.model.net import Net
-from regard.training.checkpoint import Checkpoints
 from regard.training.finetune import FineTuning, Initialization
 from regard.training.optimizer import OPTIMIZERS, set_learning_rate, set_rate_factors
 from regard.training.request import TrainRequest
+from regard.training.run.checkpoint import Checkpoints
 from regard.training.train import run_training
 from tests.training.small import HARD, events, interrupted, traces
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.training.gradient_noise import add_gradient_noise
+from regard.training.step.gradients import add_gradient_noise
 from regard.training.train import run_training
 from tests.training.small import interrupted, tiny, traces
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from regard.training.checkpoint import Checkpoints
-from regard.training.interrupt import InterruptHandler
-from regard.training.log import read_log
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.interrupt import InterruptHandler
+from regard.training.run.log import read_log
 from regard.training.train import run_training
 from tests.training.small import COPY, TINY, tiny, traces
 

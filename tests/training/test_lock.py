@@ -16,11 +16,11 @@ import pytest
 
 from regard.errors import CheckpointError, RegardError
 from regard.files.storage import ADVICE
-from regard.training.lock import LOCK, RunLock
+from regard.training.run.lock import LOCK, RunLock
 
 HOLD = """
 import sys
-from regard.training.lock import RunLock
+from regard.training.run.lock import RunLock
 with RunLock(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import DiskFull, SpecError
-from regard.training.log import Log, read_log
+from regard.training.run.log import Log, read_log
 
 
 def filled(path: Path, steps: int = 5) -> Log:

@@ -12,9 +12,9 @@ from regard.errors import SpecError
 from regard.families import gpt
 from regard.nn.blocks.body import MAX_LAYERS
 from regard.text import TOKENIZERS
-from regard.training import memory_budget
-from regard.training.memory_budget import explain_lack_of_memory
 from regard.training.optimizer import OPTIMIZERS
+from regard.training.step import memory_budget
+from regard.training.step.memory_budget import explain_lack_of_memory
 from regard.training.train import run_training
 from tests.training.small import tiny
 

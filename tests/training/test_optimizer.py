@@ -21,7 +21,7 @@ from regard.training.optimizer import (
     set_learning_rate,
 )
 from regard.training.optimizer import Muon as Muon  # in the table
-from regard.training.weight_averaging import MovingAverage, average_weights
+from regard.training.step.weight_averaging import MovingAverage, average_weights
 
 pytestmark = pytest.mark.numeric
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from regard.training import artifacts, trainer
+from regard.training import trainer
+from regard.training.run import artifacts
 from tests.training.poison import poison_often
 
 pytestmark = pytest.mark.numeric

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from regard import machine
 from regard.errors import Interrupted
 from regard.training import train as module
-from regard.training.log import read_log
-from regard.training.time_estimate import MIN_STEPS
+from regard.training.run.log import read_log
+from regard.training.step.time_estimate import MIN_STEPS
 from regard.training.train import run_training
 from tests.training.small import stopping_after, tiny
 

@@ -9,8 +9,8 @@ import pytest
 
 from regard.errors import SpecError
 from regard.serialization.model_folder import identify_folder
+from regard.training.step.validate import MAX_SHOWN, render_sample, render_scores, shorten
 from regard.training.train import run_training
-from regard.training.validate import MAX_SHOWN, render_sample, render_scores, shorten
 from tests.training.small import events, tiny
 
 
@@ -20,7 +20,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("runs") / "a run"
     with pytest.MonkeyPatch.context() as patch:
         said: list[str] = []
-        patch.setattr("regard.training.progress_bar.Progress.say", lambda _, text: said.append(text))
+        patch.setattr("regard.training.run.progress_bar.Progress.say", lambda _, text: said.append(text))
         run_training(dataclasses.replace(tiny(folder, decode__beam=3), quiet=False))
     return folder, "\n".join(said)
 

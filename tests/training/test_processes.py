@@ -14,10 +14,10 @@ import pytest
 
 from regard.errors import SpecError
 from regard.files.folder import read_folder
-from regard.training.checkpoint import Checkpoints
-from regard.training.data_parallel import ProcessGroup
-from regard.training.log import read_log
 from regard.training.request import TrainRequest
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.log import read_log
+from regard.training.step.data_parallel import ProcessGroup
 from regard.training.train import run_training
 
 pytestmark = pytest.mark.numeric

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.training.progress_bar import Progress, wants_bar
+from regard.training.run.progress_bar import Progress, wants_bar
 from tests.training.small import COPY, TINY
 from tests.verbs.calling import start
 

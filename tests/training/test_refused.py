@@ -14,10 +14,10 @@ import torch
 
 from regard.errors import CheckpointError, DataError, RegardError, SpecError
 from regard.recipes.merge import parse_yaml
-from regard.training.checkpoint import Checkpoints
-from regard.training.lock import RunLock
 from regard.training.recipe import Recipe
-from regard.training.run_folder import FIXED, open_run, save_facts
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.lock import RunLock
+from regard.training.run.run_folder import FIXED, open_run, save_facts
 from regard.training.train import run_training
 from tests.training.small import ROWS, on_files, stopped, tiny, traces
 

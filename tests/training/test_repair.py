@@ -16,8 +16,8 @@ import pytest
 from regard.errors import CheckpointError
 from regard.files.folder import find_fault
 from regard.serialization.model_folder import find_model
-from regard.training.checkpoint import Checkpoints
 from regard.training.request import TrainRequest
+from regard.training.run.checkpoint import Checkpoints
 from regard.training.train import run_training
 from tests.training.harm import HARMS, RUNS, STATES, Patient, weights
 from tests.training.small import events, stopped, tiny, traces

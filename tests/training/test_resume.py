@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from regard.training.checkpoint import Checkpoints
+from regard.training.run.checkpoint import Checkpoints
 from regard.training.train import run_training
 from tests.training.small import events, hard, interrupted, stopping_after, tiny, traces
 

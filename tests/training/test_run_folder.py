@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from regard.files.storage import Disk
-from regard.training import run_folder
-from regard.training.run_folder import move_aside, replace_run
+from regard.training.run import run_folder
+from regard.training.run.run_folder import move_aside, replace_run
 
 NAMES = ("best", "log", "tokens", "facts")
 OLD = {"best/weights": "old", "log": "old", "facts": "old", "mine": "mine"}

@@ -23,9 +23,9 @@ from regard.tasks.common.task import Loss
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.lm import Lm, LmData
 from regard.text import Tokenizer
-from regard.training.checkpoint import Checkpoints
 from regard.training.request import TrainRequest
-from regard.training.stream_state import StreamState, find_stream_faults
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.step.stream_state import StreamState, find_stream_faults
 from regard.training.train import run_training
 from tests.training.small import HARD, events, interrupted, traces
 

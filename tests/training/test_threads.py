@@ -12,7 +12,7 @@ from regard.families import gpt
 from regard.nn.core import rng
 from regard.nn.core.coords import Coords
 from regard.tasks.common.capabilities import Contrasts, supports
-from regard.training.data_parallel import MIN_TOKENS, ThreadGroup, split_rows
+from regard.training.step.data_parallel import MIN_TOKENS, ThreadGroup, split_rows
 
 pytestmark = pytest.mark.numeric
 

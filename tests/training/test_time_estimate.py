@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from regard.training import time_estimate as module
-from regard.training.time_estimate import BATCHES, MIN_STEPS, TimeLeft, estimate_seconds, time_steps
+from regard.training.step import time_estimate as module
+from regard.training.step.time_estimate import BATCHES, MIN_STEPS, TimeLeft, estimate_seconds, time_steps
 from regard.training.train import run_training
 from tests.training.bare import trainer, weights
 from tests.training.small import tiny

@@ -13,12 +13,12 @@ import torch
 from regard.errors import CheckpointError, Interrupted, SpecError
 from regard.files.folder import read_folder
 from regard.serialization.model_folder import FINISHED, find_model
-from regard.training.checkpoint import Checkpoints
-from regard.training.log import read_log
 from regard.training.request import TrainRequest
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.log import read_log
+from regard.training.step.validate import Validator
 from regard.training.train import run_training
 from regard.training.trainer import Trainer
-from regard.training.validate import Validator
 from tests.training.small import hard, interrupted, stopped, stopping_after, tiny, traces
 
 pytestmark = pytest.mark.numeric

@@ -18,10 +18,10 @@ from torch import Tensor
 from regard.decode import Search
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import read_folder
-from regard.training.checkpoint import Checkpoints
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.step.weight_averaging import average_weights
 from regard.training.train import run_training
 from regard.training.trainer import Trainer
-from regard.training.weight_averaging import average_weights
 from tests.training.bare import fit, trainer, weights
 from tests.training.small import tiny
 

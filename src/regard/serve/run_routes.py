@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse
 from regard.serve.api_error import ApiError
 from regard.serve.call import Call, Route
 from regard.spec import Plain
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 RECIPE, LOG, REPORT = "recipe.yaml", "log.jsonl", "report.html"
 MAX_LOG = 64 << 20

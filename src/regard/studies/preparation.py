@@ -21,12 +21,12 @@ from regard.spec import Plain
 from regard.tasks import find
 from regard.tasks.common.capabilities import eval_sets
 from regard.tasks.common.task import Dataset, Examples, Task
-from regard.training.batch_size import find_longest
-from regard.training.checkpoint import Checkpoints
-from regard.training.log import Log
 from regard.training.recipe import Recipe
 from regard.training.request import TrainRequest, build_recipe, complete_recipe
-from regard.training.time_estimate import time_steps
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.log import Log
+from regard.training.step.batch_size import find_longest
+from regard.training.step.time_estimate import time_steps
 from regard.training.train import SPLIT_SEED
 from regard.training.trainer import TrainData, Trainer
 

@@ -29,8 +29,8 @@ from regard.tasks import find
 from regard.tasks.common.capabilities import Generates, eval_sets, require
 from regard.tasks.common.losses import LossCounts, count_losses
 from regard.tasks.common.task import Task
-from regard.training.log import read_log
 from regard.training.request import TrainRequest
+from regard.training.run.log import read_log
 from regard.training.train import SPLIT_SEED, run_training
 
 

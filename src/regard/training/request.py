@@ -22,7 +22,7 @@ from regard.tasks.common.capabilities import advise
 from regard.tasks.common.task import Dataset, Task
 from regard.training.finetune import inherit_settings
 from regard.training.recipe import Recipe, check_placement, list_overrides, select_supported
-from regard.training.run_folder import read_run
+from regard.training.run.run_folder import read_run
 
 LENGTH = ("steps", "epochs")
 """The keys of `train` that say how long to train."""

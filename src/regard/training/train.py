@@ -49,23 +49,31 @@ from regard.spec import Plain
 from regard.tasks import find
 from regard.tasks.common.capabilities import encode_to, eval_sets, prepare_from
 from regard.tasks.common.task import Dataset, Task
-from regard.training.artifacts import Artifacts
-from regard.training.batch_size import measure_batch_tokens
-from regard.training.checkpoint import Checkpoints
-from regard.training.data_parallel import ProcessGroup
 from regard.training.finetune import Initialization, initialize_from
-from regard.training.interrupt import InterruptHandler
-from regard.training.lock import RunLock
-from regard.training.log import Log, read_log
-from regard.training.memory_budget import check_batch_memory, check_model_memory, explain_lack_of_memory
-from regard.training.progress_bar import Progress
 from regard.training.recipe import Recipe, Train
-from regard.training.repair import clean_up, copy_description, find_vocabulary, repair_description, restore_models
 from regard.training.request import TrainRequest, build_recipe, complete_recipe, fill_open_settings, reuse_recipe
-from regard.training.run_folder import MEASURED, has_begun, open_run, read_facts, replace_run, save_facts, update_run
-from regard.training.time_estimate import MIN_STEPS, estimate_seconds, time_steps
+from regard.training.run.artifacts import Artifacts
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.interrupt import InterruptHandler
+from regard.training.run.lock import RunLock
+from regard.training.run.log import Log, read_log
+from regard.training.run.progress_bar import Progress
+from regard.training.run.repair import clean_up, copy_description, find_vocabulary, repair_description, restore_models
+from regard.training.run.run_folder import (
+    MEASURED,
+    has_begun,
+    open_run,
+    read_facts,
+    replace_run,
+    save_facts,
+    update_run,
+)
+from regard.training.step.batch_size import measure_batch_tokens
+from regard.training.step.data_parallel import ProcessGroup
+from regard.training.step.memory_budget import check_batch_memory, check_model_memory, explain_lack_of_memory
+from regard.training.step.time_estimate import MIN_STEPS, estimate_seconds, time_steps
+from regard.training.step.validate import render_scores
 from regard.training.trainer import TrainData, Trainer
-from regard.training.validate import render_scores
 
 SPLIT_SEED = 1
 """Seed of the held-out data: runs with different seeds are validated on the same examples and learn the same vocabulary."""

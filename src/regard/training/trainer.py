@@ -28,12 +28,14 @@ from regard.serialization.model_folder import SNAPSHOTS
 from regard.spec import Plain
 from regard.tasks.common.capabilities import augment, describe_examples, order_batches
 from regard.tasks.common.task import EvalSet, Examples, Task
-from regard.training.checkpoint import Checkpoints
-from regard.training.data_parallel import ProcessGroup
-from regard.training.interrupt import InterruptHandler
-from regard.training.log import Log
 from regard.training.optimizer import trained_tensors
-from regard.training.optimizer_step import (
+from regard.training.recipe import Train
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.interrupt import InterruptHandler
+from regard.training.run.log import Log
+from regard.training.run.progress_bar import Progress
+from regard.training.step.data_parallel import ProcessGroup
+from regard.training.step.optimizer_step import (
     ADVICE,
     Group,
     NoMoreSteps,
@@ -42,11 +44,9 @@ from regard.training.optimizer_step import (
     check_finite,
     find_nonfinite,
 )
-from regard.training.progress_bar import Progress
-from regard.training.recipe import Train
-from regard.training.time_estimate import TimeLeft
-from regard.training.validate import GREEDY, MAX_KEPT, Validator, render_sample, render_scores, shorten
-from regard.training.weight_averaging import Snapshots
+from regard.training.step.time_estimate import TimeLeft
+from regard.training.step.validate import GREEDY, MAX_KEPT, Validator, render_sample, render_scores, shorten
+from regard.training.step.weight_averaging import Snapshots
 
 BAD_STEPS = 5
 """Number of consecutive non-finite steps after which training has diverged."""

@@ -1,1 +1,1 @@
-"""What the command line needs beyond the API."""
+"""The commands: what is parsed, called and printed."""

@@ -20,8 +20,8 @@ from regard.nn.blocks.head import Head
 from regard.serialization.load import build_outline
 from regard.spec import Spec
 from regard.tasks.common.task import Examples, Task
-from regard.training.batch_size import find_longest
 from regard.training.recipe import Recipe, Train
+from regard.training.step.batch_size import find_longest
 
 NUMBER = 4
 """Bytes of a float32."""

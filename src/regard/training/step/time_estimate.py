@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from regard.training.optimizer_step import OptimizerSteps
+from regard.training.step.optimizer_step import OptimizerSteps
 
 if TYPE_CHECKING:
     from regard.training.trainer import Trainer

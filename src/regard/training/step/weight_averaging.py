@@ -16,7 +16,7 @@ from regard.errors import CheckpointError
 from regard.files.folder import discard, find_fault, read_files, write_folder
 from regard.files.storage import Storage, explain_errors
 from regard.files.tensors import pack, unpack
-from regard.training.checkpoint import Checkpoints
+from regard.training.run.checkpoint import Checkpoints
 
 FILE = "weights.safetensors"
 

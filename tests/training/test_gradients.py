@@ -11,7 +11,7 @@ import torch
 import regard
 from regard.families import transformer
 from regard.nn.core.coords import Coords
-from regard.training.layer_norms import LayerNorms
+from regard.training.step.gradients import LayerNorms
 
 pytestmark = pytest.mark.numeric
 

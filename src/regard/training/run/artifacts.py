@@ -20,11 +20,11 @@ from regard.serialization.model_card import metric_signatures, render_card
 from regard.serialization.model_folder import BEST, FINAL, LOG, REPORT, write_model
 from regard.spec import Plain
 from regard.tasks.common.task import Dataset
-from regard.training.log import read_log
-from regard.training.optimizer_step import check_finite
 from regard.training.recipe import Recipe
+from regard.training.run.log import read_log
+from regard.training.step.optimizer_step import check_finite
+from regard.training.step.validate import Sample
 from regard.training.trainer import Trainer
-from regard.training.validate import Sample
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,10 +22,10 @@ from regard.files.storage import explain_errors, write_file
 from regard.nn.layers import lora
 from regard.serialization.load import load_model
 from regard.serialization.model_folder import BEST, CHECKPOINTS, FACTS, FINAL, LOG, RECIPE, REPORT, VOCABULARY
-from regard.training.artifacts import Artifacts
-from regard.training.checkpoint import Checkpoints
 from regard.training.optimizer import trained_tensors
-from regard.training.run_folder import find_run_fault, has_begun
+from regard.training.run.artifacts import Artifacts
+from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.run_folder import find_run_fault, has_begun
 from regard.training.trainer import Trainer
 
 

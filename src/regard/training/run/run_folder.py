@@ -39,8 +39,8 @@ from regard.serialization.model_folder import (
     VOCABULARY,
 )  # fmt: skip
 from regard.spec import Plain
-from regard.training.checkpoint import Checkpoints
 from regard.training.recipe import Recipe
+from regard.training.run.checkpoint import Checkpoints
 
 BEFORE, GONE = ".before", ".before.gone"
 FOLDERS = (CHECKPOINTS, SNAPSHOTS, BEST, FINAL, VOCABULARY, TOKENS, TENSORBOARD)

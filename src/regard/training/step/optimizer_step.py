@@ -22,9 +22,6 @@ from regard.nn.core.rng import new_seed
 from regard.spec import Plain
 from regard.tasks.common.capabilities import Contrasts, compute_loss, is_streaming, supports
 from regard.tasks.common.task import Examples, Loss, Task, TaskBatch
-from regard.training.data_parallel import ProcessGroup, ThreadGroup, split_rows
-from regard.training.gradient_noise import add_gradient_noise
-from regard.training.layer_norms import LayerNorms
 from regard.training.optimizer import (
     optimizer_state,
     restore_optimizer,
@@ -33,8 +30,10 @@ from regard.training.optimizer import (
     trained_tensors,
 )
 from regard.training.recipe import Train
-from regard.training.stream_state import StreamState
-from regard.training.weight_averaging import MovingAverage
+from regard.training.step.data_parallel import ProcessGroup, ThreadGroup, split_rows
+from regard.training.step.gradients import LayerNorms, add_gradient_noise
+from regard.training.step.stream_state import StreamState
+from regard.training.step.weight_averaging import MovingAverage
 
 ADVICE = (
     "earlier checkpoints are intact, but the same command would diverge again: lower train.schedule.lr and start over "

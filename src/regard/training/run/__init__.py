@@ -1,0 +1,1 @@
+"""One run: its folder, checkpoints, log and progress."""
