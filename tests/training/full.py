@@ -23,6 +23,7 @@ import torch
 
 from regard.errors import DiskFull
 from regard.training import train
+from regard.training.prepare import TrainerBuilder
 from regard.training.request import TrainRequest
 from regard.training.run.artifacts import Artifacts
 from regard.training.run.checkpoint import Checkpoints
@@ -39,7 +40,7 @@ WAYS = (["unshare", "--map-root-user", "--mount"], ["unshare", "--mount"])
 MOMENTS: dict[str, tuple[Any, str]] = {
     "lock the run": (RunLock, "__enter__"),
     "write run.json": (train, "open_run"),
-    "write vocabulary": (train._Run, "_task"),
+    "write vocabulary": (TrainerBuilder, "prepare_task"),
     "write the log": (Log, "write"),
     "write best": (Artifacts, "write_best"),
     "write step-00000004": (Snapshots, "add"),

@@ -25,8 +25,9 @@ from regard.training.request import TrainRequest
 from regard.training.run.checkpoint import Checkpoints
 from regard.training.run.log import read_log
 from regard.training.run.progress_bar import Progress
+from regard.training.step.bad_steps import BAD_STEPS
 from regard.training.train import run_training
-from regard.training.trainer import BAD_STEPS, Trainer
+from regard.training.trainer import Trainer
 from tests.training.bare import fit, trainer, weights
 from tests.training.small import ROWS, events, on_files, tiny
 

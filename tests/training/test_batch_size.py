@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.training import train
+from regard.training import prepare
 from regard.training.step.batch_size import LEAST, MOST, fit_batch_tokens
 from regard.training.train import run_training
 from tests.training.small import events, interrupted, tiny, traces
@@ -47,6 +47,6 @@ def test_a_run_finds_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (whole / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
     order = tiny(tmp_path / "stopped", train__batch_tokens="auto", model__dropout=0.2)
     interrupted(order, 3)
-    monkeypatch.setattr(train, "free_memory", lambda: 1)
+    monkeypatch.setattr(prepare, "free_memory", lambda: 1)
     assert traces(tmp_path / "stopped") == traces(tmp_path / "whole")
     assert events(tmp_path / "whole", "train")

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from regard import machine
 from regard.errors import Interrupted
-from regard.training import train as module
+from regard.training import prepare, train
 from regard.training.run.log import read_log
 from regard.training.step.time_estimate import MIN_STEPS
 from regard.training.train import run_training
@@ -35,7 +35,7 @@ LONG: dict[str, Any] = {
 def faster(monkeypatch: pytest.MonkeyPatch) -> Force:
     """Let one precision be the faster one on a processor with native bfloat16; with None, whoever measures fails."""
     native = dataclasses.replace(machine.machine(), bf16=True)
-    real = module.time_steps
+    real = prepare.time_steps
 
     def force(winner: str | None) -> None:
         def timed(trainer: Any, names: tuple[str, ...]) -> dict[str, float]:
@@ -44,8 +44,8 @@ def faster(monkeypatch: pytest.MonkeyPatch) -> Force:
             return {name: 0.5 if name == winner else 0.75 for name in names}
 
         monkeypatch.setattr(machine, "machine", lambda: native)
-        monkeypatch.setattr(module, "precision", lambda asked, device: asked)
-        monkeypatch.setattr(module, "time_steps", timed)
+        monkeypatch.setattr(train, "precision", lambda asked, device: asked)
+        monkeypatch.setattr(prepare, "time_steps", timed)
 
     return force
 
@@ -90,7 +90,7 @@ def test_a_run_that_goes_on_does_not_measure_on_any_processor(
         run_training(request)
     faster(None)
     slow = {"auto": "float32"}  # one without bfloat16
-    monkeypatch.setattr(module, "precision", lambda asked, device: slow.get(asked, asked))
+    monkeypatch.setattr(train, "precision", lambda asked, device: slow.get(asked, asked))
     run_training(request)
     assert facts(tmp_path / "run")["precision"] == "bfloat16"
     run_training(tiny(tmp_path / "whole", train__precision="bfloat16", **LONG))

@@ -119,7 +119,7 @@ def test_fresh_with_what_cannot_begin_changes_nothing(tmp_path: Path, changes: d
 
 def test_a_schedule_that_cannot_begin_is_refused_before_a_corpus_is_tokenized(tmp_path: Path) -> None:
     with (
-        patch("regard.training.train._Run._task", side_effect=AssertionError("tokenized first")),
+        patch("regard.training.prepare.TrainerBuilder.prepare_task", side_effect=AssertionError("tokenized first")),
         pytest.raises(SpecError, match="warms up for 50 steps, but there are only 12"),
     ):
         run_training(tiny(tmp_path, train__schedule__warmup=50))

@@ -26,7 +26,7 @@ from regard.model.net import Net
 from regard.report.number import duration
 from regard.serialization.model_folder import SNAPSHOTS
 from regard.spec import Plain
-from regard.tasks.common.capabilities import augment, describe_examples, order_batches
+from regard.tasks.common.capabilities import augment, order_batches
 from regard.tasks.common.task import EvalSet, Examples, Task
 from regard.training.optimizer import trained_tensors
 from regard.training.recipe import Train
@@ -34,6 +34,7 @@ from regard.training.run.checkpoint import Checkpoints
 from regard.training.run.interrupt import InterruptHandler
 from regard.training.run.log import Log
 from regard.training.run.progress_bar import Progress
+from regard.training.step.bad_steps import BAD_STEPS, BadSteps
 from regard.training.step.data_parallel import ProcessGroup
 from regard.training.step.optimizer_step import (
     ADVICE,
@@ -48,12 +49,6 @@ from regard.training.step.time_estimate import TimeLeft
 from regard.training.step.validate import GREEDY, MAX_KEPT, Validator, render_sample, render_scores, shorten
 from regard.training.step.weight_averaging import Snapshots
 
-BAD_STEPS = 5
-"""Number of consecutive non-finite steps after which training has diverged."""
-MAX_EXAMPLES = 8
-"""Maximum number of examples listed for a bad step."""
-MAX_PRINTED = 3
-"""Maximum number of bad steps that are printed; the log has all of them."""
 MAX_SAMPLES = 3
 """Sample outputs printed and logged at each validation."""
 
@@ -133,7 +128,7 @@ class Trainer:
         self.state = TrainState()
         self.copies: Mapping[str, bytes] = {}
         """Files that describe the run; every checkpoint has a copy."""
-        self._fault, self._printed = "", 0
+        self.bad_steps = BadSteps(task, log)
         self._layers: Plain | None = None
         """Norms by layer of the step before the last validation."""
         self._order: tuple[int, Sequence[Group]] = (-1, [])
@@ -164,7 +159,7 @@ class Trainer:
             step = self._update(updates[state.position])
             self.time_left.add_step(time.perf_counter() - started)
             if not step.sound:
-                self._report_skip(progress)
+                self.bad_steps.report(progress.say)
             state.position += 1
             state.step += 1
             state.tokens += step.tokens
@@ -202,7 +197,7 @@ class Trainer:
             state.position += 1
             state.step += 1
             if state.bad >= BAD_STEPS:
-                raise Diverged(f"{self._fault}; see the message of the first process")
+                raise Diverged(f"{self.bad_steps.fault}; see the message of the first process")
 
     def updates(self, epoch: int) -> Sequence[Group]:
         """The optimizer steps of an epoch, each a list of batches."""
@@ -229,7 +224,8 @@ class Trainer:
             self.state.window_tokens += step.tokens
         else:
             self.state.bad += 1
-            self._log_skip(group, step)
+            if self.steps.process_group.is_leader:
+                self.bad_steps.add(number, step, self.fresh, group)
         return step
 
     def rate(self, number: int) -> float:
@@ -237,25 +233,9 @@ class Trainer:
         spec = self.net.spec
         return self.train.schedule.rate(number, total=self.total, width=spec.mup_base or spec.width)
 
-    def _log_skip(self, group: Group, step: StepResult) -> None:
-        if self.steps.process_group.is_leader:
-            number, loss, norm = self.state.step + 1, step.loss, step.norm
-            examples = describe_examples(self.task, self.fresh, np.concatenate(group)[:MAX_EXAMPLES])
-            more = "" if sum(map(len, group)) <= MAX_EXAMPLES else " …"
-            self._fault = (
-                f"step {number} was not finite (loss {loss}, gradient norm {norm}): {'; '.join(examples)}{more}"
-            )
-            self.log.write("skip", number, norm=str(norm), loss=str(loss), examples=examples)
-
-    def _report_skip(self, progress: Progress) -> None:
-        self._printed += 1
-        if self._printed <= MAX_PRINTED:
-            rest = f"; further ones are only in {self.log.path.name}" if self._printed == MAX_PRINTED else ""
-            progress.say(f"skipped: {self._fault}{rest}")
-
     def _give_up(self, on_better: Callable[[], None]) -> NoReturn:
         """Stop after several bad steps in a row. The weights are those before them, and are saved if they are finite."""
-        said, state = f"{self._fault}, as were the {BAD_STEPS - 1} before it", self.state
+        said, state = f"{self.bad_steps.fault}, as were the {BAD_STEPS - 1} before it", self.state
         if find_nonfinite(self.steps.tensors()):
             raise Diverged(f"{said}; so are the weights; {ADVICE}")
         if state.best is None:  # not validated yet: without this there would be no model to start from
@@ -292,33 +272,33 @@ class Trainer:
             score = scores[metric.kind]
             equal = score == state.best and scores["loss"] < state.best_loss  # a tie goes to the lower loss
             better = state.best is None or metric.better(score, state.best) or equal
-            more = {name: score for name, score in scores.items() if name not in METRICS}  # scores of single corpora
-            judged = {name: scores[name] for name in self.task.metrics} | more
-            decoding, samples = self.validator.decoding(), self.validator.samples(MAX_SAMPLES)
-            kept = [{name: shorten(text, MAX_KEPT) for name, text in sample.items()} for sample in samples]
-            outputs: dict[str, object] = (
-                {"decoding": decoding, "engine": self.validator.judge, "samples": kept} if decoding else {}
-            )
-            maps = self.validator.attention_maps()
-            outputs |= {"attention": maps} if maps else {}
-            outputs |= {"layers": self._layers} if self._layers else {}
-            self.log.write(
-                "valid", state.step, loss=scores["loss"], scores=judged, seconds=round(state.seconds, 3), **outputs
-            )
-            left = f"  {duration(self.time_left.after(state.step))} left" if state.step < self.total else ""
-            progress.say(
-                f"step {state.step}/{self.total}  {render_scores(scores, decoding)}"
-                + ("  best so far" if better else "")
-                + left
-            )
-            for sample in samples:
-                progress.say(render_sample(sample))
+            self._record(scores, progress, better=better)
             if better:
                 state.best, state.best_loss, state.best_step, state.worse = score, scores["loss"], state.step, 0
                 on_better()
             else:
                 state.worse += 1
         self._keep_snapshot(score, metric.higher)
+
+    def _record(self, scores: Mapping[str, float], progress: Progress, *, better: bool) -> None:
+        """Log and print a validation: scores, sample outputs, attention, norms by layer."""
+        state, validator = self.state, self.validator
+        more = {name: score for name, score in scores.items() if name not in METRICS}  # scores of single corpora
+        judged = {name: scores[name] for name in self.task.metrics} | more
+        decoding, samples = validator.decoding(), validator.samples(MAX_SAMPLES)
+        kept = [{name: shorten(text, MAX_KEPT) for name, text in sample.items()} for sample in samples]
+        outputs: Plain = {"decoding": decoding, "engine": validator.judge, "samples": kept} if decoding else {}
+        maps = validator.attention_maps()
+        outputs |= {"attention": maps} if maps else {}
+        outputs |= {"layers": self._layers} if self._layers else {}
+        self.log.write(
+            "valid", state.step, loss=scores["loss"], scores=judged, seconds=round(state.seconds, 3), **outputs
+        )
+        best = "  best so far" if better else ""
+        left = f"  {duration(self.time_left.after(state.step))} left" if state.step < self.total else ""
+        progress.say(f"step {state.step}/{self.total}  {render_scores(scores, decoding)}{best}{left}")
+        for sample in samples:
+            progress.say(render_sample(sample))
 
     def validated_weights(self) -> AbstractContextManager[None]:
         """Use the weights that are validated and exported: the moving average, if there is one."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from regard.files.folder import read_folder
+from regard.files.folder import find_fault, read_folder
 from regard.files.storage import write_file
 from regard.machine import versions
 from regard.metrics import METRICS
@@ -17,11 +17,13 @@ from regard.nn.layers import lora
 from regard.report.training_report import RunFacts, run_report
 from regard.serialization.load import load_model
 from regard.serialization.model_card import metric_signatures, render_card
-from regard.serialization.model_folder import BEST, FINAL, LOG, REPORT, write_model
+from regard.serialization.model_folder import BEST, FINAL, FINISHED, LOG, REPORT, write_model
 from regard.spec import Plain
 from regard.tasks.common.task import Dataset
 from regard.training.recipe import Recipe
 from regard.training.run.log import read_log
+from regard.training.run.resume import find_done_event
+from regard.training.run.run_folder import save_facts
 from regard.training.step.optimizer_step import check_finite
 from regard.training.step.validate import Sample
 from regard.training.trainer import Trainer
@@ -56,6 +58,21 @@ class Artifacts:
         decoding = trainer.validator.decoding(greedy=False)
         done: Plain = {"scores": scores, "seconds": round(trainer.state.seconds, 3), "examples": samples}
         done |= {"decoding": decoding, "engine": trainer.validator.judge} if decoding else {}
+        return done
+
+    def finish(self, say: Callable[[str], None]) -> Plain:
+        """Write the final model unless it is there and intact; returns the `done` event."""
+        known, fault = find_done_event(self.folder), find_fault(self.folder / FINAL)
+        if known is not None and fault is None:
+            return known
+        if known is not None:
+            say(f"{fault}; writing it again")
+        done, log = self.write_final(), self.trainer.log
+        if known is None or known["scores"] != done["scores"]:
+            log.drop("done", self.trainer.state.step)  # a damaged one
+            log.write("done", self.trainer.state.step, **done)
+            log.sync()
+            save_facts(self.folder, **{FINISHED: log.digest()})
         return done
 
     def write_report(self, dataset: Dataset, samples: Sequence[Sample]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from regard.errors import CheckpointError
 from regard.files.folder import find_fault, read_folder, recover
 from regard.files.storage import explain_errors, write_file
 from regard.nn.layers import lora
@@ -25,6 +26,7 @@ from regard.serialization.model_folder import BEST, CHECKPOINTS, FACTS, FINAL, L
 from regard.training.optimizer import trained_tensors
 from regard.training.run.artifacts import Artifacts
 from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.resume import find_done_event
 from regard.training.run.run_folder import find_run_fault, has_begun
 from regard.training.trainer import Trainer
 
@@ -96,6 +98,21 @@ def restore_models(artifacts: Artifacts, *, done: bool) -> tuple[list[str], list
                 artifacts.write_best(state.best_step)
             messages.append(f"{fault}; written again from other files of this run")
     return messages, lost
+
+
+def restore_or_refuse(artifacts: Artifacts, *, anyway: bool) -> list[str]:
+    """Make damaged models of a run again; returns messages. What cannot be made again is left out only if `anyway`."""
+    trainer = artifacts.trainer
+    messages, lost = restore_models(artifacts, done=find_done_event(artifacts.folder) is not None)
+    if lost and not anyway:
+        raise CheckpointError(
+            f"{'; '.join(lost)}; no checkpoint has these weights any more. Start over with --fresh, or continue without "
+            "them with --anyway: later validations decide which model is the best"
+        )
+    if lost:
+        trainer.log.write("lost", trainer.state.step, models=lost)
+        trainer.save()
+    return [*messages, *(f"{line}; continuing without it" for line in lost)]
 
 
 def _weights_of(trainer: Trainer, step: int) -> Mapping[str, Tensor] | None:
