@@ -16,7 +16,7 @@ from typing import Any
 import regard
 from bench.results import parse, write
 from regard.report.table import Table
-from regard.training.log import read_log
+from regard.training.run.log import read_log
 
 SEEDS = (1, 2, 3)
 STEPS = {"copy": 1500, "reverse": 1500, "dates": 3000}
