@@ -33,8 +33,8 @@ def work(seconds: float) -> None:
 
     from regard.data.generators import Copy
     from regard.families import transformer
-    from regard.tasks.common.capabilities import order_batches
     from regard.tasks.common.task import Dataset
+    from regard.tasks.common.training_hooks import order_batches
     from regard.tasks.translate import Translate, TranslateData
     from regard.text import Chars
     from regard.training.recipe import Train

@@ -12,7 +12,8 @@ import torch
 from regard.data import document_parts, line_store, scratch
 from regard.tasks import find
 from regard.tasks.common import encoded_pairs
-from regard.tasks.common.capabilities import Stores, encode_to, supports
+from regard.tasks.common.capabilities import supports
+from regard.tasks.common.training_hooks import Stores, encode_to
 from regard.text import Tokenizer
 from regard.training.train import run_training
 from tests.laws.tasks import TASK, Recipe, order_of

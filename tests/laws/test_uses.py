@@ -14,7 +14,8 @@ import regard
 from regard.data.images import LoadedImage, read_image_set
 from regard.files.folder import read_folder
 from regard.serialization.load import load_model
-from regard.tasks.common.capabilities import Contrasts, supports
+from regard.tasks.common.capabilities import supports
+from regard.tasks.common.training_hooks import Contrasts
 from regard.training.train import run_training
 from tests.laws.lines import check_lines
 from tests.laws.uses import USES, Use

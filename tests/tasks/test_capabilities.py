@@ -11,9 +11,10 @@ import pytest
 import regard
 from regard.errors import SpecError
 from regard.tasks import find, names
-from regard.tasks.common import capabilities
-from regard.tasks.common.capabilities import Aligns, Embeds, Generates, ReadsPairs, Streams, require, supports
+from regard.tasks.common import capabilities, training_hooks
+from regard.tasks.common.capabilities import Aligns, Embeds, Generates, ReadsPairs, require, supports
 from regard.tasks.common.task import Task
+from regard.tasks.common.training_hooks import Streams
 
 COMMON = "DescribesExamples Generates Inspects Scores"
 CAPABILITIES = {
@@ -40,8 +41,9 @@ OF_INSTANCES = {"Classifies", "ReadsImages"}
 """Capabilities that a class does not show, only its instances: their members are set when a task is made."""
 PROTOCOLS = {
     name: value
-    for name, value in vars(capabilities).items()
-    if inspect.isclass(value) and value.__module__ == capabilities.__name__
+    for module in (capabilities, training_hooks)
+    for name, value in vars(module).items()
+    if inspect.isclass(value) and value.__module__ == module.__name__
 }
 
 

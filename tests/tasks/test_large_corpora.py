@@ -21,7 +21,7 @@ from bench.large_corpora import RECIPES, make_text
 from regard import tasks
 from regard.data import bucket, document_parts, line_store, pairs, scratch
 from regard.tasks.common import encoded_pairs
-from regard.tasks.common.capabilities import augment, encode_to, order_batches
+from regard.tasks.common.training_hooks import augment, encode_to, order_batches
 
 line_store.ROOM, scratch.ROOM, bucket.POOL, encoded_pairs.CHUNK = 1 << 18, 1 << 16, 1 << 11, 1 << 11
 document_parts.MAX_SAMPLE, pairs.sample_pairs.__defaults__, pairs.MAX_SORTED = 1 << 19, (2000,), 1 << 12

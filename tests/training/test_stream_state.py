@@ -17,10 +17,10 @@ from regard.families import bert, gpt, transformer_xl
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.nn.mixers import Lsh
-from regard.tasks.common.capabilities import compute_loss, order_batches
 from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.common.task import Loss
 from regard.tasks.common.text_corpus import Texts
+from regard.tasks.common.training_hooks import compute_loss, order_batches
 from regard.tasks.lm import Lm, LmData
 from regard.text import Tokenizer
 from regard.training.request import TrainRequest

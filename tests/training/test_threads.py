@@ -11,7 +11,8 @@ from regard import tasks
 from regard.families import gpt
 from regard.nn.core import rng
 from regard.nn.core.coords import Coords
-from regard.tasks.common.capabilities import Contrasts, supports
+from regard.tasks.common.capabilities import supports
+from regard.tasks.common.training_hooks import Contrasts
 from regard.training.step.data_parallel import MIN_TOKENS, ThreadGroup, split_rows
 
 pytestmark = pytest.mark.numeric

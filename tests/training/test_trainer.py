@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.tasks.common.capabilities import order_batches
+from regard.tasks.common.training_hooks import order_batches
 from regard.training.schedule import Cosine
 from tests.training.bare import fit, spy_on_steps, trainer, weights
 from tests.training.small import events

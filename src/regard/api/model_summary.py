@@ -21,8 +21,8 @@ from regard.recipes.merge import list_recipes, merge, merge_settings, read_recip
 from regard.serialization.load import load_model
 from regard.serialization.model_folder import find_model
 from regard.tasks import find
-from regard.tasks.common.capabilities import advise
 from regard.tasks.common.task import Dataset
+from regard.tasks.common.training_hooks import advise
 
 TYPICAL_PAIRS = 30_000
 """The corpus size that a model is shown for if training would choose it from the data (Multi30k has 29,000)."""

@@ -14,9 +14,9 @@ from regard.errors import SpecError, UnknownName
 from regard.metrics.calibration import calibration_error, reliability
 from regard.model.net import Net
 from regard.spec import Plain
-from regard.tasks.common.capabilities import is_streaming
 from regard.tasks.common.losses import CalibrationCounts, Observer, observing_predictions
 from regard.tasks.common.task import Examples, Task
+from regard.tasks.common.training_hooks import is_streaming
 
 Probe = Callable[[Net, Task, object], Plain]
 """Called with a model, its task and test data as the task reads it; the result is plain data."""

@@ -31,12 +31,12 @@ from regard.nn.blocks.sentences import Sentences
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, Spec, spec
-from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.class_names import check_class_names, pack_classes, unpack_classes
 from regard.tasks.common.classifier import average_log_probs
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
+from regard.tasks.common.training_hooks import bucket
 
 NONE = "<none>"
 """The word that fills up sentences; its vector is zero."""

@@ -32,7 +32,6 @@ from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Vector
 from regard.spec import Count, Plain, Spec, spec
-from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.encoded_pairs import encode_chunks
 from regard.tasks.common.encoder_frames import EmbedFrame
@@ -62,6 +61,7 @@ from regard.tasks.common.task import (
     check_pairs,
 )
 from regard.tasks.common.text_frame import FramedText, Pool, frame_texts
+from regard.tasks.common.training_hooks import bucket
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 

@@ -28,7 +28,6 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 from regard.spec import Count, Plain, spec
-from regard.tasks.common.capabilities import TOKENS, bucket
 from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.forward_pass import ForwardPass
@@ -36,6 +35,7 @@ from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.losses import sequence_loss
 from regard.tasks.common.task import TASKS, BatchOrder, EvalSet, Loss, RunOptions, TextSide, check_pairs
 from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
+from regard.tasks.common.training_hooks import TOKENS, bucket
 from regard.text import Chars, Normalize, Template, Tokenizer, TokenizerSpec
 
 

@@ -27,11 +27,11 @@ from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.spec import Count, Plain, Share, Spec, spec
 from regard.tasks.common.advice import advise_pairs
-from regard.tasks.common.capabilities import bucket
 from regard.tasks.common.encoded_pairs import EncodedPairs
 from regard.tasks.common.pairs_frame import MAX_UNFOLD, tag_token
 from regard.tasks.common.seq2seq import TextPairs
 from regard.tasks.common.task import TASKS, Advice, BatchOrder, Dataset, EvalSet, Examples
+from regard.tasks.common.training_hooks import bucket
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 from regard.text.lattice import CANNOT_SAMPLE
 

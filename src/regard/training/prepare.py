@@ -17,8 +17,9 @@ from regard.machine import free_memory
 from regard.model.net import Net
 from regard.serialization.model_folder import CHECKPOINTS, LOG, TENSORBOARD, TOKENS, VOCABULARY
 from regard.spec import Plain
-from regard.tasks.common.capabilities import encode_to, eval_sets, prepare_from
+from regard.tasks.common.capabilities import eval_sets
 from regard.tasks.common.task import Dataset, Task
+from regard.tasks.common.training_hooks import encode_to, prepare_from
 from regard.training.finetune import Initialization, initialize_from
 from regard.training.recipe import Recipe, Train
 from regard.training.request import TrainRequest

@@ -18,8 +18,8 @@ from regard.recipes.merge import merge, merge_settings, read_recipe
 from regard.serialization.model_folder import read_config
 from regard.spec import Plain
 from regard.tasks import find
-from regard.tasks.common.capabilities import advise
 from regard.tasks.common.task import Dataset, Task
+from regard.tasks.common.training_hooks import advise
 from regard.training.finetune import inherit_settings
 from regard.training.recipe import Recipe, check_placement, list_overrides, select_supported
 from regard.training.run.run_folder import read_run

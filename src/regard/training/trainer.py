@@ -26,8 +26,8 @@ from regard.model.net import Net
 from regard.report.number import duration
 from regard.serialization.model_folder import SNAPSHOTS
 from regard.spec import Plain
-from regard.tasks.common.capabilities import augment, order_batches
 from regard.tasks.common.task import EvalSet, Examples, Task
+from regard.tasks.common.training_hooks import augment, order_batches
 from regard.training.optimizer import trained_tensors
 from regard.training.recipe import Train
 from regard.training.run.checkpoint import Checkpoints

@@ -1,36 +1,24 @@
 """What only some tasks can do, and the one place to ask.
 
 Each capability is a small protocol. `supports(task, Aligns)` asks for it; `require(task, Aligns)` returns the task as
-such or raises the error that users read. Below them are the training hooks, with what happens for a task that has
-none.
+such or raises the error that users read. Below them are functions that ask, with the answer for a task that cannot. What only
+training asks for is in `training_hooks.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard, TypeVar, runtime_checkable
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
-from regard.data.bucket import Buckets
 from regard.decode import Search
 from regard.errors import SpecError
 from regard.registry import kind_of
 from regard.spec import Plain, Spec
-from regard.tasks.common.example_names import number_examples
 from regard.tasks.common.task import (
-    Advice,
-    BatchOrder,
-    Dataset,
     EvalSet,
-    Examples,
-    Loss,
     Output,
     RunOptions,
     Task,
-    TaskBatch,
     TextSide,
 )
 
@@ -39,18 +27,12 @@ if TYPE_CHECKING:  # running a model without torch needs this module, too
 
     from regard.data.pair_reader import OnBad
     from regard.model.net import Net
-    from regard.nn.core.state import State
     from regard.tasks.common.forward_pass import ForwardPass
     from regard.tasks.common.text_frame import Pool
     from regard.tasks.common.word_scores import Alignment, Confidence
     from regard.text import Template
 
 C = TypeVar("C")
-T = TypeVar("T")
-E = TypeVar("E", bound=Examples)
-TOKENS = 4096
-"""Padded tokens per batch, unless given."""
-
 # What users ask of a model. -------------------------------------------------------------------------------------------
 
 
@@ -239,78 +221,6 @@ class ReadsPairs(Protocol):
         """As `read_test`, with another way to treat bad pairs."""
 
 
-# What training asks of a task. ----------------------------------------------------------------------------------------
-
-
-@runtime_checkable
-class Streams(Protocol):
-    """Carries the model's state from batch to batch (truncated backpropagation through time)."""
-
-    @property
-    def streaming(self) -> bool:
-        """Whether this task's settings ask for it."""
-
-    def stream_loss(self, net: Net, batch: TaskBatch, smoothing: float, state: State | None) -> Loss:
-        """The loss of a batch whose rows continue those of the previous batch; state None: from the beginning."""
-
-
-@runtime_checkable
-class Contrasts(Protocol):
-    """Compares the rows of a batch with one another, so that a batch cannot be divided."""
-
-    in_batch_negatives: Literal[True]
-
-
-@runtime_checkable
-class Advises(Protocol):
-    """Chooses settings from the data."""
-
-    @classmethod
-    def advise(cls, settings: Spec, dataset: Dataset, recipe: Plain) -> Advice:
-        """Settings for what the `recipe`, as far as it is given, leaves open."""
-
-
-@runtime_checkable
-class Finetunes(Protocol):
-    """Combines the vocabulary of another model with what it learns from the data, such as classes."""
-
-    @classmethod
-    def prepare_from(cls, settings: Spec, dataset: Dataset, files: Mapping[str, bytes]) -> Task:
-        """As `prepare`, with the tokenizer among the files of another model."""
-
-
-@runtime_checkable
-class Stores(Protocol):
-    """Encodes into files, for corpora that do not fit into memory."""
-
-    def encode_to(self, folder: Path, raw: object, fingerprint: str) -> Examples:
-        """As `encode`, kept in a folder and not repeated if it is there already."""
-
-
-@runtime_checkable
-class Augments(Protocol):
-    """Changes training examples in every epoch: other masks, other subwords, shifted images."""
-
-    def augment(self, examples: E, seed: int, epoch: int) -> E:
-        """The training examples as this epoch sees them."""
-
-
-@runtime_checkable
-class OrdersBatches(Protocol):
-    """Forms batches in its own way."""
-
-    def order_batches(self, examples: Examples, *, tokens: int | None, seed: int, evaluate: bool = False) -> BatchOrder:
-        """Batches of at most this many padded tokens; to `evaluate`, each example comes exactly once."""
-
-
-@runtime_checkable
-class DescribesExamples(Protocol):
-    """Names examples so that a user finds them in the data."""
-
-    def describe_examples(self, examples: Examples, indices: NDArray[np.int64]) -> list[str]:
-        """A name for each of these examples."""
-
-
 # Asking. --------------------------------------------------------------------------------------------------------------
 
 REQUIRED: dict[type, str] = {
@@ -337,63 +247,6 @@ def require(task: object, capability: type[C]) -> C:
         needs = REQUIRED.get(capability, f"this needs a task with the capability {capability.__name__}")
         raise SpecError(f"{needs}, got {kind_of(own)}")
     return task
-
-
-# Training hooks with their defaults. ----------------------------------------------------------------------------------
-
-
-def order_batches(
-    task: Task, examples: Examples, *, tokens: int | None, seed: int, evaluate: bool = False
-) -> BatchOrder:
-    """Batches of like lengths, unless the task forms its own."""
-    if supports(task, OrdersBatches):
-        return task.order_batches(examples, tokens=tokens, seed=seed, evaluate=evaluate)
-    return bucket(examples, tokens=tokens, seed=seed, evaluate=evaluate)
-
-
-def bucket(examples: Examples, *, tokens: int | None, seed: int, evaluate: bool = False) -> Buckets:
-    """Batches of like lengths; to `evaluate`, corpora are not mixed by their shares."""
-    groups, shares = (None, None) if evaluate else (examples.groups, examples.shares)
-    return Buckets(examples.lengths, tokens=tokens or TOKENS, seed=seed, groups=groups, shares=shares)
-
-
-def augment(task: Task, examples: E, seed: int, epoch: int) -> E:
-    """The training examples as this epoch sees them; unchanged, unless the task augments them."""
-    if supports(task, Augments):
-        return task.augment(examples, seed, epoch)
-    return examples
-
-
-def encode_to(task: Task, folder: Path, raw: object, fingerprint: str) -> Examples:
-    """Encode into a folder if the task can, otherwise in memory."""
-    return task.encode_to(folder, raw, fingerprint) if supports(task, Stores) else task.encode(raw)
-
-
-def describe_examples(task: Task, examples: Examples, indices: NDArray[np.int64]) -> list[str]:
-    """Names of examples for a message; their numbers, unless the task knows better ones."""
-    return task.describe_examples(examples, indices) if supports(task, DescribesExamples) else number_examples(indices)
-
-
-def advise(kind: type[Task], settings: Spec, dataset: Dataset, recipe: Plain) -> Advice:
-    """Settings chosen from the data; none, unless the task gives advice."""
-    return kind.advise(settings, dataset, recipe) if supports(kind, Advises) else Advice({"train": {}}, [])
-
-
-def prepare_from(kind: type[Task], settings: Spec, dataset: Dataset, files: Mapping[str, bytes]) -> Task:
-    """The task with the vocabulary of another model."""
-    return kind.prepare_from(settings, dataset, files) if supports(kind, Finetunes) else kind.load(settings, files)
-
-
-def is_streaming(task: Task) -> bool:
-    """Whether rows continue from batch to batch."""
-    return supports(task, Streams) and task.streaming
-
-
-def compute_loss(task: Task, net: Net, batch: TaskBatch, smoothing: float = 0.0, *, state: State | None = None) -> Loss:
-    """The loss of a batch; of a stream's, after `state`."""
-    if supports(task, Streams) and task.streaming:
-        return task.stream_loss(net, batch, smoothing, state)
-    return task.loss(net, batch, smoothing)
 
 
 # What users ask, with the answer for a task that has nothing to say. ---------------------------------------------------

@@ -23,8 +23,8 @@ from regard.metrics.items import CountedItems, Formula, percentage, perplexity, 
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.nn.core.state import State
-from regard.tasks.common.capabilities import compute_loss, order_batches
 from regard.tasks.common.task import Examples, Loss, Task
+from regard.tasks.common.training_hooks import compute_loss, order_batches
 
 FORMULAS: dict[str, Formula] = {"loss": ratio, "perplexity": perplexity, "ece": calibration_error, "brier": ratio}
 """How scores follow from summed counts; all other scores are percentages of what was right."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.tasks.common.capabilities import describe_examples
 from regard.tasks.common.task import Examples, Task
+from regard.tasks.common.training_hooks import describe_examples
 from regard.training.run.log import Log
 from regard.training.step.optimizer_step import StepResult
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from regard.data.bucket import POOL
 from regard.data.scratch import blocks
 from regard.model.net import Net
-from regard.tasks.common.capabilities import augment, order_batches
 from regard.tasks.common.task import Examples, Task
+from regard.tasks.common.training_hooks import augment, order_batches
 from regard.training.recipe import Train
 
 SHARE = 0.6

@@ -20,8 +20,9 @@ from regard.model.mup import rate_factors
 from regard.model.net import Net
 from regard.nn.core.rng import new_seed
 from regard.spec import Plain
-from regard.tasks.common.capabilities import Contrasts, compute_loss, is_streaming, supports
+from regard.tasks.common.capabilities import supports
 from regard.tasks.common.task import Examples, Loss, Task, TaskBatch
+from regard.tasks.common.training_hooks import Contrasts, compute_loss, is_streaming
 from regard.training.optimizer import (
     optimizer_state,
     restore_optimizer,

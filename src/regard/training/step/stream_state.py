@@ -14,8 +14,8 @@ from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.mixer import Mixer
 from regard.nn.core.state import State
-from regard.tasks.common.capabilities import is_streaming
 from regard.tasks.common.task import Task
+from regard.tasks.common.training_hooks import is_streaming
 
 ENDLESS = 1 << 40
 """A length in tokens that stands for a stream without end."""
