@@ -158,17 +158,18 @@ class _Job:
         return self._report(what, name, net, *self._compare(found, net, self.source, task, net))
 
     def from_gguf(self, wanted: str) -> Conversion:
-        from regard.conversion.gguf import read, read_stored
+        from regard.conversion.gguf import read, read_origin, read_stored
 
         spec, weights, tokenizer = read(self.source)
+        origin = read_origin(self.source)
         name, task, search = task_config.make_lm(spec, tokenizer)
         net = _build(spec, weights)
         if find_refusal(net) is None:  # the engine computes with the file's own blocks
             weights = read_stored(self.source)
         if wanted == "hf":
-            write_folder(self.place, export_model(spec, net.state_dict(), task, search).files)
+            write_folder(self.place, export_model(spec, net.state_dict(), task, search, origin).files)
         else:
-            _export(self.place, name, task, search, spec, weights, self.source.name)
+            _export(self.place, name, task, search, spec, weights, self.source.name, origin.files())
         self._doubt(task, None)
         return self._report(self.source.name, name, net, *self._compare_exported(net, task))
 

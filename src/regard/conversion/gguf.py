@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.conversion.gguf_file import GgufFile
 from regard.conversion.gguf_tokenizer import tokenizer
+from regard.conversion.hf_origin import Origin
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import llama
 from regard.model.model_spec import ModelSpec
@@ -54,6 +55,12 @@ def read(path: Path) -> tuple[ModelSpec, dict[str, Tensor], Tokenizer]:
         count = next((n for end, n in heads.items() if ours.endswith(end)), None)
         weights[ours] = weight if count is None else _halves(weight, count)
     return spec, weights, tokenizer(file)
+
+
+def read_origin(path: Path) -> Origin:
+    """What a file says besides the model: its chat template."""
+    template = GgufFile(path).said.get("tokenizer.chat_template")
+    return Origin(tokenizer={"chat_template": template} if isinstance(template, str) else {})
 
 
 def read_stored(path: Path) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """What a Hugging Face folder said that a model has no use for.
 
 Settings of `transformers` alone (a forced last token, chat templates, …) are kept in the model folder as plain data, and are
-written again when the model is exported. Nothing here reads them.
+written again when the model is exported. Of them a server reads the chat template and the tokens that end an answer.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from regard.files.folder import JSON_LIMIT, Folder, parse_json, read_file
 FILE = "huggingface.json"
 """Name in a model folder."""
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"
+"""The chat template, where it is not in the configuration of the tokenizer."""
 NAMES_CODE = ("auto_map", "custom_pipelines", "transformers_weights", "quantization_config", "adapter_config")
 """Settings that name code, files or kernels; they are not kept, nor is any key that contains `attn_implementation`."""
 TOKENIZER_SETTINGS = (
@@ -49,6 +51,8 @@ class Origin:
         """Those of a Hugging Face folder."""
         tokenizer = read_settings(folder, TOKENIZER)
         kept = {name: tokenizer[name] for name in TOKENIZER_SETTINGS if name in tokenizer}
+        if (folder / CHAT_TEMPLATE).exists():
+            kept["chat_template"] = read_file(folder, CHAT_TEMPLATE, JSON_LIMIT).decode("utf-8", "replace")
         return cls(_keep_plain(read_settings(folder, CONFIG)), _keep_plain(read_settings(folder, GENERATION)), kept)
 
     @classmethod
@@ -66,6 +70,21 @@ class Origin:
         """The file that a model folder keeps."""
         said = {CONFIG: self.config, GENERATION: self.generation, TOKENIZER: self.tokenizer}
         return {FILE: json.dumps(said, indent=1).encode()}
+
+    @property
+    def chat_template(self) -> str | None:
+        """The chat template; the one named `default` of several."""
+        said = self.tokenizer.get("chat_template")
+        if isinstance(said, list):
+            named = {each.get("name"): each.get("template") for each in said if isinstance(each, dict)}
+            said = named.get("default")
+        return said if isinstance(said, str) and said else None
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """The ids of all tokens that end an output; a model for chats may have one for texts and one for turns."""
+        said = self.all_generation.get("eos_token_id")
+        return frozenset(i for i in (said if isinstance(said, list) else [said]) if isinstance(i, int))
 
     @property
     def all_generation(self) -> Settings:
