@@ -78,14 +78,26 @@ class EngineLm(LmFrame[Engine], NotEvaluated):
         self.tokenizer, self._front = tokenizer, front
 
     def write_tokens(
-        self, nets: Sequence[Engine], prompts: Sequence[list[int]], search: Search, draw: Draw
+        self,
+        nets: Sequence[Engine],
+        prompts: Sequence[list[int]],
+        search: Search,
+        special: SpecialTokens,
+        constraints: Constraints,
+        draw: Draw,
     ) -> list[list[Hypothesis]]:
-        banned = Constraints(banned=[self.tokenizer.unk])
-        return nets[0].decode(prompts, search, SpecialTokens.of(self.tokenizer), constraints=banned, draw=draw)
+        return nets[0].decode(prompts, search, special, constraints=constraints, draw=draw)
 
-    def stream_tokens(self, nets: Sequence[Engine], prompt: list[int], search: Search, draw: Draw) -> Iterator[int]:
-        banned, special = Constraints(banned=[self.tokenizer.unk]), SpecialTokens.of(self.tokenizer)
-        return stream_hypothesis(nets[0], prompt, search, special, constraints=banned, draw=draw)
+    def stream_tokens(
+        self,
+        nets: Sequence[Engine],
+        prompt: list[int],
+        search: Search,
+        special: SpecialTokens,
+        constraints: Constraints,
+        draw: Draw,
+    ) -> Iterator[int]:
+        return stream_hypothesis(nets[0], prompt, search, special, constraints=constraints, draw=draw)
 
     def rooms(self, nets: Sequence[Engine]) -> list[int | None]:
         return [engine.room for engine in nets]

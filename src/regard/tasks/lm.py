@@ -166,10 +166,15 @@ class Lm(LmFrame[Net], CorpusTask[LmData]):
     # ------------------------------------------------------------------------------------------------ to the user
 
     def write_tokens(
-        self, nets: Sequence[Net], prompts: Sequence[list[int]], search: Search, draw: Draw
+        self,
+        nets: Sequence[Net],
+        prompts: Sequence[list[int]],
+        search: Search,
+        special: SpecialTokens,
+        constraints: Constraints,
+        draw: Draw,
     ) -> list[list[Hypothesis]]:
-        banned = Constraints(banned=[self.tokenizer.unk])
-        return generate(nets, prompts, search, SpecialTokens.of(self.tokenizer), constraints=banned, draw=draw)
+        return generate(nets, prompts, search, special, constraints=constraints, draw=draw)
 
     def frame(self) -> Plain:
         return {"kind": "lm", "front": [*self._front]}
@@ -177,9 +182,16 @@ class Lm(LmFrame[Net], CorpusTask[LmData]):
     def rooms(self, nets: Sequence[Net]) -> list[int | None]:
         return [net.spec.room for net in nets]
 
-    def stream_tokens(self, nets: Sequence[Net], prompt: list[int], search: Search, draw: Draw) -> Iterator[int]:
-        banned = Constraints(banned=[self.tokenizer.unk])
-        return stream_tokens(nets, prompt, search, SpecialTokens.of(self.tokenizer), constraints=banned, draw=draw)
+    def stream_tokens(
+        self,
+        nets: Sequence[Net],
+        prompt: list[int],
+        search: Search,
+        special: SpecialTokens,
+        constraints: Constraints,
+        draw: Draw,
+    ) -> Iterator[int]:
+        return stream_tokens(nets, prompt, search, special, constraints=constraints, draw=draw)
 
     def score(
         self, net: Net, inputs: Sequence[str], outputs: Sequence[str], options: RunOptions = RunOptions()

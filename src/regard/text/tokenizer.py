@@ -12,7 +12,8 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from functools import cached_property
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -139,6 +140,40 @@ class Tokenizer:
         while chunk := list(islice(pieces, _CHUNK_SIZE // MAX_PIECE)):
             for part in self._encode([piece for _, piece in chunk]):
                 ids += part
+        return ids
+
+    def encode_marked(self, text: str) -> list[int]:
+        """Return the tokens of a text in which special tokens are written as their files spell them: `<|im_start|>`.
+
+        For text that a program wrote, such as a chat template; what a user wrote goes through `encode`.
+        """
+        ids, starts = list[int](), [found.start() for found in self._spelled.finditer(text)]
+        for start, end in _group_spans(starts, len(text), MAX_PIECE):
+            piece = text[start:end]
+            if len(piece) > MAX_PIECE:  # one special token at most, and a long text after it
+                mark = found.end() if (found := self._spelled.match(piece)) else 0
+                ids += self._encode_marks(piece[:mark]) + self.encode(piece[mark:])
+            else:
+                ids += self._encode_marks(piece)
+        return ids
+
+    def find_special(self, text: str) -> list[tuple[int, int]]:
+        """Return where a text spells special tokens."""
+        return [found.span() for found in self._spelled.finditer(text)]
+
+    @cached_property
+    def _spelled(self) -> re.Pattern[str]:
+        spellings = sorted(_special_tokens(self._core), key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, spellings)))
+
+    @cached_property
+    def _marking_core(self) -> Core:
+        """A second tokenizer of the library, which finds special tokens in text."""
+        return Core.from_str(self._core.to_str())
+
+    def _encode_marks(self, text: str) -> list[int]:
+        with translate_errors(DataError, "the tokenizer failed on this text"):
+            ids: list[int] = self._marking_core.encode(text, add_special_tokens=False).ids
         return ids
 
     def find_cut(self, text: str, limit: int) -> tuple[int, int]:
@@ -277,6 +312,16 @@ class Tokenizer:
         if suffix := getattr(self._core.model, "end_of_word_suffix", None):
             token = token.removesuffix(suffix) if token.endswith(suffix) else f"{token}@@"
         return make_printable(token).replace(" ", "▁")
+
+
+def _group_spans(starts: Sequence[int], size: int, limit: int) -> list[tuple[int, int]]:
+    """Cut a text of `size` characters at some of `starts` into spans of at most `limit` characters, where that is possible."""
+    spans, start = list[tuple[int, int]](), 0
+    for at, following in pairwise([*starts, size]):
+        if at > start and following - start > limit:
+            spans.append((start, at))
+            start = at
+    return [*spans, (start, size)]
 
 
 def _share(text: str, ids: Sequence[int], spans: Sequence[tuple[int, int]], unknown: int) -> float:

@@ -7,13 +7,13 @@ Nothing here needs torch, so that a model can run without it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from regard.decode.decode_request import Draw, Hypothesis
+from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
 from regard.decode.search import Search
 from regard.decode.stream_text import stream_text
-from regard.errors import SpecError
+from regard.errors import DataError, SpecError
 from regard.tasks.common.task import Output, RunOptions
 from regard.text import Tokenizer
 
@@ -29,12 +29,26 @@ class LmFrame(Generic[N]):
     _front: list[int]
 
     def write_tokens(
-        self, nets: Sequence[N], prompts: Sequence[list[int]], search: Search, draw: Draw
+        self,
+        nets: Sequence[N],
+        prompts: Sequence[list[int]],
+        search: Search,
+        special: SpecialTokens,
+        constraints: Constraints,
+        draw: Draw,
     ) -> list[list[Hypothesis]]:
         """The best continuation of each prompt."""
         raise NotImplementedError
 
-    def stream_tokens(self, nets: Sequence[N], prompt: list[int], search: Search, draw: Draw) -> Iterator[int]:
+    def stream_tokens(
+        self,
+        nets: Sequence[N],
+        prompt: list[int],
+        search: Search,
+        special: SpecialTokens,
+        constraints: Constraints,
+        draw: Draw,
+    ) -> Iterator[int]:
         """The tokens of the continuation of a prompt, as they are written."""
         raise NotImplementedError
 
@@ -52,14 +66,14 @@ class LmFrame(Generic[N]):
         """
         most, room = self._limits(nets, search)
         prompts, written = self._encode_prompts(inputs), [list[int]() for _ in inputs]
-        totals = [0.0] * len(prompts)
+        totals, rules = [0.0] * len(prompts), self._rules()
         active = list(range(len(prompts))) if most else []
         while active:
             left = most - min(len(written[i]) for i in active)
             now = [i for i in active if len(written[i]) == most - left]  # the others wait for these
             read = [self._truncate(prompts[i] + written[i], room) for i in now]
             draw = Draw([options.first + i for i in now], most - left)
-            found = self.write_tokens(nets, read, dataclasses.replace(search, max_extra=left), draw)
+            found = self.write_tokens(nets, read, dataclasses.replace(search, max_extra=left), *rules, draw)
             for i, prompt, (best,) in zip(now, read, found, strict=True):
                 written[i] += best.tokens
                 totals[i] += best.log_prob
@@ -67,14 +81,14 @@ class LmFrame(Generic[N]):
                 if len(best.tokens) < asked or len(written[i]) >= most:
                     active.remove(i)
         return [
-            [Output(self._decode_continuation(text, prompt, ids), total / search.divisor(max(len(ids), 1)), total)]
+            [Output(self._make_decoder(prompt, text)(ids), total / search.divisor(max(len(ids), 1)), total)]
             for text, prompt, ids, total in zip(inputs, prompts, written, totals, strict=True)
         ]
 
     def stream(self, nets: Sequence[N], text: str, search: Search, options: RunOptions = RunOptions()) -> Iterator[str]:
         """The continuation of one text in pieces, as they are generated."""
         most, room = self._limits(nets, search)
-        (prompt,) = self._encode_prompts([text])
+        (prompt,), rules = self._encode_prompts([text]), self._rules()
 
         def tokens() -> Iterator[int]:
             written: list[int] = []
@@ -82,14 +96,53 @@ class LmFrame(Generic[N]):
                 before, left = len(written), most - len(written)
                 read = self._truncate(prompt + written, room)
                 draw = Draw([options.first], before)
-                for token in self.stream_tokens(nets, read, dataclasses.replace(search, max_extra=left), draw):
+                for token in self.stream_tokens(nets, read, dataclasses.replace(search, max_extra=left), *rules, draw):
                     written.append(token)
                     yield token
                 asked = left if room is None else min(left, room - len(read) + 1)
                 if len(written) - before < asked:
                     return
 
-        return stream_text(tokens(), lambda ids: self._decode_continuation(text, prompt, ids))
+        return stream_text(tokens(), self._make_decoder(prompt, text))
+
+    def stream_answer(
+        self,
+        nets: Sequence[N],
+        prompt: list[int],
+        search: Search,
+        options: RunOptions = RunOptions(),
+        ends: Collection[int] = (),
+    ) -> Iterator[str]:
+        """What a model writes after the tokens of a prompt, in pieces, up to its end mark or one of `ends`.
+
+        Unlike `stream`, it reads the whole prompt or refuses it, and ends where the context does. Beam search gives its
+        text as one piece.
+        """
+        most, room = self._limits(nets, search)
+        if room is not None and len(prompt) > room:
+            raise DataError(f"the prompt has {len(prompt):,} tokens, and the model reads {room:,}; shorten it")
+        most = most if room is None else min(most, room - len(prompt) + 1)
+        search = dataclasses.replace(search, max_extra=most, max_length=None)
+        rules, draw = self._rules(ends), Draw([options.first])
+
+        def tokens() -> Iterator[int]:
+            if search.beam > 1 and not search.sample:
+                ((best, *_),) = self.write_tokens(nets, [prompt], search, *rules, draw)
+                written: Iterator[int] = iter(best.tokens)
+            else:
+                written = self.stream_tokens(nets, prompt, search, *rules, draw)
+            for token in written:
+                if token in ends:
+                    return
+                yield token
+
+        return stream_text(tokens(), self._make_decoder(prompt))
+
+    def _rules(self, ends: Collection[int] = ()) -> tuple[SpecialTokens, Constraints]:
+        """Which tokens are special, and which are never written: `<unk>`, `<s>` and `<pad>`, unless they are `ends`."""
+        tokenizer = self.tokenizer
+        bos, pad = (tokenizer.eos if token in ends else token for token in (tokenizer.bos, tokenizer.pad))
+        return SpecialTokens(bos, tokenizer.eos, pad, tokenizer.size), Constraints([*({tokenizer.unk} - {*ends})])
 
     def _limits(self, nets: Sequence[N], search: Search) -> tuple[int, int | None]:
         """The number of tokens to write, and how many the models can see; None: any number."""
@@ -107,11 +160,20 @@ class LmFrame(Generic[N]):
         front = self._front or ([] if template is None else template.opening)
         return [[*front, *ids] for ids in self.tokenizer.encode_all(texts)]
 
-    def _decode_continuation(self, text: str, prompt: list[int], ids: list[int]) -> str:
-        """The text of tokens after a prompt. The tokens alone would not tell whether a space comes first."""
-        before, whole = self.tokenizer.decode(prompt), self.tokenizer.decode(prompt + ids)
-        said = next((said for said in (text, before) if whole.startswith(said)), None)
-        return self.tokenizer.decode(ids) if said is None else whole[len(said) :]
+    def _make_decoder(self, prompt: list[int], text: str | None = None) -> Callable[[list[int]], str]:
+        """What decodes the tokens after a prompt, which is the tokens of `text`.
+
+        The tokens alone would not tell whether a space comes first.
+        """
+        before = self.tokenizer.decode(prompt)
+        starts = [before] if text is None else [text, before]
+
+        def decode(ids: list[int]) -> str:
+            whole = self.tokenizer.decode(prompt + ids)
+            said = next((start for start in starts if whole.startswith(start)), None)
+            return self.tokenizer.decode(ids) if said is None else whole[len(said) :]
+
+        return decode
 
     def _truncate(self, ids: list[int], room: int | None) -> list[int]:
         """What the model reads: everything, or the last half of its context if that is exceeded; never nothing."""
