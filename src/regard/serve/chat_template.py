@@ -1,38 +1,112 @@
-"""Chat templates: a conversation as one text.
+"""Chat templates: a conversation as tokens.
 
-A model from elsewhere may come with a Jinja template. It is a stranger's: it runs in Jinja's sandbox, which gives it no access
-to anything but the messages, and its loops are bounded.
+A model from elsewhere may come with a Jinja template that writes a conversation as one text, with special tokens between the
+turns. Special tokens of the template become special tokens; those that somebody spells in a message stay text, so that nobody
+can end a turn and speak as another. The template is a stranger's: it runs in Jinja's sandbox, with nothing but the messages.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
+import re
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from jinja2 import TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from regard.errors import DataError, SpecError
 from regard.text import Tokenizer
 
 MAX_TEMPLATE = 100_000
 """Characters of a template."""
+STANDINS = range(0xE000, 0xF900)
+"""Characters for private use: each stands for a special token that a message spells, while the template is rendered."""
 
 
-def render_chat(template: str, messages: Sequence[Mapping[str, str]], tokenizer: Tokenizer) -> str:
-    """The text that a model continues with its answer."""
-    from jinja2 import TemplateError
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+class ChatTemplate:
+    """The template of a model; `ends` are the tokens that end an answer."""
 
-    def refuse(message: str) -> None:
+    def __init__(self, source: str, tokenizer: Tokenizer, ends: frozenset[int] = frozenset()) -> None:
+        if len(source) > MAX_TEMPLATE:
+            raise SpecError(f"the chat template has {len(source):,} characters; the limit is {MAX_TEMPLATE:,}")
+        self._source, self._tokenizer = source, tokenizer
+        self.ends = ends | {tokenizer.eos}
+        try:
+            self._template = make_environment().from_string(source)
+        except TemplateError as error:
+            raise SpecError(f"the chat template of this model cannot be read: {error}") from None
+
+    def encode(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """The tokens after which the model writes its answer."""
+        contents = [message["content"] for message in messages]
+        standins = self._choose_standins(contents)
+        hidden = [replace_all(content, standins) for content in contents]
+        text = self._render([{**message, "content": said} for message, said in zip(messages, hidden, strict=True)])
+        if not standins:
+            return self._tokenizer.encode_marked(text)
+        spelled, ids = {standin: token for token, standin in standins.items()}, list[int]()
+        for part in re.split(f"([{''.join(spelled)}])", text):
+            ids += self._tokenizer.encode(spelled[part]) if part in spelled else self._tokenizer.encode_marked(part)
+        return ids
+
+    def _choose_standins(self, contents: Sequence[str]) -> dict[str, str]:
+        """A character that nobody uses for each special token in the messages."""
+        found = {said[start:end] for said in contents for start, end in self._tokenizer.find_special(said)}
+        if not found:
+            return {}
+        used = set(self._source).union(*contents)
+        free = [chr(code) for code in STANDINS if chr(code) not in used]
+        if len(free) < len(found):
+            raise DataError("the messages use too many characters for private use")
+        return dict(zip(sorted(found, key=len, reverse=True), free, strict=False))
+
+    def _render(self, messages: Sequence[Mapping[str, str]]) -> str:
+        roles = {name: self._tokenizer.spell(getattr(self._tokenizer, name)) for name in ("bos", "eos", "pad", "unk")}
+        marks = {f"{name}_token": token for name, token in roles.items()}
+        try:
+            return self._template.render(
+                messages=[*messages], add_generation_prompt=True, tools=None, documents=None, **marks
+            )
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
+            raise DataError(f"the chat template of this model refuses these messages: {error}") from None
+
+
+def replace_all(text: str, replacements: Mapping[str, str]) -> str:
+    """Replace words, those that come first in the mapping first."""
+    for word, other in replacements.items():
+        text = text.replace(word, other)
+    return text
+
+
+class GenerationTag(Extension):
+    """`{% generation %}` marks the answer, for training; here it means nothing."""
+
+    tags = {"generation"}  # noqa: RUF012  # as Jinja declares it
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def make_environment() -> ImmutableSandboxedEnvironment:
+    """What templates are written for: the filters and functions that `transformers` gives them."""
+
+    def refuse(message: str) -> NoReturn:
         raise TemplateError(message)
 
-    if len(template) > MAX_TEMPLATE:
-        raise SpecError(f"the chat template has {len(template):,} characters; the limit is {MAX_TEMPLATE:,}")
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = refuse
-    marks = {
-        "bos_token": tokenizer.core.id_to_token(tokenizer.bos),
-        "eos_token": tokenizer.core.id_to_token(tokenizer.eos),
-    }
-    try:
-        compiled = environment.from_string(template)
-        return compiled.render(messages=[*messages], add_generation_prompt=True, **marks)
-    except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
-        raise DataError(f"the chat template of this model refuses these messages: {error}") from None
+    def write_json(value: object, indent: int | None = None) -> str:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+
+    def format_now(form: str) -> str:
+        return datetime.datetime.now().strftime(form)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
+    )
+    environment.filters["tojson"] = write_json
+    environment.globals |= {"raise_exception": refuse, "strftime_now": format_now}
+    return environment

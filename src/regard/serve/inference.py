@@ -85,14 +85,17 @@ class InferenceServer:
                 return ANSWERS[op](served, ticket, message)
             pieces = STREAMS[op](served, ticket, message)
             try:
+                written = list[str]()
                 while True:
                     try:
                         piece = next(pieces)
                     except StopIteration as done:
-                        found: Plain = done.value
-                        return found
+                        return {**done.value, "text": "".join(written)}
                     ticket.check()
-                    self._send({"id": message["id"], "kind": "piece", "data": piece})
+                    if message.get("whole"):
+                        written.append(piece)
+                    else:
+                        self._send({"id": message["id"], "kind": "piece", "data": piece})
             finally:
                 pieces.close()
 

@@ -18,7 +18,7 @@ from regard.files.folder import WEIGHTS
 from regard.recipes.merge import merge_settings
 from regard.serialization.load import load_task
 from regard.serialization.model_folder import find_model
-from regard.serve.served_model import LoadSettings, ServedModel, describe_task, stamp_folder
+from regard.serve.served_model import LoadSettings, ServedModel, describe_task, read_chat_template, stamp_folder
 from regard.serve.ticket import ServerBusy
 from regard.spec import Plain
 
@@ -57,7 +57,8 @@ class ModelTable:
     def _examine(self, name: str, path: Path) -> _Entry:
         """Read a folder without loading its weights: what a model is for, and how large it is."""
         folder = find_model(path)
-        about = {"name": name, **describe_task(load_task(folder, merge_settings(self._settings.set)))}
+        task = load_task(folder, merge_settings(self._settings.set))
+        about = {"name": name, **describe_task(task, chats=read_chat_template(folder, task) is not None)}
         created = stamp_folder(path)[0] // 1_000_000_000
         return _Entry(path, about | {"created": created}, COPIES * len(folder[WEIGHTS]))
 

@@ -18,7 +18,6 @@ from pydantic import BaseModel, Field
 
 from regard.serve.api_error import invalid
 from regard.serve.call import Call, EventStream, Route
-from regard.serve.stop_texts import StopTexts
 from regard.spec import Plain
 
 Positive = Annotated[int, Field(ge=1)]
@@ -177,16 +176,23 @@ class Generation:
     async def answer(self) -> object:
         if self.body.stream:
             return EventStream(self._send_events())
-        found = await asyncio.gather(*(self._gather(i) for i in range(len(self._choices))))
+        found = await asyncio.gather(*(self._finish_choice(i) for i in range(len(self._choices))))
         choices = [self._write_choice(i, text, finish, whole=True) for i, (text, finish) in enumerate(found)]
         return self._head | {"object": self.kind, "choices": choices, "usage": self._usage}
 
-    async def _gather(self, index: int) -> tuple[str, str]:
-        pieces, finish = list[str](), "stop"
-        async for piece, over in self._run_choice(index):
-            pieces.append(piece)
-            finish = over or finish
-        return "".join(pieces), finish
+    async def _finish_choice(self, index: int) -> tuple[str, str]:
+        """The whole text of a choice, and why it ended."""
+        op, model, before, arguments = self._choices[index]
+        found = await self.call.infer(op, model, whole=True, **self._name_options(index), **arguments)
+        self._count(found["usage"])
+        return before + found["text"], found["finish"]
+
+    def _name_options(self, index: int) -> Plain:
+        return {"options": self.options | {"first": index}, "stops": self._stops}
+
+    def _count(self, usage: dict[str, int]) -> None:
+        for name, count in usage.items():
+            self._usage[name] += count
 
     async def _send_events(self) -> AsyncIterator[object]:
         """Events of all choices, as they come."""
@@ -223,25 +229,18 @@ class Generation:
     async def _run_choice(self, index: int) -> AsyncIterator[tuple[str, str | None]]:
         """Pieces of a choice; with the last one comes why it ended."""
         op, model, before, arguments = self._choices[index]
-        options = self.options | {"first": index}
-        stops, finish = StopTexts(self._stops), "stop"
         if before:
             yield before, None
-        pieces = self.call.infer_in_pieces(op, model, options=options, **arguments)
+        pieces = self.call.infer_in_pieces(op, model, **self._name_options(index), **arguments)
         try:
             async for kind, data in pieces:
                 if kind == "piece":
-                    if text := stops.add(str(data)):
-                        yield text, None
-                    if stops.is_met:
-                        break
+                    yield str(data), None
                 elif isinstance(data, dict):
-                    finish = data["finish"]
-                    for name, count in data["usage"].items():
-                        self._usage[name] += count
+                    self._count(data["usage"])
+                    yield "", data["finish"]
         finally:
             await pieces.aclose()  # type: ignore[attr-defined]
-        yield stops.rest(), "stop" if stops.is_met else finish
 
     def _write_choice(self, index: int, text: str, finish: str | None, *, whole: bool) -> dict[str, object]:
         choice: dict[str, object] = {"index": index, "finish_reason": finish, "logprobs": None}

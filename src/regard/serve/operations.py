@@ -14,12 +14,13 @@ from regard.api.run_texts import SEARCH_OPTIONS, resolve_search
 from regard.api.trained_model import Model
 from regard.data.images import decode_image
 from regard.errors import DataError, SpecError
-from regard.serve.chat_template import render_chat
 from regard.serve.served_model import ServedModel
+from regard.serve.stop_texts import cut_at_stops
 from regard.serve.ticket import Ticket
 from regard.spec import Plain
 from regard.tasks.common.capabilities import ReadsImages, StreamsText, supports
-from regard.tasks.common.task import Output
+from regard.tasks.common.lm_frame import LmFrame
+from regard.tasks.common.task import Output, RunOptions
 
 Arguments = Mapping[str, Any]
 Pieces = Generator[str, None, Plain]
@@ -45,28 +46,38 @@ def run(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
 
 
 def stream(served: ServedModel, ticket: Ticket, given: Arguments) -> Pieces:
-    """The output for one text in pieces; beam search gives it as one piece."""
+    """The output for one text in pieces, up to a stop text; beam search gives it as one piece."""
     model, options = served.model, dict(given.get("options", {}))
     (text,) = given["inputs"]
-    search = resolve_search(model.search, {k: v for k, v in options.items() if k in SEARCH_OPTIONS})
-    if search.beam > 1 and not search.sample:
+    notes = list[str]()
+    if _is_beam(model, options):
         found = run(served, ticket, given)
-        outputs = found["outputs"][0]
+        outputs, notes = found["outputs"][0], found["notes"]
         if outputs and outputs[0].get("error"):
             raise DataError(outputs[0]["error"])
-        yield outputs[0]["text"] if outputs else ""
-        return {"notes": found["notes"], "usage": ticket.usage, "finish": ticket.finish}
-    notes = list[str]()
-    yield from model.stream(text, to=given.get("to"), prefix=given.get("prefix"), notify=notes.append, **options)
-    return {"notes": notes, "usage": ticket.usage, "finish": ticket.finish}
+        pieces = iter([outputs[0]["text"]] if outputs else [])
+    else:
+        pieces = model.stream(text, to=given.get("to"), prefix=given.get("prefix"), notify=notes.append, **options)
+    stopped = yield from cut_at_stops(pieces, given.get("stops", ()))
+    return {"notes": notes, "usage": ticket.usage, "finish": "stop" if stopped else ticket.finish}
 
 
 def chat(served: ServedModel, ticket: Ticket, given: Arguments) -> Pieces:
-    """As `stream`, for a conversation."""
-    if served.chat_template is None:
+    """As `stream`, for the answer in a conversation."""
+    model, template, options = served.model, served.chat_template, dict(given.get("options", {}))
+    if template is None or not isinstance(model.task, LmFrame):
         raise SpecError(f"{served.name} has no chat template; use /v1/completions")
-    text = render_chat(served.chat_template, given["messages"], served.model.tokenizer)
-    return (yield from stream(served, ticket, {**given, "inputs": [text]}))
+    prompt = template.encode(given["messages"])
+    first = RunOptions(first=options.pop("first", 0))
+    search = resolve_search(model.search, options)
+    pieces = model.task.stream_answer([model.net], prompt, search, first, template.ends)
+    stopped = yield from cut_at_stops(pieces, given.get("stops", ()))
+    return {"notes": [], "usage": ticket.usage, "finish": "stop" if stopped else ticket.finish}
+
+
+def _is_beam(model: Model, options: Mapping[str, object]) -> bool:
+    search = resolve_search(model.search, {k: v for k, v in options.items() if k in SEARCH_OPTIONS})
+    return search.beam > 1 and not search.sample
 
 
 def embed(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:

@@ -44,6 +44,8 @@ class _Sequence:
     ticket: Ticket
     tell: Callable[[SequenceProgress | BaseException], None]
     is_withdrawn: bool = False
+    written: int = 0
+    """Tokens that its caller was told of."""
 
     @property
     def rows(self) -> int:
@@ -157,6 +159,10 @@ class Scheduler:
             rows = sum(sequence.rows for sequence in self._running.values())
             return SchedulerStats(waiting, len(self._running), rows, self._steps, self._sequences, self._tokens)
 
+    def limit_output(self, source: Sequence[int], search: Search) -> int:
+        """Maximum number of tokens that are written for a source."""
+        return search.limit(len(source) if self._has_encoder else 0)
+
     def submit(self, sequence: _Sequence) -> None:
         """Let a sequence wait for its turn."""
         sequence.ticket.watch(self._notify)
@@ -259,17 +265,9 @@ class Scheduler:
                     continue
                 if each.hypotheses is not None:
                     del self._running[each.sequence]
-                    self._count(taker, each.hypotheses)
+                    self._sequences += 1
+                    self._tokens += count_tokens(each.hypotheses)
                 taker.tell(each)
-
-    def _count(self, sequence: _Sequence, hypotheses: list[Hypothesis]) -> None:
-        written = len(hypotheses[0].tokens) if hypotheses else 0
-        limit = sequence.search.limit(len(sequence.source) if self._has_encoder else 0)
-        ticket = sequence.ticket
-        ticket.prompt_tokens += len(sequence.source)
-        ticket.completion_tokens += written
-        ticket.finish = "length" if written >= limit else "stop"
-        self._sequences, self._tokens = self._sequences + 1, self._tokens + written
 
     def _refuse_rest(self) -> None:
         with self._wake:
@@ -291,8 +289,16 @@ def _run_call(call: Callable[[], object], future: Future[object], ticket: Ticket
         future.set_exception(error)
 
 
+def count_tokens(hypotheses: Sequence[Hypothesis]) -> int:
+    """The number of tokens of the best hypothesis."""
+    return len(hypotheses[0].tokens) if hypotheses else 0
+
+
 class ClientBatch:
-    """A `ContinuousBatch` for one caller: what it adds is decoded by the scheduler, and `step` waits for news."""
+    """A `ContinuousBatch` for one caller: what it adds is decoded by the scheduler, and `step` waits for news.
+
+    It notes on the caller's ticket how many tokens were read and written, also of what leaves early.
+    """
 
     def __init__(self, scheduler: Scheduler, ticket: Ticket) -> None:
         self._scheduler, self._ticket = scheduler, ticket
@@ -316,6 +322,7 @@ class ClientBatch:
         )
         self._open[number] = sequence
         self._scheduler.submit(sequence)
+        self._ticket.prompt_tokens += len(source)
         return number
 
     def remove(self, sequence: int) -> bool:
@@ -330,8 +337,15 @@ class ClientBatch:
             raise event
         if number not in self._open:
             return []
+        sequence, written = self._open[number], 0 if event.token is None else 1
         if event.hypotheses is not None:
             del self._open[number]
+            total = count_tokens(event.hypotheses)
+            limit = self._scheduler.limit_output(sequence.source, sequence.search)
+            self._ticket.finish = "length" if total >= limit else "stop"
+            written = total - sequence.written
+        sequence.written += written
+        self._ticket.completion_tokens += written
         return [dataclasses.replace(event, sequence=number)]
 
     def __len__(self) -> int:

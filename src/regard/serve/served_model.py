@@ -13,11 +13,14 @@ from pathlib import Path
 
 from regard.api import load
 from regard.api.trained_model import Model
+from regard.conversion.hf_origin import Origin
 from regard.decode.engine import Engine, attach_engine, find_engine
 from regard.engine.fixed_batch import FixedBatch
 from regard.engine.torch_engine import TorchEngine
+from regard.files.folder import Folder, read_folder
 from regard.registry import kind_of
 from regard.serialization.model_folder import BEST, FINAL
+from regard.serve.chat_template import ChatTemplate
 from regard.serve.scheduler import Scheduler
 from regard.spec import Plain
 from regard.tasks.common.capabilities import (
@@ -30,6 +33,7 @@ from regard.tasks.common.capabilities import (
     list_tags,
     supports,
 )
+from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.task import Task
 
 BY_TASK = {
@@ -72,7 +76,7 @@ class ServedModel:
             _choose_engine(self.model), slots=settings.slots, has_encoder=self.model.net.encoder is not None
         )
         attach_engine(self.model.net, self.scheduler)
-        self.chat_template = read_chat_template(self.model)
+        self.chat_template = read_chat_template(read_folder(self.model.path), self.model.task)
         self._users, self._retired, self._lock = 0, False, threading.Lock()
 
     @contextmanager
@@ -103,12 +107,9 @@ class ServedModel:
 
     def describe(self) -> Plain:
         """What the API process knows of it."""
-        about = describe_task(self.model.task)
-        if self.chat_template is not None and "complete" in about["uses"]:
-            about["uses"] = [*about["uses"], "chat"]
         return {
             "name": self.name,
-            **about,
+            **describe_task(self.model.task, chats=self.chat_template is not None),
             "parameters": self.model.parameters,
             "engine": self.scheduler.name,
             "created": self.stamp[0] // 1_000_000_000,
@@ -116,11 +117,11 @@ class ServedModel:
         }
 
 
-def describe_task(task: Task) -> Plain:
+def describe_task(task: Task, *, chats: bool) -> Plain:
     """What a model of this task is used for, its languages and its classes."""
     kind = kind_of(type(task))
     uses = [BY_TASK[kind]] if kind in BY_TASK else []
-    uses += [use for use, capability in BY_CAPABILITY.items() if supports(task, capability)]
+    uses += [use for use, capability in BY_CAPABILITY.items() if supports(task, capability)] + ["chat"] * chats
     out: Plain = {"task": kind, "uses": uses, "classes": list(task.classes) if supports(task, Classifies) else []}
     if "translate" in uses:
         out["languages"] = list_languages(task)
@@ -137,13 +138,12 @@ def list_languages(task: Task) -> Plain:
     return {"sources": [source], "targets": targets, "tagged": False}
 
 
-def read_chat_template(model: Model) -> str | None:
+def read_chat_template(folder: Folder, task: Task) -> ChatTemplate | None:
     """The chat template that a model from elsewhere came with."""
-    from regard.conversion.hf_origin import Origin
-    from regard.files.folder import read_folder
-
-    template = Origin.load(read_folder(model.path)).tokenizer.get("chat_template")
-    return template if isinstance(template, str) else None
+    origin = Origin.load(folder)
+    if origin.chat_template is None or not isinstance(task, LmFrame):
+        return None
+    return ChatTemplate(origin.chat_template, task.tokenizer, origin.end_tokens)
 
 
 def stamp_folder(path: Path) -> tuple[int, int]:

@@ -5,7 +5,22 @@ A stop text may come in several pieces, so what could be its beginning is held b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+
+
+def cut_at_stops(pieces: Iterator[str], stops: Sequence[str]) -> Generator[str, None, bool]:
+    """Pass pieces of text on until one of the stop texts appears; returns whether one has."""
+    kept = StopTexts(stops)
+    for piece in pieces:
+        if text := kept.add(piece):
+            yield text
+        if kept.is_met:
+            if isinstance(pieces, Generator):
+                pieces.close()
+            return True
+    if rest := kept.rest():
+        yield rest
+    return False
 
 
 class StopTexts:
