@@ -18,11 +18,9 @@ from torch import Tensor
 
 from regard.data.batch import IGNORE
 from regard.data.bucket import EqualBatches
-from regard.data.permutation import Permutation
 from regard.data.stories import Story, parse_story, read_stories, split_words
 from regard.decode import Search
 from regard.errors import DataError, SpecError, offer
-from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Vocab, pool_stream
@@ -33,6 +31,7 @@ from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, Spec, spec
 from regard.tasks.common.class_names import check_class_names, pack_classes, unpack_classes
 from regard.tasks.common.classifier import average_log_probs
+from regard.tasks.common.data_settings import check_metrics, configure_files, hold_out_items
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
@@ -61,8 +60,7 @@ class BabiData(Spec):
     metrics: tuple[str, ...] = ("accuracy",)
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            METRICS[name]
+        check_metrics(self.metrics)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,8 +160,7 @@ class Babi:
 
     @classmethod
     def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
-        named: dict[str, object] = {"train": list(files), "valid": []} if files else {}
-        return {**named, "valid": list(valid)} if valid else named
+        return configure_files(files, valid)
 
     @classmethod
     def read_test(cls, settings: BabiData, files: Sequence[str]) -> list[Story]:
@@ -177,13 +174,7 @@ class Babi:
         if settings.valid:
             valid = cls.read_test(settings, settings.valid)
         else:
-            count = max(1, round(settings.hold_out * len(train)))
-            if count >= len(train):
-                raise DataError(f"{len(train)} question is not enough to hold some out; name a file for validation")
-            order = Permutation(len(train), seed).take(0, len(train))
-            held = set(order[:count].tolist())
-            valid = [story for i, story in enumerate(train) if i in held]
-            train = [story for i, story in enumerate(train) if i not in held]
+            train, valid = hold_out_items(train, settings.hold_out, seed, "question")
         digest = hashlib.sha256("\n".join(f"{s}\t{s.answer}" for s in (*train, *valid)).encode()).hexdigest()
         messages = [f"{len(train):,} questions for training, {len(valid):,} for validation"]
         if long := sum(len(s.sentences) > settings.memory for s in (*train, *valid)):

@@ -16,16 +16,14 @@ from regard.data.labels import read_labeled
 from regard.data.pairs import Pairs
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
-from regard.nn.core.context import Tape
 from regard.spec import Plain, Share, spec
 from regard.tasks.common.class_names import label_indices
 from regard.tasks.common.classifier import add_class_head, average_log_probs, class_logits, wanted_class
 from regard.tasks.common.encoder_frames import ClassifyFrame
-from regard.tasks.common.encoder_input import EncodedTexts, EncoderBatch, check_length, encoder_pass, iterate_batches
+from regard.tasks.common.encoder_input import check_length, encoder_pass, iterate_batches
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.labeled_texts import LabeledData, LabeledRows, LabeledTask
-from regard.tasks.common.losses import class_loss
-from regard.tasks.common.task import TASKS, EvalSet, Loss, RunOptions, check_pairs
+from regard.tasks.common.task import TASKS, EvalSet, RunOptions, check_pairs
 from regard.tasks.common.text_frame import FramedText
 from regard.text import Tokenizer
 
@@ -79,16 +77,6 @@ class Classify(ClassifyFrame[Net], LabeledTask[ClassifyData]):
 
     def encode_rows(self, texts: Sequence[str], labels: Sequence[str], name: str) -> LabeledRows:
         return self.frame_inputs(texts), [[i] for i in label_indices(labels, self.classes, name)]
-
-    # ------------------------------------------------------------------------------------------------ to the model
-
-    def batch(self, examples: EncodedTexts, indices: NDArray[np.int64]) -> EncoderBatch:
-        return examples.batch(indices, self.tokenizer.pad)
-
-    def loss(self, net: Net, batch: EncoderBatch, smoothing: float) -> Loss:
-        tape = Tape()
-        scores = class_logits(net, batch.given.ids, batch.at(net), tape)
-        return class_loss(net, scores, batch.labels, smoothing, tape)
 
     # ------------------------------------------------------------------------------------------------ to the user
 

@@ -21,17 +21,16 @@ from pydantic import Field
 from torch import Tensor
 
 from regard.data.batch import IGNORE
-from regard.data.filters.pipeline import FilterList
 from regard.data.pair_reader import Corpus, OnBad, fill_columns, read_corpus, read_splits
 from regard.data.pairs import LineSample, Pairs, fingerprint
 from regard.data.ragged import Ragged
 from regard.data.scratch import measure_lengths
 from regard.errors import DataError, SpecError
-from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Vector
-from regard.spec import Count, Plain, Spec, spec
+from regard.spec import Count, Plain, spec
+from regard.tasks.common.data_settings import PairData, check_metrics, configure_files, name_corpus
 from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.encoded_pairs import encode_chunks
 from regard.tasks.common.encoder_frames import EmbedFrame
@@ -66,19 +65,9 @@ from regard.text import Bpe, Tokenizer, TokenizerSpec
 
 
 @spec
-class EmbedData(Spec):
+class EmbedData(PairData):
     """The `data` part of a recipe: pairs of texts with the same meaning, and how a text becomes a vector."""
 
-    train: tuple[Corpus, ...] = ()
-    valid: tuple[Corpus, ...] = ()
-    columns: tuple[int | str, int | str] | None = None
-    """The columns of both texts in tables, for corpora that do not say: names in the header or positions from 1."""
-    header: bool | None = None
-    """Whether tables have a header, for corpora that do not say; by default decided by their first rows, and told."""
-    on_bad: OnBad | None = None
-    """How to treat bad pairs, overriding the corpora: `error` or `drop`."""
-    filters: FilterList = ()
-    """Filters for training pairs, applied in this order; `standard` for those that translations usually need."""
     tokenizer: TokenizerSpec = Bpe(4000)
     max_length: Count = 128
     """Maximum number of tokens the model reads of a text, special tokens included."""
@@ -90,8 +79,7 @@ class EmbedData(Spec):
     metrics: tuple[str, ...] = ("pair_accuracy",)
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            METRICS[name]
+        check_metrics(self.metrics)
 
 
 CANDIDATES = 100
@@ -162,8 +150,7 @@ class Embed(EmbedFrame[Net], EncoderTask):
 
     @classmethod
     def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
-        named: dict[str, object] = {"train": [Corpus(paths=tuple(files)).plain()], "valid": []} if files else {}
-        return {**named, "valid": [Corpus(paths=tuple(valid)).plain()]} if valid else named
+        return configure_files(name_corpus(files), name_corpus(valid))
 
     @classmethod
     def read_test(cls, settings: EmbedData, files: Sequence[str]) -> list[Pairs]:

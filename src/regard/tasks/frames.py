@@ -21,11 +21,9 @@ from torch import Tensor
 
 from regard.data.batch import IGNORE
 from regard.data.example_rng import Rng
-from regard.data.permutation import Permutation
 from regard.data.piano_rolls import Keyboard, Part, Piece, Roll, name_pitch, parse_roll, read_pieces
 from regard.decode import Search
 from regard.errors import DataError, SpecError
-from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.embedding import Tokens
@@ -35,6 +33,7 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 from regard.spec import Count, Spec, spec
+from regard.tasks.common.data_settings import check_metrics, configure_files, hold_out_items
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import add_auxiliary, pair_counts
 from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
@@ -62,10 +61,7 @@ class FramesData(Spec):
     metrics: tuple[str, ...] = ("loss", "frame_accuracy")
 
     def __post_init__(self) -> None:
-        if not self.metrics:
-            raise SpecError("`metrics` should name at least one score; the first decides which checkpoint is best")
-        for name in self.metrics:
-            METRICS[name]
+        check_metrics(self.metrics)
 
     @property
     def keyboard(self) -> Keyboard:
@@ -124,8 +120,7 @@ class Frames:
 
     @classmethod
     def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
-        named: dict[str, object] = {"train": list(files), "valid": []} if files else {}
-        return {**named, "valid": list(valid)} if valid else named
+        return configure_files(files, valid)
 
     @classmethod
     def read_test(cls, settings: FramesData, files: Sequence[str]) -> list[Piece]:
@@ -142,11 +137,7 @@ class Frames:
         elif all(found.get("valid", found.get("train")) is not found.get("train") for found in each):
             valid = _join_parts(each, settings.train, "valid")
         else:  # a file without parts, or without this one
-            count = max(1, round(settings.hold_out * len(train)))
-            if count >= len(train):
-                raise DataError(f"{len(train)} piece is not enough to hold some out; name a file for validation")
-            held = set(Permutation(len(train), seed).take(0, count).tolist())
-            train, valid = ([p for i, p in enumerate(train) if (i in held) is kept] for kept in (False, True))
+            train, valid = hold_out_items(train, settings.hold_out, seed, "piece")
         digest = hashlib.sha256(str(settings.keyboard).encode())
         for piece in (*train, *valid):
             digest.update(f"{piece.roll.shape}".encode() + piece.roll.tobytes())

@@ -29,7 +29,6 @@ from regard.data.images import (
 from regard.data.scratch import blocks
 from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
-from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.patches import Patches
@@ -38,6 +37,7 @@ from regard.nn.core.coords import Coords
 from regard.spec import Spec, spec
 from regard.tasks.common.class_names import check_class_names, label_indices, pack_classes, rank_classes, unpack_classes
 from regard.tasks.common.classifier import add_class_head, average_log_probs, class_logits, wanted_class
+from regard.tasks.common.data_settings import check_metrics
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
@@ -66,10 +66,7 @@ class ImageData(Spec):
     metrics: tuple[str, ...] = ("accuracy", "macro_f1")
 
     def __post_init__(self) -> None:
-        if not self.metrics:
-            raise SpecError("`metrics` should name at least one score; the first decides which checkpoint is best")
-        for name in self.metrics:
-            METRICS[name]
+        check_metrics(self.metrics)
 
 
 @spec

@@ -20,7 +20,6 @@ from regard.data.windows import Windows
 from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate, stream_tokens
 from regard.decode.ensemble import compute_log_probs
 from regard.errors import DataError, SpecError
-from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Classes, Vector
@@ -28,6 +27,7 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 from regard.spec import Count, Plain, spec
+from regard.tasks.common.data_settings import check_metrics
 from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.forward_pass import ForwardPass
@@ -54,8 +54,7 @@ class LmData(TextData):
     metrics: tuple[str, ...] = ("loss",)
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            METRICS[name]
+        check_metrics(self.metrics)
 
 
 @dataclasses.dataclass(frozen=True)

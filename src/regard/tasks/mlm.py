@@ -28,13 +28,13 @@ from regard.data.token_masking import Masking
 from regard.data.token_store import fill_store
 from regard.decode import Search
 from regard.errors import DataError, SpecError
-from regard.metrics import METRICS
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Classes, Masked, Vocab
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.spec import Count, Share, spec
+from regard.tasks.common.data_settings import check_metrics
 from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.encoder_input import EncoderTask
 from regard.tasks.common.fill_mask import MASKS, encode_masked, fill_masks, find_unknown_texts, mask_log_probs
@@ -76,8 +76,8 @@ class MlmData(TextData):
             raise SpecError(
                 f"context should be at least {MIN_CONTEXT}, for two segments and their special tokens, got {self.context}"
             )
-        for name in self.metrics:
-            METRICS[name]
+        if self.metrics:
+            check_metrics(self.metrics)
 
 
 @dataclasses.dataclass(frozen=True)

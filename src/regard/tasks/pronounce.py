@@ -17,8 +17,8 @@ from regard.data.pairs import Pairs, fingerprint
 from regard.data.pronunciation import OR, Part, assign_split, merge_dictionaries, read_dictionary
 from regard.data.ragged import Ragged
 from regard.errors import DataError, SpecError
-from regard.metrics import METRICS
 from regard.spec import Count, Share, Spec, spec
+from regard.tasks.common.data_settings import check_metrics
 from regard.tasks.common.seq2seq import TextPairs
 from regard.tasks.common.task import TASKS, Dataset, TextSide
 from regard.text import Chars, Pieces, Tokenizer
@@ -43,10 +43,7 @@ class PronounceData(Spec):
     metrics: tuple[str, ...] = ("word_error", "phone_error")
 
     def __post_init__(self) -> None:
-        if not self.metrics:
-            raise SpecError("`metrics` should name at least one score; the first decides which checkpoint is best")
-        for name in self.metrics:
-            METRICS[name]
+        check_metrics(self.metrics)
 
 
 @TASKS.add

@@ -22,9 +22,9 @@ from regard.data.ragged import Ragged
 from regard.data.span_corruption import Spans, corrupt, restore
 from regard.decode import Constraints, Draw, Search
 from regard.errors import DataError, SpecError
-from regard.metrics import METRICS
 from regard.model.net import Net
 from regard.spec import Count, spec
+from regard.tasks.common.data_settings import check_metrics
 from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.fill_mask import MARK, encode_masked, find_unknown_texts
 from regard.tasks.common.seq2seq import Seq2Seq
@@ -48,8 +48,7 @@ class SpanData(TextData):
     metrics: tuple[str, ...] = ("loss",)
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            METRICS[name]
+        check_metrics(self.metrics)
         raw = self.spans.longest_text(self.max_length)
         if raw < 2:
             raise SpecError(f"max_length={self.max_length} leaves no room for a text with a masked span; raise it")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from regard.data.batch import IGNORE
 from regard.data.labels import Unit, read_tagged, split_units
@@ -14,16 +13,14 @@ from regard.data.pairs import Pairs
 from regard.errors import DataError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
-from regard.nn.core.context import Tape
 from regard.spec import Plain, Share, spec
 from regard.tasks.common.class_names import label_indices
 from regard.tasks.common.classifier import add_class_head, average_log_probs, class_logits
 from regard.tasks.common.encoder_frames import Numbers, TagFrame
-from regard.tasks.common.encoder_input import EncodedTexts, EncoderBatch, check_length, encoder_pass, iterate_batches
+from regard.tasks.common.encoder_input import check_length, encoder_pass, iterate_batches
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.labeled_texts import LabeledData, LabeledRows, LabeledTask
-from regard.tasks.common.losses import class_loss
-from regard.tasks.common.task import TASKS, EvalSet, Loss, RunOptions, check_pairs
+from regard.tasks.common.task import TASKS, EvalSet, RunOptions, check_pairs
 from regard.tasks.common.text_frame import FramedText
 
 
@@ -80,16 +77,6 @@ class Tag(TagFrame[Net], LabeledTask[TagData]):
             framed += [self.tokenizer.frame(piece) for piece in self.split_row(ids)]
             wanted += [self._align_labels(piece) for piece in self.split_row(marks.tolist())]
         return framed, wanted
-
-    # ------------------------------------------------------------------------------------------------ to the model
-
-    def batch(self, examples: EncodedTexts, indices: NDArray[np.int64]) -> EncoderBatch:
-        return examples.batch(indices, self.tokenizer.pad)
-
-    def loss(self, net: Net, batch: EncoderBatch, smoothing: float) -> Loss:
-        tape = Tape()
-        scores = class_logits(net, batch.given.ids, batch.at(net), tape)
-        return class_loss(net, scores, batch.labels, smoothing, tape)
 
     # ------------------------------------------------------------------------------------------------ to the user
 

@@ -17,16 +17,15 @@ from pydantic import BeforeValidator, Field
 from regard.data.corpus_stats import describe_corpus
 from regard.data.curriculum import Curriculum, CurriculumOrder
 from regard.data.example_rng import Rng
-from regard.data.filters.pipeline import FilterList
 from regard.data.generators import GeneratorSpec
 from regard.data.line_store import ConcatenatedLines
 from regard.data.pair_reader import Corpus, OnBad, corpus_like, fill_columns, locate_pairs, read_corpus, read_splits
 from regard.data.pairs import MAX_VOCABULARY_PAIRS, Pairs, fingerprint, sample_pairs
 from regard.data.subword_sampling import SubwordSampler
 from regard.errors import DataError, SpecError
-from regard.metrics import METRICS
-from regard.spec import Count, Plain, Share, Spec, spec
+from regard.spec import Count, Plain, Share, spec
 from regard.tasks.common.advice import advise_pairs
+from regard.tasks.common.data_settings import PairData, check_metrics, configure_files, name_corpus
 from regard.tasks.common.encoded_pairs import EncodedPairs
 from regard.tasks.common.pairs_frame import MAX_UNFOLD, tag_token
 from regard.tasks.common.seq2seq import TextPairs
@@ -46,19 +45,9 @@ Languages = Annotated[tuple[Code, ...], BeforeValidator(_split_codes), Field(min
 
 
 @spec
-class TranslateData(Spec):
+class TranslateData(PairData):
     """The `data` part of a recipe. Pairs come from corpora, or from a generator."""
 
-    train: tuple[Corpus, ...] = ()
-    valid: tuple[Corpus, ...] = ()
-    columns: tuple[int | str, int | str] | None = None
-    """The columns of source and target in tables, for corpora that do not say: names in the header or positions from 1."""
-    header: bool | None = None
-    """Whether tables have a header, for corpora that do not say; by default decided by their first rows, and told."""
-    on_bad: OnBad | None = None
-    """How to treat bad pairs, overriding the corpora: `error` or `drop`."""
-    filters: FilterList = ()
-    """Filters for training pairs, applied in this order; `standard` for those that translations usually need."""
     generate: GeneratorSpec | None = None
     tokenizer: TokenizerSpec = Bpe()
     languages: Languages | None = None
@@ -85,10 +74,7 @@ class TranslateData(Spec):
             raise SpecError("pairs come from `train` and `valid` corpora or from `generate`, not from both")
         if self.generate is not None and (self.filters or self.on_bad):
             raise SpecError("pairs that `generate` makes are not filtered; leave out `filters` and `on_bad`")
-        if not self.metrics:
-            raise SpecError("`metrics` should name at least one score; the first decides which checkpoint is best")
-        for name in self.metrics:
-            METRICS[name]
+        check_metrics(self.metrics)
         if self.subword_sampling and not self.tokenizer.can_sample:
             raise SpecError(CANNOT_SAMPLE)
 
@@ -106,8 +92,7 @@ class Translate(TextPairs[TranslateData]):
 
     @classmethod
     def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
-        named: dict[str, object] = {"train": [Corpus(paths=tuple(files)).plain()], "valid": []} if files else {}
-        return {**named, "valid": [Corpus(paths=tuple(valid)).plain()]} if valid else named
+        return configure_files(name_corpus(files), name_corpus(valid))
 
     @classmethod
     def read_test(cls, settings: TranslateData, files: Sequence[str]) -> list[Pairs]:

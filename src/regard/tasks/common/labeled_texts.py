@@ -19,15 +19,19 @@ from regard.data.pairs import LineSample, Pairs, fingerprint, split_pairs
 from regard.data.ragged import Ragged
 from regard.data.scratch import measure_lengths
 from regard.errors import DataError, SpecError
-from regard.metrics import METRICS
+from regard.model.net import Net
+from regard.nn.core.context import Tape
 from regard.spec import Count, Plain, Spec, spec
 from regard.tasks.common.advice import plan_length
 from regard.tasks.common.class_names import list_classes, pack_classes, unpack_classes
+from regard.tasks.common.classifier import class_logits
+from regard.tasks.common.data_settings import check_metrics, configure_files
 from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.encoded_pairs import encode_chunks
-from regard.tasks.common.encoder_input import TOKENIZER_FILE, EncodedTexts, EncoderTask, load_tokenizer
+from regard.tasks.common.encoder_input import TOKENIZER_FILE, EncodedTexts, EncoderBatch, EncoderTask, load_tokenizer
 from regard.tasks.common.example_names import quote_examples
-from regard.tasks.common.task import Advice, Dataset, RunOptions, TextSide
+from regard.tasks.common.losses import class_loss
+from regard.tasks.common.task import Advice, Dataset, Loss, RunOptions, TextSide
 from regard.tasks.common.text_frame import FramedText
 from regard.text import Bpe, Tokenizer, TokenizerSpec
 
@@ -60,8 +64,8 @@ class LabeledData(Spec):
     """Scores to report; by default those that suit the task."""
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            METRICS[name]
+        if self.metrics:
+            check_metrics(self.metrics)
 
 
 L = TypeVar("L", bound=LabeledData)
@@ -89,10 +93,17 @@ class LabeledTask(EncoderTask, Generic[L]):
         """Every single label."""
         raise NotImplementedError
 
+    def batch(self, examples: EncodedTexts, indices: NDArray[np.int64]) -> EncoderBatch:
+        return examples.batch(indices, self.tokenizer.pad)
+
+    def loss(self, net: Net, batch: EncoderBatch, smoothing: float) -> Loss:
+        tape = Tape()
+        scores = class_logits(net, batch.given.ids, batch.at(net), tape)
+        return class_loss(net, scores, batch.labels, smoothing, tape)
+
     @classmethod
     def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
-        named: dict[str, object] = {"train": list(files), "valid": []} if files else {}
-        return {**named, "valid": list(valid)} if valid else named
+        return configure_files(files, valid)
 
     @classmethod
     def read_test(cls, settings: L, files: Sequence[str]) -> list[Pairs]:

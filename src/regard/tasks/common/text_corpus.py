@@ -18,6 +18,7 @@ from regard.data.documents import DocumentUnit
 from regard.data.tables import refuse_tables
 from regard.errors import DataError
 from regard.spec import Spec, spec
+from regard.tasks.common.data_settings import configure_files
 from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.encoder_input import TOKENIZER_FILE, load_tokenizer
 from regard.tasks.common.example_names import quote_examples
@@ -63,8 +64,7 @@ class CorpusTask(Generic[D]):
 
     @classmethod
     def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
-        named: dict[str, object] = {"train": list(files), "valid": []} if files else {}
-        return {**named, "valid": list(valid)} if valid else named
+        return configure_files(files, valid)
 
     @classmethod
     def read_test(cls, settings: D, files: Sequence[str]) -> Texts:
