@@ -7,7 +7,7 @@ norm and feed-forward in some of them. Sizes are tiny and weights large, so that
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -295,37 +295,58 @@ def is_first(mixer: MixerSpec) -> bool:
     return mixer == MIX["full"][0]
 
 
-def combinations(mixer: MixerSpec) -> Iterator[tuple[str, MixerSpec, PositionSpec | None, WiringSpec, FeedSpec]]:
-    """A mixer with every position in every place, every wiring and norm, and every feed-forward.
+def siblings(mixer: MixerSpec) -> tuple[MixerSpec, ...]:
+    """The examples of the same kind, which share its positions and wirings; the plainest mixer has all for itself."""
+    row = next(row for row in MIX.values() if mixer in row)
+    return row if is_first(mixer) else tuple(other for other in row if not is_first(other))
 
-    That is for the plainest mixer; the others, and its dials, meet one example of each kind.
-    """
-    first, usual, feeds = is_first(mixer), PreNorm(), every(FEED)
-    yield "", mixer, None, usual, feeds[0]
+
+def place_positions(mixer: MixerSpec) -> Iterator[tuple[str, MixerSpec, PositionSpec | None]]:
+    """Every position in every place for the plainest mixer; of another kind, one example meets one of each kind."""
     for i, row in enumerate(POSITION.values()):
-        placed = [place for position in row for place in places(mixer, position)]
-        yield from ((*place, usual, feeds[0]) for place in (placed if first else placed[i % max(len(placed), 1) :][:1]))
-    for wiring in wirings(mixer) if first else wirings(mixer)[1::3]:
+        placed = {m: [place for position in row for place in places(m, position)] for m in siblings(mixer)}
+        able = [m for m, found in placed.items() if found]
+        if is_first(mixer):
+            yield from placed[mixer]
+        elif able and able[i % len(able)] == mixer:
+            yield placed[mixer][i % len(placed[mixer])]
+
+
+def share_wirings(mixer: MixerSpec, able: Sequence[MixerSpec]) -> list[WiringSpec]:
+    """Every wiring with every norm for the plainest mixer; the examples of another kind divide some, one at least for each."""
+    if is_first(mixer):
+        return wirings(mixer)
+    some, row = wirings(mixer)[1::3], [m for m in siblings(mixer) if m in able]
+    return some[row.index(mixer) % max(len(some), 1) :: len(row)]
+
+
+def combinations(mixer: MixerSpec) -> Iterator[tuple[str, MixerSpec, PositionSpec | None, WiringSpec, FeedSpec]]:
+    """A mixer as it is, and with positions, wirings and feed-forwards.
+
+    The plainest mixer meets all of them. Another kind meets one example of each position, some wirings and a feed-forward,
+    which its examples share: whether a dial is right does not depend on them.
+    """
+    usual, feeds = PreNorm(), every(FEED)
+    yield "", mixer, None, usual, feeds[0]
+    yield from ((*place, usual, feeds[0]) for place in place_positions(mixer))
+    for wiring in share_wirings(mixer, every(MIX)):
         yield describe(wiring), mixer, None, wiring, feeds[0]
-    for feed in feeds[1:] if first else feeds[1:2]:
+    for feed in feeds[1:] if is_first(mixer) else feeds[1:2] if mixer == siblings(mixer)[0] else []:
         yield describe(feed), mixer, Rotary() if "rotate" in mixer.can.positions else None, usual, feed
 
 
 def cases(shape: str) -> Iterator[Case]:
-    able = [m for m in every(MIX) if m.can.causal or shape != "decoder"]
     if shape != "both":
-        for mixer in able:
+        for mixer in (m for m in every(MIX) if m.can.causal or shape == "encoder"):
             for name, m, *parts in combinations(mixer):
                 yield Case(f"{shape}: {describe(mixer)} {name}".strip(), make_model(shape, m, *parts), m)
         return
+    # a mask reads one sequence, and here are two
+    able = [m for m in every(MIX) if m.can.cross and getattr(m, "mask", None) is None]
     for mixer in able:
-        if mixer.can.cross and getattr(mixer, "mask", None) is None:  # a mask reads one sequence, and here are two
-            for wiring in wirings(mixer) if is_first(mixer) else wirings(mixer)[1::3]:
-                yield Case(
-                    f"both: {describe(mixer)} {describe(wiring)}",
-                    make_model(shape, mixer, None, wiring, FeedForward(12)),
-                    mixer,
-                )
+        for wiring in share_wirings(mixer, able):
+            spec = make_model(shape, mixer, None, wiring, FeedForward(12))
+            yield Case(f"both: {describe(mixer)} {describe(wiring)}", spec, mixer)
 
 
 SMALL: dict[str, Any] = dict(width=WIDTH, depth=2, heads=2, hidden=12, vocab=VOCAB, dropout=0.0)
