@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
+from pathlib import Path
 
 import jiwer
+import numpy as np
 import pytest
 import sacrebleu
 from hypothesis import given
@@ -20,8 +23,13 @@ REFERENCES = ["the cat sat on a mat .", "a big dog ran", "hello world , again !"
 WORDS = st.lists(st.sampled_from(["a", "bb", "c-d", "!", "é"]), min_size=1, max_size=6).map(" ".join)
 
 
+def scores_pairs(metric: Metric) -> bool:
+    """Whether outputs and references are all it reads."""
+    return metric.decodes and not metric.reads_sources
+
+
 def test_against_the_libraries() -> None:
-    found = {name: metric.compute(OUTPUTS, REFERENCES) for name, metric in METRICS.items() if metric.decodes}
+    found = {name: metric.compute(OUTPUTS, REFERENCES) for name, metric in METRICS.items() if scores_pairs(metric)}
     assert found["bleu"] == sacrebleu.BLEU().corpus_score(OUTPUTS, [REFERENCES]).score
     assert found["bleu_tokens"] == sacrebleu.BLEU(tokenize="none", force=True).corpus_score(OUTPUTS, [REFERENCES]).score
     assert found["chrf"] == sacrebleu.CHRF().corpus_score(OUTPUTS, [REFERENCES]).score
@@ -38,7 +46,7 @@ def test_against_the_libraries() -> None:
     assert 0 < found["bleu"] < 100
 
 
-@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.decodes])
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if scores_pairs(metric)])
 def test_perfect_is_perfect_and_nothing_is_nothing(name: str) -> None:
     metric = METRICS[name]
     perfect, none = metric.compute(REFERENCES, REFERENCES), metric.compute([""] * 3, REFERENCES)
@@ -52,7 +60,7 @@ def test_perfect_is_perfect_and_nothing_is_nothing(name: str) -> None:
 @given(st.lists(st.tuples(WORDS | st.just(""), WORDS), min_size=1, max_size=5))
 def test_scores_are_always_numbers(pairs: list[tuple[str, str]]) -> None:
     outputs, references = [o for o, _ in pairs], [r for _, r in pairs]
-    for score in (metric.compute(outputs, references) for _, metric in METRICS.items() if metric.decodes):
+    for score in (metric.compute(outputs, references) for _, metric in METRICS.items() if scores_pairs(metric)):
         assert isinstance(score, float)
         assert math.isfinite(score)
         assert score >= 0
@@ -75,3 +83,33 @@ def test_rouge_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
     with pytest.raises(SpecError, match=r"scoring with ROUGE needs an extra: pip install 'regard\[rouge\]'"):
         METRICS["rouge_l"].compute(OUTPUTS, REFERENCES)
+
+
+def test_a_metric_that_reads_sources() -> None:
+    """Its functions get them, in the order of the items that are chosen."""
+
+    def copied(outputs: list[str], references: list[str], sources: list[str]) -> float:
+        return float(sum(o == s != r for o, r, s in zip(outputs, references, sources, strict=True)))
+
+    metric = Metric("copied", copied, higher=False, reads_sources=True)
+    told = ["a", "b", "c"], ["x", "b", "y"], ["a", "b", "d"]
+    assert metric.compute(*told) == 1.0
+    assert metric.items(*told).score() == 1.0
+    assert metric.items(*told).score(np.array([0, 0, 1])) == 2.0
+    with pytest.raises(SpecError, match="copied reads the sources, too, and got 0 of them for 3 references"):
+        metric.compute(*told[:2])
+
+
+def test_comet_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(message: str) -> None:
+        with pytest.raises(SpecError, match=re.escape(message)):
+            METRICS["comet"].compute(["a"], ["b"], ["c"])
+
+    monkeypatch.delenv("REGARD_COMET", raising=False)
+    refused("comet needs a model from a local folder: set REGARD_COMET to one with checkpoints/model.ckpt")
+    monkeypatch.setenv("REGARD_COMET", str(tmp_path))
+    refused(f"REGARD_COMET={tmp_path} is no folder of a COMET model: it has no checkpoints/model.ckpt")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "model.ckpt").touch()
+    monkeypatch.setitem(sys.modules, "comet", None)
+    refused("scoring with COMET needs an extra: pip install 'regard[comet]'")

@@ -67,6 +67,30 @@ def test_all_three_are_used(trained: Path) -> None:
     assert all(set(row["source"]).isdisjoint("aeiou") for row in done["examples"])
 
 
+SOURCED = """
+from regard.metrics import METRICS, Metric
+
+def repeated(outputs, references, sources):
+    return 100.0 * sum(r == s for r, s in zip(references, sources, strict=True)) / len(outputs)
+
+METRICS.add(Metric("repeated", repeated, reads_sources=True))
+"""
+
+
+def test_a_metric_that_reads_sources_scores_training_and_studies(tmp_path: Path) -> None:
+    """The recipe `copy` has references that equal their sources; reversed, next to none."""
+    (tmp_path / "sourced.py").write_text(SOURCED)
+    quick = [*QUICK, "train.steps=2", "train.schedule.warmup=1", "data.metrics=[repeated]", "data.generate.valid=20"]
+    said = call(
+        "study", "compare", "copy", "--vary", "model.norm=pre,post", "--seeds", 2, "--processes", 0, "--plugin",
+        tmp_path / "sourced.py", *settings(*quick), "--out", tmp_path / "study", "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["metric"] == "repeated"
+    assert [each["scores"] for each in found["contenders"]] == [[100.0, 100.0], [100.0, 100.0]]
+
+
 def test_with_the_plugin_the_model_runs(trained: Path) -> None:
     assert call("run", trained, *PLUGIN, "--beam", 3, "bcd", "").code == 0
 

@@ -174,7 +174,8 @@ class _Evaluator:
             self._check_comparable(task, raw, name, model.task)
         usual = [*task.metrics, *self._usual_beside(task, raw)]
         chosen = list(metrics) or [METRICS[name] for name in usual]
-        references = [text for each in eval_sets(task, raw) for text in each.references]
+        sets = eval_sets(task, raw)
+        references, sources = [r for each in sets for r in each.references], [s for each in sets for s in each.inputs]
         decoded = [metric for metric in chosen if metric.decodes]
         if decoded and not references:
             raise SpecError(
@@ -190,7 +191,7 @@ class _Evaluator:
             found = self._count_losses(name, model, own, [m.kind for m in chosen if not m.decodes], covered)
             if decoded:
                 outputs = self._run(name, model, own)
-                found |= {metric.kind: metric.items(outputs, references) for metric in decoded}
+                found |= {metric.kind: metric.items(outputs, references, sources) for metric in decoded}
                 classes.append([] if split is None else _count_classes(outputs, references, split))
             items.append({metric.kind: found[metric.kind] for metric in chosen})
         scores, differences = self._bootstrap(chosen, items)

@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Score = Callable[[Sequence[str], Sequence[str]], float]
-"""A score of outputs against their references."""
+Score = Callable[..., float]
+"""A score of outputs against their references; of a metric that reads them, also of the sources."""
 Formula = Callable[[NDArray[np.float64]], float]
 """A score of summed counts (k,)."""
 LARGEST = 700.0
@@ -49,18 +49,18 @@ class CountedItems:
 
 @dataclass(frozen=True)
 class ScoredItems:
-    """Outputs and references, for a score that is not made of counts. Each selection is scored anew, which is slow."""
+    """What a score that is not made of counts reads: texts of each item. Each selection is scored anew, which is slow."""
 
-    outputs: Sequence[str]
-    references: Sequence[str]
+    columns: tuple[Sequence[str], ...]
+    """Outputs and references, perhaps sources."""
     function: Score
 
     def __len__(self) -> int:
-        return len(self.references)
+        return len(self.columns[0])
 
     def score(self, indices: NDArray[np.int64] | None = None) -> float:
-        chosen = range(len(self.references)) if indices is None else indices.tolist()
-        return self.function([self.outputs[i] for i in chosen], [self.references[i] for i in chosen])
+        chosen = range(len(self)) if indices is None else indices.tolist()
+        return self.function(*([column[i] for i in chosen] for column in self.columns))
 
 
 def count_items(rows: ArrayLike, formula: Formula) -> CountedItems:

@@ -1,6 +1,7 @@
 """The table of metrics.
 
-Every metric is higher-is-better, or says that it is not. Add your own with `METRICS.add(Metric("mine", score))`.
+Every metric is higher-is-better, or says that it is not. Add your own with `METRICS.add(Metric("mine", score))`, where `score`
+is a function of outputs and references; with `reads_sources=True`, also of the sources.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from regard.errors import SpecError
 from regard.metrics.class_metrics import (
     SplitLabels,
     accuracy_items,
@@ -17,6 +19,7 @@ from regard.metrics.class_metrics import (
     span_f1_items,
     split_words,
 )
+from regard.metrics.comet import comet_items
 from regard.metrics.items import CountedItems, Items, Score, ScoredItems
 from regard.metrics.text_metrics import (
     ROUGE,
@@ -32,7 +35,8 @@ from regard.metrics.text_metrics import (
 )
 from regard.registry import Registry
 
-CountItems = Callable[[Sequence[str], Sequence[str]], CountedItems]
+CountItems = Callable[..., CountedItems]
+Columns = tuple[Sequence[str], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Metric:
     """How to split an output into labels, for a metric of classes; each class then has scores of its own."""
     count: CountItems | None = None
     """The counts that the score is made of, item by item."""
+    reads_sources: bool = False
+    """Whether `score` and `count` take the sources, too, as a third argument."""
     any_vocabulary: bool = False
     """Whether scores of models with different vocabularies can be compared, although it comes with the loss."""
 
@@ -56,16 +62,29 @@ class Metric:
         """Whether the metric needs outputs; the others are computed with the validation loss."""
         return self.score is not None or self.count is not None
 
-    def items(self, outputs: Sequence[str], references: Sequence[str]) -> Items:
+    def items(self, outputs: Sequence[str], references: Sequence[str], sources: Sequence[object] = ()) -> Items:
         """The test items, for the score of any selection of them."""
+        columns = self._columns(outputs, references, sources)
         if self.count is not None:
-            return self.count(outputs, references)
+            return self.count(*columns)
         assert self.score is not None, f"{self.kind} is not a score of outputs"
-        return ScoredItems(outputs, references, self.score)
+        return ScoredItems(columns, self.score)
 
-    def compute(self, outputs: Sequence[str], references: Sequence[str]) -> float:
+    def compute(self, outputs: Sequence[str], references: Sequence[str], sources: Sequence[object] = ()) -> float:
         """The score of outputs; only for a metric that `decodes`."""
-        return self.items(outputs, references).score() if self.score is None else self.score(outputs, references)
+        if self.score is None:
+            return self.items(outputs, references, sources).score()
+        return self.score(*self._columns(outputs, references, sources))
+
+    def _columns(self, outputs: Sequence[str], references: Sequence[str], sources: Sequence[object]) -> Columns:
+        """What the functions of the metric read."""
+        if not self.reads_sources:
+            return outputs, references
+        if len(sources) != len(references):
+            raise SpecError(
+                f"{self.kind} reads the sources, too, and got {len(sources)} of them for {len(references)} references"
+            )
+        return outputs, references, [str(source) for source in sources]
 
     def better(self, a: float, b: float) -> bool:
         """Whether the score `a` is better than `b`."""
@@ -96,6 +115,7 @@ for metric in (
         for kind in SACREBLEU
     ),
     *(Metric(kind, count=rouge_items(kind)) for kind in ROUGE),
+    Metric("comet", count=comet_items, reads_sources=True),
     Metric("exact", count=exact_items),
     Metric("wer", higher=False, count=wer_items),
     Metric("word_error", higher=False, count=word_error_items),

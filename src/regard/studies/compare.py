@@ -31,6 +31,7 @@ from regard.studies.train_cell import read_items, read_test
 from regard.studies.verdict import Rules, Sample, Verdict, judge
 from regard.tasks.common.capabilities import eval_sets
 from regard.tasks.common.losses import FORMULAS
+from regard.tasks.common.task import EvalSet
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Learning rates that are tried, relative to the recipe's own."""
@@ -134,8 +135,8 @@ class Comparer:
         found = {each.cell.key: each for each in self.grid.run(order)}
         finished = {name: [found[cell.key] for cell in own] for name, own in cells.items()}
         looks = self._look(methods, metric)
-        references = self._references(methods[0])
-        samples = [_sample(name, own, metric, references) for name, own in finished.items()]
+        tested = self._eval_sets(methods[0])
+        samples = [_sample(name, own, metric, tested) for name, own in finished.items()]
         rules = Rules(
             metric, METRICS[metric].higher, spend_alpha(looks), len(looks), self.terms.paired, self.terms.delta
         )
@@ -287,11 +288,9 @@ class Comparer:
             return []
         return ["tested on the validation data, which also chose the checkpoints; give --test for data used once"]
 
-    def _references(self, method: Method) -> list[str]:
+    def _eval_sets(self, method: Method) -> list[EvalSet]:
         recipe, task = method.recipe.plain(), method.corpus.task
-        return [
-            text for part in eval_sets(task, read_test(recipe, task, self.test_set(method))) for text in part.references
-        ]
+        return eval_sets(task, read_test(recipe, task, self.test_set(method)))
 
     def _tuning_cells(self, method: Method, metric: str) -> dict[float, Cell]:
         """A run for each learning rate, with a seed of its own and no test data."""
@@ -343,10 +342,10 @@ class Comparer:
         return [seeds for seeds in looks if seeds <= self.terms.seeds]
 
 
-def _sample(name: str, found: Sequence[CellResult], metric: str, references: Sequence[str]) -> Sample:
+def _sample(name: str, found: Sequence[CellResult], metric: str, sets: Sequence[EvalSet]) -> Sample:
     failed = {i + 1: each.error for i, each in enumerate(found) if each.error}
     good = [each.result["tests"][TEST] for each in found if not each.error]
-    items = [read_items(tested, metric, references) for tested in good]
+    items = [read_items(tested, metric, sets) for tested in good]
     return Sample(name, items, [tested["scores"][metric] for tested in good], failed)
 
 

@@ -28,7 +28,7 @@ from regard.studies.probes import run_probe
 from regard.tasks import find
 from regard.tasks.common.capabilities import Generates, eval_sets, require
 from regard.tasks.common.losses import LossCounts, count_losses
-from regard.tasks.common.task import Task
+from regard.tasks.common.task import EvalSet, Task
 from regard.training.request import TrainRequest
 from regard.training.run.log import read_log
 from regard.training.train import SPLIT_SEED, run_training
@@ -117,13 +117,14 @@ def select_long(raw: object, least: int) -> object:
 def score_test(net: Net, task: Task, search: Search, raw: object, metrics: Sequence[str]) -> Plain:
     """Scores, outputs, and the counts of each item that come with the loss."""
     counts = count_losses(task, net, task.encode(raw), metrics=metrics)
-    scores, outputs, references = counts.scores(), list[str](), list[str]()
+    scores, outputs, references, sources = counts.scores(), list[str](), list[str](), list[object]()
     if wanted := [name for name in metrics if METRICS[name].decodes]:
         for part in eval_sets(task, raw):
             found = require(task, Generates).run([net], part.inputs, search, part.options)
             outputs += [each[0].text if each else "" for each in found]
             references += part.references
-        scores |= {name: METRICS[name].compute(outputs, references) for name in wanted}
+            sources += part.inputs
+        scores |= {name: METRICS[name].compute(outputs, references, sources) for name in wanted}
     return {
         "scores": scores,
         "outputs": outputs,
@@ -131,10 +132,11 @@ def score_test(net: Net, task: Task, search: Search, raw: object, metrics: Seque
     }
 
 
-def read_items(tested: Plain, metric: str, references: Sequence[str]) -> Items:
-    """The test items of a finished cell, for a bootstrap."""
+def read_items(tested: Plain, metric: str, sets: Sequence[EvalSet]) -> Items:
+    """The test items of a finished cell, for a bootstrap; `sets` are those that it was tested on."""
     import numpy as np
 
     if METRICS[metric].decodes:
-        return METRICS[metric].items(tested["outputs"], references)
+        references, sources = [r for part in sets for r in part.references], [s for part in sets for s in part.inputs]
+        return METRICS[metric].items(tested["outputs"], references, sources)
     return LossCounts({name: np.asarray(rows, np.float64) for name, rows in tested["rows"].items()}).items(metric)

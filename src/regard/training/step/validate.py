@@ -64,19 +64,21 @@ class Validator:
         if not decoded:
             return scores
         search = dataclasses.replace(self.search, **GREEDY) if greedy else self.search
-        outputs, references, apart = list[str](), list[str](), dict[str, float]()
+        outputs, references, sources, apart = list[str](), list[str](), list[object](), dict[str, float]()
         with self._decoding_engine():
             for part in self.sets:
                 found = require(self.task, Generates).run([self.net], part.inputs, search, part.options)
                 texts = [each[0].text if each else "" for each in found]
                 outputs += texts
                 references += part.references
+                sources += part.inputs
                 if len(self.sets) > 1:
                     apart |= {
-                        f"{name} of {part.name}": score(texts, part.references) for name, score in decoded.items()
+                        f"{name} of {part.name}": score(texts, part.references, part.inputs)
+                        for name, score in decoded.items()
                     }
         self.outputs = outputs
-        return scores | {name: score(outputs, references) for name, score in decoded.items()} | apart
+        return scores | {name: score(outputs, references, sources) for name, score in decoded.items()} | apart
 
     @contextmanager
     def _decoding_engine(self) -> Iterator[None]:
