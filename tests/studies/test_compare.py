@@ -58,6 +58,15 @@ def test_from_recipe_to_verdict(tmp_path: Path) -> None:
     assert tell(again) == {key: value for key, value in found.plain().items() if key != "timing"}
 
 
+def test_a_study_whose_runs_all_fail_says_why(tmp_path: Path) -> None:
+    """No curves, no points in the figures, and no traceback."""
+    bad = {**LESS, "train.schedule": {"kind": "cosine", "lr": 1e-3, "warmup": 9}}
+    found = study("compare", "copy", vary=["model.norm=pre,post"], set=bad, seeds=2, out=tmp_path, processes=0)
+    assert found.plain()["verdicts"][0]["verdict"] == "no result"  # type: ignore[index]
+    assert "schedule 'cosine' warms up for 9 steps, but there are only 4" in found.render()
+    assert (tmp_path / "report.html").exists()
+
+
 def test_more_seeds_are_a_further_look_and_run_only_what_is_new(tmp_path: Path) -> None:
     said: list[str] = []
     grid = Grid(tmp_path, say=said.append)

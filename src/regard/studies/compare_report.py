@@ -80,8 +80,9 @@ def learning_curves(found: CompareResult) -> list[tuple[str, str, list[Series]]]
     out = []
     for column, title in ((1, "validation loss"), (2, f"validation {found.metric}")):
         for by in ("step", "minutes"):
-            series = [_curve(name, cells, column, by) for name, cells in found.cells.items()]
-            if all(each.points for each in series) and not (column == 2 and found.metric == "loss"):
+            drawn = (_curve(name, cells, column, by) for name, cells in found.cells.items())
+            series = [each for each in drawn if each.points]  # a contender whose runs all failed has none
+            if series and not (column == 2 and found.metric == "loss"):
                 out.append((title, by, series))
     return out
 

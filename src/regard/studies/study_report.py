@@ -139,6 +139,7 @@ def draw_charts(charts: Sequence[Chart], path: Path) -> Path | None:
             axes.axvline(chart.mark, linestyle=":", color="gray")
         axes.set(xscale=chart.x_scale, yscale=chart.y_scale, xlabel=chart.x, ylabel=chart.title)
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="small")
+        if chart.series:
+            axes.legend(fontsize="small")
     figure.savefig(path)
     return path
