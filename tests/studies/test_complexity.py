@@ -16,6 +16,7 @@ from regard.studies import complexity, figures, run_study
 from regard.studies.complexity import Found, Point, Settings, Study, parse_lengths, parse_names, study
 from regard.studies.contenders import CONTENDERS, Shape
 from regard.studies.time_shares import Size, measure_shares
+from regard.studies.width_crossing import count_operations, find_cheaper
 from regard.studies.worker import Stopped
 
 pytestmark = pytest.mark.numeric
@@ -115,6 +116,21 @@ class TestStudy:
         assert found.found[1].time is None
         assert "| local | –  " in found.render()
 
+    def test_recurrence_is_compared_by_width(self) -> None:
+        """Answers grow with n² for attention and with n for recurrence, whatever the width: they cross at n = 1."""
+        found, _ = made(mixers=("lstm", "gru"), lengths=(64, 128), widths=(64,))
+        assert [(f.name, len(f.points)) for f in found.by_width] == [
+            ("fused of width 64", 7), ("lstm of width 64", 7), ("gru of width 64", 7),
+        ]  # fmt: skip
+        assert [q["shape"]["width"] for q in Answers.asked if "name" in q][-3:] == [64, 64, 64]
+        lstm, gru = found.crossings()
+        assert (lstm.faster_from, gru.faster_from) == (32, 32), "the shortest length that was measured"
+        assert lstm.times[256] == lstm.time_when_cheaper == pytest.approx(1 / 256), "operations are equal at n = 2d"
+        assert "fewer operations from n / d" in found.render()
+        assert "Recurrence by width" in found.page()
+        assert json.loads(json.dumps(found.plain()))["recurrence"][0]["cheaper_from"] == lstm.cheaper_from
+        assert made(mixers=("local",), lengths=(64, 128))[0].crossings() == []
+
     def test_json_says_it_all(self) -> None:
         found, _ = made(mixers=("local",), lengths=(1024, 2048), threads=1)
         plain = json.loads(json.dumps(found.plain()))
@@ -133,6 +149,7 @@ class TestStudy:
     [
         (dict(lengths=(512,)), "lengths should be two or more, each above one, such as 1024,2048,4096; got 512"),
         (dict(lengths=(1, 512)), "each above one, such as 1024,2048,4096; got 1,512"),
+        (dict(widths=(64, 30)), "widths should be multiples of the 4 heads, such as 64,128; got 64,30"),
         (dict(minutes=0), "minutes and threads should be positive, got 0 and 0"),
         (dict(mixers=("fuzed",)), "no contender 'fuzed'; did you mean 'fused'?"),
     ],
@@ -149,6 +166,18 @@ def test_options_as_they_are_typed() -> None:
         SpecError, match=re.escape("lengths should be whole numbers with commas, such as 1024,2048,4096; got '1k'")
     ):
         parse_lengths("1k")
+
+
+@pytest.mark.parametrize(("name", "ratio"), [("rnn", 0), ("gru", 1), ("lstm", 2)])
+def test_operations_cross_where_the_formula_says(name: str, ratio: int) -> None:
+    """8d² + 4nd of attention against 4d², 12d² and 16d² of the recurrent layers, biases aside."""
+    for width in (64, 256):
+        n = find_cheaper(CONTENDERS[name], width)
+        own, full = (count_operations(CONTENDERS[x], Shape(n, width)) for x in (name, "fused"))
+        assert own < full
+        if n > 1:
+            assert count_operations(CONTENDERS["fused"], Shape(n - 1, width)) <= own
+        assert n == pytest.approx(max(ratio * width, 1), abs=3)
 
 
 def test_shares_add_up() -> None:

@@ -13,7 +13,6 @@ from regard.studies.contenders import (
     CONTENDERS,
     FULL,
     MixerLayer,
-    Recurrent,
     Segments,
     Shape,
     Unrolled,
@@ -48,13 +47,14 @@ def test_the_plain_form_computes_the_same(name: str) -> None:
     torch.testing.assert_close(made[0](x), made[1](x), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(("layer", "cell"), [(nn.LSTM, nn.LSTMCell), (nn.GRU, nn.GRUCell)])
+@pytest.mark.parametrize(("layer", "cell"), [(nn.LSTM, nn.LSTMCell), (nn.GRU, nn.GRUCell), (nn.RNN, nn.RNNCell)])
 def test_a_loop_of_cells_is_the_recurrent_layer(layer: type[nn.LSTM], cell: type[nn.LSTMCell]) -> None:
-    whole, loop = Recurrent(layer, SHAPE).double(), Unrolled(cell, SHAPE).double()
+    """torch's, which the recurrent mixers equal (`tests/nn/mixers`)."""
+    whole, loop = layer(SHAPE.width, SHAPE.width, batch_first=True).double(), Unrolled(cell, SHAPE).double()
     for name, parameter in loop.cell.named_parameters():
-        parameter.data.copy_(getattr(whole.layer, f"{name}_l0"))
+        parameter.data.copy_(getattr(whole, f"{name}_l0"))
     x = torch.randn(1, 9, SHAPE.width, dtype=torch.float64)
-    torch.testing.assert_close(loop(x), whole(x), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(loop(x), whole(x)[0], rtol=1e-9, atol=1e-9)
 
 
 def test_segments_see_the_one_before() -> None:
@@ -77,8 +77,11 @@ def test_all_mixers_of_the_papers_take_part() -> None:
     }  # fmt: skip
     assert kinds == {
         f"{name}Mixer"
-        for name in ("Full", "Flash", "Local", "BigBird", "Sparse", "Lsh", "Performer", "Linformer", "XLMemory")
-    }
+        for name in (
+            "Full", "Flash", "Local", "BigBird", "Sparse", "Lsh", "Performer", "LinearAttention", "Linformer", "XLMemory",
+            "Recurrent",
+        )
+    }  # fmt: skip
 
 
 def test_some_of_them() -> None:

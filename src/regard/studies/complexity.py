@@ -2,7 +2,8 @@
 
 The table that textbooks quote, measured on this machine for every mixer and for recurrent and convolutional layers: time and
 memory of a layer forward and backward by length, the fitted exponent beside that of the papers, sequential operations, maximum
-path length, and the length from which it is faster than full attention.
+path length, and the length from which it is faster than full attention. Recurrent layers are measured at several widths, too:
+from which n / d they take fewer operations than attention, and from which less time (`width_crossing`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import torch
 
 from regard.errors import SpecError
 from regard.machine import free_memory, machine, versions
-from regard.studies.contenders import FULL, Contender, Power, Shape, select_contenders
+from regard.studies.contenders import CONTENDERS, FULL, Contender, Power, Shape, select_contenders
 from regard.studies.grid import Grid
 from regard.studies.growth import Fit, extrapolate, find_crossing, fit_exponent
 from regard.studies.path_length import path_length
 from regard.studies.sequential_depth import depth
 from regard.studies.study_options import StudyOptions
 from regard.studies.time_shares import measure_shares
+from regard.studies.width_crossing import RECURRENT, WIDTHS, WidthCrossing, cross, list_lengths
 from regard.studies.worker import Child, Stopped
 
 LENGTHS = tuple(512 << i for i in range(7))
@@ -45,11 +47,16 @@ class Settings:
     lengths: tuple[int, ...] = LENGTHS
     threads: int = 0
     shape: Shape = Shape(0)
+    widths: tuple[int, ...] = WIDTHS
+    """At which recurrent layers are compared with attention, too."""
 
     def __post_init__(self) -> None:
         select_contenders(self.mixers)
         if len(set(self.lengths)) < 2 or min(self.lengths) < 2:
             raise SpecError(f"lengths should be two or more, each above one, such as 1024,2048,4096; got {_list(self)}")
+        if any(width < 2 or width % self.shape.heads for width in self.widths):
+            given = ",".join(map(str, self.widths))
+            raise SpecError(f"widths should be multiples of the {self.shape.heads} heads, such as 64,128; got {given}")
         if self.minutes <= 0 or self.threads < 0:
             raise SpecError(f"minutes and threads should be positive, got {self.minutes} and {self.threads}")
 
@@ -80,9 +87,15 @@ class Found:
 
     contender: Contender
     points: list[Point]
-    sequential: list[tuple[int, int]]
-    path: list[tuple[int, int]]
+    sequential: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    path: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     stopped: str | None = None
+    width: int | None = None
+    """The width of the layer where it is not that of the study."""
+
+    @property
+    def name(self) -> str:
+        return self.contender.name if self.width is None else f"{self.contender.name} of width {self.width}"
 
     @property
     def seconds(self) -> list[tuple[int, float]]:
@@ -110,6 +123,8 @@ class Study:
     found: list[Found]
     shares: dict[str, dict[str, float]]
     seconds: float
+    by_width: list[Found] = dataclasses.field(default_factory=list)
+    """Full attention and the recurrent layers at each width."""
 
     def render(self) -> str:
         """The tables for a terminal."""
@@ -145,6 +160,15 @@ class Study:
             if p.n in full
         }
 
+    def crossings(self) -> list[WidthCrossing]:
+        """The recurrent layers beside attention, by width."""
+        full = {found.width: found.seconds for found in self.by_width if found.contender.name == FULL}
+        return [
+            cross(found.contender.name, found.width, found.seconds, full[found.width])
+            for found in self.by_width
+            if found.contender.name != FULL and found.width is not None and found.points
+        ]
+
     def plain(self) -> dict[str, object]:
         """All results, ready for JSON."""
         here = machine()
@@ -155,6 +179,9 @@ class Study:
             "layer": {name: value for name, value in dataclasses.asdict(self.settings.shape).items() if name != "n"},
             "seconds": round(self.seconds, 1),
             "contenders": [self._row(found) for found in self.found],
+            "recurrence": [
+                dataclasses.asdict(each) | {"time_when_cheaper": each.time_when_cheaper} for each in self.crossings()
+            ],
             "shares": self.shares,
         }
 
@@ -192,16 +219,28 @@ def study(settings: Settings, say: Callable[[str], None] = lambda _: None) -> St
         parts = measure_shares()
     finally:
         torch.set_num_threads(before)
-    for i, one in enumerate(found):
+    by_width = _list_by_width(settings, asked)
+    for i, one in enumerate([*found, *by_width]):
         left = end - time.monotonic()
         if left <= 0:
             one.stopped = f"before the first length: the {settings.minutes:g} minutes are over"
             continue
-        say(f"{i + 1} of {len(found)}: {one.contender.name}, {one.contender.about}; {left:.0f} s left")
-        _measure(one, settings, threads, max(left / (len(found) - i), 1.0), end, say)
+        count = len(found) + len(by_width)
+        say(f"{i + 1} of {count}: {one.name}, {one.contender.about}; {left:.0f} s left")
+        _measure(one, settings, threads, max(left / (count - i), 1.0), end, say)
     if time.monotonic() > end and not any(one.points for one in found):
         raise _measured_nothing(settings, len(found))
-    return Study(settings, threads, found, parts, time.monotonic() - began)
+    return Study(settings, threads, found, parts, time.monotonic() - began, by_width)
+
+
+def _list_by_width(settings: Settings, asked: Sequence[Contender]) -> list[Found]:
+    """Full attention and the recurrent layers among those asked for, at each width; nothing if there are none."""
+    recurrent = [contender for contender in asked if contender.name in RECURRENT]
+    return [
+        Found(contender, [], width=width)
+        for width in settings.widths
+        for contender in ([CONTENDERS[FULL], *recurrent] if recurrent else ())
+    ]
 
 
 def run(
@@ -212,13 +251,17 @@ def run(
     mixers: Sequence[str] = (),
     lengths: Sequence[int] = LENGTHS,
     threads: int = 0,
+    widths: Sequence[int] = WIDTHS,
 ) -> Study:
-    """Measure every mixer, or only `mixers`, in about `options.minutes`. With 0 `threads`, torch uses all cores."""
+    """Measure every mixer, or only `mixers`, in about `options.minutes`; recurrent layers at these `widths`, too.
+
+    With 0 `threads`, torch uses all cores.
+    """
     if recipes:
         raise SpecError(f"the study of complexity takes no recipes, got {', '.join(recipes)}")
     options.allow("complexity", "minutes")
     minutes = MINUTES if options.minutes is None else options.minutes
-    return study(Settings(minutes, tuple(mixers), tuple(lengths), threads), grid.say)
+    return study(Settings(minutes, tuple(mixers), tuple(lengths), threads, widths=tuple(widths)), grid.say)
 
 
 def _measured_nothing(settings: Settings, count: int) -> SpecError:
@@ -246,14 +289,17 @@ def _measure(
     found: Found, settings: Settings, threads: int, seconds: float, last: float, say: Callable[[str], None]
 ) -> None:
     """Measure time and memory at every length, shortest first, until its seconds, the `last` moment or a limit is over."""
-    name, limit = found.contender.name, int(SPARE * free_memory())
+    limit, shape = int(SPARE * free_memory()), settings.shape
+    shape = shape if found.width is None else dataclasses.replace(shape, width=found.width)
+    lengths = settings.lengths if found.width is None else list_lengths(found.width)
     with Child("regard.studies.measure", limit) as child:
         try:
             child.ask(
-                {"name": name, "shape": dataclasses.asdict(settings.shape), "threads": threads}, _until(last, START)
+                {"name": found.contender.name, "shape": dataclasses.asdict(shape), "threads": threads},
+                _until(last, START),
             )
             end = min(time.monotonic() + seconds, last)
-            for n in sorted(set(settings.lengths)):
+            for n in sorted(set(lengths)):
                 left = end - time.monotonic()
                 if reason := _exceeds_limits(found, n, left, limit):
                     raise Stopped(reason)
@@ -266,7 +312,7 @@ def _measure(
         except Stopped as stopped:
             reached = f"after {found.points[-1].n:,}" if found.points else "before the first length"
             found.stopped = f"{reached}: {stopped}"
-            say(f"  {name} stopped {found.stopped}")
+            say(f"  {found.name} stopped {found.stopped}")
 
 
 def _until(last: float, seconds: float) -> float:

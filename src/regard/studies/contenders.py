@@ -18,7 +18,22 @@ from regard.nn.core.context import Context, Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.mask import Fixed, Strided
 from regard.nn.core.mixer import Mixer, MixerSpec, Site
-from regard.nn.mixers import BigBird, Flash, Full, Linformer, Local, Lsh, Performer, Sparse, XLMemory
+from regard.nn.mixers import (
+    GRU,
+    LSTM,
+    RNN,
+    BigBird,
+    Flash,
+    Full,
+    LinearAttention,
+    Linformer,
+    Local,
+    Lsh,
+    Performer,
+    Sparse,
+    XLMemory,
+)
+from regard.nn.mixers.recurrent import RecurrentLayer
 from regard.nn.positions.relative import Distance
 
 KERNEL = 3
@@ -62,6 +77,8 @@ class Contender:
     hop: Callable[[Shape, int], nn.Module] | None
     """None if gradients cannot show which inputs an output depends on."""
     causal: bool = False
+    spec: Callable[[Shape], MixerSpec] | None = None
+    """The mixer that is timed, if it is one."""
 
 
 class MixerLayer(nn.Module):
@@ -97,22 +114,13 @@ class Segments(MixerLayer):
         return torch.cat(out, 1)
 
 
-class Recurrent(nn.Module):
-    """torch's own recurrent layer."""
-
-    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU], shape: Shape) -> None:
-        super().__init__()
-        self.layer = kind(shape.width, shape.width, batch_first=True)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layer(x)[0]
-        return y
+Cell = type[nn.LSTMCell] | type[nn.GRUCell] | type[nn.RNNCell]
 
 
 class Unrolled(nn.Module):
     """A recurrent cell as a loop over tokens; with `steps`, that many steps for all tokens at once."""
 
-    def __init__(self, kind: type[nn.LSTMCell] | type[nn.GRUCell], shape: Shape, steps: int | None = None) -> None:
+    def __init__(self, kind: Cell, shape: Shape, steps: int | None = None) -> None:
         super().__init__()
         self.cell, self.steps = kind(shape.width, shape.width), steps
 
@@ -164,14 +172,14 @@ def _mixer(
         made = spec(shape)
         return MixerLayer(made.twin() or made, shape, looked_at=True)
 
-    return Contender(name, about, group, theory, layer, plain, layer)
+    return Contender(name, about, group, theory, layer, plain, layer, spec=spec)
 
 
-def _recurrent(name: str, kind: type[nn.LSTM] | type[nn.GRU], cell: type[nn.LSTMCell] | type[nn.GRUCell]) -> Contender:
+def _recurrent(name: str, spec: RecurrentLayer, cell: Cell) -> Contender:
     return Contender(
-        name, f"torch's {kind.__name__}", "before attention", Theory(1, 1, 1, 1),
-        lambda shape, _: Recurrent(kind, shape), lambda shape: Unrolled(cell, shape),
-        lambda shape, _: Unrolled(cell, shape, steps=1), causal=True,
+        name, f"{name.upper()}, torch's kernel", "before attention", Theory(1, 1, 1, 1),
+        lambda shape, _: MixerLayer(spec, shape, causal=True), lambda shape: Unrolled(cell, shape),
+        lambda shape, _: Unrolled(cell, shape, steps=1), causal=True, spec=lambda _: spec,
     )  # fmt: skip
 
 
@@ -223,6 +231,10 @@ CONTENDERS: dict[str, Contender] = {
         ),
         _mixer("performer", "random features (Performer)", "linear", Theory(1, 1, 0, 0), lambda s: Performer(s.heads)),
         _mixer(
+            "linear_attention", "features elu + 1 (Katharopoulos et al. 2020)", "linear", Theory(1, 1, 0, 0),
+            lambda s: LinearAttention(s.heads),
+        ),
+        _mixer(
             "linformer", "keys squeezed to a rank (Linformer)", "linear", Theory(1, 1, 0, 0),
             lambda s: Linformer(s.heads, rank=s.window // 2),
         ),
@@ -230,8 +242,9 @@ CONTENDERS: dict[str, Contender] = {
             "xl_memory", "segments with memory (Transformer-XL)", "linear", Theory(1, 1, 1, None),
             lambda shape, _: _xl_memory(shape), _xl_memory, None, causal=True,
         ),
-        _recurrent("lstm", nn.LSTM, nn.LSTMCell),
-        _recurrent("gru", nn.GRU, nn.GRUCell),
+        _recurrent("lstm", LSTM(), nn.LSTMCell),
+        _recurrent("gru", GRU(), nn.GRUCell),
+        _recurrent("rnn", RNN(), nn.RNNCell),
         _convolved("conv", f"torch's Conv1d, kernel {KERNEL}", 1, lambda _: 1),
         _convolved("dilated", "torch's Conv1d, dilation 2ⁱ in layer i", "log", lambda i: 2**i),
     )

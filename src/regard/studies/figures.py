@@ -13,6 +13,7 @@ from regard.report.table import Cell, Table
 from regard.studies.complexity import Found, Study
 from regard.studies.contenders import FULL, Power
 from regard.studies.growth import Fit, fit_exponent
+from regard.studies.width_crossing import WidthCrossing
 
 
 def costs(study: Study) -> Table:
@@ -52,6 +53,25 @@ def _race(study: Study, found: Found) -> dict[str, Cell]:
     }
 
 
+def crossings(study: Study) -> Table:
+    """Recurrent layers beside attention of the same width: from which n / d they take fewer operations, and less time."""
+    return Table.of(_cross(each) for each in study.crossings())
+
+
+def _cross(each: WidthCrossing) -> dict[str, Cell]:
+    longest = max(each.times, default=0)
+    when = each.time_when_cheaper
+    return {
+        "layer": each.layer,
+        "width d": each.width,
+        "fewer operations from n / d": f"{each.cheaper_from / each.width:.2g}",
+        "times the time of attention there": None if when is None else f"{when:.3g}",
+        "faster from n / d": None if each.faster_from is None else f"{each.faster_from / each.width:.2g}",
+        "longest n / d": f"{longest / each.width:g}" if longest else None,
+        "times the time of attention at the longest": f"{each.times[longest]:.3g}" if longest else None,
+    }
+
+
 def structure(study: Study) -> Table:
     """Sequential operations and path lengths, at the longest traced length."""
     return Table.of(
@@ -83,11 +103,12 @@ def render_tables(study: Study) -> str:
     lines = [
         costs(study).markdown(),
         races(study).markdown(),
+        *([crossings(study).markdown()] if study.crossings() else []),
         f"at {traced} tokens, with windows of 8:\n",
         structure(study).markdown(),
         parts(study).markdown(),
     ]
-    lines += [f"{f.contender.name} stopped {f.stopped}" for f in study.found if f.stopped]
+    lines += [f"{f.name} stopped {f.stopped}" for f in (*study.found, *study.by_width) if f.stopped]
     return "\n".join(lines).rstrip()
 
 
@@ -102,12 +123,17 @@ def report(study: Study) -> str:
         "doublings, with their 95 % intervals.",
     )
     groups = dict.fromkeys(f.contender.group for f in study.found)
-    stopped = [tag("li", f"{f.contender.name} stopped {f.stopped}") for f in study.found if f.stopped]
+    stopped = [tag("li", f"{f.name} stopped {f.stopped}") for f in (*study.found, *study.by_width) if f.stopped]
     sections = [
         Section("Time and memory", (costs(study).html(), *([tag("ul", *stopped)] if stopped else []))),
         Section("Time", (grid([_chart(study, g, "seconds a pass", _seconds) for g in groups]),)),
         Section("Memory", (grid([_chart(study, g, "bytes", _bytes) for g in groups]),)),
         Section("Beside full attention", (races(study).html(),)),
+        *(
+            [Section("Recurrence by width", (_explain_crossings(), _cross_chart(study), crossings(study).html()))]
+            if study.crossings()
+            else []
+        ),
         Section("Depth and distance", (_explained(study), structure(study).html())),
         Section("Encoder and decoder", (parts(study).html(),)),
         Section(
@@ -146,6 +172,23 @@ def _chart(study: Study, group: str, what: str, of: Callable[[Found], list[tuple
     shown = [f for f in study.found if f.contender.group == group or f.contender.name == FULL]
     series = [Series(f.contender.name, of(f)) for f in shown if f.points]
     return line_chart(f"{group}: {what}", series, x="tokens", x_scale="log", y_scale="log")
+
+
+def _explain_crossings() -> Html:
+    return tag(
+        "p",
+        "A recurrent layer takes a multiple of d² operations per token, attention 4nd more than its projections: the longer "
+        "the text, the cheaper recurrence is. But its steps wait for one another. The figure shows its time relative to "
+        "that of attention of the same width; below 1, it is faster.",
+    )
+
+
+def _cross_chart(study: Study) -> Html:
+    lines = [
+        Series(f"{each.layer}, d = {each.width}", [(n / each.width, ratio) for n, ratio in sorted(each.times.items())])
+        for each in study.crossings()
+    ]
+    return line_chart("time relative to attention", lines, x="n / d", x_scale="log", y_scale="log")
 
 
 def _explained(study: Study) -> Html:

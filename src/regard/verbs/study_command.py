@@ -135,6 +135,9 @@ def complexity(
     lengths: Annotated[
         str | None, typer.Option(metavar="N,N,…", show_default="512 to 32768", help="Lengths in tokens")
     ] = None,
+    widths: Annotated[
+        str, typer.Option(metavar="N,N,…", help="Widths at which recurrent layers are compared with attention")
+    ] = "64,128,256",
     threads: Annotated[
         int, typer.Option(metavar="N", min=0, show_default="all cores", help="Number of threads of torch")
     ] = 0,
@@ -143,11 +146,13 @@ def complexity(
     ] = None,
 ) -> Asked:
     """Measure for each mixer how time and memory grow with the length, how many operations wait for one another, how many
-    layers lie between two tokens, and from which length it is faster than full attention."""
+    layers lie between two tokens, and from which length it is faster than full attention; recurrent layers by width, too."""
     from regard.studies.complexity import LENGTHS, parse_lengths, parse_names
 
     chosen = LENGTHS if lengths is None else parse_lengths(lengths)
-    return Asked(mixers=parse_names(mixers), lengths=chosen, threads=threads, minutes=minutes)
+    return Asked(
+        mixers=parse_names(mixers), lengths=chosen, widths=parse_lengths(widths), threads=threads, minutes=minutes
+    )
 
 
 @_command("Does a change help? Recipes against each other, over seeds", (*FILES, *TRAINED))
