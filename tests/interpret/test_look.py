@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from regard.families import bert, gpt, transformer
 from regard.interpret import attribution, faithfulness, heads, interventions, logit_lens, probing, rollout
 from regard.model.net import Net
 from regard.nn.core.context import Tape
+from regard.nn.core.coords import Coords
 from regard.tasks.common.forward_pass import ForwardPass
 
 pytestmark = pytest.mark.numeric
@@ -119,8 +121,31 @@ def test_a_head_without_its_columns_is_an_ablated_head(head: int) -> None:
     weight = net.decoder.blocks[1].mix.out.weight  # type: ignore[union-attr, index]
     with torch.no_grad():
         weight[:, head * 4 : head * 4 + 4] = 0
-        assert found.fall == pytest.approx(float((plain - read.log_probs(net)).mean()), abs=1e-6)
-    assert found.low == found.high == pytest.approx(found.fall), "one example has no spread"
+        assert found.zero.score == pytest.approx(float((plain - read.log_probs(net)).mean()), abs=1e-6)
+    assert found.zero.low == found.zero.high == pytest.approx(found.zero.score), "one example has no spread"
+
+
+def test_a_head_with_its_mean_in_the_bias_is_a_mean_ablated_head() -> None:
+    """Over two examples of different length: their positions count alike."""
+    net, read = writer()
+    short = dataclasses.replace(
+        read, ids=read.ids[:, :-2], wanted=read.wanted[:, :-2], tokens=read.tokens[:-2], at=Coords.span(read.at.n - 2)
+    )
+    place, examples = "decoder.blocks.1.mix.head.2", [read, short]
+    (found,) = interventions.ablate(net, examples, [place])
+    outputs = []
+    for each in examples:
+        tape = Tape(place)
+        each.run(net, tape)
+        outputs.append(tape.kept[place][0])
+    plain = [each.log_probs(net).detach() for each in examples]
+    out = net.decoder.blocks[1].mix.out  # type: ignore[union-attr, index]
+    with torch.no_grad():
+        out.bias += out.weight[:, 8:12] @ torch.cat(outputs).mean(0)
+        out.weight[:, 8:12] = 0
+        falls = [a - each.log_probs(net) for a, each in zip(plain, examples, strict=True)]
+    assert found.mean.score == pytest.approx(float(torch.cat(falls, 1).mean()), abs=1e-6)
+    assert found.mean.score != pytest.approx(found.zero.score, abs=1e-4)
 
 
 def test_nothing_stays_behind() -> None:

@@ -75,7 +75,7 @@ def test_predictions_and_weights(net: Net) -> None:
 def test_ablation_of_every_head(net: Net) -> None:
     clean = read(net, theirs.CLEAN)
     found = interventions.ablate(net, [clean], interventions.list_places(net, clean, "*.head.*"))
-    assert [worth.fall for worth in found] == pytest.approx(FIGURES["ablation"], abs=NEAR)
+    assert [worth.zero.score for worth in found] == pytest.approx(FIGURES["ablation"], abs=NEAR)
 
 
 def test_patching_of_the_stream(net: Net) -> None:

@@ -37,8 +37,8 @@ FAITHFUL = (
     "Correlation: Kendall's τ with the effect of taking away each token by itself, which is what occlusion measures."
 )
 WORTH = (
-    "How much log P per prediction of the reference falls when the output of a part is zero; below 0, "
-    "the model is better without it."
+    "How much log P per prediction of the reference falls when the output of a part is zero, and when it is its mean over "
+    "these examples, which takes away only what the part says about each one; below 0, the model is better without it."
 )
 CARDS = (
     "Means over the tokens of all examples: entropy in bits, distance in tokens, shares of the weight, and the words that "
@@ -114,10 +114,8 @@ class DataLook:
         if self.faithfulness:
             out.append((FAITHFUL, self._faithful_table(), self._faithful_notes()))
         if self.worths:
-            rows = tuple(
-                (each.place, render_interval(Interval(each.fall, each.low, each.high))) for each in self.worths
-            )
-            out.append((WORTH, Table(("without", "log P falls by"), rows), []))
+            rows = tuple((each.place, render_interval(each.zero), render_interval(each.mean)) for each in self.worths)
+            out.append((WORTH, Table(("without", "log P falls by (zero)", "log P falls by (mean)"), rows), []))
         if self.heads:
             out.append((CARDS, Table.of([_card_row(each) for each in self.heads]), []))
         return out
@@ -147,7 +145,7 @@ class DataLook:
     def _draw_worths(self) -> Html:
         """Heads as a map of layers by heads, if they are heads."""
         found = {
-            (layer, int(number)): worth.fall
+            (layer, int(number)): worth.mean.score
             for worth in self.worths
             for layer, dot, number in [worth.place.rpartition(".head.")]
             if dot and number.isdigit()
@@ -156,7 +154,9 @@ class DataLook:
             return Html()
         rows, columns = list(dict.fromkeys(layer for layer, _ in found)), range(max(head for _, head in found) + 1)
         matrix = [[found.get((row, column), float("nan")) for column in columns] for row in rows]
-        return heatmap("Fall of log P without a head", matrix, rows=rows, columns=[str(c) for c in columns], low=0.0)
+        return heatmap(
+            "Fall of log P with the mean of a head", matrix, rows=rows, columns=[str(c) for c in columns], low=0.0
+        )
 
 
 def render_interval(found: Interval) -> str:

@@ -1,6 +1,6 @@
 """What happens when a part is taken away or exchanged.
 
-ablate   the part's output becomes zero: what is each head, sublayer or block worth?
+ablate   the part's output becomes zero, or its mean over the data: what is each head, sublayer or block worth?
 patch    the part's output becomes what it is for another input: where does the difference between two inputs arise?
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DataError, SpecError, UnknownName
-from regard.metrics.bootstrap import COVERAGE
+from regard.metrics.bootstrap import COVERAGE, Interval
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.tasks.common.forward_pass import ForwardPass
@@ -27,12 +28,15 @@ ROWS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Worth:
-    """How much log P per prediction falls without a part, with its 95 % interval over examples."""
+    """How much log P per prediction falls without a part, with 95 % intervals over examples.
+
+    zero  with zeros for its output, which the parts above may never have seen
+    mean  with its mean output over the data, which takes away only what it says about the example
+    """
 
     place: str
-    fall: float
-    low: float
-    high: float
+    zero: Interval
+    mean: Interval
 
 
 @torch.no_grad()
@@ -56,28 +60,52 @@ def ablate(
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Worth]:
-    """What each place is worth on a data set: the mean fall of log P per prediction when its output is zero."""
+    """What each place is worth on a data set: the mean fall of log P per prediction when its output says nothing.
+
+    Both ways are measured, zeros and the mean over all positions of all examples.
+    """
     if not examples:
         raise DataError("there are no examples to measure on")
     names = list(places)
-    plain = [read.log_probs(net).double() for read in examples]
-    counts = np.array([told.shape[1] for told in plain], np.float64)
-    draws = np.random.Generator(np.random.PCG64(seed)).integers(0, len(examples), (samples, len(examples)))
-    falls = np.empty((len(names), len(examples)))
+    means = mean_outputs(net, examples, names)
+    fillings = ({place: torch.zeros_like(mean) for place, mean in means.items()}, means)
+    falls, counts = np.empty((len(fillings), len(names), len(examples))), np.empty(len(examples))
     for i, read in enumerate(examples):
-        for begin in range(0, len(names), ROWS):  # copies of an example, each without another part
-            some = names[begin : begin + ROWS]
-            tape = Tape(replace={place: partial(_clear_row, row=row) for row, place in enumerate(some)})
-            with net.watch(tape):
-                told = read.repeat(len(some)).log_probs(net).double()
-            falls[begin : begin + ROWS, i] = (plain[i] - told).sum(1).cpu()
+        plain = read.log_probs(net).double()
+        counts[i] = plain.shape[1]
+        for way, filling in enumerate(fillings):
+            for begin in range(0, len(names), ROWS):  # copies of an example, each without another part
+                some = names[begin : begin + ROWS]
+                replace = {place: partial(_fill_row, row=row, value=filling[place]) for row, place in enumerate(some)}
+                with net.watch(Tape(replace=replace)):
+                    told = read.repeat(len(some)).log_probs(net).double()
+                falls[way, begin : begin + ROWS, i] = (plain - told).sum(1).cpu()
         if progress is not None:
             progress(i + 1, len(examples))
-    out = []
-    for place, own in zip(names, falls, strict=True):
-        low, high = np.percentile(own[draws].sum(1) / counts[draws].sum(1), COVERAGE)
-        out.append(Worth(place, float(own.sum() / counts.sum()), float(low), float(high)))
-    return out
+    draws = np.random.Generator(np.random.PCG64(seed)).integers(0, len(examples), (samples, len(examples)))
+    score = falls.sum(-1) / counts.sum()
+    low, high = np.percentile(falls[..., draws].sum(-1) / counts[draws].sum(-1), COVERAGE, axis=-1)
+    return [
+        Worth(place, *(Interval(float(score[w, i]), float(low[w, i]), float(high[w, i])) for w in range(len(fillings))))
+        for i, place in enumerate(names)
+    ]
+
+
+@torch.no_grad()
+def mean_outputs(net: Net, examples: Sequence[ForwardPass], places: Sequence[str]) -> dict[str, Tensor]:
+    """The mean vector (d,) at each place, over all positions of all examples."""
+    sums: dict[str, Tensor] = {}
+    counts: Counter[str] = Counter()
+    for read in examples:
+        tape = Tape(*places)
+        read.run(net, tape)
+        for place, x in tape.kept.items():
+            rows = x.flatten(0, -2)
+            sums[place] = sums.get(place, 0) + rows.double().sum(0)
+            counts[place] += len(rows)
+    if missing := [place for place in places if place not in sums]:
+        raise UnknownName("place", missing[0], list_places(net, examples[0]))
+    return {place: total / counts[place] for place, total in sums.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,10 +157,10 @@ def patch(net: Net, clean: ForwardPass, corrupt: ForwardPass, places: Sequence[s
     return Patched(list(places), table, good, bad)
 
 
-def _clear_row(x: Tensor, row: int) -> Tensor:
-    """`x` (b, …) with zeros in one row."""
+def _fill_row(x: Tensor, row: int, value: Tensor) -> Tensor:
+    """`x` (b, …, d) with the same vector at every position of one row."""
     out = x.clone()
-    out[row] = 0
+    out[row] = value.to(x)
     return out
 
 
