@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import json
 import re
@@ -14,13 +15,16 @@ import torch
 from PIL import Image
 
 import regard
+from regard.data.stories import parse_story
 from regard.decode import Search
 from regard.errors import ShapeError
-from regard.families import vit
+from regard.families import memn2n, vit
 from regard.interpret.rollout import flow
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.report.png import encode_png
+from regard.tasks.babi import Babi, BabiData
+from regard.tasks.common.task import Dataset
 from regard.tasks.image import Image as ImageTask
 from regard.tasks.image import ImageData
 
@@ -113,6 +117,51 @@ def test_the_picture_is_what_the_model_reads(tmp_path: Path) -> None:
     raw = base64.b64decode(found["source"].partition(",")[2])
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(raw))), pixels)
     assert (found["rows"], found["columns"], found["first"]) == (3, 3, 1)
+
+
+STORY = "Mary went home. John went out. Mary went out. Where is Mary?"
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> regard.Model:
+    """A memory network of three hops that knows the words of one story."""
+    stories = [dataclasses.replace(parse_story(STORY), answer="out")]
+    task = Babi.prepare(BabiData(memory=5), Dataset(stories, [], "", {}))
+    net = memn2n.spec(width=8, memory=5, vocab=len(task.classes)).build(seed=1).eval()
+    return regard.Model(net, task, Search(), tmp_path_factory.mktemp("hops") / "memn2n")
+
+
+def test_hops_are_a_map_of_sentences(asked: regard.Model) -> None:
+    seen = regard.look(asked, STORY)
+    (view,) = seen.views
+    (layer,) = view.layers
+    assert layer.title == "encoder, hops"
+    assert layer.rows == ["hop 1", "hop 2", "hop 3"]
+    assert layer.columns == ["Mary went home.", "John went out.", "Mary went out."], "the oldest first"
+    torch.testing.assert_close(layer.weights.sum(-1), torch.ones(1, 3))
+    (best,) = asked.task.run([asked.net], [STORY], asked.search)[0]
+    assert [(hop.number, hop.sentence) for hop in view.hops] == [(h["hop"], h["sentence"]) for h in best.more["hops"]]  # type: ignore[index, attr-defined]
+    for hop, line in zip(view.hops, best.explanation, strict=True):
+        assert f"hop {hop.number} looks at  {hop.sentence}  ({hop.weight:.0%})" in seen.render()
+        assert line.startswith(f"hop {hop.number} looks at  {hop.sentence}")
+    assert seen.plain()["views"][0]["hops"][2]["sentence"] == view.hops[2].sentence  # type: ignore[index]
+    assert page_data(seen.html())["layers"][0]["rows"] == layer.rows  # type: ignore[index]
+    assert view.attribution is not None
+    assert view.attribution.shape == (1, 4), "how much the answer rests on the question and on each sentence"
+
+
+def test_alignments_of_a_recurrent_decoder(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("a b c\tc b a\nb c a\ta c b\n" * 8, encoding="utf-8")
+    settings = {
+        "auto": False, "train.steps": 1, "train.validate_every": 1, "train.batch_tokens": 64, "train.precision": "float32",
+        "train.threads": 1, "train.schedule": {"kind": "constant", "lr": 1e-3}, "data.tokenizer": {"kind": "words"},
+        "model.width": 8, "model.depth": 1, "model.attention": "dot",
+    }  # fmt: skip
+    model = regard.train("lstm", [str(tmp_path / "pairs.tsv")], out=tmp_path / "lstm", set=settings, quiet=True)
+    (view,) = regard.look(model, "a b c", "c b a").views
+    (layer,) = view.layers
+    assert (layer.title, layer.queries, layer.keys) == ("decoder, cross-attention", "target", "source")
+    torch.testing.assert_close(layer.weights.sum(-1), torch.ones(layer.weights.shape[:2]))
 
 
 def test_png_of_gray_pixels() -> None:

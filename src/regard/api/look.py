@@ -75,6 +75,7 @@ class Look:
             "source": view.source,
             "target": view.target,
             "heads": [dataclasses.asdict(card) for card in view.cards],
+            "hops": [dataclasses.asdict(hop) for hop in view.hops],
             "weights": [
                 {"layer": layer.name, "head": head, "weights": [[round(v, 6) for v in row] for row in weights.tolist()]}
                 for layer in view.layers for head, weights in enumerate(layer.weights) if (layer.name, head) in wanted

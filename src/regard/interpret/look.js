@@ -56,7 +56,7 @@
       const [rows, columns] = sides.map((side) => view().words[side]);
       return { ...join(raw, rows.owner, columns.owner), rows: rows.text, columns: columns.text };
     }
-    return { ...raw, rows: view().labels[l.queries], columns: l.columns || view().labels[l.keys] };
+    return { ...raw, rows: l.rows || view().labels[l.queries], columns: l.columns || view().labels[l.keys] };
   }
 
   // ------------------------------------------------------------------------------------------------- maps
@@ -297,7 +297,7 @@
     if (state.mode === "picture" && l.keys === "slots") state.mode = "map";
     const found = shown(one);
     const tip = el("p", { class: "tip", "aria-live": "polite" }, { map: "Point at a cell to read it.", lines: "Point at a word to see where it looks.", picture: "Click a patch to see where it looks." }[state.mode]);
-    const title = state.head < 0 ? `${l.title}, mean of ${l.heads.length} heads` : `${l.title}, head ${state.head + 1}`;
+    const title = l.rows ? l.title : state.head < 0 ? `${l.title}, mean of ${l.heads.length} heads` : `${l.title}, head ${state.head + 1}`;
     const inexact = one.exact ? null : el("p", { class: "note" },
       `Only the ${one.largest_count} largest weights of each row are in this page; choose the head with --head to have all of them.`);
     const side = [];
@@ -410,6 +410,7 @@
     draw();
   }
   if (data.views[0].picture) state.mode = "picture";
+  if (data.views[0].layers.some((l) => l.rows)) state.mode = "lines"; // whole sentences need their width
   if (data.links && data.links.heads.length) {
     const best = data.links.heads[0], i = data.views[0].layers.findIndex((l) => l.name === best.layer);
     if (i >= 0) { state.layer = i; state.head = best.head; }

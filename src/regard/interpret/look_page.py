@@ -90,7 +90,7 @@ def _plain(view: View, chosen: Collection[tuple[str, int]], room: int) -> dict[s
         layers.append({
             "name": layer.name, "title": layer.title, "queries": layer.queries, "keys": layer.keys,
             "shape": list(layer.weights.shape[1:]), "heads": heads, "mean": heads_mean,
-            "columns": layer.columns,
+            "columns": layer.columns, "rows": layer.rows,
             "buckets": None if layer.buckets is None else layer.buckets.tolist(),
         })  # fmt: skip
     return {

@@ -31,16 +31,19 @@ def render_view(view: View, *, layer: str | None = None, head: int | None = None
     """One head as a map (by default the mean of the last layer's heads), then what is known of all heads."""
     chosen = view.layers[-1] if layer is None else view.layer(layer)
     weights = chosen.weights
-    rows, columns = view.labels(chosen.queries), chosen.columns or view.labels(chosen.keys)
+    rows, columns = chosen.rows or view.labels(chosen.queries), chosen.columns or view.labels(chosen.keys)
     if words and chosen.columns is None:
         owners = word_of_tokens(rows), word_of_tokens(columns)
         weights = join_weights(weights, *owners)
         rows, columns = (join_labels(each, owner) for each, owner in zip((rows, columns), owners, strict=True))
     one = weights.mean(0) if head is None else weights[head]
     lines = [f"{view.text} → {view.output}" if view.output else view.text, ""]
-    lines.append(f"{chosen.title}, {'mean of all heads' if head is None else f'head {head + 1}'}")
+    which = "mean of all heads" if head is None else f"head {head + 1}"
+    lines.append(chosen.title if chosen.rows else f"{chosen.title}, {which}")
     lines += render_map(one, rows, columns)
     lines += ["", *(f"{j:>2} {label}" for j, label in enumerate(columns))]
+    if view.hops:
+        lines += ["", *(f"hop {hop.number} looks at  {hop.sentence}  ({hop.weight:.0%})" for hop in view.hops)]
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ A view is computed once and then drawn: as a page, as text in a terminal, or as 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -26,6 +27,8 @@ from regard.nn.mixers.xl_memory import XLState
 from regard.tasks.common.forward_pass import ForwardPass
 
 Side = Literal["source", "target"]
+HOP = re.compile(r"\.hops\.\d+\.weights$")
+"""The weights of one of the hops over a story."""
 EXPLAINED = 24
 """Predictions whose attribution is shown."""
 FLOW = 150_000
@@ -44,12 +47,23 @@ class AttentionLayer:
     """(h, rounds, n) of hashed attention: tokens see only those of their own bucket."""
     columns: list[str] | None = None
     """Labels of the columns if these are not just tokens of the text: slots, or what is in a memory."""
+    rows: list[str] | None = None
+    """Labels of the rows if these are not tokens: the hops over a story."""
 
     @property
     def title(self) -> str:
-        side, _, number, role = self.name.split(".")[:4]
-        kind = "cross-attention" if role == "cross" else "self-attention"
-        return f"{side} layer {int(number.partition('@')[0]) + 1}, {kind}"
+        side, *rest = self.name.split(".")
+        kind = {"cross": "cross-attention", "hops": "hops"}.get(rest[-1], "self-attention")
+        return f"{side} layer {int(rest[1]) + 1}, {kind}" if rest[0] == "blocks" else f"{side}, {kind}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Hop:
+    """What a hop over the sentences of a story looks at most."""
+
+    number: int
+    sentence: str
+    weight: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,6 +104,17 @@ class View:
 
     def labels(self, side: str) -> list[str]:
         return self.source if side == "source" else self.target
+
+    @property
+    def hops(self) -> list[Hop]:
+        """The sentence that each hop over a story looks at most; empty for other models."""
+        found = [layer for layer in self.layers if layer.rows is not None]
+        return [
+            Hop(i + 1, layer.columns[int(row.argmax())], float(row.max()))
+            for layer in found
+            for i, row in enumerate(layer.weights[0])
+            if layer.columns
+        ]
 
     def layer(self, name: str) -> AttentionLayer:
         for each in self.layers:
@@ -133,8 +158,8 @@ def look_at(
         name.removesuffix(".buckets"): tape.kept.pop(name) for name in list(tape.kept) if name.endswith("buckets")
     }
     both = read.source is not None
+    layers = _join_hops(tape, read)
     remembered = _count_slots(read.read_before(net)) if read.before else {}
-    layers = []
     for name, weights in tape.kept.items():
         kind = name.rpartition(".")[2]
         place = name.removesuffix(f".{kind}")
@@ -159,6 +184,21 @@ def look_at(
         readings, [[names[i] for i in each.best.tolist()] for each in readings],
         [names[i] for i in read.wanted[0][read.places].tolist()], _attribute(net, read), picture,
     )  # fmt: skip
+
+
+def _join_hops(tape: Tape, read: ForwardPass) -> list[AttentionLayer]:
+    """The hops over a story (MemN2N) as one map of hops by sentences, the oldest first; taken off the tape."""
+    found: dict[str, list[Tensor]] = {}
+    for name in [name for name in tape.kept if HOP.search(name)]:
+        found.setdefault(HOP.sub(".hops", name), []).append(tape.kept.pop(name)[0, 0, 0])  # the question's row
+    sentences = list(read.tokens[:0:-1])  # after the question come the sentences, from the newest backwards
+    return [
+        AttentionLayer(
+            name, torch.stack(rows)[None, :, 1:].flip(-1).float().cpu(), "target", "slots", columns=sentences,
+            rows=[f"hop {i + 1}" for i in range(len(rows))],
+        )
+        for name, rows in found.items()
+    ]  # fmt: skip
 
 
 def _count_slots(state: State) -> dict[str, int]:
