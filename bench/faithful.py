@@ -8,13 +8,13 @@ German (Multi30k), and the language a Debian package is for, from its descriptio
 from __future__ import annotations
 
 import argparse
-import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import regard
+from bench.packages import read_packages, write_kinds
 from bench.results import parse, write
 from regard.data.dates import generate_pairs
 from regard.data.text_files import read_lines
@@ -25,15 +25,8 @@ from regard.training.run.log import read_log
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 EXAMPLES = 40
-KINDS = {
-    "perl": r"lib.*-perl", "java": r"lib.*-java", "python": r"python3?-.*", "go": r"golang-.*", "node": r"node-.*",
-    "ruby": r"ruby-.*", "r": r"r-.*", "fonts": r"x?fonts-.*",
-}  # fmt: skip
-"""What a Debian package is for, by its name."""
 PAIRS = 10_000
 """Of Multi30k."""
-CHARACTERS = 160
-"""Of a description that are read."""
 
 
 def dates(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
@@ -64,17 +57,10 @@ def translation(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], 
 def classification(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
     """The language or purpose of a Debian package, from its description."""
     paths = []
-    for part, most in (("train", 200 if tiny else None), ("test", None)):
-        rows = [line.split("\t") for line in read_lines(SHARED / "debian_descriptions" / f"{part}.tsv.gz")][:most]
-        labeled = [
-            (text[:CHARACTERS].rsplit(" ", 1)[0], kind)
-            for name, text, _ in rows
-            for kind, pattern in KINDS.items()
-            if re.fullmatch(pattern, name)
-        ]
+    for part in ("train", "test"):
+        found = read_packages(SHARED / "debian_descriptions" / f"{part}.tsv.gz")
         paths.append(folder / f"packages.{part}.tsv")
-        lines = ("text\tlabel", *(f"{text}\t{kind}" for text, kind in labeled))
-        paths[-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_kinds(found[:200] if tiny else found, paths[-1])
     return (
         "classify",
         paths[:1],
@@ -127,6 +113,19 @@ def rows(found: DataLook) -> dict[str, dict[str, Any]]:
     return out
 
 
+def sum_up(found: DataLook, way: str) -> dict[str, Any]:
+    """What heads are worth, taken away in one way: with zeros or their mean in their place."""
+    worths = {worth.place: getattr(worth, way) for worth in found.worths}
+    most = max(worths, key=lambda place: worths[place].score)
+    return {
+        "number of heads": len(worths),
+        "worth nothing that is shown (the interval reaches 0)": sum(each.low <= 0 for each in worths.values()),
+        "the one that is worth most": most,
+        "log P falls without it by": round(worths[most].score, 3),
+        "log P falls without it by, 95 %": f"{worths[most].low:.3f} to {worths[most].high:.3f}",
+    }
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="python -m bench.faithful", description=__doc__)
     arguments.add_argument("--out", default="runs/faithful")
@@ -143,16 +142,9 @@ def main() -> None:
         )
         found.save(out / f"{name}.html")
         print(found.render())
-        worths = sorted(found.worths, key=lambda worth: -worth.fall)
         figures: dict[str, Any] = {
             "explanations": rows(found),
-            "heads": {
-                "number of heads": len(worths),
-                "worth nothing that is shown (the interval reaches 0)": sum(worth.low <= 0 for worth in worths),
-                "the one that is worth most": worths[0].place,
-                "log P falls without it by": round(worths[0].fall, 3),
-                "log P falls without it by, 95 %": f"{worths[0].low:.3f} to {worths[0].high:.3f}",
-            },
+            "heads": {"zeros": sum_up(found, "zero"), "means": sum_up(found, "mean")},
             "the model": {
                 **{key: round(value.score, 2) for key, value in scores.items()}, "minutes": round(minutes, 1),
                 "examples": found.examples,
