@@ -1,7 +1,8 @@
 """The claims of the Transformer story that can be tested here, each with its study.
 
 A claim holds here if its study gives the expected verdict, does not if it gives the opposite one, and is not shown otherwise.
-`results/study-NAME.json` (`python -m bench.study`) is where verdicts come from; a claim without it has not been run.
+`results/study-NAME.json` (`python -m bench.study NAME`) is where verdicts come from; a claim without it has not been run. What
+a claim expects is written here before its study runs.
 """
 
 from __future__ import annotations
@@ -10,14 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bench.study_commands import COMMANDS
+
 HOLDS, FAILS, OPEN, NOT_RUN = "holds here", "does not hold here", "not shown", "not run"
 OPPOSITE = {"better": "worse", "worse": "better"}
 Figures = Mapping[str, Any]
-MULTI30K = (
-    "--data train.en.gz --data train.de.gz --valid val.en.gz --valid val.de.gz "
-    "--test test_2016_flickr.en.gz --test test_2016_flickr.de.gz"
-)
-RECIPE = "bench/studies/sinusoidal.yaml"
 
 
 @dataclass(frozen=True)
@@ -363,6 +361,12 @@ CLAIMS = (
         _growth("time", "performer", 0.8, 1.2),
     ),
     Claim(
+        "Where a recurrent layer takes fewer operations than attention, it is slower all the same",
+        "Vaswani et al. 2017, 4",
+        "study-recurrence",
+        compares(lambda f: all(row["times the time of attention there"] > 1 for row in f["recurrence"].values())),
+    ),
+    Claim(
         "Time of a recurrent layer grows linearly",
         "Vaswani et al. 2017, Table 1",
         "complexity",
@@ -371,23 +375,7 @@ CLAIMS = (
 )
 
 STUDIES = {
-    "study-pre-post": f"regard study compare {RECIPE} {MULTI30K} --vary model.norm=post,pre --match parameters",
-    "study-rotary": f"regard study compare {RECIPE} bench/studies/rotary.yaml {MULTI30K}",
-    "study-muon": f"regard study compare {RECIPE} {MULTI30K} --vary train.optimizer=adamw,muon --tune rate",
-    "study-ablate": f"regard study ablate {RECIPE} {MULTI30K} --delta 1",
-    "study-length": "regard study length copy -n 12",
-    "study-calibration": f"regard study calibration {RECIPE} {MULTI30K}",
-    "study-gradients": "regard study gradients",
-    "study-properties": "regard study properties",
-    "study-scaling": "regard study scaling gpt --data library/train.txt --valid library/valid.txt --widths 16,32,48,64 "
-    "--steps 100,200,400,800 --held-out 96,1700 --flops 1.6e10 --flops 3.2e10 --flops 6.4e10 --set model.depth=2 "
-    "--set model.width=16 --set model.hidden=64 --set model.mup_base=16 --set train.batch_tokens=512 "
-    "--set 'train.schedule={kind: cosine, lr: 8.0e-3, warmup: 20, min_lr_ratio: 0.1}' --set train.validate_every=10000",
-    "study-rates": "regard study rates gpt --data input.txt --set model.depth=2 --set model.width=64 --set model.hidden=256 "
-    "--set train.batch_tokens=512 --set train.steps=150 --set train.validate_every=150 "
-    "--set 'train.schedule={kind: constant, lr: 4.0e-3, warmup: 20}'",
-    "study-transfer": "regard study transfer --task translation=… --task summarization=… --task classification=… --task lm=… "
-    "--task algorithm=copy",
+    **{f"study-{name}": command for name, command in COMMANDS.items()},
     "complexity": "regard study complexity --minutes 7",
 }
 """The command of each study."""

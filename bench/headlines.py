@@ -173,6 +173,7 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
         "study-ablate": ("One part at a time out of the Transformer", "{f[verdict]}"),
         "study-length": ("Position codes on texts four times as long as in training", "{f[verdict]}"),
         "study-calibration": ("Calibration with and without label smoothing", "{f[verdict]}"),
+        "study-recurrence": ("Recurrent layers beside attention, by length and width", "{f[verdict]}"),
         "study-gradients": ("How far gradients reach, two layers as initialized", "{f[verdict]}"),
         "study-properties": ("Properties of layers that need no training", "{f[verdict]}"),
         "study-scaling": ("A run four times larger, predicted from a ladder", "{f[verdict]}"),

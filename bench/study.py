@@ -1,16 +1,43 @@
-"""A finished study as a result: `python -m bench.study pre-post runs/compare/compare.json "COMMAND" --record`.
+"""Run studies and keep their results: `python -m bench.study length ablate --record`.
 
-It is stored as `results/study-NAME.json`; the page of claims reads it there.
+The commands are those of `study_commands.py`. A study is made in `runs/studies/NAME` and continues there after an
+interruption; its result goes to `results/study-NAME.json`, where the page of claims reads it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.results import parse, write
+from bench.results import ROOT, parse, write
+from bench.study_commands import COMMANDS
+
+PROGRAMS = {"regard": [sys.executable, "-m", "regard"], "python": [sys.executable]}
+"""Both are those of this environment."""
+
+
+def list_calls(name: str, out: Path, processes: int | None) -> Iterator[list[str]]:
+    """The programs that a study's command runs, one after the other; the last one is the study itself."""
+    *before, last = (shlex.split(part) for part in COMMANDS[name].split("&&"))
+    own = ["--out", str(out), *([] if processes is None else ["--processes", str(processes)])]
+    for program, *words in (*before, [*last, *own]):
+        yield [*PROGRAMS[program], *words]
+
+
+def run_study(name: str, processes: int | None = None) -> Path:
+    """Run a study, or the rest of it; returns its JSON file."""
+    out = ROOT / "runs" / "studies" / name
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for words in list_calls(name, out, processes):
+        subprocess.run(words, cwd=ROOT, check=True)
+    (found,) = out.glob(f"{shlex.split(COMMANDS[name].split('&&')[-1])[2]}.json")
+    return found
 
 
 def figures_of(study: dict[str, Any]) -> dict[str, Any]:
@@ -26,6 +53,18 @@ def figures_of(study: dict[str, Any]) -> dict[str, Any]:
                 for name, row in study["recalled"].items()
             }
         return out
+    if study["study"] == "complexity":
+        rows = {
+            f"{each['layer']}, width {each['width']}": {
+                "fewer operations from n / d": round(each["cheaper_from"] / each["width"], 2),
+                "times the time of attention there": each["time_when_cheaper"] and round(each["time_when_cheaper"], 2),
+                "faster from n / d": each["faster_from"] and round(each["faster_from"] / each["width"], 2),
+            }
+            for each in study["recurrence"]
+        }
+        when = [row["times the time of attention there"] for row in rows.values()]
+        verdict = f"with fewer operations, recurrent layers take {min(when)} to {max(when)} times the time of attention"
+        return {"verdict": verdict, "recurrence": rows}
     if study["study"] == "properties":
         found = {name: {k: _short(v) for k, v in row.items()} for name, row in study["properties"].items()}
         return {"verdict": f"{len(found)} properties of layers, measured", "properties": found}
@@ -110,11 +149,9 @@ def _mean(values: list[float]) -> float:
 
 if __name__ == "__main__":
     _parser = argparse.ArgumentParser(prog="python -m bench.study", description=__doc__)
-    _parser.add_argument("name")
-    _parser.add_argument("study", type=Path)
-    _parser.add_argument("command")
+    _parser.add_argument("names", nargs="+", choices=COMMANDS, metavar="NAME", help=", ".join(COMMANDS))
+    _parser.add_argument("--processes", type=int, help="cells at once; by default one per core")
     _asked = parse(_parser)
-    _study = json.loads(_asked.study.read_text(encoding="utf-8"))
-    print(
-        write(f"study-{_asked.name}", title=f"Study: {_asked.name}", command=_asked.command, figures=figures_of(_study))
-    )
+    for _name in _asked.names:
+        _study = json.loads(run_study(_name, _asked.processes).read_text(encoding="utf-8"))
+        print(write(f"study-{_name}", title=f"Study: {_name}", command=COMMANDS[_name], figures=figures_of(_study)))

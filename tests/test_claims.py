@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from bench.claims import CLAIMS, FAILS, HOLDS, NOT_RUN, OPEN, STUDIES, judge, says
-from bench.study import figures_of
+from bench.results import ROOT
+from bench.study import figures_of, list_calls
+from bench.study_commands import COMMANDS
 from docs.generators import claims
 
 from regard.studies.ablate import ABLATIONS
 from regard.studies.length_generalization import ATTENDED, EMBEDDED
+from regard.studies.run_study import STUDIES as KNOWN
 
 
 def test_every_claim_has_a_study_and_one_text() -> None:
@@ -54,6 +60,33 @@ def test_the_page_lists_every_claim() -> None:
     page = claims.page()
     assert all(claim.text in page for claim in CLAIMS)
     assert "| Time of a window grows linearly | Beltagy et al. 2020 | **holds here** |" in page
+
+
+def test_commands_of_studies_can_be_run() -> None:
+    """Each ends in `regard study NAME` of a study that exists, with recipes that exist."""
+    for name in COMMANDS:
+        *before, last = list_calls(name, Path("out"), 1)
+        assert all(words[:2] == [sys.executable, "-m"] for words in before), name
+        assert last[:4] == [sys.executable, "-m", "regard", "study"]
+        assert last[4] in KNOWN, name
+        assert last[-4:] == ["--out", "out", "--processes", "1"]
+        recipes = re.findall(r"bench/studies/\w+\.yaml", " ".join(last))
+        assert all((ROOT / recipe).is_file() for recipe in recipes), name
+
+
+def test_recurrence_becomes_a_result() -> None:
+    row = {
+        "layer": "lstm",
+        "width": 64,
+        "cheaper_from": 129,
+        "faster_from": None,
+        "time_when_cheaper": 3.25,
+        "times": {},
+    }
+    figures = figures_of({"study": "complexity", "recurrence": [row]})
+    assert figures["recurrence"]["lstm, width 64"]["times the time of attention there"] == 3.25
+    (claim,) = (claim for claim in CLAIMS if claim.result == "study-recurrence")
+    assert judge(claim, {"study-recurrence": {"figures": figures}}) == HOLDS
 
 
 def test_a_study_becomes_a_result() -> None:

@@ -1,0 +1,42 @@
+"""The command of every study whose result is recorded.
+
+A command can be typed as it stands where `../shared/data` holds the data. Sizes are small: a study takes about 20 minutes of
+one core, that of transfer more than an hour. What counts as no difference (`--delta`) is written here, before any run.
+"""
+
+from __future__ import annotations
+
+DATA = "../shared/data"
+RECIPE = "bench/studies/sinusoidal.yaml"
+MULTI30K = " ".join(
+    f"--{option} {DATA}/multi30k/{part}.{language}.gz"
+    for option, part in (("data", "train"), ("valid", "val"), ("test", "test_2016_flickr"))
+    for language in ("en", "de")
+)
+PACKAGES = "runs/packages"
+
+COMMANDS = {
+    "length": "regard study length copy -n 12 --set train.batch_tokens=512 --set train.validate_every=300",
+    "ablate": f"regard study ablate {RECIPE} {MULTI30K} --delta 1 --set train.steps=400 --set train.batch_tokens=512",
+    "calibration": f"regard study calibration {RECIPE} {MULTI30K}",
+    "pre-post": f"regard study compare {RECIPE} {MULTI30K} --vary model.norm=post,pre --match parameters --delta 1",
+    "rotary": f"regard study compare {RECIPE} bench/studies/rotary.yaml {MULTI30K} --delta 1",
+    "muon": f"regard study compare {RECIPE} {MULTI30K} --vary train.optimizer=adamw,muon --tune rate --delta 1",
+    "transfer": f"python -m bench.packages {DATA}/debian_descriptions {PACKAGES} && regard study transfer "
+    f"--task translation={RECIPE},{DATA}/multi30k/train.en.gz,{DATA}/multi30k/train.de.gz "
+    f"--task summarization=bench/studies/synopses.yaml,{PACKAGES}/synopses.train.tsv "
+    f"--task classification=bench/studies/kinds.yaml,{PACKAGES}/kinds.train.tsv "
+    f"--task lm=bench/studies/characters.yaml,{DATA}/tinyshakespeare/input.txt --task algorithm=bench/studies/reverse.yaml "
+    "--set train.steps=300 --set train.batch_tokens=512 --set train.validate_every=300",
+    "recurrence": "regard study complexity --mixers rnn,gru,lstm --threads 1 --minutes 4",
+    "gradients": "regard study gradients",
+    "properties": "regard study properties",
+    "scaling": "python -m bench.library library && regard study scaling gpt --data library/train.txt --valid library/valid.txt "
+    "--widths 16,32,48,64 --steps 100,200,400,800 --held-out 96,1700 --flops 1.6e10 --flops 3.2e10 --flops 6.4e10 "
+    "--set model.depth=2 --set model.width=16 --set model.hidden=64 --set model.mup_base=16 --set train.batch_tokens=512 "
+    "--set 'train.schedule={kind: cosine, lr: 8.0e-3, warmup: 20, min_lr_ratio: 0.1}' --set train.validate_every=10000",
+    "rates": f"regard study rates gpt --data {DATA}/tinyshakespeare/input.txt --set model.depth=2 --set model.width=64 "
+    "--set model.hidden=256 --set train.batch_tokens=512 --set train.steps=150 --set train.validate_every=150 "
+    "--set 'train.schedule={kind: constant, lr: 4.0e-3, warmup: 20}'",
+}
+"""`python -m bench.study NAME` runs one; its result is `results/study-NAME.json`."""
