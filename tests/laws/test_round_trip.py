@@ -19,8 +19,6 @@ from regard.registry import kind_of
 from regard.spec import Spec
 from tests.laws.examples import BOTH, DECODERS, ENCODERS, EXAMPLES, IMAGES, STORIES, name_of
 
-pytestmark = pytest.mark.numeric
-
 PARTS = [part for _, examples in EXAMPLES.values() for row in examples.values() for part in row]
 FAMILIES = [families.find(family)(size) for size, family in families.sizes().items()]
 
@@ -46,6 +44,7 @@ def test_specs_are_equal_only_if_they_are_the_same_model() -> None:
 
 
 @pytest.mark.parametrize("case", DECODERS[::7] + BOTH[::7] + IMAGES + STORIES, ids=name_of)
+@pytest.mark.numeric
 def test_the_spec_read_back_builds_the_same_model(case: Case) -> None:
     check_model(case)
 

@@ -19,7 +19,7 @@ from regard.text.sandbox import MAX_FILE_BYTES
 from regard.text.tokenizer import LARGE_SHARE
 
 MAX_SHARE = 0.1
-"""Share of the characters of a sample that may be unknown before that is said."""
+"""Share of unknown characters in a sample above which a warning is printed."""
 _MADE = 500  # tokens of a vocabulary that are checked
 _NAMES = {".json": "tokenizer.json", ".model": "tokenizer.model", ".txt": "vocab.txt"}
 _CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json", "special_tokens_map.json")

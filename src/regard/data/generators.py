@@ -168,7 +168,7 @@ class Algorithm(GeneratorSpec):
         return self._digits(x * y, len(a) + len(b))
 
     def _digits(self, number: int, count: int) -> list[int]:
-        """Return so many digits of a number, the least significant first."""
+        """Return this many digits of a number, the least significant first."""
         out = []
         for _ in range(count):
             number, digit = divmod(number, self.base)

@@ -49,7 +49,7 @@ class Packed:
 
     @classmethod
     def of(cls, windows: Windows, *, room: int) -> Packed:
-        """Pack windows into rows of at most `room` tokens, so many texts at a time."""
+        """Pack windows into rows of at most `room` tokens, a fixed number of texts at a time."""
         ids, ends, total = ArrayWriter(np.int32), ArrayWriter(np.int64), 0
         for some in blocks(len(windows.short), BLOCK):
             _, lengths = windows.locate(np.arange(some.start, some.stop) + windows.full_count)

@@ -38,7 +38,7 @@ class Corpus(Spec):
     paths        two text files whose lines belong together, or one .tsv, .csv or .jsonl file
     columns      source and target in a table: names in the header or keys of the objects, or positions from 1 (TSV, CSV).
                  Default: the columns `source` and `target`, or both columns of a table with two
-    header       whether the first row of a TSV or CSV table is a header. Default: decided by what it says, and told
+    header       whether the first row of a TSV or CSV table is a header. Default: decided by what it says, with a message
     target_lang  adds the tag `2de` to every source, so that one model can translate into several languages
     prefix       text added before every source, so that one model can do several tasks (`summarize: `)
     hold_out     whether a part is held out for validation if no validation corpus is given; false for text that a model wrote

@@ -2,8 +2,8 @@
 
 A table with the names that a task expects needs no more. Otherwise the first row decides: a cell that no column would be
 called (a sentence, a number, a label that comes again below) makes it data, words that columns are called make it a header,
-and so do numbers or sentences below single words. Every reading that could be wrong is said in one line, with the setting that
-changes it; columns that belong to another task are refused.
+and so do numbers or sentences below single words. Every guess that could be wrong is reported in one line, with the setting
+that changes it; columns that belong to another task are refused.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class _Member:
 
 
 def check_state_memory(nets: Sequence[Net], rows: int, capacity: int) -> None:
-    """Raise a MemoryError if the states of so many hypotheses of so many tokens do not fit, before they are allocated."""
+    """Raise a MemoryError if the states of this many hypotheses and tokens do not fit, before they are allocated."""
     if rows * capacity < LARGE or not (free := free_memory()):
         return
     numbers = sum(cost(net, capacity).state for net in nets)

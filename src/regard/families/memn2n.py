@@ -18,7 +18,7 @@ SIZES: dict[str, Settings] = {
     "memn2n-single": dict(width=20, hops=3, vocab=40),
     "memn2n-joint": dict(width=50, hops=3, vocab=180),
 }
-"""One task of bAbI, and all twenty; their vocabularies have about so many words."""
+"""One task of bAbI, and all twenty, with the approximate sizes of their vocabularies."""
 PAPER: dict[str, float] = {}
 
 

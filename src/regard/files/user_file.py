@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 MAX_RATIO, MIN_UNPACKED = 200, 1_000_000_000
-"""A compressed file may unpack to so many times its size; up to so many bytes, to any size."""
+"""Maximum ratio of unpacked to compressed size, and the unpacked size in bytes up to which any ratio is allowed."""
 MAX_XZ_MEMORY = 256_000_000
 """Bytes that an xz decoder may use; `xz -9` needs 65 MB."""
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError)

@@ -55,7 +55,7 @@ def heatmap(
         spot, side = (f"translate({place(middle)} 13)", "middle") if upright else (turned, None)
         marks.append(tag("text", tag("title", columns[j]), above[j], class_=side, transform=spot))
     cells = [
-        _cell(value, low, high, x=j, y=i, told=f"{_isolate(row)} → {_isolate(column)}: {number(value)}")
+        _cell(value, low, high, x=j, y=i, hint=f"{_isolate(row)} → {_isolate(column)}: {number(value)}")
         for i, (row, line) in enumerate(zip(rows, matrix, strict=True))
         for j, (column, value) in enumerate(zip(columns, line, strict=True))
     ]
@@ -85,11 +85,11 @@ def _check(title: str, matrix: Sequence[Sequence[float]], rows: Sequence[str], c
         )
 
 
-def _cell(value: float, low: float, high: float, *, x: int, y: int, told: str) -> Html:
+def _cell(value: float, low: float, high: float, *, x: int, y: int, hint: str) -> Html:
     if not is_drawable(value):
-        return tag("rect", tag("title", told), x=x, y=y, class_="lost")
+        return tag("rect", tag("title", hint), x=x, y=y, class_="lost")
     share = min(1.0, max(0.0, (value - low) / (high - low))) if high > low else 0.0
-    return tag("rect", tag("title", told), x=x, y=y, fill_opacity=f"{share:.2f}")
+    return tag("rect", tag("title", hint), x=x, y=y, fill_opacity=f"{share:.2f}")
 
 
 def _shorten(label: str) -> str:

@@ -288,8 +288,8 @@ def _rejections(dropped: Sequence[Row]) -> list[Html]:
     for row in dropped:
         examples = row.get("examples")
         examples = examples if examples and isinstance(examples, Sequence) else [""]
-        told = (_text(row.get("corpus")), _text(row.get("reason")), _text(row.get("remark")), _cell(row.get("count")))
-        shown += [(*(told if i == 0 else ("", "", "", "")), _text(e)) for i, e in enumerate(examples)]
+        cells = (_text(row.get("corpus")), _text(row.get("reason")), _text(row.get("remark")), _cell(row.get("count")))
+        shown += [(*(cells if i == 0 else ("", "", "", "")), _text(e)) for i, e in enumerate(examples)]
     return [Table(("corpus", "reason", "", "pairs", "such as"), tuple(shown)).html()] if shown else []
 
 

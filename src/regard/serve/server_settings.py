@@ -50,7 +50,7 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class ServerSettings:
-    """Everything that `regard serve` is told."""
+    """The settings of `regard serve`."""
 
     models: Mapping[str, str]
     """Folders by name."""
@@ -112,7 +112,7 @@ class ServerSettings:
         return found
 
     def for_inference(self) -> Plain:
-        """What the inference process is told."""
+        """The part of the settings that the inference process needs."""
         return {
             "models": dict(self.models), "engine": self.engine, "device": self.device, "set": dict(self.set),
             "plugins": [*self.plugins], "slots": self.slots, "memory": self.memory, "watch": self.watch,

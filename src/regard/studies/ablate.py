@@ -28,7 +28,7 @@ Changes = dict[str, object]
 
 @dataclasses.dataclass(frozen=True)
 class Ablation:
-    """One part that is taken out: why it is there, and the settings that remove it; none if it is not there."""
+    """One ablation: what the part is for, and the settings that remove it; none if the recipe has no such part."""
 
     name: str
     why: str
@@ -131,7 +131,7 @@ ABLATIONS = (
 
 
 def list_ablations(recipe: str, options: StudyOptions, only: Sequence[str] = ()) -> tuple[list[NamedRecipe], list[str]]:
-    """The recipe and its ablations, and notes on what cannot be taken out because it is not there."""
+    """The recipe and its ablations, and notes on ablations that do not apply."""
     if unknown := [name for name in only if name not in {each.name for each in ABLATIONS}]:
         raise SpecError(f"no ablation {unknown[0]!r}; there is {', '.join(each.name for each in ABLATIONS)}")
     whole, data = Preparation().complete(options.request(recipe))

@@ -55,7 +55,7 @@ def encode(texts: Sequence[str], items: int) -> Tensor:
 
 
 def run_job(settings: Plain, work: Path) -> Outcome:
-    """Train on the task with a delay; the share of letters that is recalled, of new examples."""
+    """Train on the task with a delay; returns the share of letters that are recalled in new examples."""
     delay, steps = settings["delay"], settings["steps"]
     made = CopyMemory(symbols=SYMBOLS, items=ITEMS, delay=delay, count=steps * ROWS, valid=256, seed=settings["seed"])
     train, valid = made.pairs("train"), made.pairs("valid")

@@ -1,4 +1,4 @@
-"""Energy of the processor, where the machine tells it.
+"""Energy of the processor, where the machine reports it.
 
 Linux counts the joules of each processor package in `/sys/class/powercap` (RAPL), if the processor has a counter that we may
 read. The counters are those of the whole package: cells that run at once share it, and so does everything else that runs.
@@ -15,7 +15,7 @@ POWERCAP = Path("/sys/class/powercap")
 
 @dataclasses.dataclass
 class EnergyMeter:
-    """Counts joules from when it was opened; ask it now and then, since a counter starts over after some minutes."""
+    """Counts joules since it was opened. Read it now and then: the counters of the system overflow after some minutes."""
 
     zones: dict[Path, int]
     """The counter of each package, in microjoules, as last read."""
@@ -23,7 +23,7 @@ class EnergyMeter:
 
     @classmethod
     def open(cls, root: Path = POWERCAP) -> Self | None:
-        """A meter of all packages; None if this machine does not tell its energy."""
+        """A meter of all packages; None if this machine does not report its energy."""
         try:
             zones = {zone: _read(zone / "energy_uj") for zone in sorted(root.iterdir()) if zone.name.count(":") == 1}
         except (OSError, ValueError):  # no such folder, or only the administrator may read it

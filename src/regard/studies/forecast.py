@@ -1,6 +1,6 @@
 """How long a study will take, said before it starts.
 
-Cells that are finished tell how long the others of their kind take; where none is, a few training steps are timed on this
+The time of finished cells predicts that of others of their kind; without any, a few training steps are timed on this
 machine, with the threads that the cell will have.
 """
 
@@ -40,7 +40,7 @@ def forecast(
 ) -> float:
     """Say how long the cells will take; refuse if that is longer than the `minutes` given.
 
-    `remedy` says what to lower. With `whole`, so many seeds were asked for, and it is said how many fit.
+    `remedy` says what to lower. `whole` is the number of seeds asked for; with it, a refusal says how many would fit.
     """
     seconds = sum(each.seconds(grid) for each in work) / grid.parallel
     if minutes is not None and seconds > 60 * minutes:

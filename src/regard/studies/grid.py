@@ -44,7 +44,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One piece of work: what people call it, the job that does it, and the settings it depends on."""
+    """One piece of work: its name for people, the job that does it, and the settings it depends on."""
 
     name: str
     job: str

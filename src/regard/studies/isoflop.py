@@ -17,7 +17,7 @@ from regard.studies.scaling_law import RunPoint
 Floats = NDArray[np.float64]
 SAMPLES = 200
 LEAST = 4
-"""Models of different sizes that a parabola needs, so that one error is left to resample."""
+"""Minimum number of model sizes for a parabola: with one more than it has coefficients, there are residuals to resample."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -31,7 +31,7 @@ from regard.training.train import SPLIT_SEED
 from regard.training.trainer import TrainData, Trainer
 
 FIXED: Plain = {"train.precision": "float32", "train.threads": 1, "train.log_every": 10}
-"""What every cell of a study has in common, unless the user sets it: nothing may depend on the machine's mood."""
+"""Settings of every cell, unless the user sets them: results must not depend on how busy the machine is."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,7 @@ from regard.studies.study_options import StudyOptions
 from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport
 
 LARGER = 4.0
-"""The held-out run takes at least so many times the FLOPs of the largest run of the ladder."""
+"""Minimum FLOPs of the held-out run, relative to the largest run of the ladder."""
 PREDICTION = "prediction.json"
 
 
@@ -41,7 +41,7 @@ class Rung:
 
 @dataclasses.dataclass(frozen=True)
 class ScalingResult(Reporting):
-    """The runs, the laws, and the prediction beside what came."""
+    """The runs, the laws, and the prediction beside the measured loss."""
 
     points: Mapping[Rung, Sequence[RunPoint]]
     laws: Mapping[str, FittedLaw]
@@ -53,7 +53,7 @@ class ScalingResult(Reporting):
 
     @property
     def miss(self) -> float:
-        """How far the prediction was off, relative to the loss that came."""
+        """Error of the prediction, relative to the measured loss."""
         return self.prediction["loss"] / self.loss - 1
 
     def table(self) -> Table:

@@ -11,7 +11,7 @@ from regard.training.request import TrainRequest
 
 @dataclasses.dataclass(frozen=True)
 class StudyOptions:
-    """The options that every study takes, as far as it has a use for them."""
+    """The options that studies share; a study refuses those it does not use."""
 
     data: Sequence[str] = ()
     valid: Sequence[str] = ()

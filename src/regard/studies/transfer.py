@@ -114,7 +114,7 @@ class TransferResult(Reporting):
         return out
 
     def overall(self, name: str) -> str:
-        """What is said of a modification over all tasks."""
+        """The summary of a modification over all tasks."""
         words = list(self.words(name).values())
         tried = [word for word in words if word not in ("refused", "no result")]
         better, worse = tried.count("better"), tried.count("worse")

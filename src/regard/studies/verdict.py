@@ -56,7 +56,7 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What can be said of one contender beside the baseline."""
+    """The verdict on one contender, relative to the baseline."""
 
     name: str
     word: Word

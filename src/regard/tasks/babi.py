@@ -268,9 +268,9 @@ class Babi:
         for some, batch in self._batches(inputs, nets[0]):
             tape = Tape("*.weights")
             with torch.no_grad():
-                told = [_answer(net, batch, tape if net is nets[0] else None).cpu() for net in nets]
+                logits = [_answer(net, batch, tape if net is nets[0] else None).cpu() for net in nets]
             hops = torch.stack([w[:, 0, 0].cpu() for w in tape.kept.values()], 1)  # (b, hops, s)
-            for story, row, looked in zip(some, average_log_probs(told), hops, strict=True):
+            for story, row, looked in zip(some, average_log_probs(logits), hops, strict=True):
                 best = row.topk(min(search.n_best, len(row))).indices.tolist()
                 each = [Output(self.classes[i], float(row[i].exp()), float(row[i])) for i in best]
                 found.append([_explain(each[0], story, looked), *each[1:]])

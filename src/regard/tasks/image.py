@@ -286,9 +286,9 @@ class Image:
             if good := [pixels for pixels in read if not isinstance(pixels, DataError)]:
                 pixels = _to_tensor(np.stack(good))
                 with torch.no_grad():
-                    told = [class_logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in nets]
+                    logits = [class_logits(net, *self._read(net, pixels.to(net.device))).cpu() for net in nets]
                 ranked = iter(
-                    [rank_classes(row, self.classes, search.n_best) for row in average_log_probs(told).tolist()]
+                    [rank_classes(row, self.classes, search.n_best) for row in average_log_probs(logits).tolist()]
                 )
             found += [[Output("", error=str(one))] if isinstance(one, DataError) else next(ranked) for one in read]
         return found
@@ -308,8 +308,8 @@ class Image:
                 average_log_probs([class_logits(net, *self._read(net, p.to(net.device)))])
                 for p in self._batch_images(inputs, options.side)
             ]
-        told = torch.cat(rows).cpu() if rows else torch.empty(0, len(self.classes))
-        return [float(row[i]) for row, i in zip(told, wanted, strict=True)]
+        log_probs = torch.cat(rows).cpu() if rows else torch.empty(0, len(self.classes))
+        return [float(row[i]) for row, i in zip(log_probs, wanted, strict=True)]
 
     def forward_pass(
         self, net: Net, text: str | LoadedImage, output: str, options: ImageOptions = ImageOptions()

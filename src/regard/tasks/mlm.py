@@ -340,8 +340,8 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
         """The text with its masks, and what the output has at them if it is the same text without masks."""
         (ids,), (filled,) = self._encode([text]), self.tokenizer.encode_all([output])
         filled = filled if len(filled) == len(ids) else ids
-        read, told = (self.tokenizer.frame(side[: self._reach([net])])[0] for side in (ids, filled))
-        wanted = [b if a == self.mask != b else IGNORE for a, b in zip(read, told, strict=True)]
+        read, completed = (self.tokenizer.frame(side[: self._reach([net])])[0] for side in (ids, filled))
+        wanted = [b if a == self.mask != b else IGNORE for a, b in zip(read, completed, strict=True)]
         return ForwardPass.of(net, read, wanted, tokenizer=self.tokenizer)
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:

@@ -87,11 +87,11 @@ class Tag(TagFrame[Net], LabeledTask[TagData]):
         found: list[Numbers] = [np.empty((0, len(self.classes)))] * len(rows)
         for indices, read in iterate_batches(rows, self.tokenizer.pad, nets[0].device):
             with torch.no_grad():
-                told = (
+                log_probs = (
                     average_log_probs([class_logits(net, read.given.ids, read.at(net)) for net in nets]).cpu().numpy()
                 )
             for row, j in enumerate(indices):
-                found[j] = told[row, : len(rows[j][0])]
+                found[j] = log_probs[row, : len(rows[j][0])]
         return found
 
     def score(
@@ -100,11 +100,11 @@ class Tag(TagFrame[Net], LabeledTask[TagData]):
         """log P(labels | text) for each pair."""
         check_pairs(inputs, outputs)
         out = []
-        for told, output in zip(self.label_log_probs([net], inputs), outputs, strict=True):
+        for log_probs, output in zip(self.label_log_probs([net], inputs), outputs, strict=True):
             wanted = label_indices(split_units(output, self.settings.unit), self.classes, "what is asked about")
-            if len(wanted) != len(told):
-                raise DataError(f"there are {len(told)} {self.settings.unit} to label, got {len(wanted)} labels")
-            out.append(float(told[np.arange(len(wanted)), wanted].sum()))
+            if len(wanted) != len(log_probs):
+                raise DataError(f"there are {len(log_probs)} {self.settings.unit} to label, got {len(wanted)} labels")
+            out.append(float(log_probs[np.arange(len(wanted)), wanted].sum()))
         return out
 
     def forward_pass(self, net: Net, text: str, output: str, options: RunOptions = RunOptions()) -> ForwardPass:

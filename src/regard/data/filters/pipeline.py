@@ -32,7 +32,7 @@ STANDARD: tuple[FilterSpec, ...] = (
 )
 """The filters of `filters: standard`; a saved recipe lists them in full."""
 SAMPLE, SAMPLE_CHARACTERS = 4000, 1 << 22
-"""Size of the sample that filters learn from: at most so many pairs, and about so many characters."""
+"""Size of the sample that filters learn from: maximum number of pairs, and approximate number of characters."""
 
 FilterList = Annotated[
     tuple[FilterSpec, ...],

@@ -39,7 +39,7 @@ DropoutRule = Literal["length", "sqrt_length"]
 
 @spec
 class Relaxation(Spec):
-    """Relaxed parameter sharing: the penalty is `pull`, times `growth` every so many steps, up to 0.1."""
+    """Relaxed parameter sharing: the penalty is `pull`, multiplied by `growth` every `every` steps, up to 0.1."""
 
     copies: Count = 6
     """Number of copies of the weights."""
@@ -131,8 +131,8 @@ class CgruLoopBody(Body):
         """Pass the grid after a step to a tape, as (b, n, rows · width)."""
         if ctx.tape.is_idle:
             return grid
-        told = ctx.tape.for_iteration(i).at(f"{self.site.path}.grid", grid.permute(0, 2, 3, 1).flatten(2))
-        return told.unflatten(2, (self.spec.rows, -1)).permute(0, 3, 1, 2)  # type: ignore[no-untyped-call, no-any-return]
+        kept = ctx.tape.for_iteration(i).at(f"{self.site.path}.grid", grid.permute(0, 2, 3, 1).flatten(2))
+        return kept.unflatten(2, (self.spec.rows, -1)).permute(0, 3, 1, 2)  # type: ignore[no-untyped-call, no-any-return]
 
     def _kernels(self, copy: int | None) -> list[Kernels]:
         return [cell.kernels(copy) for cell in self._cells]

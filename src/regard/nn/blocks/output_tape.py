@@ -162,7 +162,7 @@ def _as_grid(columns: Tensor) -> Tensor:
 
 
 def _widen(now: OutputTapeState, columns: int) -> OutputTapeState:
-    """Return the state with at least so many columns."""
+    """Return the state, padded to at least this many columns."""
     more = columns - now.grid.shape[2]
     if more <= 0:
         return now

@@ -37,10 +37,10 @@ def class_logits(net: Net, ids: Tensor, at: Coords, tape: Tape | None = None) ->
     return net.logits(net(ids, at, tape=tape), at)
 
 
-def average_log_probs(told: Sequence[Tensor]) -> Tensor:
+def average_log_probs(logits: Sequence[Tensor]) -> Tensor:
     """The log-probabilities of an ensemble: those of the mean probability."""
-    each = torch.stack([one.double().log_softmax(-1) for one in told])
-    return each.logsumexp(0) - torch.log(torch.tensor(float(len(told)), dtype=each.dtype))
+    each = torch.stack([one.double().log_softmax(-1) for one in logits])
+    return each.logsumexp(0) - torch.log(torch.tensor(float(len(logits)), dtype=each.dtype))
 
 
 def wanted_class(output: str, classes: Sequence[str]) -> list[int]:

@@ -87,9 +87,12 @@ class TagFrame(EncoderFrame[N]):
     ) -> list[list[Output]]:
         """The likeliest label of each word or character, in the format of the training data."""
         out = []
-        for told in self.label_log_probs(nets, inputs):
-            sure = told.max(1) if len(told) else np.zeros(0)
-            labels, total = [self.classes[i] for i in told.argmax(1).tolist()] if len(told) else [], float(sure.sum())
+        for log_probs in self.label_log_probs(nets, inputs):
+            sure = log_probs.max(1) if len(log_probs) else np.zeros(0)
+            labels, total = (
+                [self.classes[i] for i in log_probs.argmax(1).tolist()] if len(log_probs) else [],
+                float(sure.sum()),
+            )
             more = {"labels": labels, "probabilities": np.exp(sure).tolist()}
             out.append([Output(join_units(labels, self.unit), total / max(len(labels), 1), total, more)])
         return out
@@ -100,8 +103,8 @@ class TagFrame(EncoderFrame[N]):
         pieces = [(i, piece) for i, (ids, _) in enumerate(texts) for piece in self.split_row(ids)]
         rows = self.token_log_probs(nets, [self.tokenizer.frame(piece) for _, piece in pieces])
         front, whole = self.around[0], [list[Numbers]() for _ in texts]
-        for (i, piece), told in zip(pieces, rows, strict=True):
-            whole[i].append(told[front : front + len(piece)])
+        for (i, piece), log_probs in zip(pieces, rows, strict=True):
+            whole[i].append(log_probs[front : front + len(piece)])
         return [np.concatenate(parts)[first] for parts, (_, first) in zip(whole, texts, strict=True)]
 
     @property

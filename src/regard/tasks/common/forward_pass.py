@@ -61,10 +61,10 @@ class ForwardPass:
     ) -> ForwardPass:
         """A pass over one text."""
         at = Coords.span(len(ids), device=net.device) if at is None else at
-        read, told = (torch.tensor([row], device=net.device) for row in (ids, wanted))
+        read, target = (torch.tensor([row], device=net.device) for row in (ids, wanted))
         if tokenizer is None:
-            return cls(read, at, [str(i) for i in ids], told)
-        return cls(read, at, tokenizer.tokens(ids), told, blank=tokenizer.pad)
+            return cls(read, at, [str(i) for i in ids], target)
+        return cls(read, at, tokenizer.tokens(ids), target, blank=tokenizer.pad)
 
     def after(self, source: Sequence[int], tokenizer: Tokenizer | None = None) -> ForwardPass:
         """The same after a source that an encoder reads."""

@@ -54,7 +54,7 @@ class LabeledData(Spec):
     columns: tuple[int | str, ...] | None = None
     """The columns of text and label in a table: names in its header or positions from 1, if not the usual ones."""
     header: bool | None = None
-    """Whether a table has a header; by default decided by its first row, and told."""
+    """Whether a table has a header; by default decided by its first row, with a message."""
     hold_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """Fraction of the texts held out for validation if no validation files are given; 10,000 of a file at most."""
     tokenizer: TokenizerSpec = Bpe(4000)

@@ -70,10 +70,10 @@ class WordPairs:
         """Everything about each pair, ready for JSON; with alignments if the first net has attention weights."""
         kept = find_cross_attention(nets[0], SpecialTokens.of(self.tokenizer))
         place = kept[default_layer(len(kept))] if kept else None
-        told = self._score_tokens(nets, place)
-        out = [word_confidence(*each).plain() for each in zip(self.written, told, strict=True)]
+        scores = self._score_tokens(nets, place)
+        out = [word_confidence(*each).plain() for each in zip(self.written, scores, strict=True)]
         if place is not None:
-            for each, found in zip(out, self._align(told), strict=True):
+            for each, found in zip(out, self._align(scores), strict=True):
                 each["alignment"] = [list(link) for link in found]
         return out
 
@@ -81,8 +81,8 @@ class WordPairs:
         ids = [[*text.ids, self.tokenizer.eos] for text in self.written]
         return score_tokens(nets, self.sources, ids, SpecialTokens.of(self.tokenizer), place=place)
 
-    def _align(self, told: Sequence[TokenScores]) -> list[Alignment]:
-        each = zip(self.read, self.written, (t.weights for t in told), strict=True)
+    def _align(self, scores: Sequence[TokenScores]) -> list[Alignment]:
+        each = zip(self.read, self.written, (t.weights for t in scores), strict=True)
         return [
             align_words(read, written, weights, self.front) for read, written, weights in each if weights is not None
         ]
@@ -93,12 +93,12 @@ def default_layer(layers: int) -> int:
     return -2 if layers > 2 else -1
 
 
-def word_confidence(text: TokenizedWords, told: TokenScores) -> Confidence:
+def word_confidence(text: TokenizedWords, scores: TokenScores) -> Confidence:
     """The probabilities of words from those of tokens; the last token is the end mark."""
     spoken = len(text.ids) if text.words else 0  # spaces alone are no word
     totals = torch.zeros(len(text.words), dtype=torch.float64)
-    totals.index_add_(0, torch.tensor(text.owner[:spoken], dtype=torch.long), told.log_probs[:spoken])
-    return Confidence(text.words, totals.exp().tolist(), math.exp(float(told.log_probs[spoken:].sum())))
+    totals.index_add_(0, torch.tensor(text.owner[:spoken], dtype=torch.long), scores.log_probs[:spoken])
+    return Confidence(text.words, totals.exp().tolist(), math.exp(float(scores.log_probs[spoken:].sum())))
 
 
 def align_words(read: TokenizedWords, written: TokenizedWords, weights: Tensor, front: int) -> Alignment:
