@@ -1,0 +1,1 @@
+"""Music: notes, MIDI files, and notes as words."""

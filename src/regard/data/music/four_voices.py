@@ -1,0 +1,146 @@
+"""Four voices, a word for each of them in every sixteenth.
+
+Soprano, alto, tenor and bass are serialized step by step, as is usual for the chorales of Bach (Huang et al. 2018):
+
+              step 0          step 1              step 2
+    soprano   C5              C5_                 D5               C5    a note begins
+    alto      G4              G4_                 G4_              C5_   it goes on
+    tenor     E4              E4_                 F4               -     silence
+    bass      C3              C3_                 B2
+
+    C5 G4 E4 C3  C5_ G4_ E4_ C3_  D5 G4_ F4 B2
+
+The voice of a word is its place modulo four, so any sequence of words is music. Given the step before, the words say as much
+as plain pitches and the place of each new note, so the likelihood of a file without repeated notes is that of its pitches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import mean
+from typing import Annotated
+
+from pydantic import Field
+
+from regard.data.music.encoding import ENCODINGS, PITCH_NAMES, EncodingSpec
+from regard.data.music.midi_file import MICROSECONDS, MidiScore, write_midi
+from regard.data.music.notes import VELOCITY, Note
+from regard.data.piano_rolls import name_pitch
+from regard.errors import DataError
+from regard.spec import spec
+
+VOICES = ("soprano", "alto", "tenor", "bass")
+HOLD, REST = "_", "-"
+TICKS_PER_STEP = 120
+PITCH_OF = {name: pitch for pitch, name in enumerate(PITCH_NAMES)}
+
+
+@ENCODINGS.add(also=("voices", "satb", "chorale"))
+@spec
+class FourVoices(EncodingSpec):
+    """Soprano, alto, tenor and bass, each with one note at a time."""
+
+    steps_per_beat: Annotated[int, Field(ge=1, le=48)] = 4
+    """Steps in a quarter note; 4 are sixteenths."""
+    parts = VOICES
+    unit = "beats"
+
+    @property
+    def steps_per_unit(self) -> int:
+        return self.steps_per_beat
+
+    def list_words(self) -> list[str]:
+        return [REST, *PITCH_NAMES, *(f"{pitch}{HOLD}" for pitch in PITCH_NAMES)]
+
+    def quantize(self, score: MidiScore, name: str) -> list[Note]:
+        """Four parts, from the highest on the average to the lowest; or one, a melody, as the soprano."""
+        count = len({note.part for note in score.notes})
+        if count not in (1, len(VOICES)):
+            raise DataError(
+                f"{name} should have four parts (tracks or channels) for {', '.join(VOICES)}, or one for a melody, got "
+                f"{count}; for other music, train with data.encoding=performance"
+            )
+        return arrange_voices(score.to_beats(self.steps_per_beat), name, self.steps_per_beat)
+
+    def encode(self, notes: Sequence[Note]) -> list[str]:
+        return encode_voices(notes)
+
+    def decode(self, words: Sequence[str]) -> list[Note]:
+        return decode_voices(words)
+
+    def find_part(self, word: str, place: int) -> int | None:
+        return None if word == REST else place % len(VOICES)
+
+    def split(self, word: str) -> tuple[str, str, str]:
+        pitch = word.removesuffix(HOLD)
+        return ("", pitch, word[len(pitch) :]) if word != REST else (word, "", "")
+
+    def write(self, notes: Sequence[Note], beats_per_minute: float) -> bytes:
+        return write_midi(
+            notes, ticks_per_step=TICKS_PER_STEP, ticks_per_beat=TICKS_PER_STEP * self.steps_per_beat,
+            tempo=round(60 * MICROSECONDS / beats_per_minute), names=[name.title() for name in VOICES],
+        )  # fmt: skip
+
+
+def arrange_voices(notes: Sequence[Note], name: str, steps_per_beat: int) -> list[Note]:
+    """Parts as voices, from the highest on the average to the lowest; each note ends where the next begins."""
+    by_part: dict[int, list[Note]] = {}
+    for note in sorted(notes):
+        by_part.setdefault(note.part, []).append(note)
+    out = list[Note]()
+    ordered = sorted(by_part, key=lambda part: (-mean(note.pitch for note in by_part[part]), part))
+    for voice, part in enumerate(ordered):
+        line = by_part[part]
+        for note, after in zip(line, [*line[1:], None], strict=True):
+            if after is not None and after.start == note.start:
+                raise DataError(
+                    f"{name}, beat {note.start // steps_per_beat + 1}: a voice should have one note at a time, got "
+                    f"{name_pitch(note.pitch)} and {name_pitch(after.pitch)}"
+                )
+            end = max(note.end, note.start + 1)
+            out.append(
+                replace(note, end=end if after is None else min(end, after.start), part=voice, velocity=VELOCITY)
+            )
+    return sorted(out)
+
+
+def encode_voices(notes: Sequence[Note]) -> list[str]:
+    """Words of four voices, step by step."""
+    steps = max((note.end for note in notes), default=0)
+    out = [REST] * (len(VOICES) * steps)
+    for note in notes:
+        pitch = PITCH_NAMES[note.pitch]
+        first, last = len(VOICES) * note.start + note.part, len(VOICES) * note.end
+        out[first : last : len(VOICES)] = [pitch, *[f"{pitch}{HOLD}"] * (note.end - note.start - 1)]
+    return out
+
+
+def decode_voices(words: Sequence[str]) -> list[Note]:
+    """Notes of four voices. A note that goes on without having begun begins there; what a last step lacks is silent."""
+    out = list[Note]()
+    for voice in range(len(VOICES)):
+        sounding: Note | None = None
+        for step, word in enumerate(words[voice :: len(VOICES)]):
+            pitch = PITCH_OF.get(word.removesuffix(HOLD))
+            if sounding is not None and pitch == sounding.pitch and word.endswith(HOLD):
+                sounding = replace(sounding, end=step + 1)
+                continue
+            out += [] if sounding is None else [sounding]
+            sounding = None if pitch is None else Note(step, step + 1, pitch, part=voice)
+        out += [] if sounding is None else [sounding]
+    return sorted(out)
+
+
+def join_frames(frames: Sequence[Sequence[int]]) -> list[Note]:
+    """Voices from a list of pitches per step, from soprano to bass; equal pitches of successive steps are one note.
+
+    A step with fewer pitches lacks its lowest voices.
+    """
+    words, before = list[str](), [-1] * len(VOICES)
+    for frame in frames:
+        now = [*frame, *[-1] * (len(VOICES) - len(frame))]
+        for old, new in zip(before, now, strict=True):
+            words.append(REST if new < 0 else PITCH_NAMES[new] + (HOLD if new == old else ""))
+        before = now
+    return decode_voices(words)
