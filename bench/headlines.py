@@ -49,6 +49,13 @@ FAITHFUL = ", ".join(
         ("random", "random"),
     )
 )
+PIANO = (
+    ", ".join(
+        f"{words} {{f[{name}][nats per frame]}} (published: {{f[{name}][published]}})"
+        for words, name in (("RNN", "rnn"), ("GRU", "gru"), ("LSTM", "lstm"))
+    )
+    + ", Transformer {f[transformer][nats per frame]}"
+)
 COMPREHENSIVE = "how much the probability of the output falls without the tokens that an explanation ranks highest"
 RUN = "{f[minutes]} minutes, {f[parameters]:,} parameters"
 
@@ -98,12 +105,8 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
         "babi-joint": (
             "bAbI with 1,000 questions per task, one memory network for all: mean of 20 tasks",
             "{f[mean][ours]} % wrong, median of the runs {f[mean][median]} % (published: {f[mean][published]} %)"),
-        "piano": (
-            "Piano rolls of JSB and Nottingham, nats per frame on the test",
-            "RNN {f[jsb, rnn][nats per frame]} and {f[nottingham, rnn][nats per frame]}, "
-            "GRU {f[jsb, gru][nats per frame]} and {f[nottingham, gru][nats per frame]}, "
-            "LSTM {f[jsb, lstm][nats per frame]} and {f[nottingham, lstm][nats per frame]}, "
-            "Transformer {f[jsb, transformer][nats per frame]} and {f[nottingham, transformer][nats per frame]}"),
+        "piano-jsb": ("Piano rolls of Bach's chorales (JSB), nats per frame on the test", PIANO),
+        "piano-nottingham": ("Piano rolls of folk tunes (Nottingham), nats per frame on the test", PIANO),
         "output-tape": (
             "Extended Neural GPU beside a Transformer with as many steps, three seeds, percent exact",
             "copy {f[copy][extended_neural_gpu][mean]} and {f[copy][transformer][mean]}, reverse "
