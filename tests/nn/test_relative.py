@@ -13,7 +13,8 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
 from regard.nn.mixers import Full
 from regard.nn.positions.position import sinusoid
-from regard.nn.positions.relative import Distance, DistancePosition, relative_shift
+from regard.nn.positions.relative import Distance, DistancePosition
+from regard.nn.positions.skew import relative_shift
 from tests.nn.odd import writer
 
 pytestmark = pytest.mark.numeric

@@ -25,6 +25,7 @@ from regard.errors import ShapeError, SpecError
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Act, Site
 from regard.nn.positions.rope_scaling import RopeScalingSpec
+from regard.nn.positions.skew import DistanceSpan, relative_shift, relative_unshift
 from regard.registry import Registry
 from regard.spec import Count, Spec, spec
 
@@ -334,22 +335,34 @@ class RelativePosition(Position):
 
     def __init__(self, spec: Relative, site: Site) -> None:
         super().__init__()
-        self.reach = spec.reach
+        self.reach, self.causal = spec.reach, site.causal
         self.keys = nn.Parameter(torch.empty(2 * spec.reach + 1, site.head_width))
         self.values = nn.Parameter(torch.empty(2 * spec.reach + 1, site.head_width)) if spec.values else None
 
-    def prepare(self, q: Coords, k: Coords) -> Tensor:
+    def prepare(self, q: Coords, k: Coords) -> DistanceSpan | Tensor:
+        """The row of the tables for each pair; where positions count up and none is out of reach, the span of the distances.
+
+        Forward and backward, a skew then takes less than half the time of a gather. Clipped distances would have to be
+        repeated first, which takes longer than a gather.
+        """
+        span = DistanceSpan.of(q, k, causal=self.causal)
+        if span is not None and span.rows(self.reach) is not None:
+            return span
         return distance(q, k).clamp(-self.reach, self.reach) + self.reach
 
-    def score(self, q: Tensor, k: Tensor, p: Tensor) -> Tensor:
-        """Compute q·a_r for every pair: a product with the 2k+1 vectors, from which each pair picks its distance."""
+    def score(self, q: Tensor, k: Tensor, p: DistanceSpan | Tensor) -> Tensor:
+        """Compute q·a_r for every pair: a product with the vectors, which is skewed, or from which each pair picks its own."""
+        if isinstance(p, DistanceSpan):
+            return relative_shift(q @ self.keys[p.rows(self.reach)].t(), p.keys)
         b, h, n, _ = q.shape
         return (q @ self.keys.t()).gather(-1, p.unsqueeze(1).expand(b, h, n, -1))
 
-    def output_term(self, weights: Tensor, p: Tensor) -> Tensor | None:
-        """Sum the weights per distance, then multiply by the 2k+1 vectors."""
+    def output_term(self, weights: Tensor, p: DistanceSpan | Tensor) -> Tensor | None:
+        """Sum the weights per distance, then multiply by the vectors."""
         if self.values is None:
             return None
+        if isinstance(p, DistanceSpan):
+            return relative_unshift(weights, p.last - p.first + 1) @ self.values[p.rows(self.reach)]
         b, h, n, _ = weights.shape
         by_distance = weights.new_zeros(b, h, n, 2 * self.reach + 1)
         by_distance = by_distance.scatter_add(-1, p.unsqueeze(1).expand_as(weights), weights)

@@ -22,6 +22,7 @@ from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Act, Site
 from regard.nn.core.shape import split_heads
 from regard.nn.positions.position import POSITIONS, Position, PositionSpec, distance, sinusoid
+from regard.nn.positions.skew import relative_shift
 from regard.spec import Count, spec
 
 DistanceCodes = tuple[Tensor, Tensor | None]
@@ -85,15 +86,3 @@ class DistancePosition(Position):
         if self.clamp is not None:
             low, high = (min(max(end, -self.clamp), self.clamp) for end in (low, high))
         return (max(low, 0), max(high, 0)) if self.causal else (low, high)
-
-
-def relative_shift(x: Tensor, m: int) -> Tensor:
-    """Shift row i of x (…, n, r) left by n − 1 − i and keep m columns: column n − 1 − i + j holds distance i − j.
-
-    Where r < n + m − 1 the last columns of a row come from the next one; a causal rule hides just those.
-    """
-    n, r = x.shape[-2:]
-    if n == 1:
-        return x[..., :m]
-    long = x.flatten(-2)[..., n - 1 : n - 1 + n * (r - 1)]
-    return long.view(*long.shape[:-1], n, r - 1)[..., :m]
