@@ -16,15 +16,15 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.piece_parts import Part, share_pieces
 from regard.errors import DataError
 from regard.files.user_file import read_user_file
 
-Part = Literal["train", "valid", "test"]
 Roll = NDArray[np.uint8]
 """1 where a key sounds, (frames, keys)."""
 MAX_FILE_BYTES = 200_000_000
@@ -124,10 +124,6 @@ def parse_roll(text: str, keyboard: Keyboard) -> Roll:
     return keyboard.parse(frames, "the roll")
 
 
-def _share(pieces: list[Piece]) -> dict[Part, list[Piece]]:
-    return dict.fromkeys(get_args(Part), pieces)
-
-
 def _read_json(path: Path, keyboard: Keyboard) -> dict[Part, list[Piece]]:
     raw = read_user_file(path, MAX_FILE_BYTES, unpack=("gzip",))
     try:
@@ -142,7 +138,7 @@ def _read_json(path: Path, keyboard: Keyboard) -> dict[Part, list[Piece]]:
         return [Piece(keyboard.parse(one, name), name) for one, name in zip(pieces, names, strict=True)]
 
     if not isinstance(found, dict):
-        return _share(read(found, "piece"))
+        return share_pieces(read(found, "piece"))
     return _by_part({str(key): read(value, str(key)[:20]) for key, value in found.items()}, path)
 
 
@@ -166,7 +162,7 @@ def _read_npz(path: Path, keyboard: Keyboard) -> dict[Part, list[Piece]]:
     for name, roll in rolls.items():
         part = next((part for part in get_args(Part) if name.startswith(part)), "")
         parts.setdefault(part, []).append(Piece(keyboard.check(roll, f"{path}, {name}"), f"{path}, {name}"))
-    return _share(parts[""]) if list(parts) == [""] else _by_part(parts, path)
+    return share_pieces(parts[""]) if list(parts) == [""] else _by_part(parts, path)
 
 
 def _read_mat(path: Path, keyboard: Keyboard) -> dict[Part, list[Piece]]:

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from regard.data.batch import IGNORE
 from regard.data.example_rng import Rng
-from regard.data.piano_rolls import Keyboard, Part, Piece, Roll, name_pitch, parse_roll, read_pieces
+from regard.data.piano_rolls import Keyboard, Piece, Roll, name_pitch, parse_roll, read_pieces
+from regard.data.piece_parts import Part, join_parts
 from regard.decode import Search
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
@@ -33,7 +34,7 @@ from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
 from regard.spec import Count, Spec, spec
-from regard.tasks.common.data_settings import check_metrics, configure_files, hold_out_items
+from regard.tasks.common.data_settings import check_metrics, configure_files, split_pieces
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import add_auxiliary, pair_counts
 from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
@@ -131,13 +132,11 @@ class Frames:
         if not settings.train:
             raise DataError("no training data; name one or more files of piano rolls (.mat, .npz or .json)")
         each = [read_pieces(path, settings.keyboard) for path in settings.train]
-        train = _join_parts(each, settings.train, "train")
         if settings.valid:
+            train = join_parts(each, settings.train, "train")
             valid = cls._read_part(settings, settings.valid, "valid")
-        elif all(found.get("valid", found.get("train")) is not found.get("train") for found in each):
-            valid = _join_parts(each, settings.train, "valid")
-        else:  # a file without parts, or without this one
-            train, valid = hold_out_items(train, settings.hold_out, seed, "piece")
+        else:
+            train, valid = split_pieces(each, settings.train, hold_out=settings.hold_out, seed=seed)
         digest = hashlib.sha256(str(settings.keyboard).encode())
         for piece in (*train, *valid):
             digest.update(f"{piece.roll.shape}".encode() + piece.roll.tobytes())
@@ -151,7 +150,7 @@ class Frames:
 
     @classmethod
     def _read_part(cls, settings: FramesData, files: Sequence[str], part: Part) -> list[Piece]:
-        return _join_parts([read_pieces(path, settings.keyboard) for path in files], files, part)
+        return join_parts([read_pieces(path, settings.keyboard) for path in files], files, part)
 
     @classmethod
     def prepare(cls, settings: FramesData, dataset: Dataset) -> Self:
@@ -302,11 +301,3 @@ class Frames:
 
     def _read_rolls(self, inputs: Sequence[str | Piece]) -> list[Roll]:
         return [one.roll if isinstance(one, Piece) else parse_roll(one, self.keyboard) for one in inputs]
-
-
-def _join_parts(each: Sequence[Mapping[Part, list[Piece]]], files: Sequence[str], part: Part) -> list[Piece]:
-    """The pieces of a part in all files."""
-    for found, path in zip(each, files, strict=True):
-        if part not in found:
-            raise DataError(f"{path} has no part {part!r}; it has {', '.join(found)}")
-    return [piece for found in each for piece in found[part]]

@@ -46,8 +46,8 @@ class EncodingSpec(Spec):
         """Words as notes on the grid; any sequence of words is music."""
         raise NotImplementedError
 
-    def find_part(self, word: str, place: int) -> int | None:
-        """The part of the note that a word at this place of a piece begins or continues; None if it has no pitch."""
+    def count_faults(self, words: Sequence[str]) -> dict[str, int]:
+        """What is odd about words that decode to music all the same, and how often."""
         raise NotImplementedError
 
     def split(self, word: str) -> tuple[str, str, str]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from statistics import mean
 from typing import Annotated
 
@@ -69,8 +70,18 @@ class FourVoices(EncodingSpec):
     def decode(self, words: Sequence[str]) -> list[Note]:
         return decode_voices(words)
 
-    def find_part(self, word: str, place: int) -> int | None:
-        return None if word == REST else place % len(VOICES)
+    def count_faults(self, words: Sequence[str]) -> dict[str, int]:
+        """Notes that go on without having begun, and steps in which a voice is above the next higher one."""
+        count = len(VOICES)
+        pitches = [word.removesuffix(HOLD) for word in words]
+        strays = sum(
+            word.endswith(HOLD) and (i < count or pitches[i - count] != pitches[i]) for i, word in enumerate(words)
+        )
+        crossed = 0
+        for i in range(0, len(words), count):
+            chord = [PITCH_OF[pitch] for pitch in pitches[i : i + count] if pitch != REST]
+            crossed += any(low > high for high, low in pairwise(chord))
+        return {"notes that go on without a beginning": strays, "steps with crossed voices": crossed}
 
     def split(self, word: str) -> tuple[str, str, str]:
         pitch = word.removesuffix(HOLD)

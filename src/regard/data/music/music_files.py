@@ -21,7 +21,7 @@ from regard.data.music.four_voices import VOICES, FourVoices, join_frames
 from regard.data.music.midi_file import MidiScore, parse_midi, read_midi
 from regard.data.music.notes import PITCHES, Note
 from regard.data.pair_reader import OnBad
-from regard.data.piano_rolls import Part
+from regard.data.piece_parts import Part, share_pieces
 from regard.data.progress import track
 from regard.errors import DataError
 from regard.files.user_file import read_user_file
@@ -61,11 +61,11 @@ def read_music(path: str | Path, encoding: EncodingSpec, on_bad: OnBad = "error"
         if divided:
             found.parts = {part: _read_folder(path / part, encoding, on_bad, found.dropped) for part in divided}
         else:
-            found.parts = _share(_read_folder(path, encoding, on_bad, found.dropped))
+            found.parts = share_pieces(_read_folder(path, encoding, on_bad, found.dropped))
     elif path.name.lower().endswith(JSON):
         found.parts = _read_json(path, encoding)
     else:
-        found.parts = _share([read_piece(path, encoding)])
+        found.parts = share_pieces([read_piece(path, encoding)])
     return found
 
 
@@ -83,10 +83,6 @@ def parse_piece(raw: bytes, encoding: EncodingSpec, name: str) -> MusicPiece:
 
 def _to_piece(score: MidiScore, encoding: EncodingSpec, name: str) -> MusicPiece:
     return MusicPiece(name, encoding.quantize(score, name), score.beats_per_minute)
-
-
-def _share(pieces: list[MusicPiece]) -> dict[Part, list[MusicPiece]]:
-    return dict.fromkeys(get_args(Part), pieces)
 
 
 def _read_folder(folder: Path, encoding: EncodingSpec, on_bad: OnBad, dropped: list[str]) -> list[MusicPiece]:
@@ -115,7 +111,7 @@ def _read_json(path: Path, encoding: EncodingSpec) -> dict[Part, list[MusicPiece
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON: {str(error)[:80]}") from None
     if not isinstance(found, dict):
-        return _share(list(_parse_pieces(found, f"{path}, piece")))
+        return share_pieces(list(_parse_pieces(found, f"{path}, piece")))
     parts: dict[Part, list[MusicPiece]] = {
         part: list(_parse_pieces(found[part], f"{path}, {part}")) for part in get_args(Part) if found.get(part)
     }

@@ -72,8 +72,15 @@ class Performance(EncodingSpec):
     def decode(self, words: Sequence[str]) -> list[Note]:
         return decode_events(words, velocities=self.velocities)
 
-    def find_part(self, word: str, place: int) -> int | None:
-        return 0 if word[0] in (ON, OFF) else None
+    def count_faults(self, words: Sequence[str]) -> dict[str, int]:
+        """Notes that begin while they sound, and notes that end without having begun."""
+        overlaps = strays = 0
+        sounding = set[str]()
+        for mark, pitch in ((word[0], word[1:]) for word in words if word[0] in (ON, OFF)):
+            overlaps += mark == ON and pitch in sounding
+            strays += mark == OFF and pitch not in sounding
+            (sounding.add if mark == ON else sounding.discard)(pitch)
+        return {"notes struck while they sound": overlaps, "notes that end without a beginning": strays}
 
     def split(self, word: str) -> tuple[str, str, str]:
         return (word[0], word[1:], "") if word[0] in (ON, OFF) else (word, "", "")
@@ -121,7 +128,8 @@ def decode_events(words: Sequence[str], *, velocities: int) -> list[Note]:
     A note that begins again while it sounds ends first; one that never ends, ends with the last event. A note-off of a
     note that does not sound says nothing.
     """
-    out, now, loud, sounding = list[Note](), 0, VELOCITY, dict[int, Note]()
+    out, now, sounding = list[Note](), 0, dict[int, Note]()
+    loud = level_velocity(VELOCITY * velocities // 128, velocities)
     for word in words:
         mark, rest = word[0], word[1:]
         if mark == SHIFT:

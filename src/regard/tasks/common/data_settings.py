@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from regard.data.filters import FilterList
 from regard.data.pair_reader import Corpus, OnBad
 from regard.data.permutation import Permutation
+from regard.data.piece_parts import Part, join_parts
 from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.spec import Plain, Spec, spec
@@ -58,3 +59,13 @@ def hold_out_items(items: Sequence[T], share: float, seed: int, noun: str) -> tu
     held = set(Permutation(len(items), seed).take(0, count).tolist())
     rest = [item for i, item in enumerate(items) if i not in held]
     return rest, [items[i] for i in sorted(held)]
+
+
+def split_pieces(
+    each: Sequence[Mapping[Part, list[T]]], files: Sequence[str], *, hold_out: float, seed: int
+) -> tuple[list[T], list[T]]:
+    """The pieces of files for training and validation; a share is held out where a file has no part for validation."""
+    train = join_parts(each, files, "train")
+    if all(found.get("valid", found.get("train")) is not found.get("train") for found in each):
+        return train, join_parts(each, files, "valid")
+    return hold_out_items(train, hold_out, seed, "piece")
