@@ -14,6 +14,8 @@ from regard.errors import DataError, NoRoom, SpecError
 
 Term = Sequence[int]
 """A term as token ids."""
+FREE = -1
+"""Stands in a prefix for any token but the end mark."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Constraints:
     banned: Sequence[int] = ()
     """Tokens that are never written, in addition to the start mark and padding. A prefix may contain them."""
     prefixes: Sequence[Sequence[int]] | None = None
-    """How each output begins."""
+    """How each output begins; `FREE` where the model chooses."""
     must_include: Sequence[Sequence[Term]] | None = None
     """The terms that each output must include; beams are widened as the terms need."""
 
@@ -74,6 +76,11 @@ class Constraints:
         for what, given in (("prefixes", self.prefixes), ("lists of terms", self.must_include)):
             if given is not None and len(given) != count:
                 raise DataError(f"as many {what} as sources are needed, got {len(given)} for {count}")
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether the model chooses some tokens of a prefix."""
+        return self.prefixes is not None and any(FREE in prefix for prefix in self.prefixes)
 
     def terms(self, index: int) -> Sequence[Term]:
         """The terms of one source."""

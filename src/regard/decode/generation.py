@@ -251,8 +251,8 @@ class _Batch:
             terms = TermConstraint(rows, limits, eos=special.eos, rest=out)
             out, rank = [terms], terms.rank_continuations
         if self.constraints.prefixes is not None:
-            forced = pad_rows(self.constraints.prefixes, -1, device)
-            out = [ForcedPrefix(forced.repeat_interleave(k, 0), out)]
+            forced = pad_rows(self.constraints.prefixes, ForcedPrefix.NONE, device)
+            out = [ForcedPrefix(forced.repeat_interleave(k, 0), out, eos=special.eos)]
         return out, rank
 
     def _start(self) -> tuple[Ensemble, Tensor]:

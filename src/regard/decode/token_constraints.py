@@ -8,6 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from regard.decode.decode_request import FREE
 from regard.errors import StateError
 
 MAX_PERIOD = 16
@@ -46,13 +47,15 @@ class BannedTokens(Constraint):
 
 
 class ForcedPrefix(Constraint):
-    """Each row begins with given tokens, even banned ones; after them the constraints in `rest` apply.
+    """Each row begins with given tokens, even banned ones; elsewhere the constraints in `rest` apply.
 
-    `forced` is (rows, t), −1 where a row has no forced token.
+    `forced` is (rows, t), with `FREE` where a row does not end but may write anything else, and `NONE` after its prefix.
     """
 
-    def __init__(self, forced: Tensor, rest: Sequence[Constraint] = ()) -> None:
-        self.forced, self.rest, self.step = forced, rest, 0
+    NONE = -2
+
+    def __init__(self, forced: Tensor, rest: Sequence[Constraint] = (), *, eos: int | None = None) -> None:
+        self.forced, self.rest, self.eos, self.step = forced, rest, eos, 0
 
     def apply(self, log_probs: Tensor) -> None:
         want = self.forced[:, self.step : self.step + 1]
@@ -60,6 +63,8 @@ class ForcedPrefix(Constraint):
         given = log_probs.gather(1, at)
         for constraint in self.rest:
             constraint.apply(log_probs)
+        if want.shape[1] and self.eos is not None:
+            log_probs[:, self.eos].masked_fill_(want[:, 0] == FREE, -torch.inf)
         if want.shape[1]:
             held = torch.where(want < 0, log_probs.gather(1, at), given)
             log_probs.masked_fill_(want >= 0, -torch.inf).scatter_(1, at, held)

@@ -122,6 +122,8 @@ class CTranslate2Engine:
             return "sampling by a seed is done by torch"
         if constraints.must_include is not None and any(constraints.must_include):
             return "terms that outputs must include are searched for by torch"
+        if constraints.has_gaps:
+            return "prefixes with free places are continued by torch"
         return None
 
     def encode(self, source: Sequence[int]) -> NDArray[np.float32]:

@@ -162,8 +162,8 @@ def write_model(
         **task.files(),
         **(more or {}),
     }
-    if supports(task, Framed):
+    if supports(task, Framed) and (frame := task.frame()) is not None:
         with suppress(SpecError):  # the native engine cannot run this model
-            plan = {**describe_folder(net), "frame": task.frame(), "files": fingerprint_files(files)}
+            plan = {**describe_folder(net), "frame": frame, "files": fingerprint_files(files)}
             files[PLAN] = json.dumps(plan, ensure_ascii=False).encode()
     write_folder(path, files, damaged=damaged, storage=storage)

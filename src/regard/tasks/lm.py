@@ -175,7 +175,7 @@ class Lm(LmFrame[Net], CorpusTask[LmData]):
     ) -> list[list[Hypothesis]]:
         return generate(nets, prompts, search, special, constraints=constraints, draw=draw)
 
-    def frame(self) -> Plain:
+    def frame(self) -> Plain | None:
         return {"kind": "lm", "front": [*self._front]}
 
     def rooms(self, nets: Sequence[Net]) -> list[int | None]:

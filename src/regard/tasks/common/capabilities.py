@@ -119,8 +119,8 @@ class FillsMasks(Protocol):
 class Framed(Protocol):
     """Can say in plain data how texts become the model's tokens, so that an engine without torch can run it."""
 
-    def frame(self) -> Plain:
-        """The frame, as `api/light_model.py` reads it."""
+    def frame(self) -> Plain | None:
+        """The frame, as `api/light_model.py` reads it; None if only torch can run the model."""
 
 
 @runtime_checkable
@@ -153,6 +153,14 @@ class ReadsImages(Protocol):
 
     @property
     def deviation(self) -> tuple[float, ...]: ...
+
+
+@runtime_checkable
+class ReadsFiles(Protocol):
+    """Reads files of its own kind, such as music, whose paths are the inputs of `run`."""
+
+    def open_input(self, raw: bytes, name: str) -> object:
+        """An input of `run` from the bytes of its file; a server has these alone, and never opens a client's path."""
 
 
 @runtime_checkable

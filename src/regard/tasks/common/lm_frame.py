@@ -59,31 +59,48 @@ class LmFrame(Generic[N]):
     def run(
         self, nets: Sequence[N], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
-        """The continuation of each input, which is not repeated. If the context is full, the model continues from its
-        later half.
+        """The continuation of each input, which is not repeated."""
+        prompts = self._encode_prompts(inputs)
+        found = self.continue_prompts(nets, prompts, search, options)
+        return [
+            [Output(self._make_decoder(prompt, text)(ids), total / search.divisor(max(len(ids), 1)), total)]
+            for text, prompt, (ids, total) in zip(inputs, prompts, found, strict=True)
+        ]
 
-        Sampled tokens depend on the seed and on the number of the input, counted from `options.first`.
+    def continue_prompts(
+        self,
+        nets: Sequence[N],
+        prompts: Sequence[list[int]],
+        search: Search,
+        options: RunOptions,
+        prefixes: Sequence[Sequence[int]] | None = None,
+    ) -> list[tuple[list[int], float]]:
+        """New tokens after each prompt, which begin with its prefix, and their log-probability. If the context is full, the
+        model continues from its later half.
+
+        Sampled tokens depend on the seed and on the number of the prompt, counted from `options.first`.
         """
         most, room = self._limits(nets, search)
-        prompts, written = self._encode_prompts(inputs), [list[int]() for _ in inputs]
-        totals, rules = [0.0] * len(prompts), self._rules()
+        written, totals = [list[int]() for _ in prompts], [0.0] * len(prompts)
+        special, constraints = self._rules()
         active = list(range(len(prompts))) if most else []
         while active:
             left = most - min(len(written[i]) for i in active)
             now = [i for i in active if len(written[i]) == most - left]  # the others wait for these
             read = [self._truncate(prompts[i] + written[i], room) for i in now]
+            asked = [left if room is None else min(left, room - len(prompt) + 1) for prompt in read]
+            if prefixes is not None:
+                forced = [prefixes[i][most - left :][:count] for i, count in zip(now, asked, strict=True)]
+                constraints = dataclasses.replace(constraints, prefixes=forced)
             draw = Draw([options.first + i for i in now], most - left)
-            found = self.write_tokens(nets, read, dataclasses.replace(search, max_extra=left), *rules, draw)
-            for i, prompt, (best,) in zip(now, read, found, strict=True):
+            once = dataclasses.replace(search, max_extra=left)
+            found = self.write_tokens(nets, read, once, special, constraints, draw)
+            for i, count, (best,) in zip(now, asked, found, strict=True):
                 written[i] += best.tokens
                 totals[i] += best.log_prob
-                asked = left if room is None else min(left, room - len(prompt) + 1)
-                if len(best.tokens) < asked or len(written[i]) >= most:
+                if len(best.tokens) < count or len(written[i]) >= most:
                     active.remove(i)
-        return [
-            [Output(self._make_decoder(prompt, text)(ids), total / search.divisor(max(len(ids), 1)), total)]
-            for text, prompt, ids, total in zip(inputs, prompts, written, totals, strict=True)
-        ]
+        return list(zip(written, totals, strict=True))
 
     def stream(self, nets: Sequence[N], text: str, search: Search, options: RunOptions = RunOptions()) -> Iterator[str]:
         """The continuation of one text in pieces, as they are generated."""
