@@ -32,7 +32,7 @@ ROWS: dict[str, tuple[str, str]] = {
     "families": ("families", "model"),
     "decode": ("decode", "model"),
     "engine": ("engine", "files decode"),
-    "tasks": ("tasks", "data metrics decode model"),
+    "tasks": ("tasks", "data metrics decode model report"),
     "interpret": ("interpret", "tasks report"),
     "serialization": ("serialization", "tasks files engine recipes"),
     "conversion": ("conversion", "serialization families"),

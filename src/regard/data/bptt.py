@@ -32,10 +32,10 @@ class DocumentNumbers:
     """The number of each token's text, computed on access."""
 
     def __init__(self, ends: NDArray[np.int64]) -> None:
-        self._ends = ends
+        self.ends = ends
 
     def __getitem__(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.searchsorted(self._ends, places, side="right")
+        return np.searchsorted(self.ends, places, side="right")
 
 
 class SegmentLengths(ComputedLengths):

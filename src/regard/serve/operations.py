@@ -18,7 +18,7 @@ from regard.serve.served_model import ServedModel
 from regard.serve.stop_texts import cut_at_stops
 from regard.serve.ticket import Ticket
 from regard.spec import Plain
-from regard.tasks.common.capabilities import ReadsImages, StreamsText, supports
+from regard.tasks.common.capabilities import ReadsFiles, ReadsImages, StreamsText, supports
 from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.task import Output, RunOptions
 
@@ -46,11 +46,11 @@ def run(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
 
 
 def stream(served: ServedModel, ticket: Ticket, given: Arguments) -> Pieces:
-    """The output for one text in pieces, up to a stop text; beam search gives it as one piece."""
+    """The output for one text in pieces, up to a stop text; beam search, and a model of files, give it as one piece."""
     model, options = served.model, dict(given.get("options", {}))
     (text,) = given["inputs"]
     notes = list[str]()
-    if _is_beam(model, options):
+    if _is_beam(model, options) or supports(model.task, ReadsFiles):
         found = run(served, ticket, given)
         outputs, notes = found["outputs"][0], found["notes"]
         if outputs and outputs[0].get("error"):
@@ -125,7 +125,9 @@ STREAMS: dict[str, Callable[[ServedModel, Ticket, Arguments], Pieces]] = {"strea
 
 
 def read_inputs(model: Model, given: Sequence[str]) -> list[object]:
-    """Inputs as the task takes them. A model of images is given their bytes: what a client writes is never a path."""
+    """Inputs as the task takes them. A model of files is given their bytes: what a client writes is never a path."""
+    if supports(model.task, ReadsFiles):
+        return [model.task.open_input(_decode_base64(each), f"file {i}") for i, each in enumerate(given, 1)]
     if not supports(model.task, ReadsImages):
         return list(given)
     channels = len(model.task.mean)
@@ -136,11 +138,11 @@ def read_inputs(model: Model, given: Sequence[str]) -> list[object]:
 
 
 def _decode_base64(text: str) -> bytes:
-    """The bytes of an image, from base64 or a data URL."""
+    """The bytes of a file, from base64 or a data URL."""
     try:
         return base64.b64decode(text.rpartition(",")[2] if text.startswith("data:") else text, validate=True)
     except (binascii.Error, ValueError):
-        raise DataError("an image should be its file in base64, or a data: URL") from None
+        raise DataError("a file, such as an image, should be in base64, or a data: URL") from None
 
 
 def _round(weights: object) -> object:

@@ -68,6 +68,13 @@ def run(
         bool,
         typer.Option("--stream", help="Show each output while it is written; with --beam 1 or --sample"),
     ] = False,
+    length: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Maximum number of new tokens; by default as the recipe says")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE|FOLDER", help="Where files go, if outputs are files, such as music"),
+    ] = None,
     as_json: Json = False,
     device: Device = "auto",
     engine: Engine = "auto",
@@ -82,23 +89,23 @@ def run(
     load_plugins(plugin)
     if n_best is not None and n_best > 1 and not as_json:
         raise SpecError(f"--n-best {n_best} needs --json: a line of plain output has room for one")
-    if stream and (as_json or ensemble or glossary):
-        raise SpecError("--stream shows the text of one model; leave out --json, --with and --glossary")
+    if stream and (as_json or ensemble or glossary or out):
+        raise SpecError("--stream shows the text of one model; leave out --json, --with, --glossary and --out")
     import regard
     from regard.serve.remote_model import RemoteModel, is_address, read_glossary
-    from regard.tasks.common.capabilities import ReadsImages, supports
+    from regard.tasks.common.capabilities import ReadsFiles, ReadsImages, supports
     from regard.verbs.lines import read_arguments, read_prompt, read_stdin, stream_outputs, write_outputs
 
     given = dict(
         beam=beam, alpha=alpha, n_best=n_best, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p,
-        min_p=min_p, seed=seed,
+        min_p=min_p, seed=seed, max_extra=length,
     )  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
     at_terminal = texts is None and sys.stdin is not None and sys.stdin.isatty()
     multiline = at_terminal or (texts is not None and len(texts) == 1)
     if is_address(model):
-        if ensemble:
-            raise SpecError("a server runs one model at a time; leave out --with")
+        if ensemble or out:
+            raise SpecError("a server runs one model at a time and gives text; leave out --with and --out")
         lines = read_arguments(texts) if texts is not None else read_prompt() if at_terminal else read_stdin()
         remote = RemoteModel(model).run_lazily(
             lines, to=to, prefix=prefix, glossary=None if glossary is None else read_glossary(glossary),
@@ -114,7 +121,7 @@ def run(
     handle = light or regard.load(model, device=device, engine=engine)
     if as_json and isinstance(handle, regard.Model) and "words" in handle.options:
         options["words"] = True
-    paths = supports(handle.task, ReadsImages)
+    paths = supports(handle.task, ReadsImages) or supports(handle.task, ReadsFiles)
     lines = read_arguments(texts, paths=paths) if texts is not None else read_prompt() if at_terminal else read_stdin()
     if stream:
         way: dict[str, Any] = {"to": to, "prefix": prefix, "long": long, "notify": say, **options}
@@ -124,4 +131,8 @@ def run(
         lines, others=[regard.load(path, device=device) for path in ensemble], to=to, prefix=prefix, glossary=glossary,
         long=cast("Long", long), notify=say, batch=batch or (1 if at_terminal else 1024), **options,
     )  # fmt: skip
+    if out is not None:
+        from regard.verbs.output_files import write_files
+
+        batches = write_files(batches, out, single=texts is not None and len(texts) == 1)
     write_outputs(batches, sys.stdout, as_json=as_json, multiline=multiline)

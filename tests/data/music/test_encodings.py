@@ -96,7 +96,7 @@ def test_events_as_in_the_papers() -> None:
     encoding = Performance()
     assert len(encoding.list_words()) == len(set(encoding.list_words())) == 128 + 128 + 100 + 32
     notes = [Note(0, 50, 60, 82), Note(50, 170, 64, 98), Note(50, 170, 67, 98)]
-    words = "v20 +C4 t50 -C4 v24 +E4 +G4 t100 t20 -E4 -G4".split()
+    words = ["v20", "+C4", "t50", "-C4", "v24", "+E4", "+G4", "t100", "t20", "-E4", "-G4"]
     assert encoding.encode(notes) == words
     assert encoding.decode(words) == notes
 
@@ -107,19 +107,19 @@ def test_a_level_of_velocity_is_its_own_level(levels: int) -> None:
 
 
 def test_voices_step_by_step() -> None:
-    words = "C5 G4 E4 C3 C5_ G4_ E4_ C3_ D5 G4_ F4 -".split()
+    words = ["C5", "G4", "E4", "C3", "C5_", "G4_", "E4_", "C3_", "D5", "G4_", "F4", "-"]
     notes = CHORALE.decode(words)
     assert notes == [
         Note(0, 2, 48, part=3), Note(0, 2, 64, part=2), Note(0, 2, 72), Note(0, 3, 67, part=1), Note(2, 3, 65, part=2),
         Note(2, 3, 74),
     ]  # fmt: skip
     assert CHORALE.encode(notes) == words
-    assert CHORALE.decode("C5_ - - - D5_".split()) == [Note(0, 1, 72), Note(1, 2, 74)]  # nothing to hold
+    assert CHORALE.decode(["C5_", "-", "-", "-", "D5_"]) == [Note(0, 1, 72), Note(1, 2, 74)]  # nothing to hold
 
 
 def test_equal_pitches_of_successive_steps_are_one_note() -> None:
     notes = join_frames([[72, 67, 64, 48], [72, 67, 65], [], [72, 72, 53, 57]])
-    words = "C5 G4 E4 C3 C5_ G4_ F4 - - - - - C5 C5 F3 A3".split()
+    words = ["C5", "G4", "E4", "C3", "C5_", "G4_", "F4", "-", "-", "-", "-", "-", "C5", "C5", "F3", "A3"]
     assert CHORALE.encode(notes) == words
 
 

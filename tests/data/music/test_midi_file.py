@@ -39,7 +39,16 @@ def test_overlaps_and_missing_ends(moments: list, expected: list) -> None:  # ty
 
 
 def test_the_pedal_holds_what_is_released_under_it() -> None:
-    held = [on(0, 60), pedal(50, 127), off(100, 60), on(120, 62), off(150, 62), on(160, 60), pedal(200, 0), off(300, 60)]
+    held = [
+        on(0, 60),
+        pedal(50, 127),
+        off(100, 60),
+        on(120, 62),
+        off(150, 62),
+        on(160, 60),
+        pedal(200, 0),
+        off(300, 60),
+    ]
     assert notes_of(make_midi(held)) == [(0, 160, 60), (120, 200, 62), (160, 300, 60)]
     other = [pedal(0, 127, channel=1), on(0, 60), off(100, 60), on(150, 62), off(200, 62)]
     assert notes_of(make_midi(other)) == [(0, 100, 60), (150, 200, 62)]  # the pedal of another channel
@@ -94,7 +103,9 @@ def test_overlaps_are_counted_and_resolved() -> None:
 
 
 def test_notes_outside_a_range_are_named() -> None:
-    said = check_ranges([Note(0, 1, 85), Note(0, 1, 60), Note(0, 1, 40, part=1)], {0: (60, 81), 1: (36, 50)}, ["S", "B"])
+    said = check_ranges(
+        [Note(0, 1, 85), Note(0, 1, 60), Note(0, 1, 40, part=1)], {0: (60, 81), 1: (36, 50)}, ["S", "B"]
+    )
     assert said == ["S: 1 notes outside C4 to A5, such as C♯6"]
 
 

@@ -75,6 +75,8 @@ class Output:
     """Other results of the task as plain data, such as class probabilities or a vector."""
     explanation: Sequence[str] = ()
     """Lines that tell people how it came about; printed below the text where lines are not counted."""
+    files: Mapping[str, bytes] = dataclasses.field(default_factory=dict)
+    """The output as files, by suffix, the most important first; `regard run --out` writes them."""
     error: str | None = None
     """Why there is no output, if the input could not be read; the text is empty then."""
 
