@@ -32,7 +32,7 @@ from tests.fuzz.seeds import TASKS
 EVAL = {
     "translate": "pairs.tsv", "pronounce": "words.dict", "lm": "play.txt", "mlm": "play.txt", "span": "play.txt",
     "classify": "labels.tsv", "tag": "tagged.tsv", "embed": "pairs.tsv", "image": "digits",
-    "babi": "babi/qa.txt", "frames": "frames/x.json",
+    "babi": "babi/qa.txt", "frames": "frames/x.json", "music": "music/x.json",
 }  # fmt: skip
 SHORT = "--set train.steps=1"
 
@@ -93,6 +93,8 @@ def _data() -> Iterator[Kind]:
     yield of("embed/x.tsv", mutate_rows, f"train embed.yaml --out new --quiet {SHORT}")
     yield of("babi/qa.txt", mutate_rows, f"train babi.yaml --out new --quiet {SHORT}")
     yield of("frames/x.json", mutate_json, f"train frames.yaml --out new --quiet {SHORT}")
+    yield of("music/x.json", mutate_json, f"train music.yaml --out new --quiet {SHORT}")
+    yield of("tune.mid", mutate_bytes, f"train events.yaml --out new --quiet {SHORT}")
     yield of("glossary.tsv", mutate_rows, "run model --glossary glossary.tsv")
     yield of("their.model", mutate_bytes, f"train imported.yaml --out new --quiet {SHORT}")
     yield of("codes.txt", mutate_rows, f"train codes.yaml --out new --quiet {SHORT}")

@@ -22,6 +22,8 @@ from ruamel.yaml import YAML
 
 import regard
 from regard.conversion.hf_tokenizer import from_hf
+from regard.data.music.grid_notes import Note
+from regard.data.music.midi_file import write_midi
 from regard.families.expand import model_keys
 from regard.training.request import TrainRequest
 from regard.training.train import run_training
@@ -43,7 +45,7 @@ TRAIN: dict[str, Any] = {
 MODEL: dict[str, Any] = {"width": 8, "depth": 1, "heads": 2, "hidden": 16}
 PAIRS = [(f"{word} {i}", f"{i} {word}") for i, word in enumerate(("one", "two", "three", "four", "größer", "日本") * 3)]
 INPUTS = "the cat sat\none 1\n\na fine day\n日本 größer\n"
-TASKS = ("translate", "lm", "mlm", "span", "pronounce", "classify", "tag", "embed", "image", "babi", "frames")
+TASKS = ("translate", "lm", "mlm", "span", "pronounce", "classify", "tag", "embed", "image", "babi", "frames", "music")
 """One tiny model of each is trained."""
 QUICK = ("translate", "lm", "image")
 """The same for a quick run."""
@@ -94,6 +96,9 @@ def write_data() -> None:
     _write("input.txt", INPUTS.rstrip("\n"))
     write_model(Path(), vocab_size=200, model_type="unigram")
     Image.fromarray(np.arange(64, dtype=np.uint8).reshape(8, 8)).save("one.png")
+    tune = [Note(i, i + 2, 60 + i, 60 + i) for i in range(8)]
+    for name, notes in (("tune", tune), ("scale", tune[2:])):
+        Path(f"{name}.mid").write_bytes(write_midi(notes, ticks_per_step=120, ticks_per_beat=480))
     _write("codes.txt", "#version: 0.2", "o n", "on e</w>", "t w", "tw o</w>")
 
 
@@ -118,6 +123,8 @@ def write_recipes() -> dict[str, dict[str, Any]]:
     Path("digits").mkdir(exist_ok=True)
     found["image"] = {"task": "image", "data": {"train": digits(Path("digits")), "augment": {"shift": 1, "flip": True}},
                       "model": {**BERT, "family": "vit", "patch": 4}}  # fmt: skip
+    found["events"] = {"task": "music", "data": {"train": ["tune.mid", "scale.mid"], "context": 16},
+                       "model": {**MODEL, "family": "gpt"}}  # fmt: skip
     found["mixture"] = TASK["translate"]["mixture"](Path())
     corpora = [{"paths": ["pairs.csv"], "target_lang": "de", "weight": 2.0, "on_bad": "drop"},
                {"paths": ["source.txt", "target.txt"], "target_lang": "cs", "prefix": "x: ", "hold_out": False}]  # fmt: skip

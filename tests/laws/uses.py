@@ -74,6 +74,7 @@ TAGGED = [f"{text}\t{' '.join('N' if w == 'day' else 'X' for w in text.split())}
 STORY = ["1 Mary went home.", "2 John left.", "3 Where is Mary? \thome\t1", "4 Mary left.", "5 John went home.",
          "6 Mary went home.", "7 Where is John? \thome\t5"]  # fmt: skip
 SCALE = [[60 + i % 6] for i in range(14)]
+CHORALE = [[72 + i % 3, 67, 64, 48] for i in range(14)]
 RESIDUES = ["acdacd", "ddca", "aac", "cdcdacda"]
 USES = [
     Use("classify", "texts", table(*LABELLED), ("a fine one", "so bad a day"), {"tokenizer": "words", "max_length": 12}),
@@ -91,6 +92,10 @@ USES = [
     Use("frames", "rolls", table(json.dumps([SCALE[i:] for i in range(8)]), name="x.json"),
         ("[[60], [61]]", "[[65], [], [60, 62]]"),
         {"keys": 6, "lowest": 60}, {"family": "rnn", "width": 8, "depth": 1, "dropout": 0.1}),
+    Use("music", "voices", table(json.dumps([CHORALE[i:] for i in range(8)]), name="x.json"),
+        ("C5 G4 E4 C3 D5 G4_ E4_ C3_", "C5 - - - C5_ - - - D5 - - -"),
+        {"encoding": "four_voices", "context": 16, "transpose": 1},
+        {"family": "gpt", "width": 8, "depth": 1, "heads": 2, "hidden": 16, "dropout": 0.1}),
     Use("image", "digits", digits, (), {"augment": {"shift": 1, "flip": True, "hole": 2}},
         {**BERT, "family": "vit", "patch": 4}),
 ]  # fmt: skip

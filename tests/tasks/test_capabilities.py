@@ -23,6 +23,9 @@ CAPABILITIES = {
     "embed": "ChecksLength ChecksVocabulary Contrasts Embeds Framed OrdersBatches ReadsPairs FramesText ReadsTexts Stores",
     "frames": "",
     "image": "Augments",
+    "music": (
+        "Augments ChecksVocabulary Framed OrdersBatches FramesText ReadsFiles ReadsTexts Stores Streams StreamsText"
+    ),
     "lm": "ChecksVocabulary Framed OrdersBatches FramesText ReadsTexts Stores Streams StreamsText",
     "mlm": "Augments ChecksVocabulary Embeds FramesText ReadsTexts Stores",
     "pronounce": (

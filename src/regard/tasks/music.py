@@ -20,8 +20,8 @@ from regard.data.bptt import TokenStream
 from regard.data.documents import DocumentUnit
 from regard.data.example_rng import Rng
 from regard.data.music.encoding import PITCH_NAMES, EncodingSpec
+from regard.data.music.grid_notes import PITCHES, Note, check_ranges
 from regard.data.music.music_files import MIDI, MusicPiece, parse_piece, read_music, read_piece
-from regard.data.music.notes import PITCHES, Note, check_ranges
 from regard.data.music.performance_events import Performance
 from regard.data.packing import Packed
 from regard.data.pair_reader import OnBad
@@ -32,11 +32,11 @@ from regard.decode.decode_request import FREE
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.model.net import Net
 from regard.report.piano_roll_picture import Bar, draw_piano_roll
-from regard.spec import Plain, spec
+from regard.spec import Count, Plain, spec
 from regard.tasks.common.data_settings import split_pieces
 from regard.tasks.common.encoder_input import load_tokenizer
 from regard.tasks.common.forward_pass import ForwardPass
-from regard.tasks.common.task import TASKS, Dataset, Output, RunOptions
+from regard.tasks.common.task import TASKS, Dataset, Output, RunOptions, TextSide
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.lm import Lm, LmData
 from regard.text import Pieces, Tokenizer, TokenizerSpec
@@ -57,7 +57,8 @@ class MusicData(LmData):
     """Files that cannot be used: an `error`, or `drop` and count them."""
     tokenizer: TokenizerSpec = Pieces()
     documents: DocumentUnit = "line"
-    context: Annotated[int, Field(ge=1)] = 512
+    context: Count = 512
+    metrics: tuple[str, ...] = ("loss", "perplexity")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -295,6 +296,9 @@ class Music(Lm):
 
     def find_unknown(self, inputs: Sequence[str]) -> list[int]:
         return []  # a path has no words, and words that are unknown are an error
+
+    def list_texts(self, raw: Texts) -> list[TextSide]:
+        return []  # words are spellings of notes: bits per byte would say nothing
 
     def frame(self) -> Plain | None:
         return None  # its inputs are files

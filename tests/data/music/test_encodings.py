@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from regard.data.music.encoding import ENCODINGS, EncodingSpec
 from regard.data.music.four_voices import VOICES, FourVoices, join_frames
+from regard.data.music.grid_notes import Note, count_overlaps, resolve_overlaps
 from regard.data.music.midi_file import parse_midi
 from regard.data.music.music_files import parse_piece
-from regard.data.music.notes import Note, count_overlaps, resolve_overlaps
 from regard.data.music.performance_events import Performance, level_velocity
 from regard.errors import DataError
 from tests.data.music.midi import make_midi, off, on
@@ -38,7 +38,7 @@ def chorales(draw: Any) -> list[Note]:
         for gap, length, pitch in draw(
             st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.integers(0, 12)), min_size=1, max_size=6)
         ):
-            out.append(Note(now + gap, now + gap + length, 90 - 20 * voice + pitch, part=voice))
+            out.append(Note(now + gap, now + gap + length, 60 - voice + pitch, part=voice))
             now += gap + length
     return sorted(out)
 
@@ -130,6 +130,12 @@ def chord(*parts: list[Any]) -> Any:
 def test_voices_are_ordered_by_their_height() -> None:
     lines = [[on(0, pitch), off(480, pitch)] for pitch in (48, 60, 72, 67)]
     assert [(n.pitch, n.part) for n in CHORALE.quantize(chord(*lines), "x")] == [(48, 3), (60, 2), (67, 1), (72, 0)]
+
+
+def test_voices_are_told_by_the_names_of_their_tracks() -> None:
+    tracks = [[(0, "track_name", {"name": name}), on(0, p), off(480, p)] for name, p in
+              (("Bass", 70), ("soprano", 50), ("Alto", 60), ("TENOR", 55))]  # fmt: skip
+    assert {n.part: n.pitch for n in CHORALE.quantize(chord(*tracks), "x")} == {0: 50, 1: 60, 2: 55, 3: 70}
 
 
 def test_voices_end_where_the_next_note_begins() -> None:

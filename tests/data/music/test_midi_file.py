@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from mido import MidiFile
 
+from regard.data.music.grid_notes import Note, check_ranges, count_overlaps, resolve_overlaps
 from regard.data.music.midi_file import MidiScore, parse_midi, read_midi, write_midi
-from regard.data.music.notes import Note, check_ranges, count_overlaps, resolve_overlaps
 from regard.errors import DataError
 from tests.data.music.midi import make_midi, off, on, pedal, tempo
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from regard.data.music.grid_notes import PITCHES, Note
 from regard.data.music.midi_file import MidiScore
-from regard.data.music.notes import PITCHES, Note
 from regard.data.piano_rolls import name_pitch
 from regard.registry import Registry
 from regard.spec import Spec

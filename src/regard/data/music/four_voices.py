@@ -25,8 +25,8 @@ from typing import Annotated
 from pydantic import Field
 
 from regard.data.music.encoding import ENCODINGS, PITCH_NAMES, EncodingSpec
+from regard.data.music.grid_notes import VELOCITY, Note
 from regard.data.music.midi_file import MICROSECONDS, MidiScore, write_midi
-from regard.data.music.notes import VELOCITY, Note
 from regard.data.piano_rolls import name_pitch
 from regard.errors import DataError
 from regard.spec import spec
@@ -55,14 +55,15 @@ class FourVoices(EncodingSpec):
         return [REST, *PITCH_NAMES, *(f"{pitch}{HOLD}" for pitch in PITCH_NAMES)]
 
     def quantize(self, score: MidiScore, name: str) -> list[Note]:
-        """Four parts, from the highest on the average to the lowest; or one, a melody, as the soprano."""
+        """Four parts, by the names of their tracks or from the highest on the average to the lowest; or one, a melody, as
+        the soprano."""
         count = len({note.part for note in score.notes})
         if count not in (1, len(VOICES)):
             raise DataError(
                 f"{name} should have four parts (tracks or channels) for {', '.join(VOICES)}, or one for a melody, got "
                 f"{count}; for other music, train with data.encoding=performance"
             )
-        return arrange_voices(score.to_beats(self.steps_per_beat), name, self.steps_per_beat)
+        return arrange_voices(score.to_beats(self.steps_per_beat), name, self.steps_per_beat, score.names)
 
     def encode(self, notes: Sequence[Note]) -> list[str]:
         return encode_voices(notes)
@@ -94,13 +95,19 @@ class FourVoices(EncodingSpec):
         )  # fmt: skip
 
 
-def arrange_voices(notes: Sequence[Note], name: str, steps_per_beat: int) -> list[Note]:
-    """Parts as voices, from the highest on the average to the lowest; each note ends where the next begins."""
+def arrange_voices(notes: Sequence[Note], name: str, steps_per_beat: int, tracks: Sequence[str] = ()) -> list[Note]:
+    """Parts as voices; each note ends where the next begins.
+
+    Tracks that are named for the voices say which is which; others are ordered by height, on the average.
+    """
     by_part: dict[int, list[Note]] = {}
     for note in sorted(notes):
         by_part.setdefault(note.part, []).append(note)
     out = list[Note]()
     ordered = sorted(by_part, key=lambda part: (-mean(note.pitch for note in by_part[part]), part))
+    named = [track.lower() for track in tracks]
+    if sorted(named) == sorted(VOICES):
+        ordered = [named.index(voice) for voice in VOICES]
     for voice, part in enumerate(ordered):
         line = by_part[part]
         for note, after in zip(line, [*line[1:], None], strict=True):

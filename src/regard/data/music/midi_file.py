@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.data.music.notes import Note, resolve_overlaps
+from regard.data.music.grid_notes import Note, resolve_overlaps
 from regard.errors import DataError
 from regard.files.user_file import read_user_file
 
@@ -47,6 +47,8 @@ class MidiScore:
     """Where a tempo begins, in ticks, and its microseconds per beat; the first begins at 0."""
     percussion: int = 0
     """Number of notes that were left out."""
+    names: tuple[str, ...] = ()
+    """The name of each part's track."""
 
     @property
     def beats_per_minute(self) -> float:
@@ -144,7 +146,7 @@ class _NoteReader:
         self._pedals: set[int] = set()  # channels
         self._notes: list[tuple[tuple[int, int], Note]] = []
         self._tempos: dict[int, int] = {0: TEMPO}
-        self._percussion = 0
+        self._percussion, self._names = 0, dict[int, str]()
 
     def read(self, tick: int, track: int, message: Message) -> None:
         if tick > self._tick:
@@ -152,6 +154,8 @@ class _NoteReader:
             self._struck_again.clear()
         if message.type == "set_tempo":
             self._tempos[tick] = max(int(message.tempo), 1)
+        elif message.type == "track_name":
+            self._names.setdefault(track, message.name.strip())
         elif message.type in ("note_on", "note_off") and message.channel == PERCUSSION:
             self._percussion += message.type == "note_on" and message.velocity > 0
         elif message.type == "note_on" and message.velocity > 0:
@@ -191,7 +195,8 @@ class _NoteReader:
             self._end(key)
         parts = {part: i for i, part in enumerate(sorted({part for part, _ in self._notes}))}
         notes = [Note(n.start, n.end, n.pitch, n.velocity, parts[part]) for part, n in self._notes]
-        return MidiScore(tuple(sorted(notes)), ticks_per_beat, tuple(sorted(self._tempos.items())), self._percussion)
+        names, tempos = tuple(self._names.get(track, "") for track, _ in parts), tuple(sorted(self._tempos.items()))
+        return MidiScore(tuple(sorted(notes)), ticks_per_beat, tempos, self._percussion, names)
 
 
 # ------------------------------------------------------------------------------------------------- out

@@ -18,8 +18,8 @@ from typing import get_args
 
 from regard.data.music.encoding import EncodingSpec
 from regard.data.music.four_voices import VOICES, FourVoices, join_frames
+from regard.data.music.grid_notes import PITCHES, Note
 from regard.data.music.midi_file import MidiScore, parse_midi, read_midi
-from regard.data.music.notes import PITCHES, Note
 from regard.data.pair_reader import OnBad
 from regard.data.piece_parts import Part, share_pieces
 from regard.data.progress import track

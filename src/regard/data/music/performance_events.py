@@ -19,8 +19,8 @@ from typing import Annotated
 from pydantic import Field
 
 from regard.data.music.encoding import ENCODINGS, PITCH_NAMES, EncodingSpec
+from regard.data.music.grid_notes import VELOCITY, Note, resolve_overlaps
 from regard.data.music.midi_file import MICROSECONDS, MidiScore, write_midi
-from regard.data.music.notes import VELOCITY, Note, resolve_overlaps
 from regard.errors import DataError
 from regard.spec import Count, spec
 
