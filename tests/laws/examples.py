@@ -49,6 +49,7 @@ from regard.nn.blocks.head import HEADS, Bernoulli, Classes, Masked, Vector, Voc
 from regard.nn.blocks.memory_hops import MemoryHops
 from regard.nn.blocks.output_tape import OutputTape
 from regard.nn.blocks.patches import Patches
+from regard.nn.blocks.pointer import Pointer
 from regard.nn.blocks.recurrent_decoder import RecurrentDecoder
 from regard.nn.blocks.reversible import Reversible
 from regard.nn.blocks.sentences import Sentences
@@ -202,6 +203,12 @@ FILTER: dict[str, tuple[FilterSpec, ...]] = {
     "script": (Script(), Script(("latin", "cyrillic"), min_share=0.8)),
     "language": (Language(), Language(2.0)),
 }
+POINTERS = (
+    Pointer(),
+    Pointer(coverage=1.0),
+    Pointer(tied=False, bias=True, scale=0.5, score="additive"),
+    Pointer(score="additive", coverage=0.5),
+)
 EXAMPLES: dict[str, tuple[Registry[Any], dict[str, tuple[Spec, ...]]]] = {
     "filter": (FILTERS, FILTER),  # type: ignore[dict-item]
     "mixer": (MIXERS, MIX),  # type: ignore[dict-item]
@@ -248,6 +255,7 @@ EXAMPLES: dict[str, tuple[Registry[Any], dict[str, tuple[Spec, ...]]]] = {
         HEADS,
         {
             "vocab": (Vocab(), Vocab(tied=False, bias=True, scale=0.5)),
+            "pointer": POINTERS,
             "masked": (Masked(), Masked("gelu_tanh", RMSNorm(), tied=False)),
             "classes": (Classes(3), Classes(2, "mean", hidden=True, dropout=0.1, activation="relu"), Classes(4, None)),
             "vector": (Vector(), Vector("mean", hidden=True)),
@@ -426,9 +434,22 @@ def family_cases(shape: str) -> Iterator[Case]:
         yield Case(f"{shape}: family {name}", spec, body.mixers()[-1][1] if body.layers() else body)
 
 
+def pointer_cases() -> Iterator[Case]:
+    """A head that copies, with attention and with a decoder that has none of its own."""
+    for head in POINTERS:
+        plain = next(cases("both"))
+        yield Case(f"both: {describe(head)}", dataclasses.replace(plain.spec, head=head), plain.part)
+    for name in ("bart", "lstm, luong", "bytenet", "neural_gpu"):
+        spec = FAMILY["both"][name]
+        (case,) = (case for case in family_cases("both") if case.spec is spec)
+        head = Pointer(tied=getattr(spec.head, "tied", False), coverage=1.0)
+        yield Case(f"{case.name} that copies", dataclasses.replace(spec, head=head), case.part)
+
+
 DECODERS, ENCODERS, BOTH = (
     [*cases(shape), *body_cases(shape), *family_cases(shape)] for shape in ("decoder", "encoder", "both")
 )
+BOTH += pointer_cases()
 IMAGES, STORIES = [*family_cases("pictures")], [*family_cases("stories")]
 FAMILIES = [case for shape in FAMILY for case in family_cases(shape)]
 STREAMING = [c for c in DECODERS if c.part.can.stream]

@@ -144,6 +144,11 @@ def decode_in_chunks(
     return torch.cat(out, 1), state
 
 
+def read_out(net: Net, stream: Tensor) -> Tensor:
+    """Return what is compared where sources differ in length: the stream, or the scores of a head that reads the source."""
+    return net.logits(stream) if net.spec.head.reads_source else stream
+
+
 def run_rows_alone(net: Net, rows: Sequence[Tensor]) -> list[Tensor]:
     """Run each row of tokens in a pass of its own."""
     return [net(row.unsqueeze(0), Coords.span(len(row)))[0] for row in rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regard.laws.case import LENGTH, Case, make_ids, require_close
+from regard.laws.case import LENGTH, Case, make_ids, read_out, require_close
 from regard.model.net import Net
 from regard.nn.core.context import Memory
 from regard.nn.core.coords import Coords
@@ -42,7 +42,7 @@ class _Running:
         if net.encoder is not None:
             source = sources, Coords.span(sources.shape[1])
             self.memory = net.encode(*source)
-        self.wanted = [*net(tokens, Coords.span(LENGTH), source)]
+        self.wanted = [*read_out(net, net(tokens, Coords.span(LENGTH), source))]
         _, self.state = net.decode(tokens[:, :read], Coords.span(read), self.memory, net.start(len(tokens), read))
 
     def join(self, other: _Running) -> _Running:
@@ -62,7 +62,7 @@ class _Running:
     def step(self) -> None:
         at = Coords(torch.tensor(self.read).unsqueeze(1))
         out, self.state = self.net.decode(self.tokens.gather(1, at.pos), at, self.memory, self.state)
-        for row, wanted, n in zip(out, self.wanted, self.read, strict=True):
+        for row, wanted, n in zip(read_out(self.net, out), self.wanted, self.read, strict=True):
             require_close(row[0], wanted[n], DIFFERS)
         self.read = [n + 1 for n in self.read]
 

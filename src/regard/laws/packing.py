@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from regard.laws.case import Case, decode_in_chunks, make_ids, require_close, run_rows_alone
+from regard.laws.case import Case, decode_in_chunks, make_ids, read_out, require_close, run_rows_alone
 from regard.nn.core.coords import Coords
 
 AT = Coords.documents([[3, 1, 5], [4, 2]])
@@ -43,4 +43,5 @@ def check_pairs(case: Case) -> None:
             alone = net(
                 target[row : row + 1, a:b], Coords.span(b - a), (source[row : row + 1, c:d], Coords.span(d - c))
             )
-            require_close(packed[row, a:b], alone[0], f"a packed pair differs from the pair alone; {ADVICE}")
+            got, wanted = read_out(net, packed[row, a:b]), read_out(net, alone[0])
+            require_close(got, wanted, f"a packed pair differs from the pair alone; {ADVICE}")

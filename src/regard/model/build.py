@@ -12,6 +12,8 @@ from regard.errors import SpecError
 from regard.model.init import initialize
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
+from regard.nn.blocks.head import HeadSpec
+from regard.registry import kind_of
 
 
 def build(spec: ModelSpec, seed: int | None = None) -> Net:
@@ -99,4 +101,21 @@ def refusals(spec: ModelSpec) -> list[str]:
             if head is None
             else head.refusals(spec.out_width, spec.embed.table_width(spec.width) if spec.embed.vocab else 0)
         )
+        out += [] if head is None or not head.reads_source else _source_refusals(spec, head)
     return list(dict.fromkeys(out))
+
+
+def _source_refusals(spec: ModelSpec, head: HeadSpec) -> list[str]:
+    """List what a head that copies tokens of the source lacks."""
+    name = kind_of(type(head))
+    if head is spec.beside:
+        return [f"head '{name}' cannot stand beside another; set it as `head`"]
+    if spec.encoder is None or spec.decoder is None:
+        return [
+            f"head '{name}' copies from what an encoder reads, and this model has only one side; use head.kind: vocab"
+        ]
+    if spec.source is not None and not getattr(spec.source, "tied", False):
+        return [
+            f"head '{name}' copies tokens of the source, so both sides need one vocabulary; set data.joint_vocab: true"
+        ]
+    return []

@@ -22,6 +22,14 @@ from regard.nn.core.part import Part
 from regard.nn.core.state import State
 
 
+@dataclasses.dataclass
+class HeadedState(State):
+    """What the decoder remembers, and a head that reads the source."""
+
+    body: State
+    head: State
+
+
 class Net(nn.Module):
     """A model of any shape: `encode` returns a memory, `decode` runs the stream, `logits` applies the head."""
 
@@ -33,7 +41,13 @@ class Net(nn.Module):
         self.source: Embedding | None = spec.source.build(site.at("source", role="embed")) if spec.source else None
         self.encoder: Body | None = spec.encoder.build(spec.encoder_site) if spec.encoder else None
         self.decoder: Body | None = spec.decoder.build(spec.decoder_site) if spec.decoder else None
-        end = site.at("head", role="head", width=spec.out_width)
+        end = site.at(
+            "head",
+            role="head",
+            width=spec.out_width,
+            memory=spec.memory_width,
+            embedded=spec.embed.leaves(spec.width),
+        )
         self.head: Head = spec.head.build(end, spec.embed.vocab)
         aside = dataclasses.replace(end, path="beside")
         self.beside: Head | None = spec.beside.build(aside, spec.embed.vocab) if spec.beside else None
@@ -49,7 +63,8 @@ class Net(nn.Module):
         self._fits("encoder", at)
         tape = tape or self.tape or Tape()
         first = tape.at("encoder.embed", embed(ids, at, self.embed.table))
-        return self.encoder.encode(first, Context(at, tape=tape))
+        memory = self.encoder.encode(first, Context(at, tape=tape))
+        return dataclasses.replace(memory, ids=ids) if self.spec.head.reads_source else memory
 
     def decode(
         self,
@@ -59,7 +74,10 @@ class Net(nn.Module):
         state: State | None = None,
         tape: Tape | None = None,
     ) -> tuple[Tensor, State | None]:
-        """Run the decoder over ids (b, n), which follow the tokens in `state`; returns the stream, not the logits."""
+        """Run the decoder over ids (b, n), which follow the tokens in `state`; returns the stream, not the logits.
+
+        To the stream, a head that reads the source adds what it has found there.
+        """
         if self.decoder is None:
             raise SpecError("this model has no decoder")
         if isinstance(state, Replay):
@@ -69,8 +87,13 @@ class Net(nn.Module):
         self._fits("decoder", at, memory)
         tape = tape or self.tape or Tape()
         x = tape.at("decoder.embed", self.embed(ids, at))
-        stream, state = self.decoder(x, Context(at, memory=memory, tape=tape), state)
-        return stream, state
+        ctx = Context(at, memory=memory, tape=tape)
+        if not self.spec.head.reads_source:
+            return self.decoder(x, ctx, state)  # type: ignore[no-any-return]
+        before = state if isinstance(state, HeadedState) else None
+        stream, body = self.decoder(x, ctx, before and before.body)
+        stream, head = self.head.read_source(stream, dataclasses.replace(ctx, first=x), before and before.head)
+        return stream, None if body is None or head is None else HeadedState(body, head)
 
     def forward(
         self, ids: Tensor, at: Coords, source: tuple[Tensor, Coords] | None = None, tape: Tape | None = None
@@ -99,7 +122,10 @@ class Net(nn.Module):
         """Return an empty decoder state for `rows` hypotheses, with space for `capacity` tokens."""
         if self.decoder is None or self.spec.decoder is None:
             raise SpecError("this model has no decoder")
-        return self.decoder.start(rows, capacity) if self.spec.decoder.streams else Replay.empty(rows, self.device)
+        if not self.spec.decoder.streams:
+            return Replay.empty(rows, self.device)
+        body = self.decoder.start(rows, capacity)
+        return HeadedState(body, self.head.start()) if self.spec.head.reads_source else body
 
     def before_step(self, step: int) -> None:
         """Notify every part that training step `step` is about to begin."""

@@ -1,6 +1,7 @@
 """Heads: from the stream to logits and loss.
 
 Vocab     a score for every token of the vocabulary            language models, translation
+Pointer   the same, or a copy of a source token (pointer.py)   summaries, names in translations
 Masked    the same, after one more layer of its own            BERT
 Classes   a score for every class, of each token or of a row   classifiers, BERT's next sentence, ViT
 Vector    one vector per row, no scores                        sentence embeddings, BERT's pooler
@@ -9,16 +10,18 @@ Bernoulli a score for every key, each of which sounds or not   piano rolls
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.errors import ShapeError, UnknownName
+from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
 from regard.nn.core.part import Part
+from regard.nn.core.state import State
 from regard.nn.layers.dropout import Dropout
 from regard.nn.layers.feedforward import ACTIVATIONS
 from regard.nn.layers.loss import smoothed_loss
@@ -33,6 +36,8 @@ class HeadSpec(Spec):
     """Turns the stream into outputs."""
 
     registry = HEADS
+    reads_source: ClassVar[bool] = False
+    """Whether it reads what the encoder has read (`Head.read_source`)."""
 
     def build(self, site: Site, vocab: int) -> Head:
         raise NotImplementedError
@@ -55,6 +60,17 @@ class Head(Part):
     def forward(self, x: Tensor, table: Tensor | None, at: Coords | None = None) -> Tensor:
         raise NotImplementedError
 
+    def read_source(self, stream: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
+        """Add what the head reads of the source to the stream, as columns, given what it remembers of earlier tokens.
+
+        Only called for a head with `reads_source`; `ctx.first` is the embedding of the tokens.
+        """
+        raise NotImplementedError
+
+    def start(self) -> State:
+        """Return what the head remembers before the first token; only called for a head with `reads_source`."""
+        raise NotImplementedError
+
     def flops(self, n: int) -> float:
         """FLOPs of the forward pass per token, among `n` tokens; by default those of its linear layers."""
         return sum(2.0 * part.weight.numel() for part in self.modules() if isinstance(part, nn.Linear))
@@ -64,7 +80,8 @@ class Head(Part):
         raise NotImplementedError
 
 
-def _table_refusals(tied: bool, width: int, table: int) -> list[str]:
+def table_refusals(tied: bool, width: int, table: int) -> list[str]:
+    """List what a head over a vocabulary lacks, given the widths of the stream and of the embedding table."""
     if table == 0:
         return ["a head over a vocabulary needs a token embedding, and this model has none; use head.kind: classes"]
     if not tied or width == table:
@@ -87,10 +104,10 @@ class Vocab(HeadSpec):
         return VocabHead(self, site, vocab)
 
     def refusals(self, width: int, table: int) -> list[str]:
-        return _table_refusals(self.tied, width, table)
+        return table_refusals(self.tied, width, table)
 
     def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
-        return ("weight", "bias") if isinstance(other, Vocab) else ()
+        return ("weight", "bias") if isinstance(other, Vocab) or (other is not None and other.reads_source) else ()
 
 
 class VocabHead(Head):
@@ -138,7 +155,7 @@ class Masked(HeadSpec):
         return MaskedHead(self, site, vocab)
 
     def refusals(self, width: int, table: int) -> list[str]:
-        return _table_refusals(self.tied, width, table)
+        return table_refusals(self.tied, width, table)
 
     def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
         """All parts or none, because each reads the output of the one before."""

@@ -195,13 +195,16 @@ class Memory:
     at: Coords
     final: State | None = None
     """What the encoder's layers remember after the last token, one row per sentence; None if none of them is recurrent."""
+    ids: Tensor | None = None
+    """The tokens that the encoder has read (sentences, m), for a head that copies them."""
 
     def select(self, sentences: Tensor) -> Memory:
         """Select sentences; use it together with `State.select(rows, sentences)`."""
         keys = self.keys.index_select(0, sentences)
         values = keys if self.values is self.keys else self.values.index_select(0, sentences)
         final = None if self.final is None else self.final.copy().select(sentences, sentences)
-        return Memory(keys, values, self.at.select(sentences), final)
+        ids = None if self.ids is None else self.ids.index_select(0, sentences)
+        return Memory(keys, values, self.at.select(sentences), final, ids)
 
     def join(self, other: Memory) -> Memory:
         """Append the sentences of another memory; use it together with `State.join`."""
@@ -210,7 +213,8 @@ class Memory:
         values = keys if same else join_padded(self.values, other.values, 1)
         final = None if self.final is None or other.final is None else self.final.join(other.final)
         at = self.at.join(other.at, self.keys.shape[0], other.keys.shape[0])
-        return Memory(keys, values, at, final)
+        ids = None if self.ids is None or other.ids is None else join_padded(self.ids, other.ids, 1)
+        return Memory(keys, values, at, final, ids)
 
     def final_of(self, rows: int) -> State | None:
         """Return the final states with a row for each hypothesis: those of a sentence all start from its state."""
@@ -229,7 +233,8 @@ class Memory:
     def with_tensors(self, tensors: Iterator[Tensor]) -> Memory:
         """Return the same memory with the next of `tensors` instead of those of `tensors()`."""
         keys, values, final = next(tensors), next(tensors), self.final
-        return Memory(keys, values, self.at, final and final.load_flat({name: next(tensors) for name in final.flat()}))
+        final = final and final.load_flat({name: next(tensors) for name in final.flat()})
+        return dataclasses.replace(self, keys=keys, values=values, final=final)
 
 
 @dataclasses.dataclass(frozen=True)

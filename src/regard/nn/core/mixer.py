@@ -75,6 +75,8 @@ class Site:
     head_width: int = 0
     memory: int = 0
     """Width of the memory that a decoder reads; 0 without one."""
+    embedded: int = 0
+    """In a head: width of the embedding of the tokens that the stream has read."""
     readers: int = 0
     """In an encoder: how many layers of the decoder read its memory."""
     position: PositionSpec | None = None
