@@ -144,6 +144,16 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
             next_sentence=False,
         ),
     },
+    "denoise": {
+        "bart": _over_text(
+            "denoise",
+            {"family": "bart", "dropout": 0.2},
+            tokenizer={"kind": "bpe", "vocab": 90},
+            max_length=16,
+            noise={"delete": 0.1, "mask": 0.1, "rotate": 0.5},
+            hold_out=0.3,
+        ),
+    },
     "span": {
         "t5": _over_text("span", T5, tokenizer={"kind": "bpe", "vocab": 90}, max_length=16, sentinels=8, hold_out=0.3),
     },

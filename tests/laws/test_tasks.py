@@ -70,14 +70,19 @@ def test_a_model_folder_gives_the_model_back(tmp_path: Path, task: str, name: st
     check_lines(moved, texts, *(["<mask>" * 150] if task == "span" else []))
 
 
-@pytest.mark.parametrize("task", ["lm", "mlm", "span"])
+@pytest.mark.parametrize("task", ["lm", "mlm", "span", "denoise"])
 def test_the_verbs(tmp_path: Path, task: str) -> None:
     """eval, run and show, of tasks that read texts."""
     run, example = tmp_path / task, next(iter(TASK[task].values()))
     run_training(order_of(example, tmp_path, run, train__steps=2, train__validate_every=2))
     found = regard.evaluate(run, tmp_path / "play.txt", device="cpu")
     scores, metrics = list(found.models[0].scores), list(regard.load(run).task.metrics)
-    beside = {"lm": ["perplexity", "bits_per_byte"], "span": ["perplexity"], "mlm": []}[task]
+    beside = {
+        "lm": ["perplexity", "bits_per_byte"],
+        "span": ["perplexity"],
+        "denoise": ["perplexity"],
+        "mlm": [],
+    }[task]
     assert scores == [*metrics, *beside, "unknown_tokens"]
     assert "on play.txt" in found.render()
     assert "parameters" in call("show", run).out

@@ -28,6 +28,7 @@ from regard.spec import Share, Spec, spec
 
 Ids = NDArray[np.integer[Any]]
 Flags = NDArray[np.bool_]
+Part = Annotated[float, Field(ge=0, le=1)]
 LONGEST = 30.0
 """The largest mean length of spans."""
 
@@ -36,7 +37,7 @@ LONGEST = 30.0
 class Noise(Spec):
     """How a text is damaged; the kinds are applied in the order of these fields."""
 
-    permute: Share = 1.0
+    permute: Part = 1.0
     """Share of the texts whose sentences are put into random order."""
     infill: Share = 0.3
     """Share of the tokens in spans that become one mask each."""
@@ -46,7 +47,7 @@ class Noise(Spec):
     """Share of the tokens that are left out."""
     mask: Share = 0.0
     """Share of the tokens that become a mask each."""
-    rotate: Share = 0.0
+    rotate: Part = 0.0
     """Share of the texts that begin at a random token."""
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Word boundaries between tokens.
+"""Word and sentence boundaries between tokens.
 
 Every kind of vocabulary shows which tokens continue a word:
 
@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from regard.text.tokenizer import Tokenizer
 
 Flags = NDArray[np.bool_]
+STOPS = (".", "!", "?", "…", "。", "！", "？")
+"""What a sentence ends with."""
 
 
 class WordBoundaries:
@@ -39,6 +41,17 @@ class WordBoundaries:
         out = np.zeros(len(ids), bool)
         out[1:] = self._opens[ids[1:]] & self._closes[ids[:-1]]
         return out
+
+
+class SentenceEnds:
+    """Which tokens end a sentence: those that end in a full stop, a question mark or an exclamation mark, as in BART's code."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._stops = np.array([label.endswith(STOPS) for label in tokenizer.tokens(range(tokenizer.size))])
+
+    def find(self, ids: NDArray[np.integer]) -> Flags:
+        """Return for each token whether a sentence ends with it."""
+        return self._stops[ids]  # type: ignore[no-any-return]
 
 
 def _is_letter(text: str) -> bool:
