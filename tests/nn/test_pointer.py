@@ -202,7 +202,8 @@ def test_learns_to_copy_names_it_has_never_written(tmp_path: Path) -> None:
     settings = {
         "model.width": 32, "model.depth": 1, "model.heads": 4, "model.hidden": 64, "model.dropout": 0.0,
         "data.tokenizer": "words", "data.metrics": ["exact"], "train.threads": 1, "train.precision": "float32",
-        "train.steps": 150, "train.label_smoothing": 0.0, "train.epochs": None, "train.batch_tokens": 400, "train.average": None,
+        "train.steps": 150, "train.epochs": None, "train.batch_tokens": 400, "train.average": None,
+        "train.label_smoothing": 0.0,
         "train.schedule": {"kind": "cosine", "lr": 0.01, "warmup": 10}, "train.validate_every": 150,
     }  # fmt: skip
     right = {}

@@ -32,7 +32,15 @@ from regard.metrics.class_metrics import SplitLabels, count_classes
 from regard.metrics.items import CountedItems, Items, bits_per_byte, count_items, percentage
 from regard.registry import kind_of
 from regard.report.table import Table
-from regard.tasks.common.capabilities import ReadsPairs, eval_sets, list_tags, list_texts, require
+from regard.tasks.common.capabilities import (
+    HasBaseline,
+    ReadsPairs,
+    eval_sets,
+    list_tags,
+    list_texts,
+    require,
+    supports,
+)
 from regard.tasks.common.losses import count_losses
 from regard.tasks.common.task import Task
 from regard.text.tokenizer import Coverage
@@ -194,10 +202,16 @@ class _Evaluator:
                 found |= {metric.kind: metric.items(outputs, references, sources) for metric in decoded}
                 classes.append([] if split is None else _count_classes(outputs, references, split))
             items.append({metric.kind: found[metric.kind] for metric in chosen})
+        names = list(self.names)
+        inputs = [given for each in eval_sets(task, raw) for given in each.inputs]
+        if decoded == chosen and supports(task, HasBaseline):
+            baseline, outputs = task.make_baseline(inputs)
+            names.append(f"{baseline} (baseline)")
+            items.append({metric.kind: metric.items(outputs, references) for metric in decoded})
+            classes.append([])
         scores, differences = self._bootstrap(chosen, items)
         rows = [
-            ModelScores(name, scores[i], differences[i], classes[i] if classes else ())
-            for i, name in enumerate(self.names)
+            ModelScores(name, scores[i], differences[i], classes[i] if classes else ()) for i, name in enumerate(names)
         ]
         signatures = {metric.kind: metric.signature() for metric in chosen if metric.signature()}
         data = " + ".join(Path(path).name for path in self.files)

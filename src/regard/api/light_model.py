@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeGuard, cast
 
 from regard.api.notes import Tell
 from regard.api.run_texts import BATCH, Long, TextRunner
@@ -203,10 +203,18 @@ def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
     if kind == "pairs" and isinstance(length, int) and length > 0 and _is_factor(unfold):
         pairs = EnginePairs(length, target, source)
         pairs.unfold = 1.0 if unfold is None else float(unfold)
-        return pairs
-    if kind == "lm" and isinstance(front, list) and all(isinstance(i, int) and 0 <= i < target.size for i in front):
+        pairs.splits, prompts = given.get("splits") is not False, given.get("prompts", {})
+        if isinstance(prompts, dict) and all(_are_tokens(ids, read) for ids in prompts.values()):
+            pairs.prompts = prompts
+            return pairs
+    if kind == "lm" and _are_tokens(front, target):
         return EngineLm(target, front)
     raise CheckpointError(f"{folder.path / PLAN} is damaged: it does not say how texts become tokens")
+
+
+def _are_tokens(ids: object, tokenizer: Tokenizer) -> TypeGuard[list[int]]:
+    """Whether these are tokens of a vocabulary."""
+    return isinstance(ids, list) and all(isinstance(i, int) and 0 <= i < tokenizer.size for i in ids)
 
 
 def _is_factor(unfold: object) -> bool:

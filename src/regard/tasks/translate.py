@@ -84,6 +84,8 @@ class Translate(TextPairs[TranslateData]):
     """Text to text, learned from pairs; optionally many languages in one model."""
 
     Settings = TranslateData
+    offers_filters = True
+    """Whether the filters for translations are offered where they would drop pairs."""
 
     def __init__(self, settings: TranslateData, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
         super().__init__(settings, tokenizer, source)
@@ -124,7 +126,8 @@ class Translate(TextPairs[TranslateData]):
         else:
             raise DataError("no training data; name two text files or one .tsv, .csv or .jsonl file")
         count = sum(map(len, train))
-        reports = [describe_corpus(pairs, offer=not settings.filters and settings.generate is None) for pairs in train]
+        offer = cls.offers_filters and not settings.filters and settings.generate is None
+        reports = [describe_corpus(pairs, offer=offer) for pairs in train]
         valid_reports = [describe_corpus(pairs, train=train) for pairs in valid]
         for report in valid_reports:
             if report.swapped:

@@ -213,6 +213,14 @@ class Splits(ChecksLength, Protocol):
 
 
 @runtime_checkable
+class HasBaseline(Protocol):
+    """Knows outputs that need no model, which scores are compared with."""
+
+    def make_baseline(self, inputs: Sequence[object]) -> tuple[str, list[str]]:
+        """The name of the baseline, and its output for each input."""
+
+
+@runtime_checkable
 class Constrains(Protocol):
     """Takes words that an output must begin with or contain."""
 

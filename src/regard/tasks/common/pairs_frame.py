@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from regard.decode.decode_request import Constraints, Draw, Hypothesis
@@ -47,6 +47,10 @@ class PairsFrame(Generic[N]):
     Options = TextPairsOptions
     unfold: float = 1.0
     """How many times as long a source becomes: its end mark is repeated."""
+    splits: bool = True
+    """Whether a text that is too long is read in parts, whose outputs are joined; otherwise its end is left out."""
+    prompts: Mapping[str, Sequence[int]] = {}
+    """Tokens that the encoder reads before a text, by tag; "" is for texts without a tag."""
 
     def __init__(self, max_length: int, tokenizer: Tokenizer, source: Tokenizer | None = None) -> None:
         self.max_length, self.tokenizer, self._source = max_length, tokenizer, source or tokenizer
@@ -115,8 +119,9 @@ class PairsFrame(Generic[N]):
 
     @property
     def tags(self) -> list[str]:
-        """The target languages of a many-to-many model."""
-        return [tag.removeprefix("<2").removesuffix(">") for tag in self.source_tokenizer.tags if tag.startswith("<2")]
+        """What an output can be asked to be: the languages of a many-to-many model, or the lengths of summaries."""
+        special = [tag.removeprefix("<").removesuffix(">") for tag in self.source_tokenizer.tags]
+        return [tag.removeprefix("2") for tag in (*special, *self.prompts) if tag.startswith("2")]
 
     def find_too_long(self, inputs: Sequence[str], options: TextPairsOptions = TextPairsOptions()) -> list[int]:
         room = self._room(options.tag)
@@ -130,7 +135,7 @@ class PairsFrame(Generic[N]):
         return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.tokenizer.unk in tokens]
 
     def split(self, text: str, options: TextPairsOptions = TextPairsOptions()) -> list[str]:
-        return list(split_text(self.source_tokenizer, text, max(self._room(options.tag), 1)))
+        return list(split_text(self.source_tokenizer, text, max(self._room(options.tag), 1))) if self.splits else [text]
 
     def encode_inputs(self, inputs: Sequence[str], options: TextPairsOptions) -> list[list[int]]:
         front, room = self._opening(options.tag), self._room(options.tag)
@@ -143,11 +148,13 @@ class PairsFrame(Generic[N]):
 
     def _opening(self, tag: str | None) -> list[int]:
         """The tokens that the encoder reads before a text."""
+        if (tag or "") in self.prompts:
+            return [*self._front, *self.prompts[tag or ""]]
         return [*self._front] if tag is None else [*self._front, self.source_tokenizer.tag(tag_token(tag))]
 
     def _room(self, tag: str | None) -> int:
         """How many tokens of a text the encoder reads, between its opening and the end mark."""
-        return self.max_length - 1 - len(self._front) - (tag is not None)
+        return self.max_length - 1 - len(self._opening(tag))
 
     def _encode_terms(self, terms: Sequence[Sequence[str]]) -> list[list[list[int]]]:
         """Terms as they are tokenized within a text."""

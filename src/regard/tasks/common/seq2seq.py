@@ -236,7 +236,9 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
     # ------------------------------------------------------------------------------------------------ to the user
 
     def frame(self) -> Plain:
-        more = {} if self.unfold == 1.0 else {"unfold": self.unfold}
+        more: Plain = {} if self.unfold == 1.0 else {"unfold": self.unfold}
+        more |= {} if self.splits else {"splits": False}
+        more |= {"prompts": {tag: list(ids) for tag, ids in self.prompts.items()}} if self.prompts else {}
         return {"kind": "pairs", "max_length": self.settings.max_length, **more}
 
     def generate(
