@@ -24,7 +24,7 @@ from tests.made_files import write_files
 from tests.test_layers import FREE, reach, row_of
 from tests.verbs.calling import ROOT, call
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("applications/*.md"))]
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 NOT_RUN = 9
 """Blocks that cannot be executed here, each with its reason."""

@@ -223,6 +223,7 @@ GLOSSARY = {
     "Convolution.loss": "What the compressor learns from: keep the attention's output, or reconstruct the memories.",
     "FeedForward.width": "Width of the hidden layer, d_ff.",
     "Vocab.scale": "Multiplies what the output matrix reads.",
+    "Pointer.scale": "Multiplies what the output matrix reads.",
     "Classes.count": "Number of classes.",
     "Classes.hidden": "Add a hidden layer.",
     "Vector.hidden": "Add a hidden tanh layer.",

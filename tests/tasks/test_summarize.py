@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import regard
-from regard.api.light_model import open_light
+from regard.api.light_model import _open_frame, open_light
 from regard.data.pairs import Pairs
 from regard.errors import CheckpointError, SpecError
+from regard.files.folder import read_folder
 from regard.tasks.common.pairs_frame import TextPairsOptions
 from regard.tasks.summarize import Summarize, SummarizeData
 from regard.text import Chars, Tokenizer, Words
@@ -141,10 +142,11 @@ class TestCommands:
             lazy = [batch for model in (light, heavy) for batch in model.run_lazily(TEXTS[:4], beam=2, to=to)]
             one, other = ([outputs[0].text for _, outputs in batch] for batch in lazy)
             assert one == other
-        plan = tmp_path / "run" / "final" / "engine.json"
-        plan.write_text(plan.read_text().replace('"prompts": {', '"prompts": {"x": [-1], '))
+        folder = read_folder(tmp_path / "run" / "final")
+        plan = json.loads(folder["engine.json"])
+        plan["frame"]["prompts"] = {"": [-1]}
         with pytest.raises(CheckpointError, match="it does not say how texts become tokens"):
-            open_light(str(tmp_path / "run" / "final"), device="cpu")
+            _open_frame(plan, folder)
         long = tmp_path / "long"
         long.mkdir()
         windowed = "model.encoder.block.mix={kind: local, heads: 2, reach: 4}"

@@ -42,6 +42,7 @@ class DenoiseData(TextData):
     max_length: Count = 512
     """Maximum number of tokens on either side, end mark included; longer documents are cut into even parts."""
     noise: Noise = Noise()
+    """How a text is damaged before it is read."""
     metrics: tuple[str, ...] = ("loss",)
 
     def __post_init__(self) -> None:
