@@ -35,6 +35,20 @@ def _mixture(folder: Path) -> Recipe:
     return {"train": corpora, "tokenizer": "chars", "max_length": 32, "metrics": ["chrf"], "temperature": 2.0}
 
 
+def _summaries(folder: Path) -> Recipe:
+    path = folder / "texts.tsv"
+    lines = [line for line in PLAY.splitlines() if line]
+    path.write_text(
+        "".join(f"{line} {i}\t{' '.join(line.split()[1 : 2 + i % 3])}\n" for i, line in enumerate(lines * 6))
+    )
+    data = {"tokenizer": "chars", "max_length": 24, "lengths": [1, 2], "prefix": "s: ", "word_dropout": 0.1}
+    return {
+        "task": "summarize",
+        "data": {"train": [{"paths": [str(path)]}], **data},
+        "model": {"head": {"kind": "pointer", "coverage": 1.0}, "dropout": 0.2},
+    }
+
+
 def _dictionary(folder: Path) -> Recipe:
     path = folder / "words.dict"
     words = sorted(
@@ -154,6 +168,7 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
             hold_out=0.3,
         ),
     },
+    "summarize": {"copying": _summaries},
     "span": {
         "t5": _over_text("span", T5, tokenizer={"kind": "bpe", "vocab": 90}, max_length=16, sentinels=8, hold_out=0.3),
     },

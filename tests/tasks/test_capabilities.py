@@ -20,6 +20,7 @@ COMMON = "DescribesExamples Generates Inspects Scores"
 CAPABILITIES = {
     "babi": "Augments ChecksLength ExplainsCut OrdersBatches",
     "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes Framed FramesText ReadsTexts Stores",
+    "denoise": "Augments ChecksLength ChecksVocabulary FramesText ReadsTexts Stores",
     "embed": "ChecksLength ChecksVocabulary Contrasts Embeds Framed OrdersBatches ReadsPairs FramesText ReadsTexts Stores",
     "frames": "",
     "image": "Augments",
@@ -33,6 +34,10 @@ CAPABILITIES = {
         "Framed FramesText ReadsTexts Splits Stores StreamsText Tags"
     ),
     "span": "Augments ChecksLength ChecksVocabulary FramesText ReadsTexts Stores",
+    "summarize": (
+        "Advises Aligns Augments ChecksLength ChecksVocabulary Constrains HasBaseline "
+        "Framed OrdersBatches ReadsPairs FramesText ReadsTexts Splits Stores StreamsText Tags"
+    ),
     "tag": "Advises ChecksVocabulary Embeds Finetunes Framed FramesText ReadsTexts Stores",
     "translate": (
         "Advises Aligns Augments ChecksLength ChecksVocabulary Constrains "
