@@ -12,10 +12,11 @@ import sys
 
 def main() -> None:
     """The entry point; exits with one of the codes in `errors.py`."""
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for them reads every installed package
     from regard.cli import app
     from regard.errors import OutputLost
     from regard.machine import wait_politely
-    from regard.verbs.command import report, watch_output
+    from regard.verbs.command import report, select_verb, watch_output
 
     wait_politely()
     if "--debug" not in sys.argv:
@@ -27,7 +28,7 @@ def main() -> None:
     sys.stdout = watch_output(sys.stdout)
     try:
         try:
-            app(prog_name="regard")
+            select_verb(app, sys.argv[1:2])(prog_name="regard")
         finally:
             sys.stdout.flush()  # --help and --version are printed outside of the verbs
     except OutputLost as error:

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
 
-import numpy as np
-from numpy.typing import NDArray
-
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_streams
 from regard.decode.search import Search
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from regard.model.net import Net
 
 

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import tokenizers
@@ -31,6 +32,16 @@ _ENDS = {
     -signal.SIGKILL: "it takes too much time for a file of its size",
 }
 _checked: dict[bytes, str] = {}  # the fault by SHA-256; empty if there is none
+_begun: dict[bytes, threading.Thread] = {}
+
+
+def begin_check(data: bytes) -> None:
+    """Begin to check a file in the background; `check_tokenizer_file` then waits for the result."""
+    digest = hashlib.sha256(data).digest()
+    if len(data) <= MAX_FILE_BYTES and digest not in _checked and digest not in _begun:
+        thread = threading.Thread(target=lambda: _checked.update({digest: _run_child(data)}), daemon=True)
+        _begun[digest] = thread
+        thread.start()
 
 
 def check_tokenizer_file(data: bytes, path: str | Path) -> None:
@@ -38,6 +49,8 @@ def check_tokenizer_file(data: bytes, path: str | Path) -> None:
     if len(data) > MAX_FILE_BYTES:
         raise CheckpointError(f"{path} is not a tokenizer: it has {len(data)} bytes; the limit is {MAX_FILE_BYTES}")
     digest = hashlib.sha256(data).digest()
+    if begun := _begun.pop(digest, None):
+        begun.join()
     if digest not in _checked:
         _checked[digest] = _run_child(data)
     if _checked[digest]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import io
 import os
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -34,6 +36,24 @@ _REFUSALS = (
 """Errors of the system about a path, whoever opened it: there is no more to say than their own words."""
 _BROKEN_PIPE = 141
 """What a shell reports of a program that SIGPIPE ended."""
+
+
+def select_verb(app: typer.Typer, asked: Sequence[str]) -> typer.Typer:
+    """The app with only the verb that was asked for: typer builds the options of all it has, which takes longer.
+
+    Without a verb, or with an unknown one, all stay, so that the help lists them.
+    """
+    commands = [each for each in app.registered_commands if (each.name or _name_of(each.callback)) in asked]
+    groups = [each for each in app.registered_groups if each.name in asked]
+    if not commands and not groups:
+        return app
+    only = copy.copy(app)
+    only.registered_commands, only.registered_groups = commands, groups
+    return only
+
+
+def _name_of(callback: object) -> str:
+    return getattr(callback, "__name__", "")
 
 
 class Verb(TyperCommand):

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from regard.decode import Search
 from regard.errors import SpecError
 from regard.registry import kind_of
-from regard.spec import Plain, Spec
 from regard.tasks.common.task import (
     EvalSet,
     Output,
@@ -26,7 +24,9 @@ if TYPE_CHECKING:  # running a model without torch needs this module, too
     from torch import Tensor
 
     from regard.data.pair_reader import OnBad
+    from regard.decode import Search
     from regard.model.net import Net
+    from regard.spec import Plain, Spec
     from regard.tasks.common.forward_pass import ForwardPass
     from regard.tasks.common.text_frame import Pool
     from regard.tasks.common.word_scores import Alignment, Confidence

@@ -6,11 +6,13 @@ A number and the beginning of the text, so that a user finds the example in the 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-from regard.text import Tokenizer
+    from regard.text import Tokenizer
 
 EXCERPT = 60
 """Number of characters that are enough to find a text."""
@@ -18,7 +20,7 @@ EXCERPT = 60
 
 def number_examples(indices: NDArray[np.int64]) -> list[str]:
     """Examples by their numbers, counted from 0."""
-    return [f"example {' '.join(map(str, np.atleast_1d(index)))}" for index in indices]
+    return [f"example {' '.join(map(str, index.reshape(-1)))}" for index in indices]
 
 
 def quote_examples(indices: NDArray[np.int64], rows: Iterable[NDArray[np.int32]], tokenizer: Tokenizer) -> list[str]:

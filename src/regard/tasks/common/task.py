@@ -10,22 +10,21 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from regard.data.bucket import LengthTable
 from regard.errors import DataError
 from regard.registry import Registry
-from regard.spec import Plain, Spec
-from regard.text import Tokenizer
 
-if TYPE_CHECKING:  # running a model without torch needs this module, too
+if TYPE_CHECKING:  # running a model without torch and numpy needs this module, too
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
 
+    from regard.data.bucket import LengthTable
     from regard.model.model_spec import ModelSpec
     from regard.model.net import Net
     from regard.nn.core.state import State
+    from regard.spec import Plain, Spec
+    from regard.text import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
