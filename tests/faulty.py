@@ -76,6 +76,9 @@ class Memory:
             raise _error(errno.EINVAL, path)
         return node.data[:limit]
 
+    def map(self, path: Path) -> None:
+        self._check("map", path)
+
     def digest(self, path: Path) -> tuple[int, str]:
         data = self.read(path, sys.maxsize)
         return len(data), hashlib.sha256(data).hexdigest()

@@ -14,7 +14,7 @@ import numpy as np
 
 from regard.engine.compile_library import SOURCES, compile_library
 from regard.engine.engine_plan import flatten_plan
-from regard.engine.quantized_weights import quantize_weights
+from regard.engine.quantized_weights import pack_weights, quantize_weights
 from regard.engine.write_plan import describe_model
 from regard.files.tensors import list_tensors, pack
 from tests.engine.models import ALL, build
@@ -29,8 +29,9 @@ def write_seeds(path: Path) -> None:
         for spec in ALL.values():
             net = build(spec)
             plan = describe_model(net)
-            for weights in (net.state_dict(), *(quantize_weights(net.state_dict(), plan, to) for to in QUANTIZED)):
-                data = pack(weights)
+            small = [quantize_weights(net.state_dict(), plan, to) for to in QUANTIZED]
+            files = [pack(net.state_dict()), *map(pack, small), *(pack_weights(weights, plan) for weights in small)]
+            for data in files:
                 flat = flatten_plan(plan, list_tensors(data, path))
                 file.write(np.int64(len(flat)).tobytes() + flat.tobytes() + np.int64(len(data)).tobytes() + data)
 

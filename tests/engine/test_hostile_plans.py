@@ -19,7 +19,7 @@ from regard.decode import Constraints, Search
 from regard.engine.engine_plan import flatten_plan
 from regard.engine.native_engine import NativeEngine
 from regard.engine.native_library import NativeError, NativeModel
-from regard.engine.quantized_weights import quantize_weights
+from regard.engine.quantized_weights import pack_weights, quantize_weights
 from regard.engine.write_plan import describe_model
 from regard.errors import CheckpointError
 from regard.files.tensors import TensorEntry, list_tensors, pack
@@ -108,6 +108,27 @@ def test_blocks_that_do_not_fit_are_refused(net: Net) -> None:
         NativeModel(flatten_plan(plan, tensors), pack(weights), precision=3)
 
 
+def test_panels_that_do_not_fit_are_refused(net: Net) -> None:
+    plan, name = describe_model(net), "decoder.blocks.0.mix.q.weight"
+    for to, shape, why in (
+        ("int8", (2, 9, 16, 4), "queries should be 32 × 32, is packed for 32 × 36"),
+        ("int8", (3, 8, 16, 4), "in panels of an unknown form, or has no scales that fit them"),
+        ("int4", (1, 1, 320), "queries should be 32 × 32, is packed for 16 × 32"),
+        ("int4", (2, 1, 321), "in panels of an unknown form"),
+    ):
+        data = pack_weights(quantize_weights(net.state_dict(), plan, to), plan)  # type: ignore[arg-type]
+        tensors = list_tensors(data, FILE)
+        with pytest.raises((NativeError, CheckpointError), match=why):
+            NativeModel(flatten_plan(plan, {**tensors, name: TensorEntry("U8", shape, 8)}), data, precision=1)
+        moved = {**tensors, name: TensorEntry("U8", tensors[name].shape, len(data) - 8)}
+        with pytest.raises(NativeError, match="lies outside the weights file"):
+            NativeModel(flatten_plan(plan, moved), data, precision=1)
+    start = tensors[name].start
+    for half in (b"\x00\x7c", b"\x01\xfe"):  # infinity, and not a number
+        with pytest.raises(NativeError, match="a weight is too large, or not a number"):
+            NativeModel(flatten_plan(plan, tensors), data[:start] + half + data[start + 2 :], precision=2)
+
+
 def test_requests_outside_the_model_are_refused() -> None:
     engine = NativeEngine.open(describe_model(gpt := build(FAMILIES["gpt"])), pack(gpt.state_dict()), threads=1)
     search = Search(beam=2, max_extra=5)
@@ -130,7 +151,7 @@ def test_random_damage_never_crashes() -> None:
         data = pack(net.state_dict())
         plan = flatten_plan(describe_model(net), list_tensors(data, FILE))
         for _ in range(20):
-            damaged = plan.copy()
+            damaged = plan[:]
             for _ in range(draw.randrange(1, 3)):
                 i = draw.randrange(len(plan))
                 damaged[i] = draw.choice([0, 1, -1, 3, 1e18, np.nan, np.inf, plan[i] + 1, plan[i] * 2, plan[i] / 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -11,15 +12,17 @@ import regard
 from regard.api import Model
 from regard.api.light_model import open_light
 from regard.decode import Search
-from regard.engine.quantized_weights import quantize_blocks, quantize_weights, restore_weights
+from regard.engine.native_engine import NativeEngine
+from regard.engine.quantized_weights import pack_weights, quantize_blocks, quantize_weights, restore_weights
 from regard.engine.write_plan import describe_model
 from regard.errors import CheckpointError, SpecError
 from regard.families import llama, transformer
 from regard.files.folder import WEIGHTS, read_folder
+from regard.files.tensors import list_tensors, pack, unpack
 from regard.tasks.lm import Lm, LmData
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Bpe, Chars, Tokenizer
-from tests.engine.models import FAMILIES, build
+from tests.engine.models import FAMILIES, SPECIAL, build, make_sources
 
 pytestmark = pytest.mark.numeric
 TEXTS = ["the cat sat on the mat", "a dog runs in the park", "two men play music", "the dog sat"]
@@ -89,6 +92,36 @@ def test_blocks_come_back() -> None:
         assert float((back - blocks).square().sum()) < 0.95 * float((plain - blocks).square().sum())
 
 
+@pytest.mark.parametrize("to", ["int8", "int4"])
+@pytest.mark.parametrize("name", ["pre", "llama", "t5"])
+def test_panels_are_the_same_weights(name: str, to: Literal["int8", "int4"]) -> None:
+    """Packed when written, or when loaded: torch and the engine read the same numbers, and tied weights stay tied."""
+    net = build(FAMILIES[name])
+    plan, path = describe_model(net), Path(WEIGHTS)
+    rows = quantize_weights(net.state_dict(), plan, to)
+    data, sources = pack_weights(rows, plan), make_sources(net, 5)
+    found, wanted = (restore_weights(unpack(file, path)) for file in (data, pack(rows)))
+    assert found.keys() == wanted.keys() and all(torch.equal(found[key], wanted[key]) for key in wanted)
+    targets = [[5, 9, 7, SPECIAL.eos]] * len(sources)
+    one, other = (
+        NativeEngine.open(plan, file, precision=to, threads=1).score(sources, targets, SPECIAL)
+        for file in (data, pack(rows))
+    )
+    assert one == other
+
+
+def test_maps_of_one_input_are_read_where_they_lie(folders: tuple[Path, Path]) -> None:
+    """Queries, keys and values lie behind one another, on cache lines: the engine copies none of them."""
+    folder = read_folder(folders[1], map_weights=True)
+    assert folder.mapped is not None and WEIGHTS in folder and WEIGHTS not in folder.files
+    tensors = list_tensors(folder.weights, folder.path)
+    for block in ("encoder.blocks.0", "decoder.blocks.1"):
+        q, k, v = (tensors[f"{block}.mix.{part}.weight"] for part in "qkv")
+        assert q.dtype == "U8" and q.start % 64 == 0 and len(q.shape) == 4
+        assert k.start == q.start + 64 * 64 and v.start == k.start + 64 * 64
+    assert read_folder(folders[1])[WEIGHTS] == folder.weights[:]
+
+
 def test_rows_come_back_within_half_a_step() -> None:
     net = build(FAMILIES["transformer"])
     weights = dict(net.state_dict())
@@ -108,5 +141,14 @@ def test_int8_without_scales_is_refused(tmp_path: Path) -> None:
     for scale in (torch.zeros(2, 2), torch.zeros(2, 1, dtype=torch.int32), torch.zeros(2)):
         with pytest.raises(CheckpointError, match="the weight a is uint8 and has no scales"):
             restore_weights({"a": torch.zeros(2, 16, dtype=torch.uint8), "a.scale": scale, "a.min": scale})
+    for packed, shape in (
+        ((1, 2, 16, 4), (17, 8)),
+        ((1, 2, 16, 4), (16, 9)),
+        ((1, 2, 99), (16, 64)),
+        ((1, 2, 320), (0, 64)),
+    ):
+        with pytest.raises(CheckpointError, match="the weight a is in panels that do not fit its shape and scales"):
+            weights = {"a": torch.zeros(packed, dtype=torch.uint8), "a.shape": torch.tensor(shape)}
+            restore_weights({**weights, "a.scale": torch.zeros(16)})
     with pytest.raises(SpecError, match="convert it to regard first, then to int8"):
         regard.convert(tmp_path, tmp_path / "x", to="int8")

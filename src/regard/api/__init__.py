@@ -27,6 +27,7 @@ def load(
     from regard.api.trained_model import Model
     from regard.engine.choose_engine import choose_engine, use_engine
     from regard.engine.native_engine import stored_precision
+    from regard.engine.shortlist import SHORTLIST, Shortlist
     from regard.files.folder import WEIGHTS
     from regard.machine import resolve_device
     from regard.recipes.merge import merge_settings
@@ -39,7 +40,8 @@ def load(
     where = resolve_device(device)
     chosen = choose_engine(net, engine, where, stored_precision(folder[WEIGHTS], folder.path / WEIGHTS))
     model = Model(net.to(torch.device(where)), task, search, folder.path, card, chosen)
-    use_engine(model.net, chosen, folder[WEIGHTS])
+    given = Shortlist.from_bytes(folder[SHORTLIST], folder.path / SHORTLIST) if SHORTLIST in folder else None
+    use_engine(model.net, chosen, folder[WEIGHTS], shortlist=given)
     return model
 
 

@@ -7,6 +7,7 @@ take the same way (`run_texts`), so that the outputs are those of `regard.load`.
 from __future__ import annotations
 
 import dataclasses
+import mmap
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,17 +20,18 @@ from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialT
 from regard.decode.engine import Engine, stream_hypothesis
 from regard.decode.search import Search
 from regard.engine.engine_plan import FORMAT, PLAN
-from regard.engine.native_engine import NativeEngine, has_float64, read_threads, stored_precision
+from regard.engine.native_engine import NativeEngine, find_nan, has_float64, read_threads, stored_precision
 from regard.engine.native_library import find_fault
+from regard.engine.shortlist import SHORTLIST, Shortlist
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import WEIGHTS, Folder
-from regard.files.tensors import find_nan
 from regard.serialization.model_folder import CONFIG, find_model, fingerprint_files, read_config
 from regard.spec import Plain
 from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.pairs_frame import MAX_UNFOLD, PairsFrame
 from regard.tasks.common.task import EvalSet, Output
 from regard.text import Tokenizer
+from regard.text.sandbox import begin_check
 
 if TYPE_CHECKING:
     from regard.api.light_encoder import EncoderTask
@@ -158,21 +160,28 @@ def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
     """
     if device not in ("auto", "cpu") or (device == "auto" and _may_have_accelerator()) or find_fault():
         return None
-    folder = find_model(path)
+    folder = find_model(path, map_weights=True)
     if PLAN not in folder:
         return None
     config, plan = read_config(folder), folder.json(PLAN)
     if not isinstance(plan, dict) or plan.get("format") != FORMAT:
         return None
-    if plan.get("files") != fingerprint_files(folder.files):
+    for name in (TARGET, SOURCE):
+        if name in folder:
+            begin_check(folder[name])  # while the engine is opened
+    weights = folder.weights
+    if plan.get("files") != fingerprint_files({**folder.files, WEIGHTS: weights}):
         return None
-    weights = folder[WEIGHTS]
-    if faults := find_nan(weights, folder.path / WEIGHTS):
-        raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
     if has_float64(weights, folder.path / WEIGHTS):
         return None
+    if faults := find_nan(weights, folder.path / WEIGHTS):
+        raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
+    if isinstance(weights, mmap.mmap):
+        weights.madvise(mmap.MADV_DONTNEED)  # checked; whatever is packed anew need not stay in memory beside it
     precision = stored_precision(weights, folder.path / WEIGHTS)
     engine = NativeEngine.open(plan, weights, folder.path / WEIGHTS, precision=precision, threads=read_threads())
+    if SHORTLIST in folder:
+        engine.use_shortlist(Shortlist.from_bytes(folder[SHORTLIST], folder.path / SHORTLIST))
     reader: Engine | NativeEncoder = engine
     if plan["decoder"] is None:
         from regard.api.light_encoder import open_encoder

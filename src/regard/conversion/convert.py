@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -24,18 +24,23 @@ from regard.conversion.text_proof import TextProof, compare_outputs, make_texts
 from regard.decode import Search
 from regard.engine.choose_engine import choose_engine, use_engine
 from regard.engine.engine_plan import PLAN
-from regard.engine.quantized_weights import is_quantized, quantize_weights
+from regard.engine.quantized_weights import is_quantized, pack_weights, quantize_weights
+from regard.engine.shortlist import SHORTLIST, Shortlist, learn_shortlist
 from regard.engine.write_plan import describe_folder, find_refusal
 from regard.errors import DataError, SpecError
 from regard.files.folder import WEIGHTS, write_folder
-from regard.files.tensors import pack
 from regard.files.user_file import open_user_file
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.serialization.load import load_model
 from regard.serialization.model_folder import find_model, fingerprint_files, identify_folder, write_model
+from regard.spec import Plain
 from regard.tasks.common.capabilities import Generates, require
+from regard.tasks.common.seq2seq import TextPairs
 from regard.tasks.common.task import Task
+
+if TYPE_CHECKING:
+    from regard.data.pairs import Pairs
 
 Small = Literal["int8", "int4"]
 Format = Literal["hf", "regard", "int8", "int4"]
@@ -95,6 +100,7 @@ def convert(
     trust_pickle: bool = False,
     tokenizer: str | None = None,
     sample: str | Path | None = None,
+    shortlist: Sequence[str | Path] = (),
     notify: Tell | None = None,
 ) -> Conversion:
     """Convert a Hugging Face folder, a GGUF file or a model folder, and write the result to `dst`.
@@ -105,6 +111,8 @@ def convert(
     tokenizer     another tokenizer than that of a Hugging Face folder: a tokenizer.json, a folder, or how text is split
                   into the tokens of its vocab.txt (`wordpiece`, `wordpiece-cased`, `words`, `chars`, `smiles`)
     sample        a file of texts, one per line, on which both versions are compared; by default made of the vocabulary
+    shortlist     training data of an encoder-decoder that becomes int8 or int4, as `regard train` reads it: outputs are limited
+                  to the target tokens that went with their source tokens there, which is faster
     notify        called with notes such as settings that were not converted
     """
     source, place = Path(src), Path(dst)
@@ -124,9 +132,13 @@ def convert(
         raise SpecError(f"{src} is a model folder already; convert it to hf instead")
     if tokenizer is not None and (own or source.is_file()):
         raise SpecError(f"{src} has its own tokenizer; leave out --tokenizer, which is for Hugging Face folders")
+    if shortlist and wanted not in get_args(Small):
+        raise SpecError(
+            "a shortlist goes with a folder in int8 or int4; set to to one of them, or leave out the shortlist"
+        )
     job = _Job(source, place, _read_sample(sample), notify)
     if wanted == "int8" or wanted == "int4":
-        return job.quantize(wanted)
+        return job.quantize(wanted, [str(path) for path in shortlist])
     if source.is_file():
         return job.from_gguf(wanted)
     return job.to_hf() if own else job.from_hf(wanted, trust_pickle, tokenizer)
@@ -186,26 +198,41 @@ class _Job:
         compared = self._compare(found, _build(made.spec, made.weights), self.place, task, net)
         return self._report(str(folder.path), name, net, *compared)
 
-    def quantize(self, to: Small) -> Conversion:
-        """Quantize the weights, and compare the outputs of both on the sample."""
+    def quantize(self, to: Small, pairs: Sequence[str]) -> Conversion:
+        """Quantize the weights, add a shortlist if there are pairs, and compare the outputs of both on the sample."""
         folder = find_model(self.source)
         net, task, search = load_model(folder)
         weights = folder.tensors(WEIGHTS)
         if is_quantized(weights):
             raise SpecError(f"{self.source} has quantized weights already; convert the folder that it was made from")
-        quantized = quantize_weights(weights, describe_folder(net), to)
+        plan = describe_folder(net)
+        quantized = quantize_weights(weights, plan, to)
         if not is_quantized(quantized) or PLAN not in folder:
             raise SpecError(f"{self.source} has no plan for the native engine, which {to} is for; save it again first")
-        files = {**folder.files, WEIGHTS: pack(quantized)}
+        files = {**folder.files, WEIGHTS: pack_weights(quantized, plan)}
+        files.pop(SHORTLIST, None)
+        known = self._learn_shortlist(task, pairs, plan) if pairs else None
+        if known is not None:
+            files[SHORTLIST] = known.to_bytes()
         files[PLAN] = json.dumps({**folder.json(PLAN), "files": fingerprint_files(files)}, ensure_ascii=False).encode()
         write_folder(self.place, files)
         tokenizer = getattr(task, "source_tokenizer", task.tokenizer)
         texts = self.texts or ([] if tokenizer is None else make_texts(tokenizer))
         smaller = load_model(find_model(self.place))[0]
-        use_engine(smaller, choose_engine(smaller, precision=to), files[WEIGHTS])
+        use_engine(smaller, choose_engine(smaller, precision=to), files[WEIGHTS], shortlist=known)
         proof = compare_outputs(require(task, Generates), net, smaller, texts, search)
-        self._note(f"weights: {len(folder[WEIGHTS]):,} bytes became {len(pack(quantized)):,}")
+        self._note(f"weights: {len(folder[WEIGHTS]):,} bytes became {len(files[WEIGHTS]):,}")
         return self._report(str(folder.path), to, net, None, proof)
+
+    def _learn_shortlist(self, task: Task, files: Sequence[str], plan: Plain) -> Shortlist:
+        if not isinstance(task, TextPairs) or plan.get("encoder") is None:
+            raise SpecError(f"a shortlist is for models that translate texts, and {self.source} does not")
+        found = task.encode(cast("list[Pairs]", task.read_test(task.settings, files)))
+        known = learn_shortlist(found.source, found.target, int(plan["source_vocab"]), int(plan["vocab"]))
+        self._note(
+            f"shortlist: {len(known.ids) / len(known.starts):.0f} target tokens per source token, from {len(found):,} pairs"
+        )
+        return known
 
     def _note(self, text: str) -> None:
         self.notes.append(text)

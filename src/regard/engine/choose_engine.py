@@ -15,6 +15,7 @@ from regard.decode.fast_step import stamp_weights
 from regard.engine import ctranslate2_engine
 from regard.engine.native_engine import NativeEngine, Precision, has_float64, read_threads
 from regard.engine.native_library import find_fault
+from regard.engine.shortlist import Shortlist
 from regard.engine.write_plan import describe_model, find_refusal
 from regard.errors import SpecError, UnknownName
 from regard.files.folder import WEIGHTS
@@ -57,15 +58,20 @@ def choose_engine(net: Net, asked: str = "auto", device: str = "cpu", precision:
     return Chosen("torch", refusal)
 
 
-def use_engine(net: Net, chosen: Chosen, stored: bytes | None = None) -> None:
-    """Let the chosen engine decode in the place of the net. `stored` is the weights file that the net was loaded from."""
+def use_engine(net: Net, chosen: Chosen, stored: bytes | None = None, *, shortlist: Shortlist | None = None) -> None:
+    """Let the chosen engine decode in the place of the net.
+
+    `stored` is the weights file that the net was loaded from; the native engine can use a `shortlist`.
+    """
     if chosen.name == "torch":
         return
     if chosen.name == "ctranslate2":
         engine: Engine = ctranslate2_engine.CTranslate2Engine(net, threads=read_threads(), current=watch_weights(net))
     else:
         readable = stored is not None and not has_float64(stored, Path(WEIGHTS))
-        engine = open_native(net, chosen.precision, stored=stored if readable else None)
+        engine = native = open_native(net, chosen.precision, stored=stored if readable else None)
+        if shortlist is not None:
+            native.use_shortlist(shortlist)
     attach_engine(net, engine)
 
 

@@ -24,18 +24,22 @@ NAME = {"darwin": "libregard_engine.dylib", "win32": "regard_engine.dll"}.get(sy
 LIBRARY = HERE / NAME
 STAMP = HERE / "libregard_engine.stamp"
 """What the library was made of: a library of other sources is not used."""
-PARTS = ("weights", "model", "team", "forward", "worker", "search", "batch", "interface")
+PARTS = ("weights", "model", "team", "forward", "shortlist", "worker", "search", "batch", "interface")
+PROGRAMS = ("fuzz", "compare")
+"""Sources that are no part of the library: programs that test it."""
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")
 QUIET = ("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-psabi")
 """GCC 12 warns about its own AVX-512 header."""
 AVX512 = ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq")
-KERNELS: dict[str, tuple[str, ...]] = {
+X86: dict[str, tuple[str, ...]] = {
     "vnni": (*AVX512, "-mavx512vnni"),
     "avx512": AVX512,
     "avx2": ("-mavx2", "-mfma"),
     "portable": (),
 }
-"""The instruction sets that kernels.cpp is compiled for; another processor than x86-64 gets the last one."""
+ARM: dict[str, tuple[str, ...]] = {"neon": ("-march=armv8.2-a+dotprod",), "portable": ()}
+KERNELS = {"x86_64": X86, "amd64": X86, "aarch64": ARM, "arm64": ARM}
+"""The instruction sets that kernels.cpp is compiled for; any other processor gets portable C++."""
 
 
 class CompileError(Exception):
@@ -56,7 +60,7 @@ def fingerprint() -> str:
     """A checksum of everything that the library is made of."""
     digest = hashlib.sha256(repr((FLAGS, KERNELS, platform.machine())).encode())
     for path in sorted(SOURCES.glob("*")):
-        if path.suffix in (".h", ".cpp") and path.stem != "fuzz":
+        if path.suffix in (".h", ".cpp") and path.stem not in PROGRAMS:
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
@@ -66,13 +70,22 @@ def is_current() -> bool:
     return LIBRARY.exists() and STAMP.exists() and STAMP.read_text().strip() == fingerprint()
 
 
-def compile_library(out: Path = LIBRARY, *, extra: Sequence[str] = (), main: Path | None = None) -> Path:
-    """Compile the library to `out`, or with `main` a program; `extra` flags are for sanitizers."""
-    compiler = find_compiler()
+def compile_library(
+    out: Path = LIBRARY,
+    *,
+    extra: Sequence[str] = (),
+    main: Path | None = None,
+    compiler: Sequence[str] | None = None,
+    machine: str | None = None,
+) -> Path:
+    """Compile the library to `out`, or with `main` a program; `extra` flags are for sanitizers.
+
+    Another `compiler` and the `machine` that it compiles for are for emulation.
+    """
+    compiler = compiler or find_compiler()
     if compiler is None:
         raise CompileError("no C++ compiler was found; install g++ or clang, or pip install ziglang, or set CXX")
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    kernels = {name: flags for name, flags in KERNELS.items() if x86 or name == "portable"}
+    kernels = KERNELS.get((machine or platform.machine()).lower(), {"portable": ()})
     with tempfile.TemporaryDirectory() as folder:
         jobs = [(SOURCES / f"{part}.cpp", Path(folder) / f"{part}.o", list[str]()) for part in PARTS]
         jobs += [

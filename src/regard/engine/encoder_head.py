@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ ACTIVATIONS: dict[str, Callable[[Numbers], Numbers]] = {
 class NativeEncoder:
     """An encoder that the native library runs, with its head."""
 
-    def __init__(self, engine: NativeEngine, weights: bytes | memoryview, path: Path) -> None:
+    def __init__(self, engine: NativeEngine, weights: bytes | mmap, path: Path) -> None:
         self.engine, self._width = engine, int(engine.plan["width"])
         head = engine.plan.get("head")
         if not isinstance(head, dict) or head.get("pool") not in ("first", "mean", None):

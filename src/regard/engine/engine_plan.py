@@ -8,11 +8,9 @@ numbers that the library reads (`read_model` in native/model.cpp has the same or
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from regard.errors import CheckpointError
 from regard.files.tensors import TensorEntry
@@ -22,6 +20,7 @@ PLAN = "engine.json"
 FORMAT = 1
 DTYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
 INT8_BLOCKS, INT4_BLOCKS = 4, 5
+INT8_PANELS, INT8_BLOCK_PANELS, INT4_BLOCK_PANELS = 6, 7, 8
 WIRINGS = ("post", "pre", "parallel", "bare")
 NORMS = ("none", "layer", "rms")
 ROLES = ("mix", "cross", "feed")
@@ -32,6 +31,10 @@ SCALE, MINIMUM = ".scale", ".min"
 """Suffixes of the tensors with the scales of a quantized weight, and with the minima of one of 4 bits."""
 BLOCK = 32
 """Numbers of a row that share a scale, where rows have more than one."""
+LANES = 16
+"""Rows that are packed together, in panels."""
+BLOCK_BYTES = {4 * LANES + LANES * BLOCK: INT8_BLOCK_PANELS, 4 * LANES + LANES * BLOCK // 2: INT4_BLOCK_PANELS}
+"""Bytes of a block of a panel: scales and minima of its rows in float16, then their numbers of 8 or 4 bits."""
 
 
 @dataclasses.dataclass
@@ -39,7 +42,7 @@ class PlanFlattener:
     """Writes the numbers of a plan one after another. A plan comes from a file: whatever is missing or odd is refused."""
 
     tensors: Mapping[str, TensorEntry]
-    numbers: list[float] = dataclasses.field(default_factory=list)
+    numbers: array[float] = dataclasses.field(default_factory=lambda: array("d"))
 
     def put(self, *values: object) -> None:
         for value in values:
@@ -59,6 +62,8 @@ class PlanFlattener:
         if not isinstance(name, str) or name not in self.tensors:
             raise CheckpointError(f"{PLAN} names the weight {name!r}, which is not in the file")
         entry = self.tensors[name]
+        if entry.dtype == "U8" and len(entry.shape) > 2:
+            return self.panels(name, entry)
         if entry.dtype == "U8" or (entry.dtype == "I8" and self._is_table(name + SCALE)):
             return self.blocks(name, entry)
         if entry.dtype not in DTYPES:
@@ -87,6 +92,16 @@ class PlanFlattener:
         if len(found) != len(suffixes) or not fits or len({each.dtype for each in found}) != 1:
             raise CheckpointError(f"the weight {name} is in blocks and has no scales that fit them")
         self.put(entry.start, code, rows, cols * per_byte, DTYPES[found[0].dtype], *(each.start for each in found))
+
+    def panels(self, name: str, entry: TensorEntry) -> None:
+        """The place of a weight that is packed already, with the rows and columns that it was padded to."""
+        panels, count, *unit = entry.shape
+        if len(unit) == 1 and unit[0] in BLOCK_BYTES:
+            return self.put(entry.start, BLOCK_BYTES[unit[0]], panels * LANES, count * BLOCK)
+        scales = self.tensors.get(name + SCALE)
+        if unit != [LANES, 4] or scales is None or scales.dtype != "F32" or scales.shape != (panels * LANES,):
+            raise CheckpointError(f"the weight {name} is in panels of an unknown form, or has no scales that fit them")
+        return self.put(entry.start, INT8_PANELS, panels * LANES, count * 4, scales.start)
 
     def norm(self, norm: object) -> None:
         if norm is None:
@@ -166,7 +181,7 @@ class PlanFlattener:
         self.norm(part.get("norm"))
 
 
-def flatten_plan(plan: Plain, tensors: Mapping[str, TensorEntry]) -> NDArray[np.float64]:
+def flatten_plan(plan: Plain, tensors: Mapping[str, TensorEntry]) -> array[float]:
     """The plan as the library reads it."""
     if plan.get("format") != FORMAT:
         raise CheckpointError(f"{PLAN} has format {plan.get('format')!r}, this version reads {FORMAT}; convert again")
@@ -185,7 +200,7 @@ def flatten_plan(plan: Plain, tensors: Mapping[str, TensorEntry]) -> NDArray[np.
         out.tensor(head.get("table"))
         out.tensor(head.get("bias"))
         out.put(head.get("scale"))
-    return np.array(out.numbers)
+    return out.numbers
 
 
 def _mapping(value: object) -> Plain:

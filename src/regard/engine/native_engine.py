@@ -6,30 +6,35 @@ bits (`int4`).
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
+from mmap import mmap
 from pathlib import Path
-from typing import Literal, Self, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_feasible, limit_output
 from regard.decode.engine import SequenceProgress
 from regard.decode.search import Search
-from regard.engine.engine_plan import SCALE, flatten_plan
-from regard.engine.native_library import NativeModel, SearchSettings, find_fault
+from regard.engine.engine_plan import DTYPES, SCALE, flatten_plan
+from regard.engine.native_library import NativeModel, SearchSettings, TokenRows, find_fault, has_nan
+from regard.engine.shortlist import Shortlist
 from regard.errors import SpecError
 from regard.files.folder import WEIGHTS
 from regard.files.tensors import list_tensors
 from regard.machine import machine
 from regard.spec import Plain
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 Precision = Literal["float32", "int8", "int4"]
 PRECISIONS = get_args(Precision)
 PENALTIES = ("gnmt", "power", "none")
 WORD = (1 << 64) - 1
 ROOM = 1 << 40
+FLOATS = ("F32", "F16", "BF16")
 
 
 def read_settings(search: Search, special: SpecialTokens, draw: Draw) -> SearchSettings:
@@ -97,7 +102,7 @@ class NativeEngine:
     def open(
         cls,
         plan: Plain,
-        weights: bytes | memoryview,
+        weights: bytes | mmap,
         path: Path = Path(WEIGHTS),
         *,
         precision: Precision = "float32",
@@ -112,6 +117,10 @@ class NativeEngine:
         count = machine().cores if threads is None else threads
         model = NativeModel(flat, weights, precision=PRECISIONS.index(precision), threads=count, kernels=kernels)
         return cls(plan, model, current)
+
+    def use_shortlist(self, shortlist: Shortlist) -> None:
+        """Write only what is on the shortlist of a source."""
+        self.model.set_shortlist(TokenRows.join(shortlist.ids, shortlist.starts), TokenRows.of([shortlist.always]))
 
     @property
     def length(self) -> int:
@@ -188,15 +197,26 @@ class NativeEngine:
         return self.model.score(sources, targets, special.bos)
 
 
-def stored_precision(weights: bytes | memoryview, path: Path) -> Precision:
+def stored_precision(weights: bytes | mmap, path: Path) -> Precision:
     """The precision of a weights file: int4 if some of its matrices are in blocks, int8 if some are in whole rows."""
     tensors = list_tensors(weights, path)
+    if any(entry.dtype == "U8" and len(entry.shape) == 3 for entry in tensors.values()):
+        return "int4"
     blocks = (name for name, entry in tensors.items() if entry.dtype in ("I8", "U8"))
     shapes = [tensors[name + SCALE].shape for name in blocks if name + SCALE in tensors]
     return "float32" if not shapes else "int4" if any(len(shape) == 2 for shape in shapes) else "int8"
 
 
-def has_float64(weights: bytes | memoryview, path: Path) -> bool:
+def find_nan(weights: bytes | mmap, path: Path) -> list[str]:
+    """What is wrong with the tensors of a weights file that have values that are not numbers."""
+    return [
+        f"{name} has values that are not numbers (NaN)"
+        for name, entry in list_tensors(weights, path).items()
+        if entry.dtype in FLOATS and has_nan(weights, entry.start, math.prod(entry.shape), DTYPES[entry.dtype])
+    ]
+
+
+def has_float64(weights: bytes | mmap, path: Path) -> bool:
     """Whether a weights file has numbers that the engine does not read; torch makes float32 of them."""
     return any(entry.dtype == "F64" for entry in list_tensors(weights, path).values())
 

@@ -6,17 +6,22 @@ The library is found where the wheel or `make` put it. It is never compiled here
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
 from functools import lru_cache
-
-import numpy as np
-from numpy.typing import NDArray
+from itertools import accumulate, chain
+from mmap import mmap
+from typing import TYPE_CHECKING, Any
 
 from regard.engine.compile_library import LIBRARY
 from regard.errors import RegardError
 
-ABI = 2
+if TYPE_CHECKING:  # starting without numpy is faster
+    import numpy as np
+    from numpy.typing import NDArray
+
+ABI = 3
 ERROR = 512
 """Bytes of an error message."""
 
@@ -33,12 +38,24 @@ class TokenRows(ctypes.Structure):
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> TokenRows:
         """Rows of token ids; the structure keeps the arrays alive."""
-        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        ids = np.fromiter((i for row in rows for i in row), dtype=np.int32, count=int(starts[-1]))
-        out = cls(len(rows), ids.ctypes.data_as(POINTER(c_int32)), starts.ctypes.data_as(POINTER(c_int64)))
+        return cls.join(array("i", chain.from_iterable(rows)), array("q", accumulate(map(len, rows), initial=0)))
+
+    @classmethod
+    def join(cls, ids: array[int], starts: array[int]) -> TokenRows:
+        """Rows that lie behind one another already."""
+        out = cls(len(starts) - 1, _point(ids, c_int32), _point(starts, c_int64))
         out.arrays = (ids, starts)
         return out
+
+
+def _point(numbers: array[Any], kind: type[Any]) -> Any:
+    """A pointer to the numbers of an array, which must live as long as it is used."""
+    return ctypes.cast(numbers.buffer_info()[0], POINTER(kind))
+
+
+def _address(data: bytes | mmap) -> object:
+    """What ctypes takes as the address of bytes; of a map, which must be a private one, it is a number."""
+    return data if isinstance(data, bytes) else ctypes.addressof(c_char.from_buffer(data))
 
 
 class SearchSettings(ctypes.Structure):
@@ -98,7 +115,7 @@ def open_library() -> ctypes.CDLL:
     texts = POINTER(TokenRows)
     library.regard_kernels.argtypes, library.regard_kernels.restype = [c_int, POINTER(c_int)], c_char_p
     library.regard_load.argtypes = [
-        POINTER(c_double), c_int64, c_void_p, c_int64, c_int, c_int, c_char_p, *error,
+        POINTER(c_double), c_int64, c_void_p, c_int64, c_int, c_int, c_int, c_char_p, *error,
     ]  # fmt: skip
     library.regard_load.restype = c_void_p
     library.regard_free_model.argtypes, library.regard_free_model.restype = [c_void_p], None
@@ -109,6 +126,10 @@ def open_library() -> ctypes.CDLL:
         *error,
     ]  # fmt: skip
     library.regard_decode.restype = POINTER(FoundRows)
+    library.regard_set_shortlist.argtypes, library.regard_set_shortlist.restype = (
+        [c_void_p, texts, texts, *error],
+        c_int,
+    )
     library.regard_open_batch.argtypes, library.regard_open_batch.restype = [c_void_p, *error], c_void_p
     library.regard_add.argtypes = [
         c_void_p, texts, texts, c_int64, c_int64, POINTER(c_int32), c_int64, POINTER(SearchSettings), *error,
@@ -122,6 +143,10 @@ def open_library() -> ctypes.CDLL:
     library.regard_score.restype = POINTER(FoundRows)
     library.regard_encode.argtypes = [c_void_p, texts, POINTER(c_float), c_int64, *error]
     library.regard_encode.restype = c_int64
+    library.regard_has_nan.argtypes, library.regard_has_nan.restype = (
+        [c_void_p, c_int64, c_int64, c_int64, c_int],
+        c_int,
+    )
     library.regard_free_found.argtypes, library.regard_free_found.restype = [POINTER(FoundRows)], None
     return library
 
@@ -143,6 +168,11 @@ def list_kernels() -> dict[str, bool]:
     while name := library.regard_kernels(len(out), ctypes.byref(supported)):
         out[name.decode()] = bool(supported.value)
     return out
+
+
+def has_nan(data: bytes | mmap, start: int, count: int, dtype: int) -> bool:
+    """Whether some of the floating-point numbers that begin at byte `start` are not numbers; `dtype` as in a plan."""
+    return bool(open_library().regard_has_nan(_address(data), len(data), start, count, dtype))
 
 
 class Message:
@@ -179,10 +209,10 @@ class NativeSequences:
         search: SearchSettings,
     ) -> int:
         """The number of a new sequence."""
-        said, never = Message(), np.array(banned, np.int32)
+        said, never = Message(), array("i", banned)
         made = self._library.regard_add(
             self._batch, TokenRows.of([source]), TokenRows.of([prefix] if prefix else []), limit, number,
-            never.ctypes.data_as(POINTER(c_int32)), len(never), search, *said.room,
+            _point(never, c_int32), len(never), search, *said.room,
         )  # fmt: skip
         if made < 0:
             raise NativeError(said.text)
@@ -221,20 +251,25 @@ class NativeModel:
 
     def __init__(
         self,
-        plan: NDArray[np.float64],
-        weights: memoryview | bytes,
+        plan: array[float],
+        weights: bytes | mmap,
         *,
         precision: int = 0,
         threads: int = 1,
         kernels: str = "auto",
     ) -> None:
         self._library, self._said = open_library(), Message()
-        self._weights = np.frombuffer(weights, dtype=np.uint8)  # the embedding is read from here while the model lives
+        self._weights = weights  # the library reads from here while the model lives
         self._model = self._library.regard_load(
-            plan.ctypes.data_as(POINTER(c_double)), len(plan), self._weights.ctypes.data, len(self._weights), precision,
-            threads, kernels.encode(), *self._said.room,
+            _point(plan, c_double), len(plan), _address(weights), len(weights), isinstance(weights, mmap), precision, threads,
+            kernels.encode(), *self._said.room,
         )  # fmt: skip
         if not self._model:
+            raise NativeError(self._said.text)
+
+    def set_shortlist(self, candidates: TokenRows, always: TokenRows) -> None:
+        """Limit outputs to the candidates of their source tokens, and to what any output may contain."""
+        if not self._library.regard_set_shortlist(self._model, candidates, always, *self._said.room):
             raise NativeError(self._said.text)
 
     def decode(
@@ -248,10 +283,10 @@ class NativeModel:
     ) -> list[list[FoundHypothesis]]:
         """(tokens, log-probability, score) of the hypotheses of each source, best first."""
         texts, begun = TokenRows.of(sources), TokenRows.of(prefixes)
-        most, drawn, never = np.array(limits, np.int64), np.array(numbers, np.int64), np.array(banned, np.int32)
+        most, drawn, never = array("q", limits), array("q", numbers), array("i", banned)
         found = self._library.regard_decode(
-            self._model, texts, begun, most.ctypes.data_as(POINTER(c_int64)), drawn.ctypes.data_as(POINTER(c_int64)),
-            never.ctypes.data_as(POINTER(c_int32)), len(banned), search, *self._said.room,
+            self._model, texts, begun, _point(most, c_int64), _point(drawn, c_int64), _point(never, c_int32), len(never),
+            search, *self._said.room,
         )  # fmt: skip
         if not found:
             raise NativeError(self._said.text)
@@ -270,13 +305,15 @@ class NativeModel:
         try:
             result = found.contents
             lengths = result.lengths[: result.count]
-            ends = np.cumsum(lengths).tolist()
+            ends = accumulate(lengths)
             return [result.log_probs[end - n : end] for n, end in zip(lengths, ends, strict=True)]
         finally:
             self._library.regard_free_found(found)
 
     def encode(self, sources: Sequence[Sequence[int]], width: int) -> list[NDArray[np.float32]]:
         """The encoder's output for each source, (n, width)."""
+        import numpy as np
+
         rows, ends = TokenRows.of(sources), np.cumsum([len(source) for source in sources])
         out = np.empty((int(ends[-1]) if len(ends) else 0, width), np.float32)
         wrote = self._library.regard_encode(

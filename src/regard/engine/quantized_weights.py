@@ -3,6 +3,8 @@
 int8    whole numbers from -127 to 127 and a float32 scale for each row, its largest element / 127
 blocks  32 numbers of a row share a scale: w = scale · q of 8 bits, or w = scale · u + minimum of 4 bits, 0 to 15. Byte i of a
         block of 4 bits has number i and, in its upper half, number i + 16. So do GGUF's Q8_0, Q4_0 and Q4_1.
+panels  either of them in the order in which the engine reads it (native/kernels.h), and its `.shape`. A model folder has
+        them like this: the library computes with the file as it is mapped from disk, and copies nothing
 
 Only matrices of linear maps and tables of tokens are quantized; norms, biases and positions stay. The native engine computes
 with the whole numbers; torch gets the products back (`restore_weights`).
@@ -14,12 +16,17 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from regard.engine.engine_plan import BLOCK, MINIMUM, SCALE
+from regard.engine.engine_plan import BLOCK, BLOCK_BYTES, LANES, MINIMUM, SCALE
 from regard.errors import CheckpointError
+from regard.files.tensors import pack
 from regard.spec import Plain
 
+SHAPE = ".shape"
+"""Suffix of the tensor with the rows and columns of a weight in panels, which are padded."""
+MAX_SIZE = 1 << 24
 MAPS = ("q", "k", "v", "out", "up", "gate", "down")
 TABLES = ("table",)
 ROWS = 1 << 12
@@ -60,6 +67,84 @@ def quantize_weights(
             made = quantize_rows(tensor) if to == "int8" else quantize_blocks(tensor, 8 if name in tables else 4)
             done[tensor.data_ptr()] = made
         out |= {name + suffix: part for suffix, part in made.items()}
+    return out
+
+
+def pack_weights(weights: Mapping[str, Tensor], plan: Plain) -> bytes:
+    """A weights file in which the quantized matrices of a plan are in panels, in the order in which the engine reads them.
+
+    So maps of the same input, such as queries, keys and values, lie behind one another and are one map for the engine.
+    """
+    order = dict.fromkeys(name for name in list_matrices(plan) if name + SCALE in weights)
+    panels, scales, rest = dict[str, Tensor](), dict[str, Tensor](), dict[str, Tensor]()
+    done = dict[int, dict[str, Tensor]]()
+    for name in order:
+        tensor = weights[name]
+        if id(tensor) not in done:
+            done[id(tensor)] = to_panels(tensor, weights[name + SCALE], weights.get(name + MINIMUM))
+        made = done[id(tensor)]
+        panels[name], rest[name + SHAPE] = made[""], made[SHAPE]
+        if SCALE in made:
+            scales[name + SCALE] = made[SCALE]
+    taken = {name + suffix for name in order for suffix in ("", SCALE, MINIMUM)}
+    rest |= {name: tensor for name, tensor in weights.items() if name not in taken}
+    return pack(panels | scales | rest, ordered=len(panels) + len(scales))
+
+
+def to_panels(matrix: Tensor, scale: Tensor, least: Tensor | None = None) -> dict[str, Tensor]:
+    """A quantized matrix in panels, by the suffixes of their names."""
+    rows, blocks = len(matrix), scale.dim() == 2
+    more = -rows % LANES
+    shape = torch.tensor([rows, matrix.shape[1] * (2 if matrix.dtype == torch.uint8 else 1)])
+    if not blocks:
+        unsigned = (F.pad(matrix.short(), (0, -matrix.shape[1] % 4, 0, more)) + 128).to(torch.uint8)
+        packed = unsigned.view(-1, LANES, unsigned.shape[1] // 4, 4).transpose(1, 2)
+        return {"": packed.contiguous(), SCALE: F.pad(scale.float(), (0, more)), SHAPE: shape}
+    if matrix.dtype == torch.uint8:  # two numbers in a byte: i and i + 16 of a block are those of quads j and j + 4
+        numbers = F.pad(matrix, (0, 0, 0, more))
+    else:
+        numbers, least = (F.pad(matrix.short(), (0, 0, 0, more)) + 128).to(torch.uint8), -128.0 * scale.float()
+    assert least is not None
+    halves = torch.stack([F.pad(part.half(), (0, 0, 0, more)) for part in (scale, least)])  # (2, rows, blocks)
+    count = scale.shape[1]
+    head = (
+        halves.view(2, -1, LANES, count).permute(1, 3, 0, 2).contiguous().view(torch.uint8)
+    )  # (panels, blocks, 2, bytes)
+    body = numbers.view(-1, LANES, count, numbers.shape[1] // count // 4, 4).permute(0, 2, 3, 1, 4)
+    return {"": torch.cat([head.flatten(2), body.flatten(2)], 2), SHAPE: shape}
+
+
+def from_panels(name: str, packed: Tensor, shape: Tensor, scale: Tensor | None) -> Tensor:
+    """The numbers of a matrix in panels."""
+    fault = CheckpointError(f"the weight {name} is in panels that do not fit its shape and scales")
+    if shape.dtype != torch.int64 or shape.shape != (2,) or packed.dtype != torch.uint8 or packed.dim() < 3:
+        raise fault
+    rows, cols = shape.tolist()
+    if not (0 < rows < MAX_SIZE and 0 < cols < MAX_SIZE) or len(packed) != -(-rows // LANES):
+        raise fault
+    lanes = len(packed) * LANES
+    if packed.dim() == 4:
+        whole = scale is not None and scale.shape == (lanes,) and scale.is_floating_point()
+        if scale is None or not whole or packed.shape[1:] != (-(-cols // 4), LANES, 4):
+            raise fault
+        signed = packed.transpose(1, 2).reshape(lanes, -1).float() - 128
+        return (signed * scale.float().unsqueeze(1))[:rows, :cols].contiguous()
+    if packed.dim() != 3 or packed.shape[2] not in BLOCK_BYTES or packed.shape[1] * BLOCK != cols:
+        raise fault
+    count = packed.shape[1]
+    halves = packed[:, :, : 4 * LANES].contiguous().view(torch.float16).view(-1, count, 2, LANES).permute(2, 0, 3, 1)
+    scales, least = (part.reshape(lanes, count, 1).float() for part in halves)
+    body = (
+        packed[:, :, 4 * LANES :]
+        .view(len(packed), count, -1, LANES, 4)
+        .permute(0, 3, 1, 2, 4)
+        .reshape(lanes, count, -1)
+    )
+    if body.shape[2] == BLOCK:
+        numbers = (body.float() - 128) * scales  # exact: the minimum is -128 times the scale
+    else:
+        numbers = torch.cat([body & 15, body >> 4], 2).float() * scales + least
+    out: Tensor = numbers[:rows].flatten(1)
     return out
 
 
@@ -117,7 +202,7 @@ def _fit_line(u: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def is_quantized(weights: Mapping[str, Tensor]) -> bool:
     """Whether some of the weights are whole numbers with scales."""
-    return any(name + SCALE in weights for name in weights)
+    return any(name + SCALE in weights or name + SHAPE in weights for name in weights)
 
 
 def restore_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -128,17 +213,20 @@ def restore_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     known, out = dict[int, Tensor](), dict[str, Tensor]()
     for name, tensor in weights.items():
         if tensor.dtype not in whole:
-            stem = name.removesuffix(SCALE).removesuffix(MINIMUM)
+            stem = name.removesuffix(SCALE).removesuffix(MINIMUM).removesuffix(SHAPE)
             if stem == name or stem not in weights or weights[stem].dtype not in whole:
                 out[name] = tensor
             continue
         if id(tensor) not in known:
-            known[id(tensor)] = _restore(name, tensor, weights.get(name + SCALE), weights.get(name + MINIMUM))
+            known[id(tensor)] = _restore(name, tensor, weights)
         out[name] = known[id(tensor)]
     return out
 
 
-def _restore(name: str, tensor: Tensor, scale: Tensor | None, least: Tensor | None) -> Tensor:
+def _restore(name: str, tensor: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+    scale, least, shape = (weights.get(name + suffix) for suffix in (SCALE, MINIMUM, SHAPE))
+    if shape is not None:
+        return from_panels(name, tensor, shape, scale)
     rows, per_byte = tensor.shape[:1], 2 if tensor.dtype == torch.uint8 else 1
     if tensor.dim() == 2 and scale is not None and scale.is_floating_point():
         blocks = (*rows, tensor.shape[1] * per_byte // BLOCK)

@@ -22,6 +22,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -64,9 +65,16 @@ class Folder:
 
     path: Path
     files: Mapping[str, bytes]
+    mapped: mmap | None = None
+    """The weights, if they were mapped instead of read; then they are not among the files."""
 
     def __contains__(self, name: str) -> bool:
-        return name in self.files
+        return name in self.files or (name == WEIGHTS and self.mapped is not None)
+
+    @property
+    def weights(self) -> bytes | mmap:
+        """The weights file, read or mapped."""
+        return self[WEIGHTS] if self.mapped is None else self.mapped
 
     def __getitem__(self, name: str) -> bytes:
         if name not in self.files:
@@ -149,14 +157,18 @@ def find_foreign_files(path: Path, storage: Storage = DISK) -> list[str]:
         return []
 
 
-def read_folder(path: Path | str, *, storage: Storage = DISK) -> Folder:
-    """Read and verify a model folder. Nothing outside it is read, and nothing in it is executed."""
+def read_folder(path: Path | str, *, storage: Storage = DISK, map_weights: bool = False) -> Folder:
+    """Read and verify a model folder. Nothing outside it is read, and nothing in it is executed.
+
+    With `map_weights` the weights are mapped from disk where that is possible: they need no memory of their own, and
+    another folder in the same place does not change them.
+    """
     path = Path(path)
     with explain_errors(f"read {path.name}", path.parent, storage=storage):
         try:
-            return _read_model(path, storage)
+            return _read_model(path, storage, map_weights)
         except RegardError:  # it may have been replaced while we read it: try once more
-            return _read_model(path, storage)
+            return _read_model(path, storage, map_weights)
 
 
 def read_files(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize) -> dict[str, bytes]:
@@ -164,15 +176,26 @@ def read_files(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize
 
     `beside` limits the bytes of all files but the weights: a sparse file can be huge and take no space on disk.
     """
+    return _read_contents(path, storage, beside)[0]
+
+
+def _read_contents(
+    path: Path, storage: Storage, beside: int, *, map_weights: bool = False
+) -> tuple[dict[str, bytes], mmap | None]:
+    """The files of a folder; the weights apart, if they are mapped."""
     _check_no_link(path)
     files: dict[str, bytes] = {}
+    mapped: mmap | None = None
     faults, left = [], beside
     for name, entry in _read_manifest(path, storage).items():
         try:
             if name.endswith(".safetensors") and (fault := find_header_fault(path / name, entry.size, storage)):
                 faults.append(f"{name} is {fault}")
                 continue
-            data = storage.read(path / name, 1 + (entry.size if name == WEIGHTS else min(entry.size, left)))
+            if map_weights and name == WEIGHTS and entry.size:
+                mapped = storage.map(path / name)
+            limit = 1 + (entry.size if name == WEIGHTS else min(entry.size, left))
+            data = storage.read(path / name, limit) if mapped is None or name != WEIGHTS else mapped
         except OSError as error:
             faults.append(_describe_error(name, error))
             continue
@@ -180,10 +203,10 @@ def read_files(path: Path, storage: Storage = DISK, *, beside: int = sys.maxsize
         if left < 0:
             raise CheckpointError(f"{path} is refused: its files other than {WEIGHTS} have more than {beside} bytes")
         faults += _differences(name, entry, len(data), hashlib.sha256(data).hexdigest())
-        if not faults:
+        if not faults and isinstance(data, bytes):
             files[name] = data
     _raise_faults(path, faults)
-    return files
+    return files, mapped
 
 
 def verify(path: Path, storage: Storage = DISK) -> None:
@@ -249,7 +272,7 @@ def parse_json(data: bytes, path: Path) -> Any:
         raise CheckpointError(f"{path} is damaged: it is not JSON ({error})") from None
 
 
-def _read_model(path: Path, storage: Storage) -> Folder:
+def _read_model(path: Path, storage: Storage, map_weights: bool) -> Folder:
     _, previous = _beside(Path(os.path.abspath(path)))  # noqa: PTH100
     try:
         names, place = storage.list(path), path.resolve() if path.is_symlink() else path  # a link that the user named
@@ -266,7 +289,8 @@ def _read_model(path: Path, storage: Storage) -> Folder:
         raise CheckpointError(f"{path} is refused: its weights are pickles ({', '.join(pickles)}); {PICKLE}")
     if MANIFEST not in names:
         raise CheckpointError(f"{path} has no {MANIFEST}: it is not a Regard model folder, or was not finished")
-    return Folder(path, read_files(place, storage, beside=BESIDE_LIMIT))
+    can_map = map_weights and os.name == "posix"  # elsewhere a mapped file could not be replaced
+    return Folder(path, *_read_contents(place, storage, BESIDE_LIMIT, map_weights=can_map))
 
 
 def _check_no_link(path: Path) -> None:

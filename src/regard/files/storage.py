@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
 import shutil
 from collections.abc import Iterator
@@ -31,6 +32,9 @@ class Storage(Protocol):
 
     def read(self, path: Path, limit: int) -> bytes:
         """Read at most `limit` bytes of a file; links and devices are refused."""
+
+    def map(self, path: Path) -> mmap.mmap | None:
+        """A file mapped into memory, as strictly as `read`; None where files are not mapped. It must not be empty."""
 
     def digest(self, path: Path) -> tuple[int, str]:
         """The size and SHA-256 of a file, read in blocks and as strictly as `read`."""
@@ -67,6 +71,12 @@ class Disk:
             if size > LARGE and size > (free_memory() or size):
                 raise OSError(errno.ENOMEM, f"{format_bytes(size)}, more than the free memory", str(path))
             return file.read(size)
+
+    def map(self, path: Path) -> mmap.mmap | None:
+        with open_regular(path, follow=False) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise OSError(errno.EINVAL, "it is empty", str(path))
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # private, and never written to
 
     def digest(self, path: Path) -> tuple[int, str]:
         with open_regular(path, follow=False) as file:

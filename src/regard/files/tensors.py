@@ -6,18 +6,17 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import TypeAdapter
 
 from regard.errors import CheckpointError
 from regard.files.storage import DISK, Storage, explain_errors
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
 HEADER_LIMIT = 5_000_000
@@ -26,8 +25,15 @@ PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 PICKLE = "loading a pickle can execute arbitrary code; convert it to safetensors where you trust it"
 
 
-def pack(tensors: Mapping[str, Tensor]) -> bytes:
-    """Pack tensors as a safetensors file. A tensor with several names is written once; `unpack` ties it again."""
+ALIGNMENT = 64
+"""Bytes of a cache line, on which the numbers of a file begin."""
+
+
+def pack(tensors: Mapping[str, Tensor], *, ordered: int = 0) -> bytes:
+    """Pack tensors as a safetensors file. A tensor with several names is written once; `unpack` ties it again.
+
+    The library sorts the tensors; with `ordered`, the first so many come first, in their order.
+    """
     from safetensors.torch import save
 
     stored: dict[str, Tensor] = {}
@@ -45,11 +51,29 @@ def pack(tensors: Mapping[str, Tensor]) -> bytes:
         memories.add(packed.untyped_storage().data_ptr())
         stored[name] = packed
     data: bytes = save(stored, {"tied": json.dumps(tied)} if tied else None)
-    return data
+    return _reorder(data, [name for name in list(tensors)[:ordered] if name in stored]) if ordered else data
+
+
+def _reorder(data: bytes, first: Sequence[str]) -> bytes:
+    """The same file with some tensors first, the rest as they were; its numbers begin on a cache line."""
+    length = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:length])
+    more = {"__metadata__": header.pop("__metadata__")} if "__metadata__" in header else {}
+    order = [*first, *sorted(header.keys() - {*first}, key=lambda name: header[name]["data_offsets"])]
+    parts, at = [], 0
+    for name in order:
+        start, end = header[name]["data_offsets"]
+        parts.append(data[length + start : length + end])
+        header[name]["data_offsets"] = [at, at + end - start]
+        at += end - start
+    text = json.dumps(more | {name: header[name] for name in order}, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
 
 
 def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
     """Unpack the tensors of a safetensors file; `path` is used in errors."""
+    from pydantic import TypeAdapter
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -72,7 +96,7 @@ def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 """Bytes of an element by its type in a safetensors header."""
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-"""How numpy reads the types that can hold NaN."""
+"""How numpy reads floating-point numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +108,7 @@ class TensorEntry:
     start: int
 
 
-def list_tensors(data: bytes | memoryview, path: Path) -> dict[str, TensorEntry]:
+def list_tensors(data: bytes | mmap, path: Path) -> dict[str, TensorEntry]:
     """The tensors of a safetensors file by name, without loading any; tied names share an entry. Needs no torch."""
     try:
         length = int.from_bytes(data[:8], "little")
@@ -105,30 +129,16 @@ def list_tensors(data: bytes | memoryview, path: Path) -> dict[str, TensorEntry]
         raise CheckpointError(f"{path} is damaged: it is not a valid safetensors file ({error})") from None
 
 
-def read_floats(data: bytes | memoryview, entry: TensorEntry) -> NDArray[np.float32]:
+def read_floats(data: bytes | mmap, entry: TensorEntry) -> NDArray[np.float32]:
     """A tensor of a safetensors file as float32; its entry comes from `list_tensors`. Needs no torch."""
+    import numpy as np
+
     if entry.dtype not in FLOATS:
         raise CheckpointError(f"a weight should be floating point, is {entry.dtype}")
     values = np.frombuffer(data, FLOATS[entry.dtype], math.prod(entry.shape), entry.start)
     if entry.dtype == "BF16":  # the upper half of a float32
         values = (values.astype(np.uint32) << 16).view(np.float32)
     return values.astype(np.float32).reshape(entry.shape)
-
-
-def find_nan(data: bytes | memoryview, path: Path) -> list[str]:
-    """List the tensors of a safetensors file with values that are not numbers. Needs no torch."""
-    found = []
-    for name, entry in list_tensors(data, path).items():
-        count, kind = math.prod(entry.shape), FLOATS.get(entry.dtype)
-        if not count or kind is None:
-            continue
-        values = np.frombuffer(data, kind, count, entry.start)
-        if entry.dtype == "BF16":  # which numpy does not have: the upper half of a float32
-            lost = bool(((values & 0x7FFF) > 0x7F80).any())
-        else:
-            lost = bool(np.isnan(values.min()))  # the least value is NaN if any is
-        found += [f"{name} has values that are not numbers (NaN)"] if lost else []
-    return found
 
 
 def read_tensors(path: Path | str) -> dict[str, Tensor]:

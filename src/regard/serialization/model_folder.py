@@ -17,6 +17,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -65,8 +66,11 @@ def identify_folder(path: str | Path) -> Literal["model", "run"] | None:
     return "model"
 
 
-def find_model(path: str | Path) -> Folder:
-    """Read a model folder, or the model of a run folder: `final` if there is one, otherwise `best`."""
+def find_model(path: str | Path, *, map_weights: bool = False) -> Folder:
+    """Read a model folder, or the model of a run folder: `final` if there is one, otherwise `best`.
+
+    See `read_folder` for `map_weights`.
+    """
     path = Path(path)
     for name in (FINAL, BEST):
         if (path / name).is_symlink():
@@ -74,7 +78,7 @@ def find_model(path: str | Path) -> Folder:
                 f"{path / name} is a link, and links in a run folder are not followed; name its target instead"
             )
         try:
-            return read_folder(path / name)
+            return read_folder(path / name, map_weights=map_weights)
         except SpecError:  # there is none
             if name == FINAL and _was_finished(path):
                 raise CheckpointError(
@@ -89,7 +93,7 @@ def find_model(path: str | Path) -> Folder:
         begun = (path / CHECKPOINTS).exists() or (path / LOG).exists()
         state = "has not validated yet; let it train longer" if begun else "has not started; train it first"
         raise CheckpointError(f"{path} is a run that {state}")
-    return read_folder(path)
+    return read_folder(path, map_weights=map_weights)
 
 
 def _was_finished(run: Path) -> bool:
@@ -112,7 +116,7 @@ def read_config(folder: Folder) -> Plain:
     return config
 
 
-def fingerprint_files(files: Mapping[str, bytes]) -> str:
+def fingerprint_files(files: Mapping[str, bytes | mmap]) -> str:
     """A digest of what a plan was made for: every file but the plan and the card; of weights, their names and shapes.
 
     A folder in which something else lies beside the plan is opened with torch, which checks that everything fits.
@@ -121,7 +125,7 @@ def fingerprint_files(files: Mapping[str, bytes]) -> str:
     for name in sorted(set(files) - {PLAN, CARD}):
         data = files[name]
         if name == WEIGHTS:
-            data = data[: 8 + int.from_bytes(data[:8], "little")]
+            data = data[: 8 + int.from_bytes(data[:8], "little")]  # of a map, too, these are bytes
         digest.update(json.dumps([name, len(data)]).encode())
         digest.update(data)
     return digest.hexdigest()
@@ -144,9 +148,14 @@ def write_model(
 
     There is a plan among them if the native engine can run it. See `write_folder` for `damaged`.
     """
+    from regard.engine.quantized_weights import is_quantized, pack_weights
     from regard.engine.write_plan import describe_folder
     from regard.files.tensors import pack
 
+    plan, frame = None, task.frame() if supports(task, Framed) else None
+    if frame is not None:
+        with suppress(SpecError):  # the native engine cannot run this model
+            plan = describe_folder(net)
     config = {
         "format": FORMAT,
         "regard": regard.__version__,
@@ -157,13 +166,12 @@ def write_model(
     }
     files = {
         CONFIG: json.dumps(config, indent=2, ensure_ascii=False).encode(),
-        WEIGHTS: pack(weights),
+        WEIGHTS: pack(weights) if plan is None or not is_quantized(weights) else pack_weights(weights, plan),
         CARD: card.encode(),
         **task.files(),
         **(more or {}),
     }
-    if supports(task, Framed) and (frame := task.frame()) is not None:
-        with suppress(SpecError):  # the native engine cannot run this model
-            plan = {**describe_folder(net), "frame": frame, "files": fingerprint_files(files)}
-            files[PLAN] = json.dumps(plan, ensure_ascii=False).encode()
+    if plan is not None:
+        plan |= {"frame": frame, "files": fingerprint_files(files)}
+        files[PLAN] = json.dumps(plan, ensure_ascii=False).encode()
     write_folder(path, files, damaged=damaged, storage=storage)

@@ -43,17 +43,13 @@ def select_verb(app: typer.Typer, asked: Sequence[str]) -> typer.Typer:
 
     Without a verb, or with an unknown one, all stay, so that the help lists them.
     """
-    commands = [each for each in app.registered_commands if (each.name or _name_of(each.callback)) in asked]
+    commands = [each for each in app.registered_commands if each.name in asked]
     groups = [each for each in app.registered_groups if each.name in asked]
     if not commands and not groups:
         return app
     only = copy.copy(app)
     only.registered_commands, only.registered_groups = commands, groups
     return only
-
-
-def _name_of(callback: object) -> str:
-    return getattr(callback, "__name__", "")
 
 
 class Verb(TyperCommand):

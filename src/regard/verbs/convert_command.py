@@ -33,6 +33,12 @@ def convert(
     sample: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Texts, one per line, to compare both versions on")
     ] = None,
+    shortlist: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FILE", help="Training data, to limit the outputs of an int8 or int4 model to; twice for two files"
+        ),
+    ] = [],  # noqa: B006
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
@@ -41,6 +47,7 @@ def convert(
     import regard
 
     found = regard.convert(
-        src, dst, to=to, trust_pickle=trust_pickle, tokenizer=tokenizer, sample=sample, notify=say,  # type: ignore[arg-type]
+        src, dst, to=to, trust_pickle=trust_pickle, tokenizer=tokenizer, sample=sample,  # type: ignore[arg-type]
+        shortlist=shortlist, notify=say,
     )  # fmt: skip
     print_result(found, as_json)

@@ -292,6 +292,7 @@ void Forward::embed(const Embedding& e, const Rows& rows, int64_t vocab) {
         const int64_t token = rows.tokens[size_t(i)], pos = rows.pos[size_t(i)];
         if (token < 0 || token >= vocab) throw Refused("a token is outside the vocabulary");
         if (token == e.zero) std::fill(x, x + d, 0.0f);
+        else if (e.packed) read_output(*e.packed, token, x);
         else e.table.read_row(token, x);
         if (e.scale != 1.0f)
             for (int64_t j = 0; j < d; j++) x[j] *= e.scale;
@@ -338,12 +339,12 @@ void Forward::decode(const Rows& rows) {
     run(model_.decoder, rows, true);
 }
 
-void Forward::score(const std::vector<int64_t>& which, std::vector<Top>& tops, float* logits) {
-    const int64_t n = int64_t(which.size()), s = stride(), d = model_.width;
-    const Matrix& m = model_.head.matrix;
+void Forward::score(const Linear& head, const int64_t* which, Top* tops, int64_t n, float* logits) {
+    const int64_t s = stride(), d = model_.width;
+    const Matrix& m = head.matrix;
     float* x = y_.need(n * s);
     for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < d; j++) x[i * s + j] = x_[which[size_t(i)] * s + j] * model_.head_scale;
+        for (int64_t j = 0; j < d; j++) x[i * s + j] = x_[which[i] * s + j] * model_.head_scale;
     const Quantized q = quantize(m, x, n, s);
     // Logits are made in chunks of panels and scanned at once.
     const int64_t panels = m.panels(), each = std::clamp<int64_t>(CHUNK / LANES / std::max<int64_t>(n, 1), 8, 64);
@@ -360,28 +361,28 @@ void Forward::score(const std::vector<int64_t>& which, std::vector<Top>& tops, f
             }
         }
     };
-    for (Top& top : tops) top.max = LOWEST, top.sum = 0, top.count = 0, top.watched = 0;
-    if (!team_ || !shares) return part(0, panels, chunk_.need(n * each * LANES), tops.data());
+    for (int64_t i = 0; i < n; i++) tops[i].max = LOWEST, tops[i].sum = 0, tops[i].count = 0, tops[i].watched = 0;
+    if (!team_ || !shares || panels * m.panel_bytes() < SHARED) return part(0, panels, chunk_.need(n * each * LANES), tops);
     const int64_t threads = team_->size();
     while (int64_t(parts_.size()) < threads) parts_.push_back(std::make_unique<Share>());
     for (auto& share : parts_) {
         share->chunk.need(n * each * LANES);
         int64_t wanted = 0;
-        for (const Top& top : tops) wanted += top.want;
+        for (int64_t i = 0; i < n; i++) wanted += tops[i].want;
         float* values = share->values.need(wanted);
         int32_t* ids = share->ids.need(wanted);
         share->tops.clear();
-        for (const Top& top : tops) {
-            share->tops.push_back(empty_like(top, values, ids));
-            values += top.want, ids += top.want;
+        for (int64_t i = 0; i < n; i++) {
+            share->tops.push_back(empty_like(tops[i], values, ids));
+            values += tops[i].want, ids += tops[i].want;
         }
     }
     team_->run([&](int i) {
         Share& share = *parts_[size_t(i)];
         part(panels * i / threads, panels * (i + 1) / threads, share.chunk.get(), share.tops.data());
     });
-    for (size_t i = 0; i < tops.size(); i++)
-        for (auto& share : parts_) merge(tops[i], share->tops[i]);
+    for (int64_t i = 0; i < n; i++)
+        for (auto& share : parts_) merge(tops[i], share->tops[size_t(i)]);
 }
 
 }  // namespace regard

@@ -63,8 +63,8 @@ class Forward {
     void decode(const Rows& rows);
     // Keys and values for the decoder, of the sentences in `rows` after `encode`.
     std::vector<Memory> remember(const Rows& rows);
-    // Applies the head to rows `which` of the stream; fills in one Top each, and all logits if `logits` is given.
-    void score(const std::vector<int64_t>& which, std::vector<Top>& tops, float* logits);
+    // Applies a head to n rows `which` of the stream; fills in one Top each, and all logits if `logits` is given.
+    void score(const Linear& head, const int64_t* which, Top* tops, int64_t n, float* logits);
 
     const float* stream() const { return x_.get(); }
     int64_t stride() const { return round_up(model_.width, LANES); }

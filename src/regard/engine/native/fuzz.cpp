@@ -104,6 +104,15 @@ int64_t count_tokens(const regard_found* found) {
     return tokens;
 }
 
+// Candidates of each source token: as many rows as some of the models have, or not.
+void set_shortlist(regard_model* model) {
+    char error[256];
+    const uint64_t rows[] = {53, 41, 0, below(60)};
+    const Rows candidates = make_rows(rows[below(4)], below(4) == 0), always = make_rows(below(3), below(4) == 0);
+    const regard_texts given = candidates.view(), every = always.view();
+    regard_set_shortlist(model, &given, &every, error, sizeof error);
+}
+
 // Sequences join and leave a batch; returns how many calls that took.
 int64_t run_batch(regard_model* model) {
     char error[256];
@@ -140,16 +149,17 @@ int main(int argc, char** argv) {
     while (done < calls) {
         Seed seed = seeds[below(seeds.size())];
         if (below(4)) damage(seed);
-        const char* kernels[] = {"auto", "portable", "avx2", "avx512", "nothing"};
+        const char* kernels[] = {"auto", "portable", "avx2", "avx512", "neon", "nothing"};
         regard_model* model =
-            regard_load(seed.plan.data(), int64_t(seed.plan.size()), seed.weights.data(), int64_t(seed.weights.size()),
-                        below(40) ? int(below(3)) : int(rng()), 1 + int(below(16) == 0), kernels[below(20) ? 0 : below(5)], error, sizeof error);
+            regard_load(seed.plan.data(), int64_t(seed.plan.size()), seed.weights.data(), int64_t(seed.weights.size()), 0,
+                        below(40) ? int(below(3)) : int(rng()), 1 + int(below(16) == 0), kernels[below(20) ? 0 : below(6)], error, sizeof error);
         done++;
         if (!model) {
             refused++;
             continue;
         }
         loaded++;
+        if (below(3) == 0) set_shortlist(model), done++;
         if (below(2)) done += run_batch(model);
         for (uint64_t again = 1 + below(4); again > 0; again--, done++) {
             const uint64_t count = below(5);

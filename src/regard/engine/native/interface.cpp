@@ -8,6 +8,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 #include "batch.h"
@@ -32,6 +34,8 @@ namespace regard {
 REGARD_TABLE(vnni)
 REGARD_TABLE(avx512)
 REGARD_TABLE(avx2)
+#elif defined(__aarch64__)
+REGARD_TABLE(neon)
 #endif
 REGARD_TABLE(portable)
 
@@ -60,12 +64,18 @@ const Processor& processor() {
 bool has_avx2() { return processor().avx2; }
 bool has_avx512() { return processor().avx512; }
 bool has_vnni() { return processor().vnni; }
+#elif defined(__aarch64__) && defined(__linux__)
+bool has_neon() { return getauxval(AT_HWCAP) >> 20 & 1; }  // HWCAP_ASIMDDP: the dot product of signed bytes
+#elif defined(__aarch64__)
+bool has_neon() { return true; }  // every processor of Apple that is not a phone's
 #endif
 bool has_portable() { return true; }
 
 const Choice CHOICES[] = {
 #if defined(__x86_64__)
     {&vnni::table, has_vnni}, {&avx512::table, has_avx512}, {&avx2::table, has_avx2},
+#elif defined(__aarch64__)
+    {&neon::table, has_neon},
 #endif
     {&portable::table, has_portable},
 };
@@ -222,20 +232,26 @@ const char* regard_kernels(int i, int* supported) {
     return all[i].kernels->name;
 }
 
-regard_model* regard_load(const double* plan, int64_t words, const void* weights, int64_t bytes, int precision, int threads,
-                          const char* kernels, char* error, int64_t error_size) {
+regard_model* regard_load(const double* plan, int64_t words, const void* weights, int64_t bytes, int mapped, int precision,
+                          int threads, const char* kernels, char* error, int64_t error_size) {
     return guarded(error, error_size, [&]() -> regard_model* {
         if (!plan || words < 0 || !weights || bytes < 0) throw Refused("there is no plan or no weights");
         if (precision < 0 || precision > 2) throw Refused("there is no such precision");
         const Kernels* chosen = choose_kernels(kernels);
         if (!chosen) throw Refused("these kernels are unknown, or not for this processor");
         auto out = std::make_unique<regard_model>();
-        out->model = read_model(plan, words, static_cast<const unsigned char*>(weights), bytes, Precision(precision), chosen);
+        out->model = read_model(plan, words, static_cast<const unsigned char*>(weights), bytes, mapped != 0, Precision(precision),
+                                chosen);
         out->team = std::make_unique<Team>(std::clamp(threads, 1, 256));
         return out.release();
     }, nullptr);
 }
 
+int regard_has_nan(const void* data, int64_t bytes, int64_t start, int64_t count, int dtype) {
+    if (!data || dtype < 0 || dtype > int(Dtype::bfloat16) || start < 0 || start > bytes) return 0;
+    return has_nan(static_cast<const unsigned char*>(data) + start, std::min(count, (bytes - start) / size_of(Dtype(dtype))),
+                   Dtype(dtype));
+}
 void regard_free_model(regard_model* model) { delete model; }
 int64_t regard_model_bytes(const regard_model* model) { return model->model->bytes; }
 const char* regard_model_kernels(const regard_model* model) { return model->model->kernels->name; }
@@ -255,6 +271,29 @@ regard_found* regard_decode(regard_model* model, const regard_texts* sources, co
         found->seal();
         return found.release();
     }, nullptr);
+}
+
+int regard_set_shortlist(regard_model* model, const regard_texts* candidates, const regard_texts* always, char* error,
+                         int64_t error_size) {
+    return guarded(error, error_size, [&]() -> int {
+        const Model& m = check_writes(model);
+        if (!candidates || !always) throw Refused("arguments are missing");
+        Shortlist list;
+        const std::vector<Span> rows = read_texts(*candidates, m.vocab, 0, -1), every = read_texts(*always, m.vocab, 0, -1);
+        if (!rows.empty()) {
+            if (!m.has_encoder) throw Refused("a shortlist needs a model that reads a source");
+            if (int64_t(rows.size()) != m.source_vocab) throw Refused("a shortlist should have one row per source token");
+            list.starts.push_back(0);
+            for (const Span& row : rows) {
+                list.ids.insert(list.ids.end(), row.data, row.data + row.n);
+                list.starts.push_back(int64_t(list.ids.size()));
+            }
+            for (const Span& each : every) list.always.insert(list.always.end(), each.data, each.data + each.n);
+        }
+        std::lock_guard<std::mutex> lock(model->mutex);
+        model->model->shortlist = std::move(list);
+        return 1;
+    }, 0);
 }
 
 regard_batch* regard_open_batch(regard_model* model, char* error, int64_t error_size) {

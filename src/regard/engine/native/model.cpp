@@ -15,8 +15,9 @@ constexpr int64_t FORMAT = 1, MAX_WIDTH = 1 << 16, MAX_VOCAB = 1 << 24, MAX_DEPT
 
 class Reader {
   public:
-    Reader(const double* plan, int64_t words, const unsigned char* weights, int64_t bytes, Model& model, Precision precision)
-        : plan_(plan), words_(words), weights_(weights), bytes_(bytes), model_(model), precision_(precision) {}
+    Reader(const double* plan, int64_t words, const unsigned char* weights, int64_t bytes, bool mapped, Model& model,
+           Precision precision)
+        : plan_(plan), words_(words), weights_(weights), bytes_(bytes), mapped_(mapped), model_(model), precision_(precision) {}
 
     double number(const char* what, double low, double high) {
         if (at_ >= words_) throw Refused(std::string("the plan ends before ") + what);
@@ -38,16 +39,18 @@ class Reader {
     Stored tensor(const char* what, int64_t rows, int64_t cols, bool optional = false) {
         const int64_t offset = count(what, -1, INT64_C(1) << 50);
         Stored out;
+        out.mapped = mapped_;
         if (offset < 0) {
             if (!optional) throw Refused(std::string(what) + " is missing in the plan");
             return out;
         }
-        out.dtype = Dtype(count(what, 0, 5));
+        out.dtype = Dtype(count(what, 0, 8));
         out.rows = count(what, 0, MAX_VOCAB), out.cols = count(what, 1, MAX_VOCAB);
+        if (out.in_panels()) return panels(what, offset, out, rows, cols);
         if (out.rows != rows || out.cols != cols)
             throw Refused(std::string(what) + " should be " + std::to_string(rows) + " × " + std::to_string(cols) +
                           ", is " + std::to_string(out.rows) + " × " + std::to_string(out.cols));
-        const bool int4 = out.dtype == Dtype::int4_blocks;
+        const bool int4 = out.int4();
         if (out.in_blocks() && cols % BLOCK) throw Refused(std::string(what) + " has rows that are no whole blocks");
         out.data = inside(what, offset, int4 ? rows * cols / 2 : rows * cols, size_of(out.dtype));
         if (out.dtype == Dtype::int8) out.scales = inside(what, count(what, 0, INT64_C(1) << 50), rows, 4);
@@ -103,6 +106,18 @@ class Reader {
     }
 
   private:
+    // A weight that is packed already: the plan has the rows and columns that it was padded to.
+    Stored panels(const char* what, int64_t offset, Stored out, int64_t rows, int64_t cols) {
+        const int64_t unit = out.in_blocks() ? BLOCK : 4;
+        if (out.rows != round_up(rows, LANES) || out.cols != round_up(cols, unit) || (out.in_blocks() && cols % BLOCK))
+            throw Refused(std::string(what) + " should be " + std::to_string(rows) + " × " + std::to_string(cols) +
+                          ", is packed for " + std::to_string(out.rows) + " × " + std::to_string(out.cols));
+        const int64_t block = 4 * LANES + LANES * BLOCK * (out.int4() ? 4 : 8) / 8;
+        out.data = inside(what, offset, out.rows / LANES, out.in_blocks() ? out.cols / BLOCK * block : out.cols * LANES);
+        if (!out.in_blocks()) out.scales = inside(what, count(what, 0, INT64_C(1) << 50), out.rows, 4);
+        out.rows = rows, out.cols = cols;
+        return out;
+    }
     const unsigned char* inside(const char* what, int64_t offset, int64_t elements, int64_t size) {
         if (offset > bytes_ || elements > (bytes_ - offset) / size)
             throw Refused(std::string(what) + " lies outside the weights file");
@@ -113,6 +128,7 @@ class Reader {
     int64_t words_, at_ = 0;
     const unsigned char* weights_;
     int64_t bytes_;
+    bool mapped_;
     Model& model_;
     Precision precision_;
 };
@@ -252,9 +268,9 @@ int64_t Model::room(bool of_source) const {
 }
 
 std::unique_ptr<Model> read_model(const double* plan, int64_t words, const unsigned char* weights, int64_t bytes,
-                                  Precision precision, const Kernels* kernels) {
+                                  bool mapped, Precision precision, const Kernels* kernels) {
     auto model = std::make_unique<Model>();
-    Reader in(plan, words, weights, bytes, *model, precision);
+    Reader in(plan, words, weights, bytes, mapped, *model, precision);
     if (in.count("the format", 0, 1 << 20) != FORMAT) throw Refused("the plan has a format that this engine does not read");
     model->kernels = kernels;
     model->width = in.count("the width", 1, MAX_WIDTH);
@@ -272,6 +288,8 @@ std::unique_ptr<Model> read_model(const double* plan, int64_t words, const unsig
         read_stack(in, model->decoder, true);
         const Stored head = in.tensor("the head", model->vocab, model->width);
         in.linear(model->head, model->width, {head}, {in.vector("the head's bias", model->vocab, true)});
+        for (Embedding* e : {&model->embed, &model->source})  // the same numbers are in memory already
+            if (precision == Precision::float32 && e->table.data == head.data) e->packed = &model->head.matrix;
         model->head_scale = float(in.number("the head's scale", -1e6, 1e6));
     }
     in.end();

@@ -64,6 +64,7 @@ struct Stack {
 struct Embedding {
     enum Place : int { none, pairs, halves, learned } place = none;
     Stored table;
+    const Matrix* packed = nullptr;  // the same as the head's floats, if it has the same weights
     float scale = 1;
     int64_t zero = -1;  // a token whose vector is always zero
     int64_t shift = 0;
@@ -72,7 +73,14 @@ struct Embedding {
     Norm norm;
 };
 
-constexpr int64_t PAGE = 16;  // tokens whose keys and values are allocated together, layer by layer
+// Tokens that an output may contain: of each source token, and of every source. None: the whole vocabulary.
+struct Shortlist {
+    std::vector<int64_t> starts;  // of source token i: ids[starts[i] … starts[i + 1])
+    std::vector<int32_t> ids, always;
+    explicit operator bool() const { return !starts.empty(); }
+};
+
+constexpr int64_t PAGE = 8;  // tokens whose keys and values are allocated together, layer by layer
 
 struct Model {
     int64_t width = 0, vocab = 0, source_vocab = 0;
@@ -81,6 +89,7 @@ struct Model {
     Stack encoder, decoder;
     Linear head;
     float head_scale = 1;
+    Shortlist shortlist;
     const Kernels* kernels = nullptr;
     int64_t bytes = 0;                      // of all packed weights
     int64_t slot = 0;                       // floats of the keys and values that one token leaves in one layer
@@ -89,8 +98,9 @@ struct Model {
     int64_t room(bool of_source) const;     // positions that the embedding has; -1: any number
 };
 
-// Reads a plan (see engine_plan.py for its order), checks every number and every size, then packs the weights.
+// Reads a plan (see engine_plan.py for its order), checks every number and every size, then packs the weights. `mapped`: they are a
+// private map of a file, and what was packed elsewhere need not stay in memory.
 std::unique_ptr<Model> read_model(const double* plan, int64_t words, const unsigned char* weights, int64_t bytes,
-                                  Precision precision, const Kernels* kernels);
+                                  bool mapped, Precision precision, const Kernels* kernels);
 
 }  // namespace regard

@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#define REGARD_ABI 2
+#define REGARD_ABI 3
 
 #ifdef __cplusplus
 extern "C" {
@@ -42,14 +42,22 @@ REGARD_API int regard_abi(void);
 // The kernels that were compiled in: name i, or null at the end. `supported`: whether this processor runs them.
 REGARD_API const char* regard_kernels(int i, int* supported);
 
-// `plan` is laid out as engine_plan.py says; `weights` is the file it refers to, which must stay in memory as long as the model.
+// `plan` is laid out as engine_plan.py says; `weights` is the file it refers to, which must stay in memory as long as the model;
+// `mapped`: as a private map that nobody writes to, parts of which the library may let go.
 // precision 0: float32; 1: int8 with a scale per row; 2: blocks of 32, of 4 bits where they are stored so, otherwise of 8.
 // The kernels are named, or "auto".
-REGARD_API regard_model* regard_load(const double* plan, int64_t words, const void* weights, int64_t bytes, int precision, int threads,
-                          const char* kernels, char* error, int64_t error_size);
+REGARD_API regard_model* regard_load(const double* plan, int64_t words, const void* weights, int64_t bytes, int mapped, int precision,
+                          int threads, const char* kernels, char* error, int64_t error_size);
+// Whether some of `count` numbers from byte `start` on are not numbers (NaN); dtype as in a plan: 0 float32, 1 float16, 2 bfloat16.
+REGARD_API int regard_has_nan(const void* data, int64_t bytes, int64_t start, int64_t count, int dtype);
 REGARD_API void regard_free_model(regard_model* model);
 REGARD_API int64_t regard_model_bytes(const regard_model* model);
 REGARD_API const char* regard_model_kernels(const regard_model* model);
+
+// Lets outputs contain only `candidates` of the tokens of their source (text i: those of source token i) and what may be in any
+// output (`always`, one text). No candidates: the whole vocabulary again. Not while the model is used; 0: refused.
+REGARD_API int regard_set_shortlist(regard_model* model, const regard_texts* candidates, const regard_texts* always, char* error,
+                                    int64_t error_size);
 
 // Decodes all sources. `prefixes` may have no texts; `limits` has the maximum number of tokens of each output and `numbers`
 // what its random numbers are drawn by.

@@ -13,7 +13,7 @@
 namespace regard {
 namespace {
 
-constexpr int64_t ROWS = 96;  // hypotheses that one worker decodes together
+constexpr int64_t ROWS = 64, FEWER = 48;  // hypotheses that one worker decodes together; where others wait for their turn
 
 // Inputs that no worker has taken yet, longest first so that sentences of a pass are alike.
 class Queue {
@@ -102,7 +102,7 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, cons
         call.run(queue, ROWS, threads == 1 ? nullptr : &team, threads == 1 ? nullptr : &sharing);
         return out;
     }
-    const int64_t most = std::min(ROWS, (count + threads - 1) / threads * request.how.hypotheses());
+    const int64_t each = (count + threads - 1) / threads * request.how.hypotheses(), most = each > ROWS ? FEWER : each;
     std::vector<std::exception_ptr> errors(size_t(threads), nullptr);
     team.run([&](int i) {
         try {
@@ -155,7 +155,7 @@ std::vector<std::vector<double>> score_targets(const Model& model, const std::ve
         }
         rows.past.assign(read.size(), past.data());
         forward.decode(rows);
-        forward.score(which, tops, nullptr);
+        forward.score(model.head, which.data(), tops.data(), int64_t(tops.size()), nullptr);
         out.emplace_back();
         for (const Top& top : tops) out.back().push_back(double(top.watched) - double(top.max) - std::log(double(top.sum)));
     }

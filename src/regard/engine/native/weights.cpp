@@ -4,6 +4,11 @@
 #include <cmath>
 #include <cstring>
 
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
 namespace regard {
 namespace {
 
@@ -43,6 +48,19 @@ float read_scale(const unsigned char* from, int64_t i, Dtype dtype) {
     return value;
 }
 
+constexpr int64_t RELEASED = 1 << 18;  // bytes of a map that are given back together
+
+// Gives the memory of a part of a map back; if it is read again, it comes from disk again.
+void release_pages(const unsigned char* data, int64_t bytes) {
+#if defined(__unix__) || defined(__APPLE__)
+    const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), begin = uintptr_t(data), end = begin + uintptr_t(bytes);
+    const uintptr_t from = begin / page * page, to = end / page * page;
+    if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+#else
+    (void)data, (void)bytes;
+#endif
+}
+
 // Rounds |x| < 2^22 to the nearest whole number, halves to even.
 int round_to_int(float x) { return int(x + 12582912.0f - 12582912.0f); }
 
@@ -70,6 +88,32 @@ void put_block(Linear& out, int64_t i, int64_t b, float scale, float least, cons
         else if (quad < half) to[quad * 64 + byte] = u[e];
         else to[(quad - half) * 64 + byte] = uint8_t(to[(quad - half) * 64 + byte] | u[e] << 4);
     }
+}
+
+// Whether the weights are packed as this map needs them, one behind the other: then it uses them where they lie.
+bool use_panels(Linear& out, const std::vector<Stored>& weights) {
+    Matrix& m = out.matrix;
+    const Stored& first = weights.front();
+    if (!first.in_panels() || first.in_blocks() != (out.precision == Precision::blocks) || out.precision == Precision::float32)
+        return false;
+    const unsigned char *data = first.data, *scales = first.scales;
+    for (const Stored& w : weights) {
+        const bool last = &w == &weights.back();
+        if (w.dtype != first.dtype || w.data != data || w.scales != scales || (!last && w.rows % LANES)) return false;
+        const Matrix each = w.as_matrix();
+        data += each.panels() * each.panel_bytes();
+        if (scales) scales += each.panels() * LANES * 4;
+    }
+    if (reinterpret_cast<uintptr_t>(first.scales) % alignof(float)) return false;
+    const Matrix whole = first.as_matrix();
+    m.bytes = whole.bytes, m.blocks = whole.blocks, m.bits = whole.bits, m.scale = whole.scale;
+    for (int64_t b = 0; m.blocks && b < m.panels() * m.block_count(); b++)
+        for (int64_t i = 0; i < 2 * LANES; i++) {
+            uint16_t half;
+            std::memcpy(&half, m.blocks + b * m.block_bytes() + 2 * i, 2);
+            if ((half & 0x7C00) == 0x7C00) throw Refused("a weight is too large, or not a number");
+        }
+    return true;
 }
 
 void copy_blocks(Linear& out, int64_t i, const Stored& from, int64_t row) {
@@ -116,8 +160,41 @@ void pack(Linear& out, int64_t i, const std::vector<float>& row) {
 
 }  // namespace
 
+bool has_nan(const unsigned char* data, int64_t count, Dtype dtype) {
+    // A number's bits without the sign are above those of infinity: one loop without branches for each size.
+    bool found = false;
+    if (dtype == Dtype::float32) {
+        for (int64_t i = 0; i < count; i++) {
+            uint32_t bits;
+            std::memcpy(&bits, data + 4 * i, 4);
+            found |= (bits & 0x7FFFFFFF) > 0x7F800000;
+        }
+        return found;
+    }
+    const uint16_t infinity = dtype == Dtype::float16 ? 0x7C00 : 0x7F80;
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t bits;
+        std::memcpy(&bits, data + 2 * i, 2);
+        found |= (bits & 0x7FFF) > infinity;
+    }
+    return found;
+}
+
+void read_output(const Matrix& m, int64_t output, float* out) {
+    const float* from = m.floats + output / LANES * m.k * LANES + output % LANES;
+    for (int64_t i = 0; i < m.k; i++) out[i] = from[i * LANES];
+}
+
+Matrix Stored::as_matrix() const {
+    Matrix m;
+    m.n = rows, m.k = cols, m.bits = int4() ? 4 : 8;
+    if (in_blocks()) m.blocks = data;
+    else m.bytes = data, m.scale = reinterpret_cast<const float*>(scales);
+    return m;
+}
+
 void Stored::read_row(int64_t row, float* out) const {
-    const unsigned char* from = data + (in_blocks() ? 0 : row * cols * size_of(dtype));
+    const unsigned char* from = data + (in_blocks() || in_panels() ? 0 : row * cols * size_of(dtype));
     switch (dtype) {
         case Dtype::float32: std::memcpy(out, from, size_t(cols) * 4); break;
         case Dtype::float16:
@@ -139,19 +216,38 @@ void Stored::read_row(int64_t row, float* out) const {
             for (int64_t i = 0; i < cols; i++) out[i] = float(int8_t(from[i])) * scale;
             break;
         }
-        case Dtype::int8_blocks:
-        case Dtype::int4_blocks: {
+        case Dtype::int8_panels: {
+            float scale;
+            std::memcpy(&scale, scales + row * 4, 4);
+            from += row / LANES * round_up(cols, 4) * LANES + row % LANES * 4;
+            for (int64_t i = 0; i < cols; i++) out[i] = float(int(from[i / 4 * 64 + i % 4]) - 128) * scale;
+            break;
+        }
+        default: {
             uint8_t u[BLOCK];
             for (int64_t b = 0; b < cols / BLOCK; b++) {
                 const auto [scale, least] = read_block(row, b, u);
-                for (int64_t e = 0; e < BLOCK; e++)  // the first is exact
-                    out[b * BLOCK + e] = dtype == Dtype::int8_blocks ? float(int(u[e]) - 128) * scale : float(u[e]) * scale + least;
+                for (int64_t e = 0; e < BLOCK; e++)  // the second is exact
+                    out[b * BLOCK + e] = int4() ? float(u[e]) * scale + least : float(int(u[e]) - 128) * scale;
             }
         }
     }
 }
 
 std::pair<float, float> Stored::read_block(int64_t row, int64_t block, uint8_t* out) const {
+    if (in_panels()) {
+        const Matrix m = as_matrix();
+        const unsigned char* from = data + (row / LANES * m.block_count() + block) * m.block_bytes();
+        const int64_t lane = row % LANES, half = BLOCK / 8;
+        const float scale = read_scale(from, lane, Dtype::float16), least = read_scale(from, LANES + lane, Dtype::float16);
+        from += 4 * LANES + lane * 4;
+        for (int64_t e = 0; e < BLOCK; e++) {
+            const int64_t quad = e / 4, byte = e % 4;
+            if (!int4()) out[e] = from[quad * 64 + byte];
+            else out[e] = quad < half ? from[quad * 64 + byte] & 15 : from[(quad - half) * 64 + byte] >> 4;
+        }
+        return {scale, least};
+    }
     const int64_t at = row * (cols / BLOCK) + block;
     const float scale = read_scale(scales, at, scale_dtype);
     if (dtype == Dtype::int8_blocks) {
@@ -169,8 +265,7 @@ int64_t plan_linear(Linear& out, int64_t k, const std::vector<Stored>& weights, 
     Matrix& m = out.matrix;
     m.n = 0, m.k = k;
     for (const auto& w : weights) m.n += w.rows;
-    const auto int4 = [](const Stored& w) { return w.dtype == Dtype::int4_blocks; };
-    m.bits = std::all_of(weights.begin(), weights.end(), int4) ? 4 : 8;
+    m.bits = std::all_of(weights.begin(), weights.end(), [](const Stored& w) { return w.int4(); }) ? 4 : 8;
     out.precision = precision;
     const int64_t lanes = m.panels() * LANES;
     if (precision == Precision::blocks) return m.panels() * m.block_count() * m.block_bytes() + lanes * 4;
@@ -180,29 +275,35 @@ int64_t plan_linear(Linear& out, int64_t k, const std::vector<Stored>& weights, 
 void pack_linear(Linear& out, const std::vector<Stored>& weights, const std::vector<std::vector<float>>& biases) {
     Matrix& m = out.matrix;
     const int64_t lanes = m.panels() * LANES, k = m.k;
-    const bool biased = std::any_of(biases.begin(), biases.end(), [](const auto& b) { return !b.empty(); });
+    if (std::any_of(biases.begin(), biases.end(), [](const auto& b) { return !b.empty(); })) {
+        float* to = out.bias.need(lanes);
+        m.bias = to;
+        std::fill(to, to + lanes, 0.0f);
+        for (size_t part = 0; part < weights.size(); to += weights[part++].rows)
+            std::copy(biases[part].begin(), biases[part].end(), to);
+    }
+    if (use_panels(out, weights)) return;
     if (out.precision == Precision::blocks) m.blocks = out.bytes.need(m.panels() * m.block_count() * m.block_bytes());
     else if (out.precision == Precision::int8) m.bytes = out.bytes.need(lanes * m.quads() * 4), m.scale = out.scale.need(lanes);
     else m.floats = out.floats.need(lanes * k);
-    if (biased) m.bias = out.bias.need(lanes);
-    std::vector<float> row;
-    row.resize(size_t(round_up(k, BLOCK)));
+    std::vector<float> row(size_t(round_up(k, BLOCK)), 0.0f);
     int64_t i = 0;
-    for (size_t part = 0; part < weights.size(); part++)
-        for (int64_t r = 0; r < weights[part].rows; r++, i++) {
-            if (m.blocks && weights[part].in_blocks()) {
-                copy_blocks(out, i, weights[part], r);
-            } else {
-                weights[part].read_row(r, row.data());
-                pack(out, i, row);
+    for (const Stored& weight : weights) {
+        const int64_t bytes = weight.cols * size_of(weight.dtype), few = std::max<int64_t>(RELEASED / bytes, 1);
+        for (int64_t r = 0; r < weight.rows; r++, i++) {
+            if (m.blocks && weight.in_blocks()) {
+                copy_blocks(out, i, weight, r);
+                continue;
             }
-            if (biased) out.bias[i] = biases[part].empty() ? 0.0f : biases[part][size_t(r)];
+            weight.read_row(r, row.data());
+            pack(out, i, row);
+            const bool last = r + 1 == weight.rows, rows = weight.dtype <= Dtype::bfloat16;
+            if (weight.mapped && rows && (last || r % few == few - 1))
+                release_pages(weight.data + r / few * few * bytes, (r % few + 1) * bytes);
         }
-    std::fill(row.begin(), row.end(), 0.0f);
-    for (; i < lanes; i++) {
-        pack(out, i, row);
-        if (biased) out.bias[i] = 0;
     }
+    std::fill(row.begin(), row.end(), 0.0f);
+    for (; i < lanes; i++) pack(out, i, row);
 }
 
 }  // namespace regard

@@ -49,7 +49,8 @@ class Buffer {
     int64_t size_ = 0;
 };
 
-enum class Dtype : int { float32, float16, bfloat16, int8, int8_blocks, int4_blocks };
+// The last three are packed already, as kernels.h says, and are used where they lie.
+enum class Dtype : int { float32, float16, bfloat16, int8, int8_blocks, int4_blocks, int8_panels, int8_block_panels, int4_block_panels };
 
 // What the engine computes with: the numbers as they are, int8 with a scale per row, or blocks of 4 or 8 bits.
 enum class Precision : int { float32, int8, blocks };
@@ -61,8 +62,12 @@ struct Stored {
     const unsigned char *scales = nullptr, *minima = nullptr;
     Dtype dtype = Dtype::float32, scale_dtype = Dtype::float32;
     int64_t rows = 0, cols = 0;
+    bool mapped = false;  // a private map of a file: what was packed elsewhere need not stay in memory
     explicit operator bool() const { return data != nullptr; }
-    bool in_blocks() const { return dtype == Dtype::int8_blocks || dtype == Dtype::int4_blocks; }
+    bool int4() const { return dtype == Dtype::int4_blocks || dtype == Dtype::int4_block_panels; }
+    bool in_blocks() const { return int4() || dtype == Dtype::int8_blocks || dtype == Dtype::int8_block_panels; }
+    bool in_panels() const { return dtype >= Dtype::int8_panels; }
+    Matrix as_matrix() const;  // of a weight in panels: where its numbers are
     void read_row(int64_t row, float* out) const;
     // The 32 numbers of a block that is stored as such, unsigned; returns its scale and its minimum.
     std::pair<float, float> read_block(int64_t row, int64_t block, uint8_t* out) const;
@@ -72,7 +77,10 @@ inline int64_t size_of(Dtype dtype) {
     return dtype == Dtype::float32 ? 4 : dtype == Dtype::float16 || dtype == Dtype::bfloat16 ? 2 : 1;
 }
 
-// A linear map that owns what `matrix` points to.
+// Whether some of these floating-point numbers are not numbers.
+bool has_nan(const unsigned char* data, int64_t count, Dtype dtype);
+
+// A linear map. It owns what `matrix` points to, unless that lies in the weights file as the kernels read it.
 struct Linear {
     Matrix matrix;
     Precision precision = Precision::float32;
@@ -80,9 +88,12 @@ struct Linear {
     Buffer<uint8_t> bytes;   // or blocks
 };
 
+// The weights of one output of a matrix of floats.
+void read_output(const Matrix& m, int64_t output, float* out);
+
 // Sets the sizes of a map from k inputs that is made of several matrices, one below the other; the bytes that it will need.
 int64_t plan_linear(Linear& out, int64_t k, const std::vector<Stored>& weights, Precision precision);
-// Allocates and fills it. A bias may be empty: zeros.
+// Fills it, or uses what is packed already. A bias may be empty: zeros.
 void pack_linear(Linear& out, const std::vector<Stored>& weights, const std::vector<std::vector<float>>& biases);
 
 }  // namespace regard

@@ -94,7 +94,7 @@ double Search::divisor(int64_t length) const {
 }
 
 Sentence::Sentence(const Model& model, const Input& given, const Request& asked)
-    : input(given), request(&asked), running(1), finished(size_t(asked.how.sample ? 0 : asked.how.beam)), slots(model) {
+    : input(given), request(&asked), candidates(choose_candidates(model, given, asked)), running(1), finished(size_t(asked.how.sample ? 0 : asked.how.beam)), slots(model) {
     running[0].last = model.has_encoder ? asked.how.bos : given.source.data[given.source.n - 1];
     ready = !model.has_encoder && given.source.n == 1;
 }
@@ -152,12 +152,14 @@ void Worker::step(const std::vector<Sentence*>& some) {
             rows_.past.push_back(r.past.data()), rows_.memory.push_back(&s->memory);
             Top top{};
             if (s->step < s->input.prefix.n) {
-                top.watch = s->input.prefix.data[s->step];
+                top.watch = s->number_of(s->input.prefix.data[s->step]);
             } else {
-                top.want = how.sample ? 0 : how.beam > 1 ? std::min(2 * how.beam, model_.vocab) : 1;
-                top.banned = s->request->banned.data();
+                const int64_t vocab = s->candidates ? int64_t(s->candidates->ids.size()) : model_.vocab;
+                top.want = how.sample ? 0 : how.beam > 1 ? std::min(2 * how.beam, vocab) : 1;
+                top.banned = s->banned();
                 const size_t before = also_.size();
                 if (how.repetition_guard) r.guard.forbid(s->input.source.n, also_);
+                for (size_t i = before; i < also_.size(); i++) also_[i] = s->number_of(also_[i]);
                 top.n_also = int64_t(also_.size() - before);
             }
             marks.push_back(also_.size() - size_t(top.n_also));
@@ -175,12 +177,27 @@ void Worker::step(const std::vector<Sentence*>& some) {
     }
     if (tops_.empty()) return;
     forward_.decode(rows_);
-    forward_.score(which_, tops_, samples ? logits_.need(int64_t(tops_.size()) * model_.vocab) : nullptr);
+    score(some, samples);
     size_t row = 0;
     for (Sentence* s : some) {
         if (s->request->how.hypotheses() == 1) extend(*s, row);
         else extend_beam(*s, row);
         if (s->over) s->slots.give_back(pages_);
+    }
+}
+
+// The head over all rows at once; with a shortlist each sentence has its own.
+void Worker::score(const std::vector<Sentence*>& some, bool samples) {
+    const int64_t rows = int64_t(tops_.size());
+    float* logits = samples ? logits_.need(rows * model_.vocab) : nullptr;
+    if (std::none_of(some.begin(), some.end(), [](const Sentence* s) { return bool(s->candidates); }))
+        return forward_.score(model_.head, which_.data(), tops_.data(), rows, logits);
+    int64_t row = 0;
+    for (const Sentence* s : some) {
+        const Linear& head = s->candidates ? s->candidates->head : model_.head;
+        const int64_t n = std::count_if(s->running.begin(), s->running.end(), [](const Running& r) { return r.total != NEVER; });
+        if (n) forward_.score(head, which_.data() + row, tops_.data() + row, n, logits ? logits + row * model_.vocab : nullptr);
+        row += n;
     }
 }
 
@@ -192,18 +209,18 @@ void Worker::extend(Sentence& s, size_t& row) {
     const double log_sum = double(top.max) + std::log(double(top.sum));
     double log_prob;
     if (top.watch >= 0) {
-        r.last = top.watch, log_prob = float(top.watched - log_sum);
+        r.last = s.token_of(top.watch), log_prob = float(top.watched - log_sum);
     } else if (how.sample) {
         const float* logits = logits_.get() + int64_t(row) * model_.vocab;
-        probs_.assign(logits, logits + model_.vocab);
-        for (size_t i = 0; i < probs_.size(); i++)
-            probs_[i] = s.request->banned[i] ? LOWEST : float(probs_[i] - log_sum);
-        for (int64_t i = 0; i < top.n_also; i++) probs_[size_t(top.also[i])] = LOWEST;
+        probs_.assign(logits, logits + (s.candidates ? int64_t(s.candidates->ids.size()) : model_.vocab));
+        for (size_t i = 0; i < probs_.size(); i++) probs_[i] = s.banned()[i] ? LOWEST : float(probs_[i] - log_sum);
+        for (int64_t i = 0; i < top.n_also; i++)
+            if (top.also[i] >= 0) probs_[size_t(top.also[i])] = LOWEST;
         const double uniform = draw_uniform(how.seed, s.input.number, uint64_t(how.first_step + s.step));
-        r.last = int32_t(draw_token(how, probs_, scratch_, uniform));
-        log_prob = float(logits[r.last] - log_sum);
+        const int64_t drawn = draw_token(how, probs_, scratch_, uniform);
+        r.last = s.token_of(int32_t(drawn)), log_prob = float(logits[drawn] - log_sum);
     } else if (top.count) {
-        r.last = top.ids[0], log_prob = float(top.values[0] - log_sum);
+        r.last = s.token_of(top.ids[0]), log_prob = float(top.values[0] - log_sum);
     } else {  // nothing may be written
         r.last = how.eos, log_prob = NEVER;
     }
@@ -232,7 +249,7 @@ void Worker::extend_beam(Sentence& s, size_t& row) {
         const double log_sum = double(top.max) + std::log(double(top.sum)), before = s.running[parent].total;
         const auto add = [&](float logit, int32_t token) {
             const double total = before + double(float(logit - log_sum));
-            if (total > NEVER) candidates_.push_back({total, int64_t(parent), token});
+            if (total > NEVER) candidates_.push_back({total, int64_t(parent), s.token_of(token)});
         };
         if (top.watch >= 0) add(top.watched, top.watch);
         for (int64_t i = 0; i < top.count; i++) add(top.values[i], top.ids[i]);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "search.h"
+#include "shortlist.h"
 
 namespace regard {
 
@@ -58,6 +59,7 @@ struct Sentence {
     int64_t step = 0;
     int32_t written = -1;  // by the last step; -1: an end mark, or a beam, which may still change its mind
     Memory memory;
+    std::unique_ptr<Candidates> candidates;  // of the shortlist; none: the whole vocabulary
     std::vector<Running> running;
     std::vector<std::vector<Move>> trail;
     std::vector<Finished> finished;  // best first
@@ -65,6 +67,10 @@ struct Sentence {
     Slots slots;
     bool ready = false, over = false;  // for a step; done
     Sentence(const Model& model, const Input& input, const Request& request);
+    // Between tokens and what the head's outputs are numbered by.
+    int32_t number_of(int32_t token) const { return candidates ? candidates->find(token) : token; }
+    int32_t token_of(int32_t number) const { return candidates ? candidates->ids[size_t(number)] : number; }
+    const uint8_t* banned() const { return candidates ? candidates->banned.data() : request->banned.data(); }
 };
 
 // Takes steps with any sentences; they may come from another worker, and have different requests.
@@ -89,6 +95,7 @@ class Worker {
         int64_t parent;
         int32_t token;
     };
+    void score(const std::vector<Sentence*>& some, bool samples);
     void extend(Sentence& s, size_t& row);
     void extend_beam(Sentence& s, size_t& row);
 
