@@ -126,6 +126,43 @@ inline void dot_block(const Unpacked& u, const int8_t* a, Floats (&sums)[PARTS])
         sums[h] = __builtin_convertvector((Ints)total, Floats);
     }
 }
+#elif defined(__ARM_FEATURE_DOTPROD)
+struct Unpacked {
+    int8x16_t quad[QUADS][PARTS];
+};
+template <int BITS>
+inline Unpacked unpack(const uint8_t* p) {  // of 8 bits, as signed numbers
+    Unpacked out;
+    const uint8x16_t low = vdupq_n_u8(15), turn = vdupq_n_u8(128);
+    for (int q = 0; q < (BITS == 4 ? QUADS / 2 : QUADS); q++)
+        for (int part = 0; part < PARTS; part++) {
+            const uint8x16_t v = vld1q_u8(p + q * 64 + part * 16);
+            if (BITS == 4) {
+                out.quad[q][part] = vreinterpretq_s8_u8(vandq_u8(v, low));
+                out.quad[q + QUADS / 2][part] = vreinterpretq_s8_u8(vshrq_n_u8(v, 4));
+            } else {
+                out.quad[q][part] = vreinterpretq_s8_u8(veorq_u8(v, turn));
+            }
+        }
+    return out;
+}
+template <int BITS>
+inline void dot_block(const Unpacked& u, const int8_t* a, Floats (&sums)[PARTS]) {
+    const int32_t sum = BITS == 4 ? 0 : vaddlvq_s8(vld1q_s8(a)) + vaddlvq_s8(vld1q_s8(a + 16));
+    int32x4_t total[PARTS];
+    for (int part = 0; part < PARTS; part++) total[part] = vdupq_n_s32(128 * sum);  // what signed numbers lack
+    for (int q = 0; q < QUADS; q++) {
+        int32_t four;
+        std::memcpy(&four, a + q * 4, 4);
+        const int8x16_t x = vreinterpretq_s8_s32(vdupq_n_s32(four));
+        for (int part = 0; part < PARTS; part++) total[part] = vdotq_s32(total[part], u.quad[q][part], x);
+    }
+    for (int part = 0; part < PARTS; part++) {
+        Ints some;
+        std::memcpy(&some, &total[part], sizeof some);
+        sums[part] = __builtin_convertvector(some, Floats);
+    }
+}
 #else
 struct Unpacked {
     uint8_t quad[QUADS][LANES * 4];

@@ -175,6 +175,35 @@ inline void dot_bytes(const Quantized& x, int64_t row, const Matrix& w, int64_t 
         }
     }
 }
+#elif defined(__ARM_FEATURE_DOTPROD)
+// The dot product of NEON has both sides signed: the weights are, with their highest bit turned; their +128 is added at the end.
+template <int M, int N>
+inline void dot_bytes(const Quantized& x, int64_t row, const Matrix& w, int64_t panel, Ints (&sums)[M][N * PARTS]) {
+    const int64_t quads = w.quads(), size = quads * 64;
+    const uint8_t* from = w.bytes + panel * size;
+    const int8_t* a = x.q + row * x.stride;
+    const uint8x16_t turn = vdupq_n_u8(128);
+    int32x4_t total[M][N * PARTS];
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N * PARTS; j++) total[i][j] = vdupq_n_s32(128 * x.sum[row + i]);
+    for (int64_t k = 0; k < quads; k++) {
+        int8x16_t column[N * PARTS];
+        for (int j = 0; j < N * PARTS; j++) {
+            const uint8_t* p = from + (j / PARTS) * size + k * 64 + (j % PARTS) * 16;
+            column[j] = vreinterpretq_s8_u8(veorq_u8(vld1q_u8(p), turn));
+        }
+#pragma GCC unroll 8
+        for (int i = 0; i < M; i++) {
+            int32_t four;
+            std::memcpy(&four, a + i * x.stride + k * 4, 4);
+            const int8x16_t spread4 = vreinterpretq_s8_s32(vdupq_n_s32(four));
+#pragma GCC unroll 8
+            for (int j = 0; j < N * PARTS; j++) total[i][j] = vdotq_s32(total[i][j], column[j], spread4);
+        }
+    }
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < N * PARTS; j++) std::memcpy(&sums[i][j], &total[i][j], sizeof(Ints));
+}
 #else
 template <int M, int N>
 inline void dot_bytes(const Quantized& x, int64_t row, const Matrix& w, int64_t panel, Ints (&sums)[M][N * PARTS]) {

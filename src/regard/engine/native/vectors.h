@@ -7,6 +7,8 @@
 #include "kernels.h"
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__ARM_FEATURE_DOTPROD)
+#include <arm_neon.h>
 #endif
 
 #ifndef REGARD_ISA
@@ -22,6 +24,8 @@ namespace {
 constexpr int W = 16, ROWS = 8, FEW = 4, WIDE = 4;  // rows of a tile; panels of a tile with few rows
 #elif defined(__AVX2__)
 constexpr int W = 8, ROWS = 4, FEW = 2, WIDE = 2;
+#elif defined(__ARM_FEATURE_DOTPROD)
+constexpr int W = 4, ROWS = 4, FEW = 2, WIDE = 2;
 #else
 constexpr int W = 4, ROWS = 2, FEW = 1, WIDE = 1;
 #endif
