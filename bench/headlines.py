@@ -142,6 +142,12 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
         "quality-bfloat16": (
             "Training in bfloat16 against plain float32, three seeds",
             "difference {f[difference of the means]} BLEU, standard deviation over seeds {f[standard deviation over seeds]}"),
+        "int8-bleu": (
+            "Small weights on a trained model, Multi30k En→De, test 2016, beam 5",
+            "BLEU {f[native int8, beam 5][BLEU]} in int8, {f[native int4, beam 5][BLEU]} in int4, "
+            "{f[native int8, shortlist, beam 5][BLEU]} in int8 with a shortlist, {f[torch float32, beam 5][BLEU]} in float32; "
+            "of 1,000 outputs in float32, {f[native float32, beam 5][outputs with the tokens of torch]} have the tokens of "
+            "torch with beam 5, {f[native float32, greedy][outputs with the tokens of torch]} greedily"),
     },
     "Speed": {
         "bench-train-tiny": ("Training Transformer-Tiny", TRAIN),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -252,7 +253,10 @@ def main() -> None:
     net, tokenizer = ours(path)
     figures = {} if said.only else check(net, path, tokenizer, theirs(path), said.tokens)
     del net
-    names = said.only or [name for name in CONTENDERS if name != "llama.cpp" or find_spec("llama_cpp") is not None]
+    names = said.only or list(CONTENDERS)
+    if said.only is None and find_spec("llama_cpp") is None:
+        print("without llama.cpp, whose package is not installed: pip install llama-cpp-python", file=sys.stderr)
+        names.remove("llama.cpp")
     workers = {name: ["bench.smollm", "--worker", name, "--tokens", str(said.tokens)] for name in names}
     for name, answers in race(workers, said.rounds, CASES).items():
         for case, what in zip(CASES, ("tokens a second", "prompt tokens a second"), strict=True):
