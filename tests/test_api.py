@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from html import escape
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 import regard
+from regard.api import Attention
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName
 from regard.families import transformer
 from regard.text import Tokenizer
@@ -229,6 +231,24 @@ def test_a_notebook_shows_a_table(model: regard.Model) -> None:
     html = model._repr_html_()
     assert "<tr><th>task</th><td>translate</td></tr>" in html
     assert "<tr><th>parameters</th><td>5,856</td></tr>" in html
+    assert "<summary>parts</summary><pre" in html
+    assert "encoder" in html
+    assert escape(model.card.splitlines()[-1]) in html
+
+
+def test_a_notebook_shows_results(model: regard.Model, tmp_path: Path) -> None:
+    """Maps, trees and scores, whatever the text."""
+    found = model.attention("abc", "<b>")
+    html = found._repr_html_()
+    assert html.startswith('<iframe sandbox="" ')
+    assert "mean of 2 heads" in html
+    assert "<b>" not in html
+    assert (
+        "decoder.blocks.0.mix (2, " in Attention({"decoder.blocks.0.mix": torch.zeros(2, 3, 9)}, [], [])._repr_html_()
+    )
+    assert "parameters" in regard.show("tiny")._repr_html_()
+    (tmp_path / "t.tsv").write_text("abc\tabc\n", encoding="utf-8")
+    assert "exact" in regard.evaluate(model, tmp_path / "t.tsv", samples=5)._repr_html_()
 
 
 @pytest.mark.parametrize("what", ["tiny", "gpt"])

@@ -31,6 +31,7 @@ from regard.metrics.bootstrap import Difference, Interval, bootstrap
 from regard.metrics.class_metrics import SplitLabels, count_classes
 from regard.metrics.items import CountedItems, Items, bits_per_byte, count_items, percentage
 from regard.registry import kind_of
+from regard.report.page import pre
 from regard.report.table import Table
 from regard.tasks.common.capabilities import (
     HasBaseline,
@@ -118,6 +119,9 @@ class Evaluation:
 
     def __str__(self) -> str:
         return self.render()
+
+    def _repr_html_(self) -> str:
+        return pre(self.render())
 
 
 def evaluate(

@@ -17,7 +17,7 @@ from regard.interpret.look_page import render_page
 from regard.interpret.terminal_view import render_links, render_view
 from regard.interpret.view import Picture, View, look_at
 from regard.nn.blocks.patches import Patches
-from regard.report.markup import tag
+from regard.report.page import notebook_frame
 from regard.serialization.model_folder import BEST, FINAL
 from regard.tasks.common.capabilities import Classifies, ReadsImages, supports
 from regard.tasks.common.forward_pass import ForwardPass
@@ -47,7 +47,7 @@ class Look:
         return Path(path)
 
     def _repr_html_(self) -> str:
-        return tag("iframe", sandbox="allow-scripts", style="width:100%;height:720px;border:0", srcdoc=self.html())
+        return notebook_frame(self.html(), scripts=True)
 
     def render(self) -> str:
         """A picture for the terminal: the strongest head of the link, the chosen head, or the mean of the last layer."""

@@ -18,6 +18,7 @@ from regard.families.expand import expand_model, model_keys
 from regard.model.net import Net
 from regard.model.tree import summary, tree
 from regard.recipes.merge import list_recipes, merge, merge_settings, read_recipe
+from regard.report.page import pre
 from regard.serialization.load import load_model
 from regard.serialization.model_folder import find_model
 from regard.tasks import find
@@ -56,6 +57,9 @@ class ModelSummary:
 
     def __str__(self) -> str:
         return self.render()
+
+    def _repr_html_(self) -> str:
+        return pre(self.render())
 
 
 def show(what: str | Path, *, set: Mapping[str, object] | None = None, length: int = 32) -> ModelSummary:

@@ -17,7 +17,11 @@ from regard.engine.choose_engine import Chosen
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
+from regard.model.tree import tree
 from regard.registry import kind_of
+from regard.report.heatmap import CELLS, heatmap
+from regard.report.markup import tag
+from regard.report.page import notebook_frame, page, pre
 from regard.serialization.model_card import render_card
 from regard.serialization.model_folder import write_model
 from regard.tasks.common.capabilities import Aligns, Embeds, Generates, Inspects, Scores, require
@@ -47,6 +51,18 @@ class Attention:
 
     def keys(self) -> list[str]:
         return list(self.weights)
+
+    def _repr_html_(self) -> str:
+        """A map for notebooks: the last layer, averaged over heads; of cross-attention, if there is some."""
+        name = next((name for name in reversed(self.weights) if ".cross" in name), [*self.weights, ""][-1])
+        columns = self.source if ".cross" in name else self.target
+        if not name or self.weights[name].shape[1:] != (len(self.target), len(columns)) or len(columns) > CELLS:
+            return pre("\n".join(f"{name} {tuple(weights.shape)}" for name, weights in self.weights.items()))
+        title = f"{name}, mean of {len(self.weights[name])} heads"
+        drawn = heatmap(
+            title, self.weights[name].mean(0).tolist(), rows=self.target, columns=columns, low=0.0, high=1.0
+        )
+        return notebook_frame(page("Attention", [], body=[drawn]))
 
 
 class Model:
@@ -233,7 +249,7 @@ class Model:
         return f"Model({str(self.path)!r}, {self.parameters:,} parameters)"
 
     def _repr_html_(self) -> str:
-        """A table for notebooks."""
+        """A table for notebooks, with the parts of the model and its card to unfold."""
         rows = {
             "task": kind_of(type(self.task)),
             "parameters": f"{self.parameters:,}",
@@ -243,4 +259,6 @@ class Model:
             "folder": str(self.path),
         }
         cells = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows.items() if v)
-        return f"<table><caption>regard.Model</caption>{cells}</table>"
+        unfolded = {"parts": tree(self.net), "card": self.card}
+        more = [tag("details", tag("summary", title), pre(text)) for title, text in unfolded.items() if text]
+        return f"<table><caption>regard.Model</caption>{cells}</table>{''.join(more)}"

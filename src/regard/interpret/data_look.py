@@ -18,7 +18,7 @@ from regard.interpret.interventions import Worth
 from regard.metrics.bootstrap import Interval
 from regard.report.heatmap import heatmap
 from regard.report.markup import Html, tag
-from regard.report.page import Section, page
+from regard.report.page import Section, notebook_frame, page
 from regard.report.table import Table
 
 NAMES = {
@@ -93,7 +93,7 @@ class DataLook:
         return Path(path)
 
     def _repr_html_(self) -> str:
-        return tag("iframe", sandbox="", style="width:100%;height:720px;border:0", srcdoc=self.html())
+        return notebook_frame(self.html())
 
     def plain(self) -> dict[str, object]:
         """For programs."""

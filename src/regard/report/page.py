@@ -60,6 +60,12 @@ def page(
     return f"<!doctype html>\n{tag('html', head, tag('body', contents, main, *code), lang='en')}\n"
 
 
+def notebook_frame(html: str, *, scripts: bool = False) -> Html:
+    """A page inside a notebook, kept apart from it; `scripts` lets the page's own one run."""
+    allowed = "allow-scripts" if scripts else ""
+    return tag("iframe", sandbox=allowed, style="width:100%;height:720px;border:0", srcdoc=html)
+
+
 def figures(named: Sequence[tuple[str, str, str]]) -> Html:
     """Headline figures: what, how much, and a note below."""
     return tag(

@@ -17,6 +17,7 @@ import torch
 
 from regard.errors import SpecError
 from regard.machine import free_memory, machine, versions
+from regard.report.page import notebook_frame
 from regard.studies.contenders import CONTENDERS, FULL, Contender, Power, Shape, select_contenders
 from regard.studies.grid import Grid
 from regard.studies.growth import Fit, extrapolate, find_crossing, fit_exponent
@@ -143,6 +144,9 @@ class Study:
         from regard.studies.figures import draw
 
         return draw(self, folder)
+
+    def _repr_html_(self) -> str:
+        return notebook_frame(self.page())
 
     def full(self) -> Found:
         return next(f for f in self.found if f.contender.name == FULL)

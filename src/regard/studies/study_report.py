@@ -13,7 +13,7 @@ from typing import Protocol
 from regard.report.axis import Scale
 from regard.report.chart import Series, line_chart
 from regard.report.markup import Html, tag
-from regard.report.page import Section, grid, page
+from regard.report.page import Section, grid, notebook_frame, page
 from regard.report.table import Table
 
 
@@ -105,6 +105,9 @@ class Reporting:
 
     def draw(self, folder: Path) -> list[Path]:
         return self.report().draw(folder)
+
+    def _repr_html_(self) -> str:
+        return notebook_frame(self.page())
 
 
 class StudyResult(Protocol):
