@@ -13,8 +13,9 @@ import pytest
 
 from regard.errors import SpecError
 from regard.studies import complexity, figures, run_study
-from regard.studies.complexity import Found, Point, Settings, Study, parse_lengths, parse_names, study
+from regard.studies.complexity import Found, Point, Settings, Study, parse_names, study
 from regard.studies.contenders import CONTENDERS, Shape
+from regard.studies.study_options import parse_numbers
 from regard.studies.time_shares import Size, measure_shares
 from regard.studies.width_crossing import count_operations, find_cheaper
 from regard.studies.worker import Stopped
@@ -160,12 +161,12 @@ def test_what_cannot_be_asked(settings: dict[str, Any], message: str) -> None:
 
 
 def test_options_as_they_are_typed() -> None:
-    assert parse_lengths("512,1_024") == (512, 1024)
+    assert parse_numbers("512,1_024", "--lengths") == (512, 1024)
     assert parse_names(["local,performer", "gru"]) == ("local", "performer", "gru")
     with pytest.raises(
-        SpecError, match=re.escape("lengths should be whole numbers with commas, such as 1024,2048,4096; got '1k'")
+        SpecError, match=re.escape("--widths should be whole numbers with commas, such as 64,128; got '1k'")
     ):
-        parse_lengths("1k")
+        parse_numbers("1k", "--widths")
 
 
 @pytest.mark.parametrize(("name", "ratio"), [("rnn", 0), ("gru", 1), ("lstm", 2)])

@@ -62,6 +62,8 @@ def test_what_a_part_cannot_do_is_refused_and_the_rest_goes_on(tmp_path: Path) -
 
 def test_what_a_command_line_may_ask(tmp_path: Path) -> None:
     assert parse_task("t=translate,a.en,a.de") == TaskData("t", "translate", ("a.en", "a.de"))
+    with pytest.raises(SpecError, match="the study of transfer names its recipes with --task NAME=RECIPE"):
+        transfer(Grid(tmp_path), ["copy"], StudyOptions())
     with pytest.raises(SpecError, match="--task takes NAME=RECIPE,FILE"):
         parse_task("translate")
     with pytest.raises(

@@ -46,6 +46,19 @@ def test_unknown_names() -> None:
     assert "Did you mean 'complexity'" in said.err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["scaling", "gpt", "--held-out", "96"], "--held-out takes a width and a number of steps, such as 128,6000; got '96'"),
+        (["scaling", "gpt", "--widths", "wide"], "--widths should be whole numbers with commas, such as 64,128; got 'wide'"),
+        (["gradients", "--delays", "1.5"], "--delays should be whole numbers with commas, such as 64,128; got '1.5'"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_none(words: list[str], message: str) -> None:
+    said = call("study", *words)
+    assert (said.code, said.out, said.err) == (2, "", f"regard: {message}\n")
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_it_and_its_child(tmp_path: Path) -> None:
     words = ("--mixers", "fused", "--lengths", "64,128", "--threads", 1, "--minutes", 30, "--out", tmp_path)

@@ -7,23 +7,19 @@ key widths are those of Table 3 (A, B) of "Attention Is All You Need".
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from regard.errors import SpecError
 from regard.model.model_spec import ModelSpec
-from regard.nn.blocks.body import Stack
-from regard.nn.blocks.embedding import Tokens
 from regard.nn.mixers.softmax import SoftmaxAttention
 from regard.nn.positions.position import Sinusoidal
 from regard.studies.compare import Comparer, CompareResult
 from regard.studies.grid import Grid
 from regard.studies.methods import NamedRecipe, Terms
+from regard.studies.model_parts import Changes, list_embeddings, list_mixers, list_stacks
 from regard.studies.preparation import Preparation, model_of
-from regard.studies.significance import VERDICT_SEEDS
 from regard.studies.study_options import StudyOptions
 from regard.training.recipe import Recipe
-
-Changes = dict[str, object]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,34 +31,18 @@ class Ablation:
     changes: Callable[[ModelSpec, Recipe], Changes]
 
 
-def _stacks(spec: ModelSpec) -> Iterator[tuple[str, Stack]]:
-    for side in ("encoder", "decoder"):
-        if isinstance(body := getattr(spec, side), Stack) and body.block is not None:
-            yield side, body
-
-
-def _mixers(spec: ModelSpec) -> Iterator[tuple[str, SoftmaxAttention]]:
+def _attentions(spec: ModelSpec) -> list[tuple[str, SoftmaxAttention]]:
     """The softmax attentions of the model, by path."""
-    for side, body in _stacks(spec):
-        assert body.block is not None
-        for role, mixer in body.block.mixers:
-            if isinstance(mixer, SoftmaxAttention):
-                yield f"model.{side}.block.{role}", mixer
-
-
-def _embeddings(spec: ModelSpec) -> Iterator[tuple[str, Tokens]]:
-    for name in ("embed", "source"):
-        if isinstance(part := getattr(spec, name), Tokens):
-            yield f"model.{name}", part
+    return [(path, mixer) for path, mixer in list_mixers(spec) if isinstance(mixer, SoftmaxAttention)]
 
 
 def _wiring(kind: str) -> Callable[[ModelSpec, Recipe], Changes]:
-    return lambda spec, recipe: {f"model.{side}.wiring": {"kind": kind} for side, _ in _stacks(spec)}
+    return lambda spec, recipe: {f"{path}.wiring": {"kind": kind} for path, _, _ in list_stacks(spec)}
 
 
 def _heads(count: int) -> Callable[[ModelSpec, Recipe], Changes]:
     def changes(spec: ModelSpec, recipe: Recipe) -> Changes:
-        found = list(_mixers(spec))
+        found = _attentions(spec)
         if any(spec.width % count or mixer.heads == count for _, mixer in found):
             return {}
         return {f"{path}.heads": count for path, _ in found}
@@ -72,19 +52,19 @@ def _heads(count: int) -> Callable[[ModelSpec, Recipe], Changes]:
 
 def _key_width(divisor: int) -> Callable[[ModelSpec, Recipe], Changes]:
     def changes(spec: ModelSpec, recipe: Recipe) -> Changes:
-        widths = {path: (mixer.head_width or spec.width // mixer.heads) // divisor for path, mixer in _mixers(spec)}
+        widths = {path: (mixer.head_width or spec.width // mixer.heads) // divisor for path, mixer in _attentions(spec)}
         return {f"{path}.head_width": width for path, width in widths.items()} if all(widths.values()) else {}
 
     return changes
 
 
 def _no_positions(spec: ModelSpec, recipe: Recipe) -> Changes:
-    out: Changes = {f"{path}.position": None for path, part in _embeddings(spec) if part.position is not None}
-    return out | {f"model.{side}.position": None for side, body in _stacks(spec) if body.position is not None}
+    out: Changes = {f"{path}.position": None for path, part in list_embeddings(spec) if part.position is not None}
+    return out | {f"{path}.position": None for path, body, _ in list_stacks(spec) if body.position is not None}
 
 
 def _learned(spec: ModelSpec, recipe: Recipe) -> Changes:
-    own = [path for path, part in _embeddings(spec) if isinstance(part.position, Sinusoidal)]
+    own = [path for path, part in list_embeddings(spec) if isinstance(part.position, Sinusoidal)]
     return {f"{path}.position": {"kind": "learned"} for path in own}
 
 
@@ -97,14 +77,13 @@ def _no_smoothing(spec: ModelSpec, recipe: Recipe) -> Changes:
 
 
 def _no_feed(spec: ModelSpec, recipe: Recipe) -> Changes:
-    there = [side for side, body in _stacks(spec) if body.block is not None and body.block.feed is not None]
-    return {f"model.{side}.block.feed": None for side in there}
+    return {f"{path}.block.feed": None for path, _, block in list_stacks(spec) if block.feed is not None}
 
 
 def _no_dropout(spec: ModelSpec, recipe: Recipe) -> Changes:
-    out: Changes = {f"{path}.dropout": 0.0 for path, part in _embeddings(spec) if part.dropout}
-    out |= {f"model.{side}.wiring.dropout": 0.0 for side, body in _stacks(spec) if body.wiring.dropout}
-    return out | {f"{path}.dropout": 0.0 for path, mixer in _mixers(spec) if mixer.dropout}
+    out: Changes = {f"{path}.dropout": 0.0 for path, part in list_embeddings(spec) if part.dropout}
+    out |= {f"{path}.wiring.dropout": 0.0 for path, body, _ in list_stacks(spec) if body.wiring.dropout}
+    return out | {f"{path}.dropout": 0.0 for path, mixer in _attentions(spec) if mixer.dropout}
 
 
 ABLATIONS = (
@@ -113,7 +92,7 @@ ABLATIONS = (
     Ablation(
         "no √d_k",
         "scores keep variance one, so the softmax does not saturate",
-        lambda spec, recipe: {f"{path}.scale": 1.0 for path, _ in _mixers(spec)},
+        lambda spec, recipe: {f"{path}.scale": 1.0 for path, _ in _attentions(spec)},
     ),
     Ablation("one head", "several heads look at several things at once", _heads(1)),
     Ablation("2 heads", "Table 3 (A): the number of heads, at the same total width", _heads(2)),
@@ -161,7 +140,7 @@ def run(
     if len(recipes) != 1:
         raise SpecError(f"an ablation is of one recipe, got {len(recipes)}")
     entries, notes = list_ablations(recipes[0], options, only)
-    terms = Terms(options.seeds_for(VERDICT_SEEDS), metric=metric, delta=delta)
+    terms = Terms(options.seeds_for(), metric=metric, delta=delta)
     comparer = Comparer(grid, terms, options, "ablate")
     kept, refused = comparer.split_refused(entries)
     found = comparer.run(kept)

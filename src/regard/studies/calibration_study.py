@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import numpy as np
-
 from regard.report.chart import Series
 from regard.report.table import Cell, Table
 from regard.spec import Plain
@@ -18,9 +16,8 @@ from regard.studies.compare import TEST, Comparer, CompareResult
 from regard.studies.compare_report import tell_terms, tell_verdicts
 from regard.studies.grid import Grid
 from regard.studies.methods import NamedRecipe, Terms, list_entries
-from regard.studies.significance import VERDICT_SEEDS
 from regard.studies.study_options import StudyOptions
-from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport
+from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport, mean_cell
 
 SMOOTHINGS = (0.0, 0.1)
 PROBE = "calibration"
@@ -43,8 +40,8 @@ class CalibrationResult(Reporting):
             row: dict[str, Cell] = {"contender": sample.name}
             for when in ("before", "after"):
                 for what in ("ece", "brier"):
-                    row[f"{what} {when}"] = _mean([probe[when][what] for probe in self.probes(sample.name)])
-            row["temperature"] = _mean([probe["temperature"] for probe in self.probes(sample.name)])
+                    row[f"{what} {when}"] = mean_cell([probe[when][what] for probe in self.probes(sample.name)])
+            row["temperature"] = mean_cell([probe["temperature"] for probe in self.probes(sample.name)])
             rows.append(row)
         return Table.of(rows)
 
@@ -81,9 +78,5 @@ def run(
         entries = [NamedRecipe(f"smoothing {s:g}", recipes[0], {**options.set, key: s}) for s in SMOOTHINGS]
     else:
         entries = list_entries(recipes, vary, options.set)
-    terms = Terms(options.seeds_for(VERDICT_SEEDS), metric=metric, probes=(PROBE,))
+    terms = Terms(options.seeds_for(), metric=metric, probes=(PROBE,))
     return CalibrationResult(Comparer(grid, terms, options, "calibration").run(entries))
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return round(float(np.mean(values)), 4) if values else None

@@ -24,7 +24,7 @@ from regard.studies.grid import Cell, CellResult, Grid
 from regard.studies.match import Dial, match_size
 from regard.studies.methods import Match, Method, NamedRecipe, Terms, check_tasks, find_rate, list_entries
 from regard.studies.preparation import Preparation, Timing, change, cost_of, model_of, time_recipe
-from regard.studies.significance import VERDICT_SEEDS, spend_alpha
+from regard.studies.significance import spend_alpha
 from regard.studies.study_options import StudyOptions
 from regard.studies.study_report import Reporting, StudyReport
 from regard.studies.train_cell import read_items, read_test
@@ -377,6 +377,5 @@ def run(
         raise UnknownName("setting to tune", tune, ["rate"])
     if resize not in ("width", "depth"):
         raise UnknownName("way to resize", resize, ["width", "depth"])
-    seeds = options.seeds_for(VERDICT_SEEDS)
-    terms = Terms(seeds, cast(Match, match), cast(Dial, resize), tune == "rate", metric, delta, paired)
+    terms = Terms(options.seeds_for(), cast(Match, match), cast(Dial, resize), tune == "rate", metric, delta, paired)
     return Comparer(grid, terms, options).run(list_entries(recipes, vary, options.set))

@@ -348,14 +348,6 @@ def _list(settings: Settings) -> str:
     return ",".join(map(str, settings.lengths)) or "none"
 
 
-def parse_lengths(text: str) -> tuple[int, ...]:
-    """Parse `1024,2048`."""
-    try:
-        return tuple(int(word) for word in text.replace("_", "").split(","))
-    except ValueError:
-        raise SpecError(f"lengths should be whole numbers with commas, such as 1024,2048,4096; got {text!r}") from None
-
-
 def parse_names(words: Sequence[str]) -> tuple[str, ...]:
     """Parse `local,performer` and repeated options."""
     return tuple(name for word in words for name in word.split(",") if name)

@@ -32,7 +32,6 @@ from regard.report.table import Table
 from regard.spec import Plain
 from regard.studies.grid import Cell, CellResult, Grid
 from regard.studies.jobs import Outcome
-from regard.studies.significance import VERDICT_SEEDS
 from regard.studies.study_options import StudyOptions
 from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport
 
@@ -169,7 +168,7 @@ def run(
     if recipes:
         raise SpecError(f"the study of gradients takes no recipes, got {', '.join(recipes)}")
     options.allow("gradients", "seeds")
-    seeds = options.seeds_for(VERDICT_SEEDS)
+    seeds = options.seeds_for()
     if n < 8 or width % 4:
         raise SpecError(f"n should be at least 8 and width a multiple of 4, got {n} and {width}")
     names = list(only) or list(LAYERS)

@@ -35,7 +35,6 @@ from regard.studies.contenders import CONTENDERS, MixerLayer, Shape
 from regard.studies.grid import Cell, CellResult, Grid
 from regard.studies.jobs import Outcome
 from regard.studies.path_length import path_length
-from regard.studies.significance import VERDICT_SEEDS
 from regard.studies.study_options import StudyOptions
 from regard.studies.study_report import Chapter, Reporting, StudyReport
 
@@ -322,7 +321,7 @@ def run(grid: Grid, recipes: Sequence[str], options: StudyOptions, *, only: Sequ
     for name in only:
         if name not in PROPERTIES:
             raise UnknownName("property", name, PROPERTIES)
-    seeds = range(1, options.seeds_for(VERDICT_SEEDS) + 1)
+    seeds = range(1, options.seeds_for() + 1)
     cells = {
         name: [Cell(f"{name}, seed {seed}", "properties", {"property": name, "seed": seed}) for seed in seeds]
         for name in PROPERTIES

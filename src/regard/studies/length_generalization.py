@@ -21,9 +21,8 @@ from regard.studies.compare_report import tell_terms, tell_verdicts
 from regard.studies.grid import CellResult, Grid
 from regard.studies.methods import NamedRecipe, Terms
 from regard.studies.preparation import Preparation
-from regard.studies.significance import VERDICT_SEEDS
 from regard.studies.study_options import StudyOptions
-from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport
+from regard.studies.study_report import Chapter, Chart, Reporting, StudyReport, mean_cell
 
 TIMES = (1.0, 1.5, 2.0, 3.0, 4.0)
 """Test lengths, relative to the longest training text."""
@@ -98,7 +97,7 @@ class LengthResult(Reporting):
         rows = []
         for sample in self.compared.samples:
             row: dict[str, Cell] = {"positions": sample.name}
-            row |= {label: _mean(self.scores(sample.name, test)) for test, label in self.names.items()}
+            row |= {label: mean_cell(self.scores(sample.name, test)) for test, label in self.names.items()}
             rows.append(row)
         return Table.of(rows)
 
@@ -151,7 +150,7 @@ def run(
     last = f"{round(TIMES[-2] * n) + 1} to {longest}"
     names = {name: name for name in tests if name != TEST} | {TEST: last}
     scaled = {f"scaled {name}": tests[TEST] | {"set": how, "for": ["rotary"]} for name, how in list_scalings(n).items()}
-    terms = Terms(options.seeds_for(VERDICT_SEEDS), metric=metric or "exact")
+    terms = Terms(options.seeds_for(), metric=metric or "exact")
     comparer = Comparer(grid, terms, options, "length", {**tests, **scaled})
     entries = list_positions(recipe, settings, only)
     found = comparer.run(entries)
@@ -159,7 +158,3 @@ def run(
         names |= {name: f"{last}, {name}" for name in scaled}
     assert METRICS[found.metric].decodes
     return LengthResult(found, n, names)
-
-
-def _mean(scores: Sequence[float]) -> float | None:
-    return round(float(np.mean(scores)), 4) if scores else None

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from regard.errors import SpecError
+from regard.studies.significance import VERDICT_SEEDS
 from regard.training.request import TrainRequest
 
 
@@ -19,12 +20,13 @@ class StudyOptions:
     set: Mapping[str, object] = dataclasses.field(default_factory=dict)
     """Settings that are changed in all recipes, by path."""
     seeds: int | None = None
-    """How many seeds; by default as many as the study needs for a verdict."""
+    """How many seeds; by default as many as the study needs."""
     minutes: float | None = None
     """Refuse a study that would take longer."""
     device: str = "cpu"
 
-    def seeds_for(self, usual: int) -> int:
+    def seeds_for(self, usual: int = VERDICT_SEEDS) -> int:
+        """The number of seeds: as asked for, otherwise `usual`."""
         return usual if self.seeds is None else self.seeds
 
     def request(self, recipe: str | Mapping[str, object], set: Mapping[str, object] | None = None) -> TrainRequest:
@@ -36,6 +38,14 @@ class StudyOptions:
         for field in dataclasses.fields(self):
             if field.name not in used and getattr(self, field.name) and field.name != "device":
                 raise SpecError(f"the study of {study} has no use for {field.name}; leave it out")
+
+
+def parse_numbers(text: str, what: str) -> tuple[int, ...]:
+    """Parse `1024,2048`; `what` names them in a message."""
+    try:
+        return tuple(int(word) for word in text.replace("_", "").split(","))
+    except ValueError:
+        raise SpecError(f"{what} should be whole numbers with commas, such as 64,128; got {text!r}") from None
 
 
 OPTIONS = frozenset(field.name for field in dataclasses.fields(StudyOptions))

@@ -110,6 +110,11 @@ class Reporting:
         return notebook_frame(self.page())
 
 
+def mean_cell(values: Sequence[float]) -> float | None:
+    """The mean over seeds for a table; None if no seed has a value."""
+    return round(sum(values) / len(values), 4) if values else None
+
+
 class StudyResult(Protocol):
     """What a study found: for programs, for a terminal, as a page and as figures."""
 

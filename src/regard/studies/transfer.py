@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from regard.errors import SpecError
 from regard.model.model_spec import ModelSpec
-from regard.nn.blocks.body import Stack
 from regard.nn.layers.feedforward import FeedForward
 from regard.report.table import Cell, Table
 from regard.studies.compare import Comparer, CompareResult, Started
@@ -19,8 +18,8 @@ from regard.studies.compare_report import tell_curves, tell_verdicts
 from regard.studies.forecast import forecast
 from regard.studies.grid import Grid
 from regard.studies.methods import NamedRecipe, Terms
+from regard.studies.model_parts import Changes, list_mixers, list_stacks
 from regard.studies.preparation import Preparation, model_of
-from regard.studies.significance import VERDICT_SEEDS
 from regard.studies.study_options import StudyOptions
 from regard.studies.study_report import Chapter, Reporting, StudyReport
 
@@ -28,36 +27,24 @@ BASELINE = "plain"
 WINDOW = 8
 """Tokens on each side that sparse attention sees."""
 
-Changes = dict[str, object]
-
-
-def _bodies(spec: ModelSpec) -> dict[str, Stack]:
-    sides = {side: getattr(spec, side) for side in ("encoder", "decoder")}
-    return {side: body for side, body in sides.items() if isinstance(body, Stack) and body.block is not None}
-
 
 def _each(path: str, value: object) -> Callable[[ModelSpec], Changes]:
     """The same setting in every stack."""
-    return lambda spec: {f"model.{side}.{path}": value for side in _bodies(spec)}
+    return lambda spec: {f"{stack}.{path}": value for stack, _, _ in list_stacks(spec)}
 
 
 def _attention(path: str, value: object) -> Callable[[ModelSpec], Changes]:
     """The same setting in every attention, that to the encoder included."""
-    return lambda spec: {
-        f"model.{side}.block.{role}.{path}": value
-        for side, body in _bodies(spec).items()
-        for role, _ in (body.block.mixers if body.block else ())
-    }
+    return lambda spec: {f"{mixer}.{path}": value for mixer, _ in list_mixers(spec)}
 
 
 def _gate(spec: ModelSpec) -> Changes:
     """A gated feed-forward layer of two thirds of the width has as many parameters."""
     out: Changes = {}
-    for side, body in _bodies(spec).items():
-        feed = body.block.feed if body.block else None
-        if isinstance(feed, FeedForward):
-            width = {"gated": True, "activation": "silu", "width": max(1, round(feed.width * 2 / 3))}
-            out |= {f"model.{side}.block.feed.{name}": value for name, value in width.items()}
+    for path, _, block in list_stacks(spec):
+        if isinstance(block.feed, FeedForward):
+            gated = {"gated": True, "activation": "silu", "width": max(1, round(block.feed.width * 2 / 3))}
+            out |= {f"{path}.block.feed.{name}": value for name, value in gated.items()}
     return out
 
 
@@ -174,7 +161,7 @@ def run(
     if unknown := [name for name in only if name not in MODIFICATIONS]:
         raise SpecError(f"no modification {unknown[0]!r}; there is {', '.join(MODIFICATIONS)}")
     names = [name for name in MODIFICATIONS if not only or name in only]
-    terms = Terms(options.seeds_for(VERDICT_SEEDS))
+    terms = Terms(options.seeds_for())
     started, refused = list[tuple[str, Comparer, Started]](), dict[str, Mapping[str, str]]()
     for task in map(parse_task, tasks):
         own = dataclasses.replace(options, data=task.files)

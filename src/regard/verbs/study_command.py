@@ -147,12 +147,14 @@ def complexity(
 ) -> Asked:
     """Measure for each mixer how time and memory grow with the length, how many operations wait for one another, how many
     layers lie between two tokens, and from which length it is faster than full attention; recurrent layers by width, too."""
-    from regard.studies.complexity import LENGTHS, parse_lengths, parse_names
+    from regard.studies.complexity import LENGTHS, parse_names
+    from regard.studies.study_options import parse_numbers
 
-    chosen = LENGTHS if lengths is None else parse_lengths(lengths)
+    chosen = LENGTHS if lengths is None else parse_numbers(lengths, "--lengths")
     return Asked(
-        mixers=parse_names(mixers), lengths=chosen, widths=parse_lengths(widths), threads=threads, minutes=minutes
-    )
+        mixers=parse_names(mixers), lengths=chosen, widths=parse_numbers(widths, "--widths"), threads=threads,
+        minutes=minutes,
+    )  # fmt: skip
 
 
 @_command("Does a change help? Recipes against each other, over seeds", (*FILES, *TRAINED))
@@ -221,9 +223,9 @@ def gradients(
 ) -> Asked:
     """Measure the gradient of the last output with respect to inputs at every distance, for recurrent layers and attention as
     they are initialized; it takes seconds. With --delays, the copy-memory task is trained beside it, which takes minutes."""
-    from regard.studies.complexity import parse_lengths
+    from regard.studies.study_options import parse_numbers
 
-    waits = parse_lengths(delays) if delays else ()
+    waits = parse_numbers(delays, "--delays") if delays else ()
     return Asked(n=n, width=width, only=only, delays=waits, processes=processes)
 
 
@@ -256,12 +258,13 @@ def scaling(
     """Train a ladder of sizes, fit L(N, D) = E + A/N^α + B/D^β, L(N) and L(D) with intervals, write down what a run at least
     four times larger should reach, train that, and say by how much the prediction missed. One seed each, unless --seeds
     says more."""
-    from regard.studies.complexity import parse_lengths
+    from regard.studies.study_options import parse_numbers
 
-    last = parse_lengths(held_out)
+    last = parse_numbers(held_out, "--held-out")
     if len(last) != 2:
         raise SpecError(f"--held-out takes a width and a number of steps, such as 128,6000; got {held_out!r}")
-    return Asked(recipe, widths=parse_lengths(widths), steps=parse_lengths(steps), held_out=last, flops=flops)
+    sizes = {"widths": parse_numbers(widths, "--widths"), "steps": parse_numbers(steps, "--steps")}
+    return Asked(recipe, **sizes, held_out=last, flops=flops)
 
 
 @_command("The best learning rate by width, with muP and without", (*FILES, *TRAINED))
@@ -272,9 +275,9 @@ def rates(
 ) -> Asked:
     """Train every width with several learning rates around the recipe's own, in the standard parametrization and with muP
     (model.mup_base), and say how far the best rate moves. One seed each, unless --seeds says more."""
-    from regard.studies.complexity import parse_lengths
+    from regard.studies.study_options import parse_numbers
 
-    return Asked(recipe, widths=parse_lengths(widths), count=count)
+    return Asked(recipe, widths=parse_numbers(widths, "--widths"), count=count)
 
 
 @_command("Variances, symmetries and reach of layers, without training", ("seeds",))
