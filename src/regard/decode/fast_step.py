@@ -209,13 +209,13 @@ def get_fast_decoder(net: object) -> FastDecoder | None:
 
 def stamp_weights(net: Net) -> tuple[object, ...]:
     """A value that changes whenever the weights of a net do."""
-    own = {id(p) for p in net.parameters()}
+    own = list(net.parameters())
     steps = [
         count
         for optimizer, count in list(_OPTIMIZER_STEPS.items())
-        if any(id(p) in own for group in optimizer.param_groups for p in group["params"])
+        if not {id(p) for p in own}.isdisjoint(id(p) for group in optimizer.param_groups for p in group["params"])
     ]
-    return (*steps, *((p.data_ptr(), p._version, p.dtype) for p in net.parameters()))
+    return (*steps, *((p.data_ptr(), p._version, p.dtype) for p in own))
 
 
 _CACHE: WeakKeyDictionary[Net, tuple[object, FastDecoder]] = WeakKeyDictionary()

@@ -4,8 +4,9 @@ Sequences with the same settings are searched for in one batch, which others joi
 
     add ─▶ waiting ─▶ encode, first step ─▶ join the batch of the same settings ─▶ step ─▶ … ─▶ over
 
-Each step encodes only so many tokens of those that wait that the others need not wait for long. A model whose mixers cannot
-join, or a sequence with a prefix or terms, has a batch that nothing joins.
+Each step encodes only so many tokens of those that wait that the others need not wait for long. Where many are running, a new
+one waits a few steps for others: joining moves the states of all. A model whose mixers cannot join, or a sequence with a prefix
+or terms, has a batch that nothing joins.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from regard.model.net import Net
 
 ENTERING_TOKENS = 1024
 """Source tokens, over all hypotheses, that are encoded in one step."""
+PATIENCE = 4
+"""Steps that a sequence waits for others to enter with, at most."""
+FEW = 8
+"""It does not wait if this many times those that wait are as many as are running."""
 Group = tuple[Search, SpecialTokens, tuple[int, ...]]
 """What sequences that are searched for together share."""
 
@@ -67,6 +72,7 @@ class TorchBatch:
         self._left: set[int] = set()
         self._groups: dict[Group, SearchBatch] = {}
         self._alone: list[SearchBatch] = []
+        self._waited = 0
 
     def add(
         self,
@@ -128,6 +134,11 @@ class TorchBatch:
 
     def _choose_entering(self) -> list[tuple[Group | None, dict[int, _Sequence]]]:
         """Sequences that enter now, first come first served, by what they have in common; None: nothing joins them."""
+        running = sum(len(batch.keys) for batch in self._list_batches())
+        if self._waiting and len(self._waiting) * FEW < running and self._waited < PATIENCE:
+            self._waited += 1
+            return []
+        self._waited = 0
         found: dict[object, dict[int, _Sequence]] = {}
         tokens = 0
         for number, sequence in list(self._waiting.items()):

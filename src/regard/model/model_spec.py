@@ -13,6 +13,7 @@ A second head, `beside`, can read the same stream (BERT's next sentence).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import regard.nn.blocks.patches  # noqa: F401  fills the table that `embed: {kind: patches}` is looked up in
@@ -84,7 +85,7 @@ class ModelSpec(Spec):
             else self.decoder.leaves(self.decoder_site.width, self.memory_width)
         )
 
-    @property
+    @cached_property
     def room(self) -> int | None:
         """Maximum number of tokens on either side; None if no part has a limit."""
         bound = any(
