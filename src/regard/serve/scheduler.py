@@ -43,6 +43,8 @@ class _Sequence:
     draw: Draw
     ticket: Ticket
     tell: Callable[[SequenceProgress | BaseException], None]
+    streams: bool = True
+    """Whether its caller wants to know each token, and not only the outcome."""
     is_withdrawn: bool = False
     written: int = 0
     """Tokens that its caller was told of."""
@@ -122,7 +124,7 @@ class Scheduler:
         if threading.current_thread() is self._thread:  # a call that decodes: it has its turn now
             return self._engine.decode(sources, search, special, constraints=constraints, draw=draw)
         constraints.check(len(sources))
-        batch = self.open_batch()
+        batch = ClientBatch(self, CURRENT.get() or Ticket(), streams=False)
         numbers = range(len(sources)) if draw.numbers is None else draw.numbers
         for i, source in enumerate(sources):
             batch.add(
@@ -267,7 +269,9 @@ class Scheduler:
                     del self._running[each.sequence]
                     self._sequences += 1
                     self._tokens += count_tokens(each.hypotheses)
-                taker.tell(each)
+                    taker.tell(each)
+                elif each.token is not None and taker.streams:
+                    taker.tell(each)
 
     def _refuse_rest(self) -> None:
         with self._wake:
@@ -300,8 +304,8 @@ class ClientBatch:
     It notes on the caller's ticket how many tokens were read and written, also of what leaves early.
     """
 
-    def __init__(self, scheduler: Scheduler, ticket: Ticket) -> None:
-        self._scheduler, self._ticket = scheduler, ticket
+    def __init__(self, scheduler: Scheduler, ticket: Ticket, *, streams: bool = True) -> None:
+        self._scheduler, self._ticket, self._streams = scheduler, ticket, streams
         self._events: SimpleQueue[tuple[int, SequenceProgress | BaseException]] = SimpleQueue()
         self._open: dict[int, _Sequence] = {}
         self._count = 0
@@ -318,8 +322,9 @@ class ClientBatch:
         self._ticket.check()
         number, self._count = self._count, self._count + 1
         sequence = _Sequence(
-            source, search, special, constraints, draw, self._ticket, lambda event: self._events.put((number, event))
-        )
+            source, search, special, constraints, draw, self._ticket,
+            lambda event: self._events.put((number, event)), self._streams,
+        )  # fmt: skip
         self._open[number] = sequence
         self._scheduler.submit(sequence)
         self._ticket.prompt_tokens += len(source)
