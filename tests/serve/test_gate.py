@@ -93,7 +93,7 @@ def test_a_key_as_openai_says_it_is_missing() -> None:
     ],
 )  # fmt: skip
 def test_hosts(host: str, passes: bool) -> None:
-    assert is_allowed_host(host, ["good.example"]) == passes
+    assert is_allowed_host(host, ("good.example",)) == passes
 
 
 def test_a_page_elsewhere_cannot_ask() -> None:

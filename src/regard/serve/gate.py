@@ -9,7 +9,7 @@ client has its key in the body, so its routes check it themselves (`call.py`).
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -40,7 +40,7 @@ class Gate:
     """ASGI middleware that lets a request through, or answers it."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self.app, self.settings = app, settings
+        self.app, self.settings, self._allowed_hosts = app, settings, tuple(settings.allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -67,7 +67,7 @@ class Gate:
         """Raise an error for a request that may not pass; note the client of one that may."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or not is_allowed_host(hosts[0], self.settings.allowed_hosts):
+        if len(hosts) != 1 or not is_allowed_host(hosts[0], self._allowed_hosts):
             raise ApiError(421, "this server does not answer for that host; allow a name with --allow-host")
         origin = headers.get("origin")
         if origin is not None and urlsplit_host(origin) != hosts[0].lower():
@@ -99,7 +99,8 @@ def find_key(headers: Headers) -> str | None:
     return key.strip() if scheme.lower() == "bearer" and key.strip() else None
 
 
-def is_allowed_host(host: str, allowed: Sequence[str]) -> bool:
+@lru_cache(maxsize=1024)
+def is_allowed_host(host: str, allowed: tuple[str, ...]) -> bool:
     """Whether a Host header is an address, localhost or an allowed name, with or without a port."""
     name = host.lower()
     name, _, port = name.rpartition(":") if not name.endswith("]") and ":" in name else (name, "", "")

@@ -59,7 +59,7 @@ class RunBody(OwnBody):
     """The target language of a many-to-many model."""
     prefix: str | None = None
     glossary: dict[str, str] | None = None
-    options: RunOptionsBody = RunOptionsBody()
+    options: RunOptionsBody = Field(default_factory=RunOptionsBody)
     stream: bool = False
     """Send pieces of the output of one input as server-sent events."""
 

@@ -20,6 +20,7 @@ from regard.serve.server_settings import ServerSettings
 
 MAX_HEADERS = 32 << 10
 KEEP_ALIVE_SECONDS = 15
+REFUSALS = (429, 503)
 LOG = logging.getLogger("regard.serve")
 
 
@@ -52,10 +53,14 @@ class DrainingServer(uvicorn.Server):
 
 
 class AccessLog:
-    """ASGI middleware that logs a line per request: method, path, status, time; texts only if asked."""
+    """ASGI middleware that logs a line per request: method, path, status, time; texts only if asked.
+
+    Refusals have a line per second, so that they stay quick however many there are.
+    """
 
     def __init__(self, app: ASGIApp, *, texts: bool = False) -> None:
         self.app, self.texts = app, texts
+        self._refused, self._last_line = 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -75,10 +80,19 @@ class AccessLog:
             return message
 
         await self.app(scope, read, note)
+        if status in REFUSALS:
+            self._count_refusal()
+            return
         taken = 1000 * (time.perf_counter() - began)
         path = scope["path"][:200].encode("unicode_escape").decode()
         more = f" {bytes(sent)!r}" if self.texts and sent else ""
         LOG.info("%s %s %d %.0f ms%s", scope["method"], path, status, taken, more)
+
+    def _count_refusal(self) -> None:
+        self._refused += 1
+        if (now := time.monotonic()) >= self._last_line + 1:
+            LOG.info("%d requests were refused for now", self._refused)
+            self._refused, self._last_line = 0, now
 
 
 def run_server(settings: ServerSettings) -> None:
