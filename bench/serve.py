@@ -1,161 +1,163 @@
 """A server under load: throughput, latency, overload.
 
-    python -m bench.serve runs/multi30k shared/data/multi30k/test.en
+    python -m bench.serve runs/multi30k test.en
 
-Measures `regard serve` with one client at a time and with 32, latency at half of the highest throughput, and what happens at
-twice and ten times as many clients; and, in the same run, CTranslate2 behind FastAPI, which decodes each request by itself.
-Clients run on the same machine, so that they take some of its time from both servers alike.
+Measures `regard serve` with one request at a time and with 32 clients, latency at half of the highest throughput, and what
+happens when twice and ten times as many requests come as it can answer; beside it, in the same run, the same engine without a
+server (batches of 32), and CTranslate2 behind FastAPI, which decodes each request by itself. Every server computes with
+`--threads` threads, by default all cores but one: the API process and the clients, whose time is stated, need some, too.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import json
 import os
-import random
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import uvicorn
 from fastapi import FastAPI
 
+from bench.http_load import Load, Order, finish_load, start_load, summarize
 from bench.results import parse, write
 
 CLIENTS = 32
 OVERLOADS = (2, 10)
+SLOTS = 256
+LIMITS = ("--limit", "requests=96", "--limit", "client_requests=96")
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass
-class Load:
-    """What clients saw."""
+class RunningServer:
+    """A server in a process of its own."""
 
-    seconds: float
-    done: list[float] = field(default_factory=list)
-    """Seconds of each answer."""
-    refused: list[float] = field(default_factory=list)
-    failed: int = 0
+    def __init__(self, process: subprocess.Popen[bytes], port: int, lines: Sequence[str]) -> None:
+        self.port, self._pid = port, process.pid
+        self._bodies = [json.dumps({"inputs": [line]}) for line in lines]
 
-    @property
-    def throughput(self) -> float:
-        return len(self.done) / self.seconds
+    def drive(self, seconds: float, *, clients: int = 0, rate: float = 0.0) -> tuple[Load, dict[str, object]]:
+        """Put it under load: what clients saw, and what that cost."""
+        before, peak, stop = self._measure_cpu(), [0], threading.Event()
 
-    def plain(self) -> dict[str, float]:
-        ranked = sorted(self.done) or [float("nan")]
-        return {
-            "sentences_per_second": round(self.throughput, 2),
-            "median_ms": round(1000 * statistics.median(ranked), 1),
-            "p99_ms": round(1000 * ranked[int(0.99 * (len(ranked) - 1))], 1),
-            "refused": len(self.refused),
-            "slowest_refusal_ms": round(1000 * max(self.refused, default=0.0), 1),
-            "failed": self.failed,
+        def watch() -> None:
+            while not stop.wait(0.1):
+                peak[0] = max(peak[0], self.measure_memory())
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        load = finish_load(start_load(Order(self.port, "/run", self._bodies, seconds, clients, rate)))
+        stop.set()
+        watcher.join()
+        count = max(len(load.done), 1)
+        cost = {
+            name: round(1000 * (now - then) / count, 2)
+            for (name, then), now in zip(before.items(), self._measure_cpu().values(), strict=True)
         }
+        facts: dict[str, object] = {
+            "sentences_per_second": round(load.throughput, 2),
+            **summarize(load.done),
+            "cpu_ms_per_sentence": cost | {"clients": round(1000 * load.cpu_seconds / count, 2)},
+            "peak_memory_mb": round(peak[0] / 1e6, 1),
+        }
+        if load.refused or load.failed:
+            slow = summarize(load.refused)
+            facts |= {
+                "refused": len(load.refused),
+                "refusal_ms": slow | {"slowest_ms": round(1000 * max(load.refused, default=0.0), 1)},
+                "failed": load.failed,
+            }
+        return load, facts
 
+    def _list_processes(self) -> dict[str, int]:
+        children = Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()
+        return dict(zip(("api", "inference"), (self._pid, *map(int, children)), strict=False))
 
-async def ask(http: httpx.AsyncClient, text: str, load: Load) -> None:
-    began = time.perf_counter()
-    try:
-        answer = await http.post("/run", json={"inputs": [text]})
-    except httpx.HTTPError:
-        load.failed += 1
-        return
-    taken = time.perf_counter() - began
-    if answer.status_code == 200:
-        load.done.append(taken)
-    elif answer.status_code in (429, 503):
-        load.refused.append(taken)
-        await asyncio.sleep(0.05)
-    else:
-        load.failed += 1
+    def _measure_cpu(self) -> dict[str, float]:
+        """Seconds of each process so far."""
+        out = {}
+        for name, pid in self._list_processes().items():
+            numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            out[name] = (int(numbers[11]) + int(numbers[12])) / TICKS
+        return out
 
-
-async def drive_closed(address: str, lines: Sequence[str], clients: int, seconds: float) -> Load:
-    """Each client asks again as soon as it has its answer."""
-    load, end = Load(seconds), time.perf_counter() + seconds
-    limits = httpx.Limits(max_connections=clients, max_keepalive_connections=clients)
-    async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits, trust_env=False) as http:
-
-        async def client(number: int) -> None:
-            draw = random.Random(number)
-            while time.perf_counter() < end:
-                await ask(http, draw.choice(lines), load)
-
-        await asyncio.gather(*(client(i) for i in range(clients)))
-    return load
-
-
-async def drive_open(address: str, lines: Sequence[str], rate: float, seconds: float) -> Load:
-    """Requests come at random times, `rate` a second on average, whether others are answered or not."""
-    load, draw, tasks = Load(seconds), random.Random(0), list[asyncio.Task[None]]()
-    async with httpx.AsyncClient(base_url=address, timeout=120, trust_env=False) as http:
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            await asyncio.sleep(draw.expovariate(rate))
-            tasks.append(asyncio.create_task(ask(http, draw.choice(lines), load)))
-        await asyncio.gather(*tasks)
-    return load
+    def measure_memory(self) -> int:
+        """Bytes of all processes."""
+        pages = [int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self._list_processes().values()]
+        return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
-def start(command: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """A server in a process of its own: its address and process id."""
+def start_server(command: Sequence[str], lines: Sequence[str], threads: int) -> Iterator[RunningServer]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         with log.open("w") as out:
-            process = subprocess.Popen([sys.executable, "-m", *command], stderr=out, stdout=out)
+            process = subprocess.Popen([sys.executable, "-m", *command], stderr=out, stdout=out, env=environment)
         try:
-            while not (found := re.search(r"on (http://\S+)", log.read_text())):
+            while not (found := re.search(r"on http://\S+:(\d+)", log.read_text())):
                 if process.poll() is not None:
                     raise SystemExit(log.read_text())
                 time.sleep(0.1)
-            yield found[1], process.pid
+            yield RunningServer(process, int(found[1]), lines)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
 
 
-def measure_memory(pid: int) -> int:
-    """Bytes of a process and its children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    pages = [int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in (pid, *children)]
-    return sum(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def measure_server(
-    command: Sequence[str], lines: Sequence[str], seconds: float, *, overload: bool
-) -> dict[str, object]:
-    with start(command) as (address, pid):
-        asyncio.run(drive_closed(address, lines, 4, min(seconds, 2.0)))  # warm up
-        alone = asyncio.run(drive_closed(address, lines, 1, seconds))
-        many = asyncio.run(drive_closed(address, lines, CLIENTS, seconds))
-        half = asyncio.run(drive_open(address, lines, many.throughput / 2, seconds))
-        out: dict[str, object] = {
-            "one at a time": alone.plain(),
-            f"{CLIENTS} clients": many.plain(),
-            "half load": half.plain(),
-            "speedup": round(many.throughput / alone.throughput, 2),
-        }
-        if overload:
-            before = measure_memory(pid)
-            for times in OVERLOADS:
-                load = asyncio.run(drive_closed(address, lines, CLIENTS * times, seconds))
-                out[f"{times} × {CLIENTS} clients"] = load.plain() | {
-                    "of_peak": round(load.throughput / many.throughput, 3),
-                    "memory_growth": round(measure_memory(pid) / before - 1, 3),
-                }
-            began = time.perf_counter()
-            load = asyncio.run(drive_closed(address, lines, 1, 0.01))
-            out["recovery_seconds"] = round(time.perf_counter() - began, 3) if load.done else None
+def measure_server(server: RunningServer, seconds: float, *, overload: bool) -> dict[str, object]:
+    server.drive(min(seconds, 3.0), clients=CLIENTS)  # warm up
+    alone, alone_facts = server.drive(seconds, clients=1)
+    many, many_facts = server.drive(seconds, clients=CLIENTS)
+    half, half_facts = server.drive(seconds, rate=many.throughput / 2)
+    median, p99 = summarize(alone.done)["median_ms"], summarize(half.done)["p99_ms"]
+    out: dict[str, object] = {
+        "one at a time": alone_facts,
+        f"{CLIENTS} clients": many_facts,
+        "half load": half_facts | {"p99_to_unloaded_median": round(p99 / median, 2)},
+        "speedup": round(many.throughput / alone.throughput, 2),
+    }
+    if overload:
+        before = server.measure_memory()
+        for times in OVERLOADS:
+            load, facts = server.drive(seconds, rate=times * many.throughput)
+            memory = float(str(facts["peak_memory_mb"])) * 1e6
+            out[f"{times} × capacity"] = facts | {
+                "of_peak": round(load.throughput / many.throughput, 3),
+                "memory_growth": round(memory / before - 1, 3),
+            }
+        out["recovery_seconds"] = measure_recovery(server, 2 * median / 1000)
     return out
+
+
+def measure_recovery(server: RunningServer, seconds: float) -> float:
+    """The time until a request is answered as quickly as `seconds`."""
+    began = time.perf_counter()
+    while True:
+        load, _ = server.drive(0.01, clients=1)
+        if load.done and load.done[-1] <= seconds:
+            return round(time.perf_counter() - began, 2)
+
+
+def measure_offline(folder: str, engine: str, lines: Sequence[str], seconds: float) -> float:
+    """Sentences per second in batches of 32, without a server."""
+    import regard
+
+    model, count, some = regard.load(folder, engine=engine), 0, list(lines)
+    model.run(some[:CLIENTS])
+    began = time.perf_counter()
+    while time.perf_counter() < began + seconds:
+        at = count % max(len(some) - CLIENTS, 1)
+        count += len(model.run(some[at : at + CLIENTS]))
+    return count / (time.perf_counter() - began)
 
 
 def serve_peer(folder: str, port: int) -> None:
@@ -176,22 +178,49 @@ def main(words: list[str]) -> None:
     parser.add_argument("model", help="a model of the task translate")
     parser.add_argument("text", help="a file of sentences to translate")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
+    parser.add_argument("--threads", type=int, default=max((os.cpu_count() or 2) - 1, 1), help="that compute")
+    parser.add_argument("--engines", default="torch,native")
     parser.add_argument("--peer-port", type=int, default=5987)
-    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=("peer", "offline"), help=argparse.SUPPRESS)
     asked = parse(parser, words)
-    if asked.peer:
+    lines = [line for line in Path(asked.text).read_text(encoding="utf-8").splitlines() if line.strip()][:1000]
+    if asked.part == "peer":
         serve_peer(asked.model, asked.peer_port)
         return
-    lines = [line for line in Path(asked.text).read_text(encoding="utf-8").splitlines() if line.strip()][:1000]
-    limits = ["--limit", "requests=64", "--limit", "client_requests=64"]
-    found: dict[str, object] = {}
-    for engine in ("torch", "native"):
-        command = ["regard", "serve", f"model={asked.model}", "--port", "0", "--engine", engine, *limits]
-        found[engine] = measure_server(command, lines, asked.seconds, overload=True)
-    peer = ["bench.serve", asked.model, asked.text, "--peer", "--peer-port", str(asked.peer_port)]
-    found["ctranslate2 behind fastapi"] = measure_server(peer, lines, asked.seconds, overload=False)
-    command = f"python -m bench.serve {asked.model} {asked.text} --seconds {asked.seconds:g}"
+    if asked.part == "offline":
+        print(measure_offline(asked.model, asked.engines, lines, asked.seconds))
+        return
+    found: dict[str, dict[str, object]] = {}
+    for engine in asked.engines.split(","):
+        command = ["regard", "serve", f"model={asked.model}", "--port", "0", "--engine", engine]
+        with start_server([*command, "--slots", str(SLOTS), *LIMITS], lines, asked.threads) as server:
+            found[engine] = measure_server(server, asked.seconds, overload=True)
+        offline = run_part("offline", asked, engine)
+        served = found[engine][f"{CLIENTS} clients"]
+        assert isinstance(served, dict)
+        found[engine] |= {
+            f"offline batches of {CLIENTS}": round(offline, 2),
+            "of_offline": round(served["sentences_per_second"] / offline, 3),
+        }
+    peer = ["bench.serve", asked.model, asked.text, "--part", "peer", "--peer-port", str(asked.peer_port)]
+    with start_server(peer, lines, asked.threads) as server:
+        found["ctranslate2 behind fastapi"] = theirs = measure_server(server, asked.seconds, overload=False)
+    for engine in asked.engines.split(","):
+        ours, other = (each[f"{CLIENTS} clients"] for each in (found[engine], theirs))
+        assert isinstance(ours, dict) and isinstance(other, dict)
+        found[engine]["to_ctranslate2"] = round(ours["sentences_per_second"] / other["sentences_per_second"], 2)
+    command = f"python -m bench.serve {asked.model} {asked.text} --seconds {asked.seconds:g} --threads {asked.threads}"
     print(write("bench-serve", title="A server under load", command=command, figures=found).read_text())
+
+
+def run_part(part: str, asked: argparse.Namespace, engine: str) -> float:
+    """A measurement in a process of its own."""
+    words = [asked.model, asked.text, "--part", part, "--engines", engine, "--seconds", str(asked.seconds)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(asked.threads)}
+    said = subprocess.run(
+        [sys.executable, "-m", "bench.serve", *words], env=environment, capture_output=True, text=True, check=True
+    )
+    return float(said.stdout)
 
 
 if __name__ == "__main__":
