@@ -141,6 +141,14 @@ def spaced() -> tuple[Lm, Net]:
     ).double().eval()
 
 
+def test_what_is_scored_must_fit(lm: Lm, net: Net) -> None:
+    room = net.spec.room
+    assert room is not None
+    words = f"input 2 and its output have [0-9,]+ tokens, and the model reads {room}; shorten them"
+    with pytest.raises(DataError, match=words):
+        lm.score(net, ["a", "b"], ["c", "c" * 1000])
+
+
 def test_what_is_scored_is_the_text_that_was_asked_about() -> None:
     task, net = spaced()
     ids = [task.tokenizer.encode(text) for text in ("the cat", "the c at")]

@@ -202,7 +202,12 @@ class Lm(LmFrame[Net], CorpusTask[LmData]):
         check_pairs(inputs, outputs)
         totals = []
         both = self._encode_prompts([text + output for text, output in zip(inputs, outputs, strict=True)])
-        for read, whole in zip(self._encode_prompts(inputs), both, strict=True):
+        for number, (read, whole) in enumerate(zip(self._encode_prompts(inputs), both, strict=True), 1):
+            if net.spec.room is not None and len(whole) > net.spec.room:
+                raise DataError(
+                    f"input {number} and its output have {len(whole):,} tokens, and the model reads {net.spec.room:,}; "
+                    "shorten them"
+                )
             shared = next((i for i, (a, b) in enumerate(zip(read, whole, strict=False)) if a != b), len(read))
             before, after = whole[:shared], whole[shared:]
             ids = torch.tensor([(before or [self.tokenizer.bos]) + after], device=net.device)
