@@ -25,12 +25,8 @@ KEY = "a-key-that-is-long-enough"
 
 def make_models(folder: Path) -> dict[str, Path]:
     """A tiny model of every task that can be served."""
-    out: dict[str, Path] = {}
-    for task, shape in (("translate", "copy"), ("lm", "documents"), ("mlm", "bert")):
-        files = folder / f"{task}-files"
-        files.mkdir()
-        run_training(order_of(TASK[task][shape], files, folder / task, train__steps=2))
-        out[task] = folder / task
+    shapes = (("translate", "copy"), ("lm", "documents"), ("mlm", "bert"))
+    out = {task: make_model(task, shape, folder) for task, shape in shapes}
     for use in USES:
         if use.task not in out:
             files = folder / f"{use.task}-files"
@@ -38,6 +34,14 @@ def make_models(folder: Path) -> dict[str, Path]:
             run_training(use.order(files, folder / use.task))
             out[use.task] = folder / use.task
     return out
+
+
+def make_model(task: str, shape: str, folder: Path) -> Path:
+    """A tiny model of one task."""
+    files = folder / f"{task}-files"
+    files.mkdir()
+    run_training(order_of(TASK[task][shape], files, folder / task, train__steps=2))
+    return folder / task
 
 
 @dataclass

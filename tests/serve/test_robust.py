@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import re
 import signal
-import socket
+import ssl
+import statistics
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 
+from tests.serve.disconnects import ONE_SLOT, WITHIN, disconnect_many
 from tests.serve.running import KEY, Running, start_server
 
 
@@ -22,32 +24,14 @@ def read_gauge(http: httpx.Client, name: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-def leave_early(address: str, body: bytes, seconds: float) -> None:
-    """Send a request and close the connection without reading the answer."""
-    host, _, port = address.removeprefix("http://").partition(":")
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: "
-    with socket.create_connection((host, int(port)), timeout=10) as sock:
-        sock.sendall(head.encode() + f"{len(body)}\r\n\r\n".encode() + body)
-        time.sleep(seconds)
-
-
-def test_clients_that_leave_free_their_slots(running: Running, http: httpx.Client) -> None:
-    draw = random.Random(0)
-    before = http.get("/metrics").status_code
-    for i in range(60):
-        body = {"model": "lm", "prompt": "the", "max_tokens": 2000, "temperature": 1.0, "stream": i % 2 == 0}
-        leave_early(running.address, json.dumps(body).encode()[: draw.choice([30, 1000])], draw.random() * 0.03)
-    end = time.monotonic() + 20
-    while read_gauge(http, "regard_requests_in_flight") or _count_running(http):
-        assert time.monotonic() < end
-        time.sleep(0.1)
-    assert before == 200
-    assert http.post("/run", json={"model": "translate", "inputs": "abc"}).status_code == 200
-
-
-def _count_running(http: httpx.Client) -> float:
-    values = re.findall(r"^regard_model_(?:running|waiting){[^}]*} ([\d.]+)$", http.get("/metrics").text, re.M)
-    return sum(map(float, values))
+def test_clients_that_leave_free_their_slots(models: dict[str, Path], tmp_path: Path) -> None:
+    with start_server({"lm": models["lm"]}, tmp_path, ONE_SLOT) as running:
+        disconnect_many(running, 10, seed=0)
+        found = disconnect_many(running, 40, seed=1)
+        assert statistics.median(found.waits) < WITHIN and max(found.waits) < 5, found.describe()
+        assert found.after.files <= found.before.files + 4, found.describe()
+        assert found.after.memory < 1.1 * found.before.memory, found.describe()
+        assert "Traceback" not in running.log.read_text()
 
 
 def test_a_killed_inference_process_comes_back(models: dict[str, Path], tmp_path: Path) -> None:
@@ -100,3 +84,30 @@ def test_a_server_that_is_told_to_stop_finishes_what_it_began(models: dict[str, 
         running.process.wait(30)
         log = running.log.read_text()
         assert "POST /v1/completions 200" in log and "secret" not in log and "Traceback" not in log
+
+
+def test_tls(models: dict[str, Path], tmp_path: Path) -> None:
+    certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", key],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    options = ["--tls-cert", str(certificate), "--tls-key", str(key)]
+    with start_server({"lm": models["lm"]}, tmp_path, options) as running:
+        assert running.address.startswith("https://127.0.0.1:")
+        with running.client(verify=ssl.create_default_context(cafile=certificate)) as http:
+            assert http.get("/readyz").json() == {"ready": True}
+            body = {"model": "lm", "prompt": "the", "max_tokens": 3, "stream": True}
+            assert http.post("/v1/completions", json=body).text.endswith("data: [DONE]\n\n")
+        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"), running.client() as http:
+            http.get("/readyz")
+        with pytest.raises(httpx.RemoteProtocolError):
+            httpx.get(running.address.replace("https", "http") + "/readyz", trust_env=False)
+
+
+def test_a_certificate_that_is_not_there(models: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="the TLS certificate or key cannot be used: "):
+        options = ["--tls-cert", str(tmp_path / "no.pem"), "--tls-key", str(tmp_path / "no.key")]
+        with start_server({"lm": models["lm"]}, tmp_path, options):
+            pass

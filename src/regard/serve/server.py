@@ -107,6 +107,10 @@ def run_server(settings: ServerSettings) -> None:
         timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(settings.limits.seconds) + 1,
         h11_max_incomplete_event_size=MAX_HEADERS, ssl_certfile=settings.tls_certificate, ssl_keyfile=settings.tls_key,
     )  # fmt: skip
+    try:
+        config.load()
+    except OSError as error:  # an SSLError is one
+        raise SpecError(f"the TLS certificate or key cannot be used: {error}") from None
     server = DrainingServer(config, context)
     asyncio.run(server.serve())
     if context.inference.fault is not None:
