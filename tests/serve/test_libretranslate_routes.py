@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import httpx
 import pytest
 from libretranslatepy import LibreTranslateAPI
@@ -9,6 +11,7 @@ from libretranslatepy import LibreTranslateAPI
 from regard import load
 from regard.serve.libretranslate_routes import split_text
 from tests.serve.running import Running
+from tests.serve.test_gate import OPEN, ask
 
 
 @pytest.fixture
@@ -76,11 +79,18 @@ def test_errors_are_in_its_shape(http: httpx.Client, body: dict[str, object], wo
     assert (answer.status_code, answer.json()) == (400, {"error": words})
 
 
-def test_detection_needs_a_detector(http: httpx.Client) -> None:
-    answer = http.post("/detect", json={"q": "a text"})
-    try:
-        import langdetect  # noqa: F401
-    except ImportError:
-        assert answer.status_code == 501 and "pip install 'regard[detect]'" in answer.json()["error"]
-    else:
-        assert answer.json()[0].keys() == {"confidence", "language"}
+def test_detection(http: httpx.Client, client: LibreTranslateAPI) -> None:
+    for text, language in (
+        ("The weather is nice in the mountains", "en"),
+        ("Das Wetter in den Bergen ist schön", "de"),
+    ):
+        (found, *_) = client.detect(text)
+        assert (found["language"], found["confidence"] > 90) == (language, True)
+    assert http.post("/detect", data={"q": "12 34"}).json() == []
+
+
+def test_detection_needs_a_detector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "langdetect", None)  # as if it were not installed
+    answer = ask(OPEN, "POST", "/detect", json={"q": "a text"})
+    assert answer.status_code == 501
+    assert answer.json() == {"error": "no language detector is installed on this server; pip install 'regard[detect]'"}

@@ -9,6 +9,7 @@ import asyncio
 import html
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import BaseModel, Field
@@ -156,6 +157,7 @@ async def frontend_settings(call: Call, body: None) -> object:
     }
 
 
+@lru_cache(maxsize=256)
 def name_language(code: str) -> str:
     """The English name of a language; the code itself, if it is none."""
     from babel import Locale, UnknownLocaleError
