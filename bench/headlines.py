@@ -57,6 +57,10 @@ PIANO = (
     + ", Transformer {f[transformer][nats per frame]}"
 )
 COMPREHENSIVE = "how much the probability of the output falls without the tokens that an explanation ranks highest"
+SUMMARIES = ", ".join(
+    f"{words} {{f[{name}][above plain]}} ({{f[{name}][above plain, interval]}})"
+    for words, name in (("copying", "copying"), ("pre-trained", "pre-trained"), ("both", "both"))
+)
 RUN = "{f[minutes]} minutes, {f[parameters]:,} parameters"
 
 HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
@@ -127,6 +131,10 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
         "pretrain-protein": (
             "Secondary structure of proteins from 1,000 labeled chains, pre-trained against from scratch",
             "Q8 {f[1000 labelled chains][Q8][tuned]} against {f[1000 labelled chains][Q8][scratch]}"),
+        "summarize": (
+            "Summaries: synopses of Debian packages from their descriptions, ROUGE-L on the test",
+            "first sentence {f[lead-1][rouge_l]}, plain {f[plain][rouge_l]} (seeds: {f[plain][seeds]}); above plain, with 95 % "
+            "intervals over test items: " + SUMMARIES),
         "t5-two-tasks": (
             "One T5 for two tasks against one model for each",
             "summaries, chrF: {f[summarize, chrf, one model for both]} against {f[summarize, chrf, a model for each]}; "

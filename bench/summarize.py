@@ -160,8 +160,8 @@ def score_items(outputs: list[str], references: list[str], metric: str) -> list[
     return [items.score(np.array([i])) for i in range(len(items))]
 
 
-def tabulate(out: Path, *, tiny: bool) -> dict[str, Any]:
-    """What has been measured so far."""
+def tabulate(out: Path, *, tiny: bool) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """What has been measured so far, and a few summaries of the first seed."""
     rows = read("test", tiny)
     texts, references = [text for text, _ in rows], [synopsis for _, synopsis in rows]
     lead = [next(iter(split_sentences(text, "line")), "") for text in texts]
@@ -192,15 +192,13 @@ def tabulate(out: Path, *, tiny: bool) -> dict[str, Any]:
             if other in outputs and other != name:
                 sides = [count_items([(s, 1) for s in each_item["rouge_l"][side]], ratio) for side in (other, name)]
                 gap = bootstrap(sides, samples=2000).differences[0, 1]
-                figures[name][f"against {other}"] = {
-                    "difference": round(gap.difference, 2),
-                    "interval": [round(gap.low, 2), round(gap.high, 2)],
-                }
-    figures["examples"] = [
+                figures[name][f"above {other}"] = round(gap.difference, 2)
+                figures[name][f"above {other}, interval"] = [round(gap.low, 2), round(gap.high, 2)]
+    examples = [
         {"text": texts[i][:300], "synopsis": references[i], **{n: o[0][i] for n, o in outputs.items()}}
         for i in range(0, len(texts), max(len(texts) // 4, 1))
-    ][:4]
-    return figures
+    ]
+    return figures, examples[:4]
 
 
 def main() -> None:
@@ -214,13 +212,21 @@ def main() -> None:
     for seed in () if said.table else said.seeds[: 1 if said.tiny else None]:
         for variant in VARIANTS:
             measure(out, variant, seed, tiny=said.tiny)
-    figures = tabulate(out, tiny=said.tiny)
-    head = (*SCORES, "seeds", "dropout", "minutes", "against lead-1", "against plain")
-    rows = tuple((name, *(str(row.get(k, "")) for k in head)) for name, row in figures.items() if name != "examples")
+    figures, examples = tabulate(out, tiny=said.tiny)
+    head = (*SCORES, "seeds", "dropout", "minutes", "above lead-1", "above plain", "above plain, interval")
+    rows = tuple((name, *(str(row.get(k, "")) for k in head)) for name, row in figures.items())
     print(Table(("model", *head), rows).markdown())
     if not said.tiny:
         title = "Debian synopses: ROUGE of summaries by small models, three seeds, against the first sentence"
-        print(write("summarize", title=title, command="python -m bench.summarize --record", figures=figures))
+        print(
+            write(
+                "summarize",
+                title=title,
+                command="python -m bench.summarize --record",
+                figures=figures,
+                examples=examples,
+            )
+        )
 
 
 if __name__ == "__main__":
