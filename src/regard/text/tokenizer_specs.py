@@ -165,6 +165,8 @@ class ByteBpe(TokenizerSpec):
 
     vocab: VocabSize = 8000
     normalize: Normalize = Normalize()
+    leading_space: bool = True
+    """Put a space before every text, so that its first word is as any other; without, tokens are a text's bytes exactly."""
     can_sample = True
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
@@ -172,6 +174,8 @@ class ByteBpe(TokenizerSpec):
         to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         core.pre_tokenizer = pre_tokenizers.Sequence([core.pre_tokenizer, to_bytes])
         core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+        if not self.leading_space:
+            core.normalizer, core.decoder = normalizers.Sequence(self.normalize.steps()), decoders.ByteLevel()
         asked = _trainer_options(reserved, self.vocab)
         trainer = trainers.BpeTrainer(min_frequency=_MIN_PAIR_COUNT, initial_alphabet=byte_alphabet(), **asked)
         return _train(core, trainer, lines, self.vocab)
