@@ -76,8 +76,8 @@ class EnginePairs(PairsFrame[Engine], NotEvaluated):
 class EngineLm(LmFrame[Engine], NotEvaluated):
     """A language model with an engine."""
 
-    def __init__(self, tokenizer: Tokenizer, front: list[int]) -> None:
-        self.tokenizer, self._front = tokenizer, front
+    def __init__(self, tokenizer: Tokenizer, front: list[int], banned: list[int]) -> None:
+        self.tokenizer, self._front, self._banned = tokenizer, front, banned
 
     def write_tokens(
         self,
@@ -208,7 +208,7 @@ def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
     for tokenizer, vocab in ((target, plan["vocab"]), (read, plan["source_vocab" if plan.get("encoder") else "vocab"])):
         if tokenizer.size > vocab:
             raise CheckpointError(f"{folder.path}: the tokenizer has {tokenizer.size} tokens, the model only {vocab}")
-    kind, length, front, unfold = (given.get(key) for key in ("kind", "max_length", "front", "unfold"))
+    kind, length, unfold = (given.get(key) for key in ("kind", "max_length", "unfold"))
     if kind == "pairs" and isinstance(length, int) and length > 0 and _is_factor(unfold):
         pairs = EnginePairs(length, target, source)
         pairs.unfold = 1.0 if unfold is None else float(unfold)
@@ -216,8 +216,9 @@ def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
         if isinstance(prompts, dict) and all(_are_tokens(ids, read) for ids in prompts.values()):
             pairs.prompts = prompts
             return pairs
-    if kind == "lm" and _are_tokens(front, target):
-        return EngineLm(target, front)
+    front, banned = given.get("front"), given.get("banned", [target.unk])
+    if kind == "lm" and _are_tokens(front, target) and _are_tokens(banned, target):
+        return EngineLm(target, front, banned)
     raise CheckpointError(f"{folder.path / PLAN} is damaged: it does not say how texts become tokens")
 
 

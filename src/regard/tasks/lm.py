@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -69,19 +70,21 @@ class EqualRows:
         return EqualBatches(self.count, self.rows, self.seed, epoch)
 
 
-@TASKS.add
-class Lm(LmFrame[Net], CorpusTask[LmData]):
-    """A decoder that continues a text.
+L = TypeVar("L", bound=LmData)
+
+
+class CausalTask(LmFrame[Net], CorpusTask[L]):
+    """A decoder that predicts the next token.
 
     A file that is one long text has neither start nor end mark, unless its tokenizer has a mark that begins every
     text; documents begin with the start mark and end with the end mark.
     """
 
-    Settings = LmData
-    settings: LmData
+    settings: L
 
-    def __init__(self, settings: LmData, tokenizer: Tokenizer) -> None:
+    def __init__(self, settings: L, tokenizer: Tokenizer) -> None:
         self.settings, self.tokenizer = settings, tokenizer
+        self._banned = [tokenizer.unk]
         whole = settings.documents == "file"
         opening = [] if tokenizer.template is None else tokenizer.template.opening
         self._front, self._back = (opening, []) if whole else ([tokenizer.bos], [tokenizer.eos])
@@ -176,7 +179,7 @@ class Lm(LmFrame[Net], CorpusTask[LmData]):
         return generate(nets, prompts, search, special, constraints=constraints, draw=draw)
 
     def frame(self) -> Plain | None:
-        return {"kind": "lm", "front": [*self._front]}
+        return {"kind": "lm", "front": [*self._front], "banned": [*self._banned]}
 
     def rooms(self, nets: Sequence[Net]) -> list[int | None]:
         return [net.spec.room for net in nets]
@@ -239,3 +242,10 @@ class Lm(LmFrame[Net], CorpusTask[LmData]):
 
     def list_texts(self, raw: Texts) -> list[TextSide]:
         return [dataclasses.replace(side, written=True) for side in super().list_texts(raw)]
+
+
+@TASKS.add
+class Lm(CausalTask[LmData]):
+    """A decoder that continues a text."""
+
+    Settings = LmData

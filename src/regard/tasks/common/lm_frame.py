@@ -27,6 +27,8 @@ class LmFrame(Generic[N]):
     Options = RunOptions
     tokenizer: Tokenizer
     _front: list[int]
+    _banned: list[int]
+    """Tokens that are never written, besides the start mark and padding: `<unk>`, and what else a task has no text for."""
 
     def write_tokens(
         self,
@@ -156,10 +158,12 @@ class LmFrame(Generic[N]):
         return stream_text(tokens(), self._make_decoder(prompt))
 
     def _rules(self, ends: Collection[int] = ()) -> tuple[SpecialTokens, Constraints]:
-        """Which tokens are special, and which are never written: `<unk>`, `<s>` and `<pad>`, unless they are `ends`."""
+        """Which tokens are special, and which are never written: `<s>`, `<pad>` and those banned, unless they are `ends`."""
         tokenizer = self.tokenizer
         bos, pad = (tokenizer.eos if token in ends else token for token in (tokenizer.bos, tokenizer.pad))
-        return SpecialTokens(bos, tokenizer.eos, pad, tokenizer.size), Constraints([*({tokenizer.unk} - {*ends})])
+        return SpecialTokens(bos, tokenizer.eos, pad, tokenizer.size), Constraints(
+            [token for token in self._banned if token not in ends]
+        )
 
     def _limits(self, nets: Sequence[N], search: Search) -> tuple[int, int | None]:
         """The number of tokens to write, and how many the models can see; None: any number."""
