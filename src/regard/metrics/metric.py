@@ -24,6 +24,7 @@ from regard.metrics.items import CountedItems, Items, Score, ScoredItems
 from regard.metrics.text_metrics import (
     ROUGE,
     SACREBLEU,
+    edit_similarity_items,
     exact_items,
     phone_error_items,
     rouge_items,
@@ -102,6 +103,7 @@ for metric in (
     Metric("next_sentence_accuracy"),
     Metric("pair_accuracy"),
     Metric("frame_accuracy"),
+    Metric("token_accuracy"),
     Metric("ece", higher=False),
     Metric("brier", higher=False),
     *(
@@ -117,6 +119,7 @@ for metric in (
     *(Metric(kind, count=rouge_items(kind)) for kind in ROUGE),
     Metric("comet", count=comet_items, reads_sources=True),
     Metric("exact", count=exact_items),
+    Metric("edit_similarity", count=edit_similarity_items),
     Metric("wer", higher=False, count=wer_items),
     Metric("word_error", higher=False, count=word_error_items),
     Metric("phone_error", higher=False, count=phone_error_items),

@@ -89,6 +89,17 @@ def exact_items(outputs: Sequence[str], references: Sequence[str]) -> CountedIte
     return count_items([(a == b, 1) for a, b in zip(outputs, references, strict=True)], percentage)
 
 
+def edit_similarity_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
+    """How alike each output and its reference are: 1 less insertions and deletions per character of both.
+
+    That is `fuzz.ratio`, by which completions of code are compared (Lu et al. 2021).
+    """
+    from rapidfuzz import fuzz  # comes with jiwer
+
+    rows = [(fuzz.ratio(a, b) / 100, 1) for a, b in zip(outputs, references, strict=True)]
+    return count_items(rows, percentage)
+
+
 def wer_items(outputs: Sequence[str], references: Sequence[str]) -> CountedItems:
     """Edits and words of each line, for the word error rate."""
     import jiwer
