@@ -60,6 +60,18 @@ def _dictionary(folder: Path) -> Recipe:
     return {"task": "pronounce", "data": {"train": [str(path)], "valid": 0.2, "max_length": 16}}
 
 
+def _sources(folder: Path) -> Recipe:
+    place = folder / "sources"
+    place.mkdir(exist_ok=True)
+    for i, line in enumerate(PLAY.splitlines()):
+        words = line.replace(".", "").replace(",", "").split() or ["nothing"]
+        body = "".join(f"    {word} = [{n}, {word!r}]\n" for n, word in enumerate(words))
+        (place / f"{words[-1]}{i}.py").write_text(f"def {words[0]}(x):\n{body}    return x + {words[-1]}\n")
+    bpe = {"kind": "byte_bpe", "vocab": 300, "leading_space": False, "normalize": {"unicode": "none", "spaces": False}}
+    data = {"train": [str(place)], "hold_out": 0.3, "tokenizer": bpe, "context": 24, "lines": 4, "fim": {"rate": 0.7}}
+    return {"task": "code", "data": data, "model": {"family": "llama", "dropout": 0.2}}
+
+
 def _over_text(task: str, model: Recipe, **data: Any) -> Callable[[Path], Recipe]:
     return lambda folder: {"task": task, "data": {"train": _text(folder), **data}, "model": model}
 
@@ -158,6 +170,7 @@ TASK: dict[str, dict[str, Callable[[Path], Recipe]]] = {
             next_sentence=False,
         ),
     },
+    "code": {"fim": _sources},
     "denoise": {
         "bart": _over_text(
             "denoise",

@@ -20,6 +20,7 @@ COMMON = "DescribesExamples Generates Inspects Scores"
 CAPABILITIES = {
     "babi": "Augments ChecksLength ExplainsCut OrdersBatches",
     "classify": "Advises ChecksLength ChecksVocabulary Embeds Finetunes Framed FramesText ReadsTexts Stores",
+    "code": "Augments ChecksVocabulary Completes Framed FramesText OrdersBatches ReadsTexts Stores Streams StreamsText",
     "denoise": "Augments ChecksLength ChecksVocabulary FramesText ReadsTexts Stores",
     "embed": "ChecksLength ChecksVocabulary Contrasts Embeds Framed OrdersBatches ReadsPairs FramesText ReadsTexts Stores",
     "frames": "",

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.api.notes import Tell
 from regard.api.run_texts import BATCH, SEARCH_OPTIONS, Long, TextRunner, select_options
+from regard.data.cursor import Cursor
 from regard.decode import Search
 from regard.engine.choose_engine import Chosen
 from regard.errors import DataError, SpecError
@@ -24,7 +25,7 @@ from regard.report.markup import tag
 from regard.report.page import notebook_frame, page, pre
 from regard.serialization.model_card import render_card
 from regard.serialization.model_folder import write_model
-from regard.tasks.common.capabilities import Aligns, Embeds, Generates, Inspects, Scores, require
+from regard.tasks.common.capabilities import Aligns, Completes, Embeds, Generates, Inspects, Scores, require
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.task import Output, RunOptions, Task
 from regard.tasks.common.text_frame import Pool
@@ -192,6 +193,15 @@ class Model:
         """
         runner = TextRunner(self, options, others=others, to=to, prefix=prefix, long=long, notify=notify)
         return runner.stream(text)
+
+    def complete(self, before: str, after: str | None = None, **options: object) -> str:
+        """What a model of code writes between two texts; after the first alone, the rest of a line.
+
+        Options are those of `run`, and `lines`, the maximum number of lines. `Cursor.read("file.py:120:8")` has both texts
+        at a place in a file.
+        """
+        require(self.task, Completes)
+        return self.run([Cursor(before, after)], **options)[0]
 
     def own_options(self, options: Mapping[str, object], *, besides: Collection[str] = ()) -> RunOptions:
         """The options that the task itself takes. Names in `besides` are left out; any other name is an error."""

@@ -98,10 +98,10 @@ def write_outputs(
             text, fault = (outputs[0].text, outputs[0].error) if outputs else ("", None)
             count, failed = count + 1, failed + (fault is not None)
             if as_json and fault is not None:
-                text = json.dumps({"source": given, "outputs": [], "error": fault}, ensure_ascii=False)
+                text = json.dumps({"source": given, "outputs": [], "error": fault}, ensure_ascii=False, default=str)
             elif as_json:
                 rows = [output.plain() for output in outputs]
-                text = json.dumps({"source": given, "outputs": rows}, ensure_ascii=False)
+                text = json.dumps({"source": given, "outputs": rows}, ensure_ascii=False, default=str)
             elif not multiline and ("\n" in text or "\r" in text):
                 note(
                     "breaks", r"line breaks in outputs are written as \n, so that lines can be counted; --json has them"

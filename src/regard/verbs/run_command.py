@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -23,6 +24,10 @@ def run(
     texts: Annotated[
         list[str] | None,
         typer.Argument(metavar="TEXT", help="Inputs; by default stdin, or a prompt at a terminal"),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="FILE:LINE:COLUMN", help="Complete the code at this place of a file; both count from 1"),
     ] = None,
     beam: Beam = None,
     alpha: Annotated[float | None, typer.Option(metavar="X", help="Strength of the length penalty")] = None,
@@ -92,8 +97,9 @@ def run(
     if stream and (as_json or ensemble or glossary or out):
         raise SpecError("--stream shows the text of one model; leave out --json, --with, --glossary and --out")
     import regard
+    from regard.data.cursor import Cursor
     from regard.serve.remote_model import RemoteModel, is_address, read_glossary
-    from regard.tasks.common.capabilities import ReadsFiles, ReadsImages, supports
+    from regard.tasks.common.capabilities import Completes, ReadsFiles, ReadsImages, require, supports
     from regard.verbs.lines import read_arguments, read_prompt, read_stdin, stream_outputs, write_outputs
 
     given = dict(
@@ -101,8 +107,13 @@ def run(
         min_p=min_p, seed=seed, max_extra=length,
     )  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
-    at_terminal = texts is None and sys.stdin is not None and sys.stdin.isatty()
-    multiline = at_terminal or (texts is not None and len(texts) == 1)
+    if at is not None and (texts is not None or stream or is_address(model)):
+        raise SpecError(
+            "--at completes at one place, with a model of this machine; leave out TEXT, --stream and addresses"
+        )
+    cursor = None if at is None else Cursor.read(at)
+    at_terminal = texts is None and cursor is None and sys.stdin is not None and sys.stdin.isatty()
+    multiline = at_terminal or cursor is not None or (texts is not None and len(texts) == 1)
     if is_address(model):
         if ensemble or out:
             raise SpecError("a server runs one model at a time and gives text; leave out --with and --out")
@@ -114,7 +125,9 @@ def run(
         write_outputs(remote, sys.stdout, as_json=as_json, multiline=multiline)
         return
     light = None
-    if engine in ("auto", "native") and not (as_json or ensemble or glossary or plugin):  # all of which need torch
+    if engine in ("auto", "native") and not (
+        as_json or cursor or ensemble or glossary or plugin
+    ):  # all of which need torch
         from regard.api.light_model import open_light
 
         light = open_light(model, device=device)
@@ -123,12 +136,16 @@ def run(
         options["words"] = True
     paths = supports(handle.task, ReadsImages) or supports(handle.task, ReadsFiles)
     lines = read_arguments(texts, paths=paths) if texts is not None else read_prompt() if at_terminal else read_stdin()
+    inputs: Iterable[object] = lines
+    if cursor is not None:
+        require(handle.task, Completes)
+        inputs = [cursor]
     if stream:
         way: dict[str, Any] = {"to": to, "prefix": prefix, "long": long, "notify": say, **options}
         stream_outputs(partial(handle.stream, **way), lines, sys.stdout)
         return
     batches = handle.run_lazily(
-        lines, others=[regard.load(path, device=device) for path in ensemble], to=to, prefix=prefix, glossary=glossary,
+        inputs, others=[regard.load(path, device=device) for path in ensemble], to=to, prefix=prefix, glossary=glossary,
         long=cast("Long", long), notify=say, batch=batch or (1 if at_terminal else 1024), **options,
     )  # fmt: skip
     if out is not None:

@@ -71,6 +71,15 @@ class Scores(Protocol):
 
 
 @runtime_checkable
+class Completes(Protocol):
+    """Completes a text at a cursor: its `run` and `score` take a `Cursor` as well."""
+
+    @property
+    def infills(self) -> bool:
+        """Whether it reads what comes after the cursor, too."""
+
+
+@runtime_checkable
 class Embeds(Protocol):
     """Turns texts into vectors."""
 
@@ -243,6 +252,7 @@ REQUIRED: dict[type, str] = {
     Generates: "only a task that gives outputs can be run",
     StreamsText: "only a model that writes text token by token (tasks lm, translate, pronounce) can stream",
     Scores: "only a task that gives probabilities can score outputs",
+    Completes: "only a model of code (task code) completes at a cursor",
     Embeds: "only a model that reads texts with an encoder alone (tasks classify, embed, mlm, tag) gives vectors of texts",
     Aligns: "only a model that reads one text and writes another (task translate) can say this of its words",
     Inspects: "only a task that gives outputs shows what is inside",
