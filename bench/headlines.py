@@ -84,6 +84,16 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "CMUdict, letters to phonemes without stress, unseen words",
             "{f[word_error, beam 5]} % of words wrong (published: 30.2 %); {f[minutes]} minutes on one busy core, "
             "{f[parameters]:,} parameters"),
+        "code": (
+            "Completing held-out files of Python's standard library; fill-in-the-middle (FIM) beside its left-to-right twin",
+            "{f[whole files, left to right][fim][token accuracy, %]} % of tokens right, "
+            "{f[whole files, left to right][fim][bits per byte]} bits per byte (twin "
+            "{f[whole files, left to right][left to right][token accuracy, %]} %, "
+            "{f[whole files, left to right][left to right][bits per byte]}); rest of a line exact "
+            "{f[rest of a line][fim, suffix first][exact match, %]} % "
+            "(twin {f[rest of a line][left to right][exact match, %]} %), random middles "
+            "{f[random middles][fim, suffix first][bits per byte]} bits per byte "
+            "(twin {f[random middles][left to right][bits per byte]})"),
         "scan": ("SCAN, percent of commands correct on the splits simple, length, add-jump", SCAN),
         "scan-lstm": (
             "SCAN with an LSTM without attention, three seeds, percent of commands correct",
