@@ -31,6 +31,11 @@ def write_files() -> None:
     _lines("reviews.tsv", labels)
     tunes = [[[60 + i % 7, 67], [62 + i % 5], [64]] * 4 for i in range(12)]
     _lines("tunes.json", [json.dumps(tunes)])
+    Path("src").mkdir(exist_ok=True)
+    for name in ("shapes", "points", "lines"):
+        code = [f"def {name}(width, height):", f"    return '{name}', width * height  # {name}"]
+        for kind in ("py", "c"):
+            _lines(f"src/{name}.{kind}", code * 8)
     story = ["1 Mary went home.", "2 John left.", "3 Where is Mary? \thome\t1", "4 Where is John? \tout\t2"]
     _lines("stories.txt", story * 8)
 
