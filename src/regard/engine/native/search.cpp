@@ -13,7 +13,7 @@
 namespace regard {
 namespace {
 
-constexpr int64_t ROWS = 64, FEWER = 48;  // hypotheses that one worker decodes together; where others wait for their turn
+constexpr int64_t ROWS = 64, FEWER = 32;  // hypotheses that one worker decodes together; where others wait for their turn
 
 // Inputs that no worker has taken yet, longest first so that sentences of a pass are alike.
 class Queue {
