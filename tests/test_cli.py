@@ -15,6 +15,7 @@ import regard
 from regard import errors, tasks
 from regard.cli import app
 from regard.recipes.merge import PURPOSES, list_recipes
+from regard.verbs.command import select_verb
 from tests.verbs.calling import ENVIRONMENT, call, shell, start
 
 VERBS = list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
@@ -50,6 +51,15 @@ def test_every_verb_is_told_whole_in_the_list_and_has_help(verb: str) -> None:
     assert said.out.startswith(f"Usage: regard {verb} ")
     options = said.out.partition("Options:")[2]
     assert "<" not in options  # every value has a word
+
+
+def test_only_the_verb_that_is_asked_for_is_built() -> None:
+    every = {command.name for command in app.registered_commands}
+    only = select_verb(app, ["eval"])
+    assert [command.name for command in only.registered_commands] == ["eval"] and not only.registered_groups
+    assert [group.name for group in select_verb(app, ["study"]).registered_groups] == ["study"]
+    assert select_verb(app, ["evla"]) is app and select_verb(app, []) is app  # so that the help lists all
+    assert {command.name for command in app.registered_commands} == every
 
 
 def test_without_a_word_there_is_help() -> None:

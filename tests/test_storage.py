@@ -43,6 +43,21 @@ def test_a_file_is_summed_up_as_it_would_be_read(place: Place) -> None:
         assert storage.digest(folder / name) == (len(data), hashlib.sha256(data).hexdigest())
 
 
+def test_a_file_is_mapped_as_it_would_be_read(tmp_path: Path) -> None:
+    """And stays what it was when another one takes its place; nothing but a regular file with bytes is mapped."""
+    DISK.write(tmp_path / "a", b"hello")
+    mapped = DISK.map(tmp_path / "a")
+    assert mapped is not None and mapped[:] == b"hello"
+    write_file(tmp_path / "a", b"other")
+    assert mapped[:] == b"hello" and DISK.read(tmp_path / "a", 9) == b"other"
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    DISK.write(tmp_path / "empty", b"")
+    for name, number in (("link", errno.ELOOP), ("empty", errno.EINVAL), ("none", errno.ENOENT)):
+        with pytest.raises(OSError) as told:
+            DISK.map(tmp_path / name)
+        assert told.value.errno == number
+
+
 def test_names_are_listed_sorted_and_moved_whole(place: Place) -> None:
     storage, folder = place
     storage.mkdir(folder / "b")

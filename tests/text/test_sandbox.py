@@ -92,6 +92,20 @@ def test_what_was_tried_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(calls) == 2
 
 
+def test_a_check_may_begin_before_its_result_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "_checked", {})
+    monkeypatch.setattr(sandbox, "_begun", {})
+    tried: list[bytes] = []
+    monkeypatch.setattr(sandbox, "_run_child", lambda data: tried.append(data) or "it is odd")
+    for _ in range(2):
+        sandbox.begin_check(b"{}")
+    with pytest.raises(CheckpointError, match=r"odd.json is not a tokenizer: it is odd"):
+        sandbox.check_tokenizer_file(b"{}", "odd.json")
+    sandbox.begin_check(b"{}")
+    sandbox.begin_check(b" " * 64_000_001)  # too large to be tried
+    assert tried == [b"{}"]
+
+
 def test_padding_and_truncation_of_the_file_are_not_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Others' files pad to a length; a hostile one to 10^12 tokens, which costs nothing until a text is encoded."""
     core = Core.from_str(file_of().decode())

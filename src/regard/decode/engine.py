@@ -138,6 +138,12 @@ def find_engine(nets: Sequence[Net]) -> Engine | None:
     return engine if engine is not None and engine.is_current() else None
 
 
+def find_willing_engine(nets: Sequence[Net], search: Search, constraints: Constraints) -> Engine | None:
+    """The engine that decodes a request in the place of these nets; None if it is decoded by torch."""
+    engine = find_engine(nets)
+    return engine if engine is not None and engine.find_refusal(search, constraints) is None else None
+
+
 def stream_hypothesis(
     engine: Engine,
     source: Sequence[int],

@@ -21,7 +21,7 @@ from regard.decode.decode_request import (
     check_streams,
     limit_output,
 )
-from regard.decode.engine import find_engine, stream_hypothesis
+from regard.decode.engine import find_willing_engine, stream_hypothesis
 from regard.decode.ensemble import Ensemble
 from regard.decode.greedy import ChooseToken, GreedyBatch, choose_best
 from regard.decode.lexical_constraints import TermConstraint, widen_beam
@@ -53,8 +53,7 @@ def generate(
 
     A model without an encoder reads the sources itself and continues them by at most `search.max_extra` tokens.
     """
-    engine = find_engine(nets)
-    if engine is not None and engine.find_refusal(search, constraints) is None:
+    if (engine := find_willing_engine(nets, search, constraints)) is not None:
         return engine.decode(sources, search, special, constraints=constraints, draw=draw)
     return generate_on_torch(
         nets, sources, search, special, constraints=constraints, draw=draw, batch_tokens=batch_tokens
@@ -121,8 +120,7 @@ def stream_tokens(
     Only greedy search and sampling can stream: a beam may still change its first token at the last step.
     """
     check_streams(search, constraints)
-    engine = find_engine(nets)
-    if engine is not None and engine.find_refusal(search, constraints) is None:
+    if (engine := find_willing_engine(nets, search, constraints)) is not None:
         yield from stream_hypothesis(engine, source, search, special, constraints=constraints, draw=draw)
         return
     batch = start_batch(nets, [source], search, special, constraints=constraints, draw=draw)
