@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from regard.errors import ShapeError, SpecError
-from regard.nn.blocks.head import Classes, Masked, Vector, pool_stream
+from regard.nn.blocks.head import Classes, HeadSpec, Masked, Vector, Vocab, pool_stream
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
 
@@ -46,6 +46,14 @@ class TestMasked:
     def test_an_unknown_activation(self) -> None:
         with pytest.raises(SpecError, match=r"^no activation 'gelo'; did you mean 'gelu'\?"):
             Masked("gelo")
+
+
+@pytest.mark.parametrize(
+    "spec", [Vocab(), Vocab(tied=False, bias=True, scale=0.5), Masked(), Classes(5, pool=None)], ids=str
+)
+def test_scores_of_a_few_are_their_logits(spec: HeadSpec) -> None:
+    head, ids = shaken(spec.build(SITE, 5)), torch.randint(5, (2, 3, 2), generator=DRAW)
+    torch.testing.assert_close(head.score(X, TABLE, ids), head(X, TABLE).gather(-1, ids))  # type: ignore[operator]
 
 
 class TestPooled:

@@ -108,6 +108,10 @@ class Net(nn.Module):
         """Apply the head to the stream; a head that pools needs the coordinates `at`."""
         return self.head(stream, self.embed.table, at)  # type: ignore[no-any-return]
 
+    def score(self, stream: Tensor, ids: Tensor) -> Tensor:
+        """Return the logits (…, k) of a few tokens (…, k) for each position of the stream (…, d), and of no others."""
+        return self.head.score(stream, self.embed.table, ids)
+
     def logits_beside(self, stream: Tensor, at: Coords | None = None) -> Tensor:
         """Apply the second head to the stream."""
         if self.beside is None:

@@ -79,6 +79,10 @@ class Head(Part):
         """Return the summed loss of the stream (b, n, d) with targets (b, n), and the plain likelihood part of it."""
         raise NotImplementedError
 
+    def score(self, x: Tensor, table: Tensor | None, ids: Tensor) -> Tensor:
+        """Return the scores of some outputs alone: of x (…, d) and their ids (…, k), the logits (…, k)."""
+        return self(x, table).gather(-1, ids)  # type: ignore[no-any-return]
+
 
 def table_refusals(tied: bool, width: int, table: int) -> list[str]:
     """List what a head over a vocabulary lacks, given the widths of the stream and of the embedding table."""
@@ -124,6 +128,11 @@ class VocabHead(Head):
     def loss(self, x: Tensor, table: Tensor | None, target: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
         x = self.read(x).flatten(0, -2)
         return smoothed_loss(x, self._weight(table), self.bias, target.flatten(), smoothing)
+
+    def score(self, x: Tensor, table: Tensor | None, ids: Tensor) -> Tensor:
+        """Return the scores of these tokens alone: of x (…, d) and ids (…, k), the logits (…, k)."""
+        found = (F.embedding(ids, self._weight(table)) @ self.read(x).unsqueeze(-1)).squeeze(-1)
+        return found if self.bias is None else found + self.bias[ids]
 
     def read(self, x: Tensor) -> Tensor:
         """Return the input of the product with the table."""
