@@ -45,6 +45,11 @@ def test_lengths_pad_at_the_left() -> None:
     assert facts(Coords.lengths([2, 4], left=True)) == ([[-1, -1, 0, 1], [0, 1, 2, 3]], None, True)
 
 
+def test_rows_that_end_at_one_position() -> None:
+    assert facts(Coords.ending([3, 1], 5)) == ([[2, 3, 4], [4, PAD, PAD]], None, True)
+    assert facts(Coords.ending([2, 2], 5)) == ([[3, 4]], 3, False)
+
+
 def test_equal_lengths_need_no_padding() -> None:
     assert facts(Coords.lengths([3, 3], left=True)) == ([[0, 1, 2]], 0, False)
 

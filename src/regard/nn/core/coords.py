@@ -68,6 +68,15 @@ class Coords:
         return cls(pos, first=None if left or min(lengths) == 0 else 0, padded=True)
 
     @classmethod
+    def ending(cls, lengths: Sequence[int], end: int, device: torch.device | str | None = None) -> Self:
+        """Rows of different lengths whose last tokens stand at one position, `end` − 1; padded on the right."""
+        n = max(lengths, default=0)
+        if all(length == n for length in lengths):
+            return cls.span(n, first=end - n, device=device)
+        column, count = torch.arange(n).unsqueeze(0), torch.tensor(list(lengths)).unsqueeze(1)
+        return cls(torch.where(column < count, column + end - count, PAD).to(device), padded=True)
+
+    @classmethod
     def documents(cls, lengths: Sequence[Sequence[int]], device: torch.device | str | None = None) -> Self:
         """Rows that contain several documents each, given their lengths, padded on the right."""
         n = max((sum(row) for row in lengths), default=0)
