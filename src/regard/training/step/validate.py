@@ -17,6 +17,8 @@ from regard.tasks.common.capabilities import Generates, Inspects, require, suppo
 from regard.tasks.common.losses import evaluate_loss
 from regard.tasks.common.task import EvalSet, Examples, Task
 
+ALWAYS = ("loss", "perplexity")
+"""Scores that are reported whether they are among the task's or not."""
 GREEDY: Plain = {"beam": 1, "n_best": 1, "sample": False}
 """How outputs are decoded while training, whatever the recipe says: it is fast."""
 MAX_SHOWN = 60
@@ -60,6 +62,7 @@ class Validator:
             scores = evaluate_loss(self.task, self.net, self.valid, tokens=self.tokens, metrics=self.task.metrics)
         if unknown := [name for name in self.task.metrics if not METRICS[name].decodes and name not in scores]:
             raise SpecError(f"data.metrics: this task has no {unknown[0]}; available: {', '.join(scores)}")
+        scores = {name: score for name, score in scores.items() if name in ALWAYS or name in self.task.metrics}
         decoded = {name: METRICS[name].compute for name in self.task.metrics if METRICS[name].decodes}
         if not decoded:
             return scores
