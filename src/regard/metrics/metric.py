@@ -21,6 +21,7 @@ from regard.metrics.class_metrics import (
 )
 from regard.metrics.comet import comet_items
 from regard.metrics.items import CountedItems, Items, Score, ScoredItems
+from regard.metrics.ranking import NAMES as RANKING
 from regard.metrics.text_metrics import (
     ROUGE,
     SACREBLEU,
@@ -104,6 +105,7 @@ for metric in (
     Metric("pair_accuracy"),
     Metric("frame_accuracy"),
     Metric("token_accuracy"),
+    *(Metric(name) for name in RANKING),
     Metric("ece", higher=False),
     Metric("brier", higher=False),
     *(

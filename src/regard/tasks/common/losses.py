@@ -20,13 +20,16 @@ from torch import Tensor
 from regard.data.batch import IGNORE, Batch
 from regard.metrics.calibration import BINS, CALIBRATION, bin_predictions, calibration_error
 from regard.metrics.items import CountedItems, Formula, percentage, perplexity, ratio
+from regard.metrics.ranking import NAMES as RANKING
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.nn.core.state import State
 from regard.tasks.common.task import Examples, Loss, Task
 from regard.tasks.common.training_hooks import compute_loss, order_batches
 
-FORMULAS: dict[str, Formula] = {"loss": ratio, "perplexity": perplexity, "ece": calibration_error, "brier": ratio}
+FORMULAS: dict[str, Formula] = {
+    "loss": ratio, "perplexity": perplexity, "ece": calibration_error, "brier": ratio, **dict.fromkeys(RANKING, ratio)
+}  # fmt: skip
 """How scores follow from summed counts; all other scores are percentages of what was right."""
 
 Observer = Callable[[int, Tensor, Tensor], None]
