@@ -10,7 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.families import bytenet, convs2s, extended_neural_gpu, gpt, gru, lstm, memn2n, neural_gpu, transformer
+from regard.families import (
+    bytenet,
+    convs2s,
+    extended_neural_gpu,
+    gpt,
+    gru,
+    lstm,
+    memn2n,
+    neural_gpu,
+    sasrec,
+    transformer,
+)
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
@@ -19,6 +30,7 @@ from tests.twins import convolutional as flat_convolutional
 from tests.twins import gpt as flat_gpt
 from tests.twins import memn2n as flat_memn2n
 from tests.twins import recurrent as flat_recurrent
+from tests.twins import sasrec as flat_sasrec
 from tests.twins import transformer as flat_transformer
 
 pytestmark = pytest.mark.numeric
@@ -48,6 +60,29 @@ def test_gpt() -> None:
     ours = sum((row[:n] * p[:n]).sum() for row, n, p in zip(mine, lengths, pull, strict=True))
     theirs = sum((row * p[: len(row)]).sum() for row, p in zip(flat, pull, strict=True))
     same_gradients(w, ours, theirs)  # type: ignore[arg-type]
+
+
+def test_sasrec() -> None:
+    """The scores, eq. 7 and its gradients, of users whose newest items stand at one position. The paper has no W^O."""
+    net, w = random_net(sasrec.spec(width=12, depth=2, vocab=17, length=10, dropout=0.0))
+    with torch.no_grad():
+        for layer in range(2):
+            w[f"decoder.blocks.{layer}.mix.out.weight"].copy_(torch.eye(12))
+            w[f"decoder.blocks.{layer}.mix.out.bias"].zero_()
+    lengths = [9, 4, 1]
+    ids, negatives = torch.randint(1, 17, (3, 10)), torch.randint(1, 17, (3, 9))
+    stream = net(ids[:, :-1], Coords.ending(lengths, 10))
+    mine, ours = net.logits(stream), torch.zeros((), dtype=torch.double)
+    scores = net.score(stream, torch.stack([ids[:, 1:], negatives], -1))
+    theirs = torch.zeros((), dtype=torch.double)
+    for i, n in enumerate(lengths):
+        flat = flat_sasrec.sasrec(w, ids[i, :n].tolist(), depth=2, length=10)
+        torch.testing.assert_close(mine[i, :n], flat, **CLOSE)
+        theirs = theirs + flat_sasrec.loss(flat, ids[i, 1 : n + 1].tolist(), negatives[i, :n].tolist())
+        right, wrong = scores[i, :n].unbind(-1)
+        ours = ours + torch.nn.functional.softplus(-right).sum() + torch.nn.functional.softplus(wrong).sum()
+    torch.testing.assert_close(ours, theirs, **CLOSE)
+    same_gradients({name: p for name, p in w.items() if ".mix.out." not in name}, ours, theirs)
 
 
 def test_gpt_token_by_token() -> None:
