@@ -34,6 +34,7 @@ from regard.registry import kind_of
 from regard.report.page import pre
 from regard.report.table import Table
 from regard.tasks.common.capabilities import (
+    CountsBaselines,
     HasBaseline,
     ReadsPairs,
     eval_sets,
@@ -42,7 +43,7 @@ from regard.tasks.common.capabilities import (
     require,
     supports,
 )
-from regard.tasks.common.losses import count_losses
+from regard.tasks.common.losses import LossCounts, count_losses
 from regard.tasks.common.task import Task
 from regard.text.tokenizer import Coverage
 
@@ -213,6 +214,9 @@ class _Evaluator:
             names.append(f"{baseline} (baseline)")
             items.append({metric.kind: metric.items(outputs, references) for metric in decoded})
             classes.append([])
+        for baseline, counts in {} if decoded else self._count_baselines(task, raw, chosen).items():
+            names.append(f"{baseline} (baseline)")
+            items.append({metric.kind: counts.items(metric.kind) for metric in chosen})
         scores, differences = self._bootstrap(chosen, items)
         rows = [
             ModelScores(name, scores[i], differences[i], classes[i] if classes else ()) for i, name in enumerate(names)
@@ -288,6 +292,13 @@ class _Evaluator:
         if unknown := [kind for kind in kinds if kind not in counts.names]:
             raise SpecError(f"{name} has no {unknown[0]}; there is {', '.join(counts.names)}")
         return found | {kind: counts.items(kind) for kind in kinds}
+
+    def _count_baselines(self, task: Task, raw: object, metrics: Sequence[Metric]) -> dict[str, LossCounts]:
+        """The baselines of a task that have all of these scores."""
+        if not supports(task, CountsBaselines):
+            return {}
+        found = task.count_baselines(self.models[0].task.encode(raw))
+        return {name: LossCounts(rows) for name, rows in found.items() if all(m.kind in rows for m in metrics)}
 
     def _usual_beside(self, task: Task, raw: object) -> list[str]:
         """Scores that are reported beside those of a task: beside a loss of tokens, what makes it comparable."""

@@ -7,13 +7,14 @@ training asks for is in `training_hooks.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from regard.errors import SpecError
 from regard.registry import kind_of
 from regard.tasks.common.task import (
     EvalSet,
+    Examples,
     Output,
     RunOptions,
     Task,
@@ -21,6 +22,8 @@ from regard.tasks.common.task import (
 )
 
 if TYPE_CHECKING:  # running a model without torch needs this module, too
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from regard.data.pair_reader import OnBad
@@ -227,6 +230,14 @@ class HasBaseline(Protocol):
 
     def make_baseline(self, inputs: Sequence[object]) -> tuple[str, list[str]]:
         """The name of the baseline, and its output for each input."""
+
+
+@runtime_checkable
+class CountsBaselines(Protocol):
+    """Knows simple methods that a model should beat, with the scores that come with the loss."""
+
+    def count_baselines(self, examples: Examples) -> Mapping[str, Mapping[str, NDArray[np.float64]]]:
+        """For each baseline the counts of each test item (items, 2), by score, as in `Loss.rows`."""
 
 
 @runtime_checkable
