@@ -169,7 +169,7 @@ def extra(words: list[str]) -> list[str]:
     small = [*TINY, *(() if "--from" in words else sizes)]
     if words[2] in ("dates", "copy", "algorithm"):
         small += ["data.generate.count=200", "data.generate.valid=4"]
-    if words[2] in ("babi", "frames"):
+    if words[2] in ("babi", "frames", "recommend"):
         small = [one for one in small if not one.startswith("model.hidden")]
     if words[2] == "vit":
         small += ["model.depth=1"]

@@ -32,7 +32,7 @@ from tests.fuzz.seeds import TASKS
 EVAL = {
     "translate": "pairs.tsv", "pronounce": "words.dict", "lm": "play.txt", "mlm": "play.txt", "span": "play.txt",
     "classify": "labels.tsv", "tag": "tagged.tsv", "embed": "pairs.tsv", "image": "digits",
-    "babi": "babi/qa.txt", "frames": "frames/x.json", "music": "music/x.json",
+    "babi": "babi/qa.txt", "frames": "frames/x.json", "music": "music/x.json", "recommend": "recommend/x.txt",
 }  # fmt: skip
 SHORT = "--set train.steps=1"
 
@@ -95,10 +95,11 @@ def _data() -> Iterator[Kind]:
     yield of("frames/x.json", mutate_json, f"train frames.yaml --out new --quiet {SHORT}")
     yield of("music/x.json", mutate_json, f"train music.yaml --out new --quiet {SHORT}")
     yield of("tune.mid", mutate_bytes, f"train events.yaml --out new --quiet {SHORT}")
+    yield of("recommend/x.txt", mutate_rows, f"train recommend.yaml --out new --quiet {SHORT}")
     yield of("glossary.tsv", mutate_rows, "run model --glossary glossary.tsv")
     yield of("their.model", mutate_bytes, f"train imported.yaml --out new --quiet {SHORT}")
     yield of("codes.txt", mutate_rows, f"train codes.yaml --out new --quiet {SHORT}")
-    for task in ("translate", "lm", "classify", "tag", "mlm", "pronounce", "embed", "span", "babi"):
+    for task in ("translate", "lm", "classify", "tag", "mlm", "pronounce", "embed", "span", "babi", "recommend"):
         yield Kind(
             f"input {task}", f"model-{task}", "input.txt", mutate_rows, ("run model", "run model --json"), weight=0.5
         )

@@ -45,7 +45,8 @@ TRAIN: dict[str, Any] = {
 MODEL: dict[str, Any] = {"width": 8, "depth": 1, "heads": 2, "hidden": 16}
 PAIRS = [(f"{word} {i}", f"{i} {word}") for i, word in enumerate(("one", "two", "three", "four", "größer", "日本") * 3)]
 INPUTS = "the cat sat\none 1\n\na fine day\n日本 größer\n"
-TASKS = ("translate", "lm", "mlm", "span", "pronounce", "classify", "tag", "embed", "image", "babi", "frames", "music")
+TASKS = ("translate", "lm", "mlm", "span", "pronounce", "classify", "tag", "embed", "image", "babi", "frames", "music",
+         "recommend")  # fmt: skip
 """One tiny model of each is trained."""
 QUICK = ("translate", "lm", "image")
 """The same for a quick run."""

@@ -75,6 +75,7 @@ STORY = ["1 Mary went home.", "2 John left.", "3 Where is Mary? \thome\t1", "4 M
          "6 Mary went home.", "7 Where is John? \thome\t5"]  # fmt: skip
 SCALE = [[60 + i % 6] for i in range(14)]
 CHORALE = [[72 + i % 3, 67, 64, 48] for i in range(14)]
+ACTIONS = [f"u{user} {(user + step) % 7}" for user in range(12) for step in range(3 + user % 5)]
 RESIDUES = ["acdacd", "ddca", "aac", "cdcdacda"]
 USES = [
     Use("classify", "texts", table(*LABELLED), ("a fine one", "so bad a day"), {"tokenizer": "words", "max_length": 12}),
@@ -96,6 +97,11 @@ USES = [
         ("C5 G4 E4 C3 D5 G4_ E4_ C3_", "C5 - - - C5_ - - - D5 - - -"),
         {"encoding": "four_voices", "context": 16, "transpose": 1},
         {"family": "gpt", "width": 8, "depth": 1, "heads": 2, "hidden": 16, "dropout": 0.1}),
+    Use("recommend", "next", table(*ACTIONS, name="x.txt"), ("1; 2", "3; 4; 5"), {"length": 4, "negatives": 3},
+        {"family": "sasrec", "width": 8, "depth": 1}),
+    Use("recommend", "cloze", table("user,item,time", *(row.replace(" ", ",") + f",{i}" for i, row in enumerate(ACTIONS)),
+        name="x.csv"), ("1; 2", "3; 4; 5"), {"length": 4, "negatives": 3},
+        {"family": "bert4rec", "width": 8, "depth": 1}),
     Use("image", "digits", digits, (), {"augment": {"shift": 1, "flip": True, "hole": 2}},
         {**BERT, "family": "vit", "patch": 4}),
 ]  # fmt: skip

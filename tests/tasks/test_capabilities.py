@@ -34,6 +34,7 @@ CAPABILITIES = {
         "Aligns Augments ChecksLength ChecksVocabulary Constrains "
         "Framed FramesText ReadsTexts Splits Stores StreamsText Tags"
     ),
+    "recommend": "Augments ChecksLength CountsBaselines ExplainsCut OrdersBatches",
     "span": "Augments ChecksLength ChecksVocabulary FramesText ReadsTexts Stores",
     "summarize": (
         "Advises Aligns Augments ChecksLength ChecksVocabulary Constrains HasBaseline "

@@ -25,7 +25,7 @@ def examples_of(model: Any, name: str, **data: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", ["translate", "lm", "mlm", "span", "classify", "tag", "embed", "image", "babi", "frames"]
+    "name", ["translate", "lm", "mlm", "span", "classify", "tag", "embed", "image", "babi", "frames", "recommend"]
 )
 def test_the_loss_is_the_sum_of_its_items(tmp_path: Path, name: str) -> None:
     """Also in batches of another size, by which only a contrastive loss may change."""
