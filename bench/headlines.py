@@ -121,6 +121,13 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "{f[mean][ours]} % wrong, median of the runs {f[mean][median]} % (published: {f[mean][published]} %)"),
         "piano-jsb": ("Piano rolls of Bach's chorales (JSB), nats per frame on the test", PIANO),
         "piano-nottingham": ("Piano rolls of folk tunes (Nottingham), nats per frame on the test", PIANO),
+        "recommend": (
+            "Amazon Games, the last item of each user: SASRec, mean of three seeds, beside the published HR@10 0.741 and "
+            "NDCG@10 0.536 against 100 sampled items",
+            "HR@10 {f[sasrec, mean][sampled_hr@10]}, NDCG@10 {f[sasrec, mean][sampled_ndcg@10]}; BERT4Rec "
+            "{f[bert4rec, seed 1][sampled_hr@10]} and {f[bert4rec, seed 1][sampled_ndcg@10]}, popularity "
+            "{f[popularity][sampled_hr@10]} and {f[popularity][sampled_ndcg@10]}; among all items, NDCG@10: SASRec "
+            "{f[sasrec, mean][ndcg@10]}, BERT4Rec {f[bert4rec, seed 1][ndcg@10]}, item-kNN {f[item-kNN][ndcg@10]}"),
         "output-tape": (
             "Extended Neural GPU beside a Transformer with as many steps, three seeds, percent exact",
             "copy {f[copy][extended_neural_gpu][mean]} and {f[copy][transformer][mean]}, reverse "

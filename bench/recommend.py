@@ -1,0 +1,122 @@
+"""SASRec and BERT4Rec on Amazon Games, beside the published figures. `python -m bench.recommend`.
+
+The data are those of SASRec (Kang & McAuley 2018) as they come, the model is the published one (width 50, two blocks, one head,
+50 items, dropout 0.5), the last item of each user is the test. Trained is with the recipe `recommend`: batches of 2,048 items
+instead of 128 users, four times the published rate, falling linearly over 60 epochs instead of 200. The checkpoint is that of
+the best validation NDCG@10 in the full ranking; the test is read once, at the end, on all users where the paper samples 10,000.
+A stopped bench goes on; `--table` prints what there is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import regard
+from bench.results import ROOT, parse, write
+from regard.metrics.items import count_items, ratio
+from regard.report.table import Table
+from regard.tasks.common.losses import count_losses
+from regard.tasks.recommend import Recommend, RecommendData
+from regard.training.run.log import read_log
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "amazon_games" / "Video.txt.gz"
+PUBLISHED = {"sampled_hr@10": 0.741, "sampled_ndcg@10": 0.536}
+"""Kang & McAuley 2018, table 3: 100 uniform negatives."""
+SCORES = ("sampled_hr@10", "sampled_ndcg@10", "sampled_mrr", "hr@10", "ndcg@10", "mrr")
+MODELS: dict[str, dict[str, Any]] = {
+    "sasrec": {},
+    "bert4rec": {"model.family": "bert4rec", "train.schedule.lr": 2e-3, "train.epochs": 40},
+}
+RUNS = (("sasrec", 1), ("bert4rec", 1), ("sasrec", 2), ("sasrec", 3))
+TINY = {"train.steps": 4, "train.schedule": {"kind": "constant", "lr": 1e-3}, "data.eval_users": 100}
+
+
+def measure(task: Recommend, score: Any) -> dict[str, float]:
+    """Scores on the test users, with negatives drawn alike and, as in BERT4Rec, by popularity."""
+    out: dict[str, float] = {}
+    raw = Recommend.read_test(task.settings, [str(DATA)])
+    for sampling, prefix in (("uniform", ""), ("popularity", "popularity-")):
+        own = Recommend(dataclasses.replace(task.settings, sampling=sampling), task.items)
+        rows = score(own, own.encode(raw))
+        wanted = SCORES if not prefix else SCORES[:3]
+        out |= {f"{prefix}{name}": round(count_items(rows[name], ratio).score(), 4) for name in wanted}
+    return out
+
+
+def run(out: Path, name: str, seed: int, *, tiny: bool) -> dict[str, Any]:
+    """Train, or go on; then the test of the best checkpoint, once."""
+    folder = out / f"{name}-{seed}"
+    settings = {**MODELS[name], "data.windows": False, "train.seed": seed, "train.threads": 1, **(TINY if tiny else {})}
+    regard.train("recommend", data=[str(DATA)], out=folder, set=settings)
+    log = read_log(folder / "log.jsonl")
+    start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
+    model = regard.load(folder / "best")
+    users = 200 if tiny else None
+    task = Recommend(dataclasses.replace(model.task.settings, eval_users=users), model.task.items)
+    model.net.eval()
+    test = measure(task, lambda own, examples: count_losses(own, model.net, examples).rows)
+    valid = max(event["scores"]["ndcg@10"] for event in log if event["event"] == "valid")
+    return {
+        "model": name, "seed": seed, **test, "validation ndcg@10": round(valid, 4), "steps": done["step"],
+        "minutes": round(done["seconds"] / 60, 1), "parameters": start["parameters"],
+    }  # fmt: skip
+
+
+def run_baselines(*, tiny: bool) -> dict[str, dict[str, float]]:
+    """Popularity and item-kNN on the same users."""
+    settings = RecommendData(train=(str(DATA),), eval_users=200 if tiny else None)
+    task = Recommend.prepare(settings, Recommend.read(settings, 1))
+    return {
+        name: measure(task, lambda own, examples, name=name: own.count_baselines(examples)[name])
+        for name in ("popularity", "item-kNN")
+    }
+
+
+def tabulate(rows: list[dict[str, Any]], baselines: dict[str, dict[str, float]]) -> dict[str, dict[str, Any]]:
+    """What has been measured so far: means over seeds, and each seed."""
+    figures: dict[str, dict[str, Any]] = {"published SASRec": dict(PUBLISHED)}
+    for name in MODELS:
+        found = [row for row in rows if row["model"] == name]
+        for row in found:
+            figures[f"{name}, seed {row['seed']}"] = {k: v for k, v in row.items() if k not in ("model", "seed")}
+        if len(found) > 1:
+            numbers = [key for key, value in found[0].items() if isinstance(value, float)]
+            figures[f"{name}, mean"] = {key: round(mean(row[key] for row in found), 4) for key in numbers}
+    return figures | baselines
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "recommend")
+    arguments.add_argument("--first", action="store_true", help="seed 1 of SASRec alone")
+    arguments.add_argument("--table", action="store_true", help="train nothing; print and write what has been measured")
+    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
+    said = parse(arguments)
+    out = Path(tempfile.mkdtemp()) if said.tiny else said.out
+    out.mkdir(parents=True, exist_ok=True)
+    for name, seed in () if said.table else RUNS[: 1 if said.first else None]:
+        kept = out / f"{name}-{seed}.json"
+        if not kept.exists():
+            row = run(out, name, seed, tiny=said.tiny)
+            kept.write_text(json.dumps(row) + "\n", encoding="utf-8")
+            print(json.dumps(row), flush=True)
+    simple = out / "baselines.json"
+    if not simple.exists():
+        simple.write_text(json.dumps(run_baselines(tiny=said.tiny)) + "\n", encoding="utf-8")
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*-[0-9].json"))]
+    figures = tabulate(rows, json.loads(simple.read_text(encoding="utf-8")))
+    head = (*SCORES, "minutes", "parameters")
+    print(Table(("model", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
+    if not said.tiny and not said.first:
+        title = "Amazon Games: SASRec, three seeds, and BERT4Rec, last item of all users, beside Kang & McAuley 2018"
+        print(write("recommend", title=title, command="python -m bench.recommend", figures=figures))
+
+
+if __name__ == "__main__":
+    main()
