@@ -38,6 +38,10 @@ def write_files() -> None:
             _lines(f"src/{name}.{kind}", code * 8)
     story = ["1 Mary went home.", "2 John left.", "3 Where is Mary? \thome\t1", "4 Where is John? \tout\t2"]
     _lines("stories.txt", story * 8)
+    films = ["Toy Story (1995)", '"Matrix, The (1999)"', "Heat (1995)", "Fargo (1996)", "Alien (1979)", "Emma (1996)"]
+    _lines("movies.csv", ["movieId,title,genres", *(f"{i},{film},Film" for i, film in enumerate(films))])
+    seen = [f"{user},{(user + step) % 6},4.0,{step}" for user in range(12) for step in range(4)]
+    _lines("ratings.csv", ["userId,movieId,rating,timestamp", *seen])
 
 
 def _lines(name: str, lines: list[str]) -> None:
