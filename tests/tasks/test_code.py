@@ -350,6 +350,7 @@ def test_the_command_from_a_folder_to_a_completion(tmp_path: Path) -> None:
     said = call("train", "code", folder, "--out", run, "--on-bad", "drop", *sets)
     assert said.code == 0, said.err
     assert "src: 4 files of " in said.err and "1 file is not UTF-8 text and left out: bad.py" in said.err
+    assert f"use it:    regard run {run} --at FILE:LINE:COLUMN\n" in said.err
     file = folder / "m0.py"
     model = regard.load(run)
     completed = model.complete(SOURCES[0][:28], SOURCES[0][28:])

@@ -185,7 +185,7 @@ class _Run:
                 )
             progress.say(f"done: {render_scores(done['scores'], done.get('decoding', ''))}  in {final}")
         artifacts.write_report(dataset, done["examples"])
-        for line in suggest_commands(self.folder, self.request.plugins):
+        for line in suggest_commands(self.folder, trainer.task, self.request.plugins):
             progress.say(line)
         return final
 

@@ -11,6 +11,8 @@ from regard.model.cost import cost
 from regard.report.number import duration
 from regard.serialization.model_folder import REPORT
 from regard.spec import Plain
+from regard.tasks.common.capabilities import Completes, supports
+from regard.tasks.common.task import Task
 from regard.training.step.time_estimate import estimate_seconds
 from regard.training.trainer import Trainer
 
@@ -34,12 +36,13 @@ def describe_run(trainer: Trainer, facts: Plain, folder: Path, *, timed: bool) -
     ]
 
 
-def suggest_commands(folder: Path, plugins: Sequence[str]) -> list[str]:
+def suggest_commands(folder: Path, task: Task, plugins: Sequence[str]) -> list[str]:
     """Three commands to continue with."""
+    given = "--at FILE:LINE:COLUMN" if supports(task, Completes) else '"INPUT"'
     name = shlex.quote(str(folder))
     with_plugins = "".join(f" --plugin {shlex.quote(plugin)}" for plugin in plugins)
     return [
-        f"use it:    regard run {name} \"INPUT\"{with_plugins}",
+        f"use it:    regard run {name} {given}{with_plugins}",
         f"score it:  regard eval {name} DATA{with_plugins}",
         f"see it:    open {shlex.quote(str(folder / REPORT))} in a browser",
     ]  # fmt: skip
