@@ -176,7 +176,7 @@ def write_bodies(models: dict[str, regard.Model], texts: list[str], count: int) 
     ]
     longest = max(good, key=lambda text: (min(text.count("\n"), 6), -len(text)), default="")
     return {"bodies": len(asked), "files that compile with the written body, %": round(100 * len(good) / max(len(asked), 1), 1),
-            "a completion that compiles": longest.splitlines()}  # fmt: skip
+            "a completion that compiles": longest}  # fmt: skip
 
 
 def score_files(models: dict[str, regard.Model], files: Sequence[SourceFile]) -> dict[str, Any]:

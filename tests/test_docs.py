@@ -116,6 +116,12 @@ def test_results_are_formatted_for_people() -> None:
     assert "1,011,712" in page
 
 
+def test_a_program_is_shown_as_it_is() -> None:
+    lines = results.tables({"right": 0.5, "a program": "def f():\n    return [1]\n"})
+    assert lines[-6:] == ["**A program**", "", "```text", "def f():", "    return [1]", "```", ""][-6:]
+    assert any("| Right | 0.5 |" in line for line in lines)
+
+
 def test_numbers_have_separators_and_units() -> None:
     assert results.number(1011712, "parameters") == "1,011,712"
     assert results.number(1.39, "regard is faster by") == "1.39×"

@@ -60,8 +60,8 @@ def _result(name: str, result: Mapping[str, Any]) -> list[str]:
 
 
 def tables(figures: Mapping[str, Any]) -> list[str]:
-    """Figures as Markdown: plain ones in one table, grids each in their own, lists of sentences as lists."""
-    plain = {key: value for key, value in figures.items() if not isinstance(value, Mapping) and not _is_prose(value)}
+    """Figures as Markdown: plain ones in one table, grids each in their own, sentences as lists, several lines as they are."""
+    plain = {key: value for key, value in figures.items() if not isinstance(value, Mapping) and not _is_text(value)}
     nested = {key: value for key, value in figures.items() if isinstance(value, Mapping)}
     lines = _rows(("", ""), [[_label(key), number(value, key)] for key, value in plain.items()]) if plain else []
     if nested and all(_is_flat(value) for value in nested.values()) and _fits(nested):
@@ -72,6 +72,8 @@ def tables(figures: Mapping[str, Any]) -> list[str]:
     for key, value in figures.items():
         if _is_prose(value):
             lines += [f"**{_label(key)}**", "", *(f"- {line}" for line in value), ""]
+        elif _is_text(value):
+            lines += [f"**{_label(key)}**", "", "```text", *value.splitlines(), "```", ""]
     return lines
 
 
@@ -129,8 +131,13 @@ def _is_prose(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], str)
 
 
+def _is_text(value: Any) -> bool:
+    """Whether a figure is no number: sentences, or a text of several lines such as a program."""
+    return _is_prose(value) or (isinstance(value, str) and "\n" in value)
+
+
 def _is_flat(value: Mapping[str, Any]) -> bool:
-    return all(not isinstance(item, Mapping) and not _is_prose(item) for item in value.values())
+    return all(not isinstance(item, Mapping) and not _is_text(item) for item in value.values())
 
 
 def _origin(name: str, result: Mapping[str, Any]) -> list[str]:
