@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import tokenize
 from collections.abc import Sequence
@@ -355,8 +356,9 @@ def test_the_command_from_a_folder_to_a_completion(tmp_path: Path) -> None:
     model = regard.load(run)
     completed = model.complete(SOURCES[0][:28], SOURCES[0][28:])
     assert call("run", run, "--at", f"{file}:2:4").out == f"{completed}\n"
-    row = call("run", run, "--at", f"{file}:2:4", "--json")
-    assert completed in row.out.encode().decode("unicode_escape") or '"outputs"' in row.out
+    row = json.loads(call("run", run, "--at", f"{file}:2:4", "--json").out)
+    assert [output["text"] for output in row["outputs"]] == [completed]
+    assert "▮" in row["source"]
     for words, told in (
         (["--at", f"{file}:9:1"], f"regard: {file} has 4 lines, got line 9\n"),
         (["--at", f"{file}:2:99"], f"regard: line 2 of {file} has columns 1 to 35, got column 99\n"),
