@@ -119,6 +119,10 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
         "babi-joint": (
             "bAbI with 1,000 questions per task, one memory network for all: mean of 20 tasks",
             "{f[mean][ours]} % wrong, median of the runs {f[mean][median]} % (published: {f[mean][published]} %)"),
+        "chorales": (
+            "Bach's chorales in four voices (JSB, sixteenths), nats per word on the test",
+            "relative positions {f[relative][nats per word]}, sinusoids {f[sinusoidal][nats per word]}; "
+            "{f[MIDI][equal after words and MIDI]} of {f[MIDI][chorales]} chorales equal after words and MIDI"),
         "piano-jsb": ("Piano rolls of Bach's chorales (JSB), nats per frame on the test", PIANO),
         "piano-nottingham": ("Piano rolls of folk tunes (Nottingham), nats per frame on the test", PIANO),
         "recommend": (

@@ -76,7 +76,7 @@ def test_pieces_come_from_folders(tmp_path: Path) -> None:
 
 
 def test_chorales_as_json(tmp_path: Path) -> None:
-    frames = [list(CHORDS[i // 2]) for i in range(8)]
+    frames = [[float(pitch) for pitch in CHORDS[i // 2]] for i in range(8)]  # as some files have them
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"train": [frames, frames], "valid": [frames], "test": [frames[2:]]}))
     settings = MusicData(train=(str(path),), encoding=CHORALE)
@@ -230,6 +230,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
             "[[[60], [1, 2, 3, 4, 5]]]",
             r"piece 1, step 2: at most four pitches from 0 to 127 are expected, got \[1, 2, 3",
         ),
+        ("[[[60.5]]]", r"piece 1, step 1: at most four pitches from 0 to 127 are expected, got \[60\.5\]$"),
+        ("[[[NaN]]]", r"piece 1, step 1: at most four pitches from 0 to 127 are expected, got \[nan\]$"),
         ('{"x": []}', r"x\.json has no pieces; it should have parts train, valid, test$"),
     ],
 )

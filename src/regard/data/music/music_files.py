@@ -128,8 +128,8 @@ def _parse_pieces(pieces: object, where: str) -> Iterator[MusicPiece]:
         if not isinstance(frames, list) or not all(isinstance(frame, list) for frame in frames):
             raise DataError(f"{name} should be a list of steps, each a list of pitches, such as [[72, 67, 64, 48]]")
         for j, frame in enumerate(frames, 1):
-            if len(frame) > len(VOICES) or not all(type(p) is int and 0 <= p < PITCHES for p in frame):
+            if len(frame) > len(VOICES) or not all(type(p) in (int, float) and p in range(PITCHES) for p in frame):
                 raise DataError(
                     f"{name}, step {j}: at most four pitches from 0 to {PITCHES - 1} are expected, got {str(frame)[:40]}"
                 )
-        yield MusicPiece(name, join_frames(frames))
+        yield MusicPiece(name, join_frames([[*map(int, frame)] for frame in frames]))
