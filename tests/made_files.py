@@ -6,6 +6,9 @@ import json
 from itertools import product
 from pathlib import Path
 
+from regard.data.music.grid_notes import Note
+from regard.data.music.midi_file import write_midi
+
 ENGLISH = [" ".join((*words, ".")) for words in product(("A", "The"), ("dog", "cat", "bird"), ("runs", "sleeps"))]
 GERMAN = [
     " ".join((*words, ".")) for words in product(("Ein", "Der"), ("Hund", "Kater", "Vogel"), ("rennt", "schläft"))
@@ -36,6 +39,10 @@ def write_files() -> None:
         code = [f"def {name}(width, height):", f"    return '{name}', width * height  # {name}"]
         for kind in ("py", "c"):
             _lines(f"src/{name}.{kind}", code * 8)
+    voices = [[[72 + i % 5, 67, 64, 48], [74, 67, 65, 47]] * 4 for i in range(12)]
+    _lines("voices.json", [json.dumps(voices)])
+    melody = [Note(4 * i, 4 * i + 4, 72 + i) for i in range(3)]
+    Path("melody.mid").write_bytes(write_midi(melody, ticks_per_step=120, ticks_per_beat=480))
     story = ["1 Mary went home.", "2 John left.", "3 Where is Mary? \thome\t1", "4 Where is John? \tout\t2"]
     _lines("stories.txt", story * 8)
     films = ["Toy Story (1995)", '"Matrix, The (1999)"', "Heat (1995)", "Fargo (1996)", "Alien (1979)", "Emma (1996)"]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.decode import Constraints, Search, SpecialTokens, generate, score
+from regard.decode.decode_request import FREE
 from regard.decode.token_constraints import RepetitionGuard
 from regard.errors import DataError
 from tests.decode.toys import (
@@ -74,6 +75,22 @@ def test_a_beginning_may_hold_what_is_banned_elsewhere(search: Search) -> None:
     first, *rest = found[0][0].tokens
     assert first == UNK
     assert UNK not in rest
+
+
+@pytest.mark.parametrize("search", [Search(beam=1), Search(beam=3), Search(sample=True)])
+def test_free_places_of_a_beginning_are_filled_without_an_end(search: Search) -> None:
+    """The end mark is likeliest everywhere, but may only come after the prefix."""
+    eager = Oracle(lambda source, written: [9.0, 0.0, 0.0, 0.0, 1.0, 0.5], 6)
+    prefixes = [[5, FREE, 5, FREE], [FREE], []]
+    rules = Constraints(banned=[UNK], prefixes=prefixes)
+    found = generate([eager], [[4, EOS]] * 3, search, MARKS, constraints=rules)  # type: ignore[list-item]
+    for prefix, (best, *_) in zip(prefixes, found, strict=True):
+        assert len(best.tokens) == len(prefix)
+        assert all(
+            token in ((4, 5) if want == FREE else (want,)) for token, want in zip(best.tokens, prefix, strict=True)
+        )
+    assert rules.has_gaps
+    assert not Constraints(prefixes=[[4], []]).has_gaps
 
 
 def test_a_prefix_for_every_source_or_for_none() -> None:

@@ -94,7 +94,7 @@ USES = [
         ("[[60], [61]]", "[[65], [], [60, 62]]"),
         {"keys": 6, "lowest": 60}, {"family": "rnn", "width": 8, "depth": 1, "dropout": 0.1}),
     Use("music", "voices", table(json.dumps([CHORALE[i:] for i in range(8)]), name="x.json"),
-        ("C5 G4 E4 C3 D5 G4_ E4_ C3_", "C5 - - - C5_ - - - D5 - - -"),
+        ("S:C5 A:G4 T:E4 B:C3 S:D5 A:G4_ T:E4_ B:C3_", "S:C5 A:- T:- B:- S:C5_ A:- T:- B:- S:D5 A:- T:- B:-"),
         {"encoding": "four_voices", "context": 16, "transpose": 1},
         {"family": "gpt", "width": 8, "depth": 1, "heads": 2, "hidden": 16, "dropout": 0.1}),
     Use("recommend", "next", table(*ACTIONS, name="x.txt"), ("1; 2", "3; 4; 5"), {"length": 4, "negatives": 3},

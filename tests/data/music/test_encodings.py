@@ -107,20 +107,23 @@ def test_a_level_of_velocity_is_its_own_level(levels: int) -> None:
 
 
 def test_voices_step_by_step() -> None:
-    words = ["C5", "G4", "E4", "C3", "C5_", "G4_", "E4_", "C3_", "D5", "G4_", "F4", "-"]
+    words = ["S:C5", "A:G4", "T:E4", "B:C3", "S:C5_", "A:G4_", "T:E4_", "B:C3_", "S:D5", "A:G4_", "T:F4", "B:-"]
     notes = CHORALE.decode(words)
     assert notes == [
         Note(0, 2, 48, part=3), Note(0, 2, 64, part=2), Note(0, 2, 72), Note(0, 3, 67, part=1), Note(2, 3, 65, part=2),
         Note(2, 3, 74),
     ]  # fmt: skip
     assert CHORALE.encode(notes) == words
-    assert CHORALE.decode(["C5_", "-", "-", "-", "D5_"]) == [Note(0, 1, 72), Note(1, 2, 74)]  # nothing to hold
+    assert CHORALE.decode(["S:C5_", "A:-", "T:-", "B:-", "S:D5_"]) == [
+        Note(0, 1, 72),
+        Note(1, 2, 74),
+    ]  # nothing to hold
 
 
 def test_equal_pitches_of_successive_steps_are_one_note() -> None:
     notes = join_frames([[72, 67, 64, 48], [72, 67, 65], [], [72, 72, 53, 57]])
-    words = ["C5", "G4", "E4", "C3", "C5_", "G4_", "F4", "-", "-", "-", "-", "-", "C5", "C5", "F3", "A3"]
-    assert CHORALE.encode(notes) == words
+    steps = ["S:C5 A:G4 T:E4 B:C3", "S:C5_ A:G4_ T:F4 B:-", "S:- A:- T:- B:-", "S:C5 A:C5 T:F3 B:A3"]
+    assert " ".join(CHORALE.encode(notes)) == " ".join(steps)
 
 
 def chord(*parts: list[Any]) -> Any:

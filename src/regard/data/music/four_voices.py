@@ -2,16 +2,17 @@
 
 Soprano, alto, tenor and bass are serialized step by step, as is usual for the chorales of Bach (Huang et al. 2018):
 
-              step 0          step 1              step 2
-    soprano   C5              C5_                 D5               C5    a note begins
-    alto      G4              G4_                 G4_              C5_   it goes on
-    tenor     E4              E4_                 F4               -     silence
-    bass      C3              C3_                 B2
+              step 0     step 1     step 2
+    soprano   S:C5       S:C5_      S:D5          S:C5     a note begins
+    alto      A:G4       A:G4_      A:G4_         S:C5_    it goes on
+    tenor     T:E4       T:E4_      T:F4          S:-      silence
+    bass      B:C3       B:C3_      B:B2
 
-    C5 G4 E4 C3  C5_ G4_ E4_ C3_  D5 G4_ F4 B2
+    S:C5 A:G4 T:E4 B:C3 S:C5_ A:G4_ T:E4_ B:C3_ S:D5 A:G4_ T:F4 B:B2
 
-The voice of a word is its place modulo four, so any sequence of words is music. Given the step before, the words say as much
-as plain pitches and the place of each new note, so the likelihood of a file without repeated notes is that of its pitches.
+The letters help a model that sees a part of a piece; when words are decoded, the voice is the place modulo four, so that any
+sequence of words is music. Given the words before, letters say nothing new, and where equal pitches of successive steps are one
+note, neither do the marks of notes that go on: the likelihood of the words is that of the pitches.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from regard.errors import DataError
 from regard.spec import spec
 
 VOICES = ("soprano", "alto", "tenor", "bass")
+LETTERS = "SATB"
 HOLD, REST = "_", "-"
 TICKS_PER_STEP = 120
 PITCH_OF = {name: pitch for pitch, name in enumerate(PITCH_NAMES)}
@@ -52,7 +54,8 @@ class FourVoices(EncodingSpec):
         return self.steps_per_beat
 
     def list_words(self) -> list[str]:
-        return [REST, *PITCH_NAMES, *(f"{pitch}{HOLD}" for pitch in PITCH_NAMES)]
+        said = [REST, *PITCH_NAMES, *(f"{pitch}{HOLD}" for pitch in PITCH_NAMES)]
+        return [f"{letter}:{word}" for letter in LETTERS for word in said]
 
     def quantize(self, score: MidiScore, name: str) -> list[Note]:
         """Four parts, by the names of their tracks or from the highest on the average to the lowest; or one, a melody, as
@@ -72,9 +75,11 @@ class FourVoices(EncodingSpec):
         return decode_voices(words)
 
     def count_faults(self, words: Sequence[str]) -> dict[str, int]:
-        """Notes that go on without having begun, and steps in which a voice is above the next higher one."""
+        """Words of another voice, notes that go on without having begun, and steps in which a voice is above the next
+        higher one."""
         count = len(VOICES)
-        pitches = [word.removesuffix(HOLD) for word in words]
+        pitches = [word[2:].removesuffix(HOLD) for word in words]
+        misplaced = sum(word[0] != LETTERS[i % count] for i, word in enumerate(words))
         strays = sum(
             word.endswith(HOLD) and (i < count or pitches[i - count] != pitches[i]) for i, word in enumerate(words)
         )
@@ -82,11 +87,14 @@ class FourVoices(EncodingSpec):
         for i in range(0, len(words), count):
             chord = [PITCH_OF[pitch] for pitch in pitches[i : i + count] if pitch != REST]
             crossed += any(low > high for high, low in pairwise(chord))
-        return {"notes that go on without a beginning": strays, "steps with crossed voices": crossed}
+        return {
+            "words of another voice": misplaced, "notes that go on without a beginning": strays,
+            "steps with crossed voices": crossed,
+        }  # fmt: skip
 
     def split(self, word: str) -> tuple[str, str, str]:
-        pitch = word.removesuffix(HOLD)
-        return ("", pitch, word[len(pitch) :]) if word != REST else (word, "", "")
+        pitch = word[2:].removesuffix(HOLD)
+        return (word[:2], pitch, word[2 + len(pitch) :]) if pitch != REST else (word, "", "")
 
     def write(self, notes: Sequence[Note], beats_per_minute: float) -> bytes:
         return write_midi(
@@ -126,9 +134,9 @@ def arrange_voices(notes: Sequence[Note], name: str, steps_per_beat: int, tracks
 def encode_voices(notes: Sequence[Note]) -> list[str]:
     """Words of four voices, step by step."""
     steps = max((note.end for note in notes), default=0)
-    out = [REST] * (len(VOICES) * steps)
+    out = [f"{letter}:{REST}" for letter in LETTERS] * steps
     for note in notes:
-        pitch = PITCH_NAMES[note.pitch]
+        pitch = f"{LETTERS[note.part]}:{PITCH_NAMES[note.pitch]}"
         first, last = len(VOICES) * note.start + note.part, len(VOICES) * note.end
         out[first : last : len(VOICES)] = [pitch, *[f"{pitch}{HOLD}"] * (note.end - note.start - 1)]
     return out
@@ -140,7 +148,7 @@ def decode_voices(words: Sequence[str]) -> list[Note]:
     for voice in range(len(VOICES)):
         sounding: Note | None = None
         for step, word in enumerate(words[voice :: len(VOICES)]):
-            pitch = PITCH_OF.get(word.removesuffix(HOLD))
+            pitch = PITCH_OF.get(word[2:].removesuffix(HOLD))
             if sounding is not None and pitch == sounding.pitch and word.endswith(HOLD):
                 sounding = replace(sounding, end=step + 1)
                 continue
@@ -158,7 +166,7 @@ def join_frames(frames: Sequence[Sequence[int]]) -> list[Note]:
     words, before = list[str](), [-1] * len(VOICES)
     for frame in frames:
         now = [*frame, *[-1] * (len(VOICES) - len(frame))]
-        for old, new in zip(before, now, strict=True):
-            words.append(REST if new < 0 else PITCH_NAMES[new] + (HOLD if new == old else ""))
+        for letter, old, new in zip(LETTERS, before, now, strict=True):
+            words.append(f"{letter}:" + (REST if new < 0 else PITCH_NAMES[new] + (HOLD if new == old else "")))
         before = now
     return decode_voices(words)
