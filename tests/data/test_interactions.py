@@ -88,6 +88,8 @@ def test_columns_by_name_and_place(tmp_path: Path) -> None:
         ("x.csv", "userId,movieId\nann,x\nann\n", r"x\.csv, line 3: 1 columns, but the first line has 2$"),
         ("x.csv", "movieId,title\nx,The X\n", r"^there are no interactions in .*x\.csv; a line should have a user"),
         ("x.txt", "", r"x\.txt is empty"),
+        ("x.csv", "user\rId,movieId\nann,x\n", r"x\.csv, line 1: not CSV: new-line character seen in unquoted field$"),
+        ("x.jsonl", "{}\n", r"x\.jsonl: interactions are read from \.csv, \.tsv or plain text; convert it to one of them$"),
     ],
 )  # fmt: skip
 def test_bad_lines_have_numbers(tmp_path: Path, name: str, text: str, message: str) -> None:

@@ -26,8 +26,8 @@ import numpy as np
 
 from regard.data.ragged import Ragged
 from regard.data.table_header import Columns, TableColumns
-from regard.data.tables import is_table, read_columns
-from regard.data.text_files import BadLine, iter_lines, raise_on_bad
+from regard.data.tables import file_kind, is_table, read_columns
+from regard.data.text_files import BadLine, iter_lines, raise_on_bad, strip_line_end
 from regard.errors import DataError, make_printable, offer
 
 USER = (
@@ -153,7 +153,7 @@ def _find_layout(path: str, columns: Columns | None) -> _Layout:
                 f"got {first.strip()[:60]!r}"
             )
         return _Layout(PLAIN[len(fields)], False, separator)
-    cells = next(csv.reader([first])) if ".csv" in path.lower() else first.rstrip("\r\n").split("\t")
+    cells = _split_header(path, first)
     if columns is not None:
         return _Layout(_choose(path, columns, cells), any(isinstance(c, str) for c in columns))
     words = [cell.strip().lower().partition(":")[0] for cell in cells]  # RecBole writes user_id:token
@@ -171,6 +171,19 @@ def _find_layout(path: str, columns: Columns | None) -> _Layout:
             "those of user, item and time, by name or by position from 1"
         )
     return _Layout(places, False)
+
+
+def _split_header(path: str, line: str) -> list[str]:
+    """The cells of the first line of a table."""
+    kind = file_kind(path)
+    if kind == ".tsv":
+        return strip_line_end(line).split("\t")
+    if kind != ".csv":
+        raise DataError(f"{path}: interactions are read from .csv, .tsv or plain text; convert it to one of them")
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path}, line 1: not CSV: {str(error).partition(' - ')[0]}") from None
 
 
 def _choose(path: str, columns: Columns, cells: Sequence[str]) -> tuple[int, ...]:
