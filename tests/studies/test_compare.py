@@ -15,6 +15,7 @@ from regard.studies.grid import Grid
 from regard.studies.methods import NamedRecipe, Terms, list_entries, parse_vary
 from regard.studies.run_study import study
 from regard.studies.study_options import StudyOptions
+from regard.studies.train_cell import select_long
 from tests.training.small import COPY, TINY
 
 LESS = {**COPY, **TINY, "train.steps": 4, "train.validate_every": 2, "train.log_every": 2}
@@ -65,6 +66,13 @@ def test_a_study_whose_runs_all_fail_says_why(tmp_path: Path) -> None:
     assert found.plain()["verdicts"][0]["verdict"] == "no result"  # type: ignore[index]
     assert "schedule 'cosine' warms up for 9 steps, but there are only 4" in found.render()
     assert (tmp_path / "report.html").exists()
+    with pytest.raises(SpecError, match="pre: every tuning run failed: schedule 'cosine' warms up for 9 steps"):
+        study("compare", "copy", vary=["model.norm=pre,post"], set=bad, seeds=2, tune="rate", out=tmp_path, processes=0)
+
+
+def test_only_pairs_are_selected_by_length() -> None:
+    with pytest.raises(SpecError, match=r"only pairs of texts \(task translate\) can be selected by their length"):
+        select_long(["a text"], 3)
 
 
 def test_more_seeds_are_a_further_look_and_run_only_what_is_new(tmp_path: Path) -> None:
