@@ -109,7 +109,11 @@ def test_the_verb(tmp_path: Path) -> None:
     assert said.code == 0
     assert "cross-attention, mean of all heads" in said.out
     said = call("look", tmp_path / "ours", "a cab", "--output", "bad", "--link", "bad", "cab", "--json")
-    found = json.loads(said.out)["links"]
+    told = json.loads(said.out)
+    (view,) = told["views"]
+    assert len(view["attribution"]) == len(view["wanted"]) == len(view["lens"][0]["best"])
+    assert told["patched"] is None
+    found = told["links"]
     assert [link["weight"] for link in found] == sorted((link["weight"] for link in found), reverse=True)
     said = call("look", tmp_path / "ours", "a cab", "--against", "a bad", "--output", "bad", "--out", page)
     assert len(stored(page.read_text())["views"]) == 2  # type: ignore[arg-type]

@@ -58,10 +58,11 @@ class Look:
         return "\n\n".join(parts)
 
     def plain(self) -> dict[str, object]:
-        """For programs: tokens, cards and links, and the weights of the chosen heads (all, if none is chosen)."""
+        """For programs: what the page shows, with the weights of the chosen heads (all, if none is chosen)."""
         return {
             "views": [self._plain(view) for view in self.views],
             "links": [dataclasses.asdict(link) for link in self.links],
+            "patched": None if self.patched is None else self.patched.plain(),
         }
 
     def _plain(self, view: View) -> dict[str, object]:
@@ -75,6 +76,9 @@ class Look:
             "source": view.source,
             "target": view.target,
             "heads": [dataclasses.asdict(card) for card in view.cards],
+            "wanted": view.wanted,
+            "attribution": view.plain_attribution(),
+            "lens": view.plain_lens(),
             "hops": [dataclasses.asdict(hop) for hop in view.hops],
             "weights": [
                 {"layer": layer.name, "head": head, "weights": [[round(v, 6) for v in row] for row in weights.tolist()]}

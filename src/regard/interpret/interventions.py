@@ -118,6 +118,11 @@ class Patched:
     clean: float
     corrupt: float
 
+    def plain(self) -> dict[str, object]:
+        """For programs; None where a place has no such position."""
+        rows = [[None if v != v else round(v, 4) for v in row] for row in self.restored.tolist()]
+        return {"places": self.places, "restored": rows, "clean": self.clean, "corrupt": self.corrupt}
+
 
 @torch.no_grad()
 def patch(net: Net, clean: ForwardPass, corrupt: ForwardPass, places: Sequence[str], prediction: int = 0) -> Patched:

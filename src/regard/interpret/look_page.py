@@ -52,14 +52,7 @@ def render_page(
                 {"layer": x.layer, "head": x.head, "weight": round(x.weight, 4), "rank": x.rank} for x in links[2]
             ],
         },
-        "patched": None
-        if patched is None
-        else {
-            "places": patched.places,
-            "restored": [[None if v != v else round(v, 4) for v in row] for row in patched.restored.tolist()],
-            "clean": patched.clean,
-            "corrupt": patched.corrupt,
-        },
+        "patched": None if patched is None else patched.plain(),
     }
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     stored = tag("script", Html(text), type="application/json", id="data")
@@ -101,20 +94,14 @@ def _plain(view: View, chosen: Collection[tuple[str, int]], room: int) -> dict[s
         "words": {side: {"owner": owner, "text": join_labels(view.labels(side), owner)} for side, owner in owners.items()},
         "layers": layers,
         "rollout": None if view.rollout is None else _exact(view.rollout.float()) if view.rollout.numel() < 1 << 17 else None,
-        "lens": [
-            {"place": each.place, "best": best, "p": [round(v, 4) for v in each.best_log_prob.exp().tolist()],
-             "wanted": [round(v, 4) for v in each.wanted_log_prob.exp().tolist()]}
-            for each, best in zip(view.lens, view.lens_labels, strict=True)
-        ],
+        "lens": view.plain_lens(),
         "flow": None if view.flow is None
         else {"position": view.flow[0], "values": [round(v, 4) for v in view.flow[1].tolist()]},
         "picture": None if view.picture is None
         else {"source": f"data:image/png;base64,{base64.b64encode(encode_png(view.picture.pixels.numpy())).decode()}",
               "rows": view.picture.rows, "columns": view.picture.columns, "first": view.picture.first},
         "wanted": view.wanted,
-        "attribution": None
-        if view.attribution is None
-        else [[round(v, 4) for v in row] for row in view.attribution.tolist()],
+        "attribution": view.plain_attribution(),
         "whole": whole,
     }  # fmt: skip
 

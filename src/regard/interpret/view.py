@@ -116,6 +116,23 @@ class View:
             if layer.columns
         ]
 
+    def plain_lens(self) -> list[dict[str, object]]:
+        """What each layer would say, for programs: its best guesses, their probabilities, and those of what is wanted."""
+        return [
+            {
+                "place": each.place,
+                "best": best,
+                "p": [round(v, 4) for v in each.best_log_prob.exp().tolist()],
+                "wanted": [round(v, 4) for v in each.wanted_log_prob.exp().tolist()],
+            }
+            for each, best in zip(self.lens, self.lens_labels, strict=True)
+        ]
+
+    def plain_attribution(self) -> list[list[float]] | None:
+        """How much log P of each prediction falls without each token, for programs."""
+        found = self.attribution
+        return None if found is None else [[round(v, 4) for v in row] for row in found.tolist()]
+
     def layer(self, name: str) -> AttentionLayer:
         for each in self.layers:
             if name in (each.name, each.title):
