@@ -1,17 +1,21 @@
-"""COMET's scores are those of its package, with a tiny random model. It runs where `regard[comet]` is installed."""
+"""COMET's scores are those of its package, with a tiny random model.
+
+The package needs an older transformers than the other tests, so this runs by a command, in an environment with
+`regard[comet]`: `python -m pytest tests/metrics/comet_package.py`.
+"""
 
 from __future__ import annotations
 
 import string
 from pathlib import Path
 
+import comet
 import numpy as np
 import pytest
 import torch
 
 from regard.metrics import METRICS
 
-comet = pytest.importorskip("comet", reason="unbabel-comet is not installed; it needs an older transformers")
 pytestmark = [pytest.mark.numeric, pytest.mark.filterwarnings("ignore")]
 
 SOURCES = ["a dog runs.", "the cat", "hello"]
