@@ -27,6 +27,13 @@ export function estimate(seconds: number): string {
   return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
 }
 
+const WRITTEN: Record<string, string> = { bleu: "BLEU", chrf: "chrF", ter: "TER", cer: "CER", wer: "WER", f1: "F1", rouge: "ROUGE" };
+
+/** A metric as papers write it. */
+export function nameScore(score: string): string {
+  return score.split("_").map((word) => WRITTEN[word] ?? word).join(" ");
+}
+
 const NAMES = new Intl.DisplayNames(["en"], { type: "language" });
 
 export function nameLanguage(code: string): string {

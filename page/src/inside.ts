@@ -62,7 +62,7 @@ class Inside {
         ["Task", found.task],
         ["Parameters", found.parameters === undefined ? "–" : compact(found.parameters)],
         ["Engine", found.engine ?? "–"],
-        ["Used to", found.uses.join(", ")],
+        ["Uses", found.uses.join(", ")],
       ];
       fill(
         this.about,

@@ -78,12 +78,16 @@ function askForKey(): void {
   fill(nav);
   const input = h("input", { type: "password", autocomplete: "off", required: true, spellcheck: "false" });
   const tell = h("p", { class: "fault", role: "alert" });
+  let tries = 0;
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
+    const mine = ++tries;
+    fill(tell);
     setKey(input.value.trim());
     try {
       await get("/models");
     } catch (error) {
+      if (mine !== tries) return; // another key was sent meanwhile
       setKey(null);
       const isUnknown = error instanceof TypeError || (error instanceof Refusal && error.status === 401);
       fill(tell, isUnknown ? "The server does not know this key." : String(error));

@@ -67,7 +67,7 @@ const complete: Tool = {
     const model = choice(models.map(({ name }) => [name, name] as const), models[0]?.name ?? "", () => {});
     const text = h("p", { class: "written", dir: "auto" }, h("span", { class: "placeholder" }, "What the model writes appears here."));
     const state = h("p", { class: "note", role: "status" });
-    const start = h("button", { type: "submit", class: "main" }, "Write on");
+    const start = h("button", { type: "submit", class: "main" }, "Generate");
     const stop = h("button", { type: "button", class: "quiet", hidden: true, onclick: () => attempt.cancel() }, "Stop");
     const attempt = new Attempt();
     const showRunning = (running: boolean): void => {
@@ -110,7 +110,7 @@ const complete: Tool = {
       "form",
       { class: "card sheet", onsubmit: run },
       field("Beginning", prompt),
-      h("div", { class: "line" }, field("Temperature", temperature), field("At most, tokens", length)),
+      h("div", { class: "line" }, field("Temperature", temperature), field("Maximum tokens", length)),
       h("div", { class: "line end" }, models.length > 1 && field("Model", model), stop, start),
     );
     return {

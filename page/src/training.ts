@@ -5,7 +5,7 @@ import { get, getBlob, hasKey } from "./api";
 import { Attempt, notice } from "./attempt";
 import { Chart, type Curve } from "./chart";
 import { fill, h, icon } from "./dom";
-import { compact, duration, estimate, number } from "./format";
+import { compact, duration, estimate, nameScore, number } from "./format";
 import type { View } from "./view";
 
 const EVERY = 2000; // milliseconds between two looks
@@ -190,7 +190,7 @@ class Training {
     const wanted: [title: string, curves: Curve[], log: boolean][] = [
       ["Loss", runs.flatMap((run) => [curve(run, "train", "training", ({ loss }) => loss), curve(run, "valid", "validation", ({ loss }) => loss)]), true],
       ...scores.map((score): [string, Curve[], boolean] => [
-        score.replaceAll("_", " "), runs.map((run) => curve(run, "valid", "", ({ scores: found }) => found?.[score])), false,
+        nameScore(score), runs.map((run) => curve(run, "valid", "", ({ scores: found }) => found?.[score])), false,
       ]),
       ["Learning rate", runs.map((run) => curve(run, "train", "", ({ rate }) => rate)), false],
       ["Tokens per second", runs.map((run) => curve(run, "train", "", ({ tokens_per_s }) => tokens_per_s)), false],
@@ -261,7 +261,7 @@ function drawFigures(run: Run): HTMLElement {
   const rows: [string, string][] = [
     ["Step", total === null ? run.summary.step.toLocaleString("en") : `${run.summary.step.toLocaleString("en")} of ${total.toLocaleString("en")}`],
     ["Loss", typeof train?.loss === "number" ? number(train.loss) : "–"],
-    ...(score !== undefined && typeof value === "number" ? [[score.replaceAll("_", " "), number(value)] as [string, string]] : []),
+    ...(score !== undefined && typeof value === "number" ? [[nameScore(score), number(value)] as [string, string]] : []),
     ["Tokens per second", train?.tokens_per_s === undefined ? "–" : compact(train.tokens_per_s)],
     run.left === null
       ? ["Time", train?.seconds === undefined ? "–" : duration(train.seconds)]

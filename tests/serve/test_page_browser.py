@@ -165,7 +165,7 @@ def test_a_completion_is_streamed(visit: Visit) -> None:
         {childList: true, subtree: true}); }"""
     )
     page.get_by_label("Temperature").fill("1.5")
-    page.get_by_role("button", name="Write on").click()
+    page.get_by_role("button", name="Generate").click()
     page.get_by_text(re.compile(r"Done: \d+ pieces?\.")).wait_for()
     assert page.locator(".written").inner_text().startswith("the ")
     assert page.evaluate("window.grown.length") >= 1
@@ -266,7 +266,7 @@ def test_hostile_texts_and_names_run_nothing(site: Site, visit: Visit) -> None:
     assert (page.title(), page.locator("main img").count()) == ("Translate · Regard", 0)
     page = visit.go("text")
     page.get_by_label("Beginning").fill(HOSTILE)
-    page.get_by_role("button", name="Write on").click()
+    page.get_by_role("button", name="Generate").click()
     page.get_by_text(re.compile(r"Done: \d+ pieces?\.|did not work")).first.wait_for()
     page = visit.go("training")
     page.locator(".runs").get_by_text(HOSTILE_NAME).wait_for()
