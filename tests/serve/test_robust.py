@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
 import ssl
 import statistics
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from regard.serve.inference_client import InferenceProcess
 from tests.serve.disconnects import ONE_SLOT, WITHIN, disconnect_many
 from tests.serve.running import KEY, Running, start_server
 
@@ -84,6 +87,28 @@ def test_a_server_that_is_told_to_stop_finishes_what_it_began(models: dict[str, 
         running.process.wait(30)
         log = running.log.read_text()
         assert "POST /v1/completions 200" in log and "secret" not in log and "Traceback" not in log
+
+
+def test_a_server_that_is_told_to_stop_before_it_is_ready(models: dict[str, Path], tmp_path: Path) -> None:
+    arguments = ["serve", str(models["lm"]), "--port", "0"]
+    with subprocess.Popen([sys.executable, "-m", "regard", *arguments], stderr=subprocess.PIPE, text=True) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and not children.read_text():
+            time.sleep(0.02)
+        os.kill(int(children.read_text().split()[0]), signal.SIGSTOP)  # it will never be ready
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == -signal.SIGTERM
+
+
+def test_an_inference_process_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start() -> str | None:
+        process = InferenceProcess({})
+        await process.start()
+        await process.wait_ready()
+        return process.fault
+
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
+    assert "the inference process cannot be started: [Errno 2]" in str(asyncio.run(start()))
 
 
 def test_tls(models: dict[str, Path], tmp_path: Path) -> None:

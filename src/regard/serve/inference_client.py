@@ -112,6 +112,7 @@ class InferenceProcess:
                 await self._run_once()
             except OSError as error:
                 LOG.error("the inference process cannot be started: %s", error)
+                self.fault = f"the inference process cannot be started: {error}"
             self.is_ready = False
             if self.fault is not None and not self.models:  # it was never ready, and would not be next time
                 return
@@ -132,6 +133,9 @@ class InferenceProcess:
                 pass_fds=[theirs.fileno()], stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
                 env=dict(os.environ), start_new_session=True,
             )  # fmt: skip
+        except OSError:
+            ours.close()
+            raise
         finally:
             theirs.close()
         reader, self._writer = await asyncio.open_unix_connection(sock=ours)

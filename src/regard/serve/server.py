@@ -37,9 +37,9 @@ class DrainingServer(uvicorn.Server):
         settings, inference = self._context.settings, self._context.inference
         if not self.started:
             return
-        if settings.models:
-            await inference.wait_ready()
-        if inference.fault is not None:
+        while settings.models and not (inference.is_ready or inference.fault or self.should_exit):
+            await asyncio.sleep(0.02)
+        if inference.fault or self.should_exit:
             self.should_exit = True
             return
         scheme = "http" if settings.tls_certificate is None else "https"
