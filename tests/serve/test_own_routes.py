@@ -77,7 +77,7 @@ def test_an_image_as_json_as_a_file_and_in_a_form(http: httpx.Client) -> None:
 
 def test_a_path_is_not_an_image(http: httpx.Client, models: dict[str, object]) -> None:
     answer = http.post("/image", json={"image": str(models["image"])})
-    assert answer.status_code == 400 and "should be its file in base64" in answer.json()["error"]
+    assert answer.status_code == 400 and "should be in base64" in answer.json()["error"]
     answer = http.post("/run", json={"model": "image", "inputs": ["/etc/passwd"]})
     assert answer.status_code == 400
 

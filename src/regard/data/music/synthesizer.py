@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.errors import DataError
+from regard.files.user_file import read_user_file
 
 SOUND_FONTS = ("/usr/share/sounds/sf2", "/usr/share/sounds/sf3", "/usr/share/soundfonts", "/usr/local/share/soundfonts")
 MAX_SECONDS = 300
 RATE = 44_100
+MAX_BYTES = 1 << 30
+"""Of a WAV file: an hour and a half of stereo."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Synthesizer:
             if done.returncode or not target.is_file():
                 said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
                 raise DataError(f"{self.program} made no audio: {said[:80] or f'exit code {done.returncode}'}")
-            return target.read_bytes()
+            return read_user_file(target, MAX_BYTES, what="audio")
 
 
 def _find_font() -> str | None:

@@ -154,7 +154,8 @@ class PairsFrame(Generic[N]):
 
     def _room(self, tag: str | None) -> int:
         """How many tokens of a text the encoder reads, between its opening and the end mark."""
-        return self.max_length - 1 - len(self._opening(tag))
+        prompt = self.prompts.get(tag or "")
+        return self.max_length - 1 - len(self._front) - (tag is not None if prompt is None else len(prompt))
 
     def _encode_terms(self, terms: Sequence[Sequence[str]]) -> list[list[list[int]]]:
         """Terms as they are tokenized within a text."""
