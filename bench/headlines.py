@@ -197,6 +197,12 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             f"{SPEED}: {{f[nanoGPT][{BY}]}}× nanoGPT, {{f[transformers][{BY}]}}× transformers"),
         "bench-decode-tiny": ("Translating with Transformer-Tiny", DECODE),
         "bench-decode-base": ("Translating with Transformer-Base", DECODE),
+        "bench-serve": (
+            "`regard serve` with the native engine on one thread, a small Multi30k model, beam 5",
+            "32 clients: {f[native][32 clients][sentences_per_second]} sentences/s, {f[native][of_offline]} of the same engine "
+            "without a server, {f[native][to_ctranslate2]}× CTranslate2 behind FastAPI; asked for ten times what it can do: "
+            "{f[native][10 × capacity][of_peak]} of that, refusals in "
+            "{f[native][10 × capacity][refusal_ms][median_ms]} ms (median)"),
         "bench-shell-tiny": ("Lines from the shell with Transformer-Tiny, start-up included", SHELL),
         "bench-shell-base": ("Lines from the shell with Transformer-Base, start-up included", SHELL),
         "bench-lm-write": (

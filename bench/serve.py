@@ -68,13 +68,11 @@ class RunningServer:
             "cpu_ms_per_sentence": cost | {"clients": round(1000 * load.cpu_seconds / count, 2)},
             "peak_memory_mb": round(peak[0] / 1e6, 1),
         }
+        if load.refused:
+            slowest = {"slowest_ms": round(1000 * max(load.refused), 1)}
+            facts |= {"refused": len(load.refused), "refusal_ms": summarize(load.refused) | slowest}
         if load.refused or load.failed:
-            slow = summarize(load.refused)
-            facts |= {
-                "refused": len(load.refused),
-                "refusal_ms": slow | {"slowest_ms": round(1000 * max(load.refused, default=0.0), 1)},
-                "failed": load.failed,
-            }
+            facts["failed"] = load.failed
         return load, facts
 
     def _list_processes(self) -> dict[str, int]:
