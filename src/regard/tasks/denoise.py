@@ -21,9 +21,9 @@ from regard.data.example_rng import ExampleRng
 from regard.data.ragged import Ragged
 from regard.decode import Constraints, Draw, Search
 from regard.errors import DataError, SpecError
-from regard.metrics import METRICS
 from regard.model.net import Net
 from regard.spec import Count, spec
+from regard.tasks.common.data_settings import check_metrics
 from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.fill_mask import MASKS, encode_masked, find_unknown_texts
 from regard.tasks.common.seq2seq import Seq2Seq
@@ -46,8 +46,7 @@ class DenoiseData(TextData):
     metrics: tuple[str, ...] = ("loss",)
 
     def __post_init__(self) -> None:
-        for name in self.metrics:
-            METRICS[name]
+        check_metrics(self.metrics)
         if self.max_length < 3:
             raise SpecError(
                 f"max_length={self.max_length} leaves no room for a text of two tokens and its end; raise it"
