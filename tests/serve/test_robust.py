@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -91,13 +92,30 @@ def test_a_server_that_is_told_to_stop_finishes_what_it_began(models: dict[str, 
 
 def test_a_server_that_is_told_to_stop_before_it_is_ready(models: dict[str, Path], tmp_path: Path) -> None:
     arguments = ["serve", str(models["lm"]), "--port", "0"]
-    with subprocess.Popen([sys.executable, "-m", "regard", *arguments], stderr=subprocess.PIPE, text=True) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while process.poll() is None and not children.read_text():
-            time.sleep(0.02)
-        os.kill(int(children.read_text().split()[0]), signal.SIGSTOP)  # it will never be ready
+    process = subprocess.Popen([sys.executable, "-m", "regard", *arguments], stderr=subprocess.DEVNULL)
+    child = None
+    try:
+        child = find_inference_process(process.pid, seconds=60)
+        os.kill(child, signal.SIGSTOP)  # it will never be ready
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.wait()
+        if child is not None:
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+def find_inference_process(parent: int, seconds: float) -> int:
+    """The child of a server once it runs its own program; before that, a stopped child would block its parent."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+            if b"regard.serve.inference" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+        time.sleep(0.02)
+    raise AssertionError("the server started no inference process")
 
 
 def test_an_inference_process_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
