@@ -90,5 +90,5 @@ def test_refusals(task: Denoise) -> None:
         DenoiseData(max_length=2)
     with pytest.raises(SpecError, match=r"this vocabulary has no mask token \(<mask> or \[MASK\]\)"):
         Denoise(DenoiseData(), Tokenizer.train(PLAY, Chars()))
-    with pytest.raises(DataError, match="at least two tokens: one to hide and one to keep"):
+    with pytest.raises(DataError, match="at least two tokens: one to corrupt and one to keep"):
         task.encode(Texts(("a",)))

@@ -16,7 +16,7 @@ longer. Everything random comes from the stream of the example, in a fixed order
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from regard.data.example_rng import Rng
 from regard.errors import SpecError
 from regard.spec import Share, Spec, spec
 
-Ids = NDArray[np.integer[Any]]
+Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
 Part = Annotated[float, Field(ge=0, le=1)]
 LONGEST = 30.0

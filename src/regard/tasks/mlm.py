@@ -37,7 +37,14 @@ from regard.spec import Count, Share, spec
 from regard.tasks.common.data_settings import check_metrics
 from regard.tasks.common.encoded_documents import StorePlace, encode_documents
 from regard.tasks.common.encoder_input import EncoderTask
-from regard.tasks.common.fill_mask import MASKS, encode_masked, fill_masks, find_unknown_texts, mask_log_probs
+from regard.tasks.common.fill_mask import (
+    MASKS,
+    encode_masked,
+    fill_masks,
+    find_mask,
+    find_unknown_texts,
+    mask_log_probs,
+)
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import add_auxiliary, pair_counts, row_losses
 from regard.tasks.common.task import TASKS, EvalSet, Loss, Output, RunOptions, check_pairs
@@ -128,12 +135,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
 
     def __init__(self, settings: MlmData, tokenizer: Tokenizer) -> None:
         self.settings, self.tokenizer = settings, tokenizer
-        found = [name for name in MASKS if name in tokenizer.tags]
-        if not found:
-            raise SpecError(
-                f"this vocabulary has no mask token ({' or '.join(MASKS)}); start from a masked language model"
-            )
-        self.mask = tokenizer.tag(found[0])
+        self.mask = find_mask(tokenizer, "start from a masked language model")
         around, _ = tokenizer.frame([], [] if settings.next_sentence else None)
         special = {
             tokenizer.pad,

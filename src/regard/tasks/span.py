@@ -5,50 +5,36 @@ An encoder-decoder reads a text with masked spans and writes them (Raffel et al.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
-from regard.data.batch import Batch
-from regard.data.bucket import ComputedLengths
-from regard.data.documents import DocumentUnit, EvenChunks
-from regard.data.example_rng import ExampleRng
-from regard.data.ragged import Ragged
+from regard.data.example_rng import Rng
 from regard.data.span_corruption import Spans, corrupt, restore
 from regard.decode import Constraints, Draw, Search
 from regard.errors import DataError, SpecError
 from regard.model.net import Net
-from regard.spec import Count, spec
-from regard.tasks.common.data_settings import check_metrics
-from regard.tasks.common.encoded_documents import StorePlace, encode_documents
-from regard.tasks.common.fill_mask import MARK, encode_masked, find_unknown_texts
-from regard.tasks.common.seq2seq import Seq2Seq
-from regard.tasks.common.task import TASKS, EvalSet, Output, RunOptions
-from regard.tasks.common.text_corpus import CorpusTask, TextData, Texts
-from regard.text import Bpe, Tokenizer, TokenizerSpec
+from regard.spec import spec
+from regard.tasks.common.fill_mask import MARK, encode_masked
+from regard.tasks.common.task import TASKS, Output, RunOptions
+from regard.tasks.common.text_corruption import CorruptionData, CorruptionTask, Ids
+from regard.text import Tokenizer
 
 SENTINEL = "<extra_id_{}>"
 
 
 @spec
-class SpanData(TextData):
+class SpanData(CorruptionData):
     """The `data` part of a recipe: text files, the length of texts, and the masked spans."""
 
-    documents: DocumentUnit = "blank"
-    tokenizer: TokenizerSpec = Bpe()
-    max_length: Count = 512
-    """Maximum number of tokens on either side, end mark included; texts are as long as that permits."""
     spans: Spans = Spans()
     sentinels: Annotated[int, Field(ge=1, le=100_000)] = 100
-    metrics: tuple[str, ...] = ("loss",)
 
     def __post_init__(self) -> None:
-        check_metrics(self.metrics)
+        super().__post_init__()
         raw = self.spans.longest_text(self.max_length)
         if raw < 2:
             raise SpecError(f"max_length={self.max_length} leaves no room for a text with a masked span; raise it")
@@ -57,43 +43,11 @@ class SpanData(TextData):
             raise SpecError(f"texts of {raw} tokens need {needed} sentinels, got sentinels={self.sentinels}")
 
 
-class CorruptedLengths(ComputedLengths):
-    """The lengths of source and target of each chunk."""
-
-    def __init__(self, chunks: EvenChunks, spans: Spans, longest: int) -> None:
-        self._chunks = chunks
-        self._table = np.array([(0, 0), (0, 0), *(spans.lengths(n) for n in range(2, longest + 1))])
-
-    def __len__(self) -> int:
-        return len(self._chunks)
-
-    def __getitem__(self, which: Any, /) -> NDArray[np.integer[Any]]:
-        return np.asarray(self._table[self._chunks.lengths[which]])
-
-
-@dataclasses.dataclass(frozen=True)
-class SpanExamples:
-    """Chunks of text, and the random numbers that choose the masked spans."""
-
-    ids: EvenChunks
-    lengths: CorruptedLengths
-    left_out: int
-    rng: ExampleRng = ExampleRng()
-    groups: None = None
-    shares: None = None
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
 @TASKS.add
-class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
+class Span(CorruptionTask[SpanData]):
     """An encoder-decoder that fills masked spans."""
 
     Settings = SpanData
-    Options = RunOptions
-    settings: SpanData
-    data_hint = "name a text file with blank lines between documents, or set data.documents"
 
     def __init__(self, settings: SpanData, tokenizer: Tokenizer) -> None:
         self.settings, self.tokenizer = settings, tokenizer
@@ -114,25 +68,16 @@ class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
     def model_arguments(self) -> dict[str, int]:
         return {"vocab": self.tokenizer.size, "length": self.settings.max_length + 2}
 
-    def encode_texts(self, raw: Texts, place: StorePlace) -> SpanExamples:
-        longest = self.settings.spans.longest_text(self.settings.max_length)
-        chunks = EvenChunks(encode_documents(raw.documents, self.tokenizer, place), longest, least=2)
-        if not len(chunks):
-            raise DataError("a text should have at least two tokens: one to mask and one to keep")
-        return SpanExamples(chunks, CorruptedLengths(chunks, self.settings.spans, longest), chunks.left_out)
+    def longest_chunk(self) -> int:
+        return self.settings.spans.longest_text(self.settings.max_length)
 
-    # ------------------------------------------------------------------------------------------------ to the model
+    def corrupted_lengths(self, length: int) -> tuple[int, int]:
+        return self.settings.spans.lengths(length)
 
-    def augment(self, examples: SpanExamples, seed: int, epoch: int) -> SpanExamples:
-        return dataclasses.replace(examples, rng=ExampleRng(seed, epoch))
-
-    def batch(self, examples: SpanExamples, indices: NDArray[np.int64]) -> Batch:
-        spans, sentinels, pairs = self.settings.spans, np.asarray(self.sentinels, np.int32), []
-        for index, ids in zip(indices.tolist(), examples.ids.take(indices), strict=True):
-            laid = spans.draw_spans(len(ids), examples.rng.of(index))
-            pairs.append(corrupt(ids, laid, sentinels, final_sentinel=spans.final_sentinel))
-        source, target = (Ragged.of(side) for side in zip(*pairs, strict=True))
-        return self.build_batch(source, target)
+    def corrupt(self, ids: Ids, rng: Rng) -> tuple[Ids, Ids]:
+        spans = self.settings.spans
+        laid = spans.draw_spans(len(ids), rng)
+        return corrupt(ids, laid, np.asarray(self.sentinels, np.int32), final_sentinel=spans.final_sentinel)
 
     # ------------------------------------------------------------------------------------------------ to the user
 
@@ -152,22 +97,10 @@ class Span(Seq2Seq[SpanData, RunOptions], CorpusTask[SpanData]):
             ]
         return out
 
-    def eval_sets(self, raw: Texts) -> list[EvalSet]:
-        return []
-
-    def find_too_long(self, inputs: Sequence[str], options: RunOptions = RunOptions()) -> list[int]:
-        return [i for i, ids in enumerate(self._encode_masked(inputs)) if len(ids) >= self.settings.max_length]
-
-    def find_unknown(self, inputs: Sequence[str]) -> list[int]:
-        return find_unknown_texts(self.tokenizer, inputs)
-
-    def encode_inputs(self, inputs: Sequence[str], options: RunOptions) -> list[list[int]]:
-        return [[*ids[: self.settings.max_length - 1], self.tokenizer.eos] for ids in self._encode_masked(inputs)]
-
     def encode_outputs(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[list[int]]:
         return [self._encode_target(text, output) for text, output in zip(inputs, outputs, strict=True)]
 
-    def _encode_masked(self, inputs: Sequence[str]) -> list[list[int]]:
+    def encode_masked(self, inputs: Sequence[str]) -> list[list[int]]:
         for text in inputs:
             if (count := len(MARK.findall(text))) > len(self.sentinels):
                 raise DataError(

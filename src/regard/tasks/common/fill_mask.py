@@ -13,6 +13,7 @@ from torch import Tensor
 
 from regard.decode.ensemble import compute_log_probs
 from regard.decode.generation import batch_by_length, pad_rows
+from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
 from regard.tasks.common.task import Output
@@ -24,6 +25,14 @@ MARK = re.compile("|".join([*map(re.escape, MASKS), r"<extra_id_\d+>"]))
 """Everything that people write for a missing part; the last is T5's."""
 TOKENS = 8192
 """Tokens per batch."""
+
+
+def find_mask(tokenizer: Tokenizer, advice: str) -> int:
+    """The mask token of a vocabulary; without one, SpecError with advice."""
+    found = [name for name in MASKS if name in tokenizer.tags]
+    if not found:
+        raise SpecError(f"this vocabulary has no mask token ({' or '.join(MASKS)}); {advice}")
+    return tokenizer.tag(found[0])
 
 
 def find_unknown_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
