@@ -103,6 +103,8 @@ def parse_midi(raw: bytes, name: str) -> MidiScore:
         raise DataError(f"{name} is not a MIDI file: it should begin with 'MThd', got {raw[:4]!r}")
     try:
         file = MidiFile(file=io.BytesIO(raw), clip=True)
+    except EOFError:
+        raise DataError(f"cannot read {name}: it ends too early") from None
     except Exception as error:  # a damaged file raises many kinds
         raise DataError(f"cannot read {name}: {str(error)[:80] or type(error).__name__}") from None
     if file.type not in (0, 1):
