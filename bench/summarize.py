@@ -37,7 +37,7 @@ DROPOUTS = (0.1, 0.3)
 SCORES = ("rouge_l", "rouge1", "rouge2")
 VALIDATION = 500
 """Validation texts that choose the checkpoint."""
-EPOCHS, PRETRAINING_EPOCHS = 6, 3
+EPOCHS, PRETRAINING_EPOCHS = 4, 3
 LENGTH = 100
 """Tokens of a description that are read: most have fewer."""
 VOCABULARY = 6000
