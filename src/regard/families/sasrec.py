@@ -1,7 +1,8 @@
 """SASRec: self-attention over the items a user had.
 
 Kang & McAuley 2018. A causal decoder with learned positions and pre-norm; the item table, scaled by √d on the way in, also
-scores the items on the way out. Feed-forward layers are as wide as the stream. Attention has the output projection of the
+scores the items on the way out. Feed-forward layers are as wide as the stream. Dropout follows the embedding and each sublayer,
+as the paper says; the authors' code also drops attention weights and hidden units. Attention has the output projection of the
 Transformer, which the paper leaves out: with one head it is one more linear map after W_V.
 """
 
@@ -49,7 +50,7 @@ def spec(
         length=shape["length"],
         embed=Tokens(shape["vocab"], position=Learned(), scaled=True, dropout=drop),
         decoder=Stack(
-            Block(mix=Full(shape["heads"], dropout=drop), feed=FeedForward(shape["hidden"], "relu", dropout=drop)),
+            Block(mix=Full(shape["heads"]), feed=FeedForward(shape["hidden"], "relu")),
             depth=shape["depth"],
             causal=True,
             wiring=PreNorm(LayerNorm(eps), drop),
