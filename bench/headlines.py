@@ -90,9 +90,9 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "{f[whole files, left to right][fim][bits per byte]} bits per byte (twin "
             "{f[whole files, left to right][left to right][token accuracy, %]} %, "
             "{f[whole files, left to right][left to right][bits per byte]}); rest of a line exact "
-            "{f[rest of a line][fim, suffix first][exact match, %]} % "
+            "{f[rest of a line][fim][exact match, %]} % "
             "(twin {f[rest of a line][left to right][exact match, %]} %), random middles "
-            "{f[random middles][fim, suffix first][bits per byte]} bits per byte "
+            "{f[random middles][fim][bits per byte]} bits per byte "
             "(twin {f[random middles][left to right][bits per byte]})"),
         "scan": ("SCAN, percent of commands correct on the splits simple, length, add-jump", SCAN),
         "scan-lstm": (

@@ -244,6 +244,19 @@ def test_what_the_model_reads_at_a_cursor(task: Code) -> None:
     assert twin._prompt(cursor, 200, 8, "psm") == [task.tokenizer.bos, *before], "it knows no middles"
 
 
+def test_a_model_reads_in_an_order_that_it_learned(task: Code) -> None:
+    assert task.sentinels is not None
+    cursor = Cursor(SOURCES[0][:30], SOURCES[0][40:])
+    assert task._prompt(cursor, 200, 8) == task._prompt(cursor, 200, 8, "spm")
+    for spm, other, known in ((0.0, "spm", "psm"), (1.0, "psm", "spm")):
+        alone = made(fim={"spm": spm})
+        assert alone._prompt(cursor, 200, 8) == task._prompt(cursor, 200, 8, known)
+        with pytest.raises(
+            SpecError, match=rf"^the model never learned the order {other}: it was trained with data\.fim\.spm={spm:g}$"
+        ):
+            alone._prompt(cursor, 200, 8, other)
+
+
 def test_completions(task: Code, net: Net) -> None:
     text = SOURCES[0]
     inputs = [Cursor(text[:30], text[40:]), "def ", Cursor(text[:30]), Cursor(text[:30], "")]

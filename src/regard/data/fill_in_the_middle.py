@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from regard.data.example_rng import Rng
+from regard.errors import SpecError
 from regard.spec import Spec, spec
 
 Ids = Sequence[int]
@@ -41,6 +42,13 @@ class FillInTheMiddle(Spec):
     """Share of those with the suffix before the prefix (SPM); the others are prefix, suffix, middle (PSM)."""
     split: Literal["characters", "tokens"] = "characters"
     """Where texts are cut: between any two characters, so that a cursor inside a word is nothing new, or two tokens."""
+
+    def choose_order(self, wanted: Order | None) -> Order:
+        """The order in which a model that learned from such texts reads: the wanted one, or suffix first if it knows that."""
+        order: Order = wanted or ("spm" if self.spm else "psm")
+        if (self.spm if order == "spm" else 1 - self.spm) == 0:
+            raise SpecError(f"the model never learned the order {order}: it was trained with data.fim.spm={self.spm:g}")
+        return order
 
     def draw(self, ids: Ids, rng: Rng, split: Split, sentinels: Sentinels, room: int) -> Ids:
         """The text as it is or, with probability `rate`, rearranged into at most `room` tokens."""

@@ -129,8 +129,8 @@ class CodeOptions(RunOptions):
 
     lines: int | None = None
     """Maximum number of lines; None: one, or until the model ends the middle if it knows what comes after."""
-    order: Order = "spm"
-    """How the model reads both sides: suffix first (`spm`), so that it goes on from the prefix, or prefix first (`psm`)."""
+    order: Order | None = None
+    """How the model reads both sides: suffix first (`spm`, the default if it learned that), or prefix first (`psm`)."""
 
 
 @TASKS.add
@@ -320,7 +320,7 @@ class Code(CausalTask[CodeData]):
     def _room(self, room: int | None) -> int:
         return self.settings.context if room is None else min(room, self.settings.context)
 
-    def _prompt(self, cursor: Cursor, room: int, reserve: int, order: Order) -> list[int]:
+    def _prompt(self, cursor: Cursor, room: int, reserve: int, order: Order | None = None) -> list[int]:
         """What the model reads at a cursor: as much around it as fits beside `reserve` tokens, or half of its room."""
         space = room - min(reserve, room // 2)
         before = self._encode_end(cursor.before, room)
@@ -329,6 +329,7 @@ class Code(CausalTask[CodeData]):
         space = max(space - len(NAMES), 2)
         after = self._encode_start(cursor.after or "", room)
         behind = min(len(after), max(space // 3, space - len(before)))  # a third, or what the text before leaves
+        order = self.settings.fim.choose_order(order)
         return self.sentinels.prompt(before[-(space - behind) :], after[:behind], order)
 
     def _encode_end(self, text: str, room: int, output: str = "") -> list[int]:
@@ -367,7 +368,7 @@ class Code(CausalTask[CodeData]):
 
         Without what comes after, text and output are encoded together: a word may go on after the cursor.
         """
-        order: Order = options.order if isinstance(options, CodeOptions) else CodeOptions.order
+        order = options.order if isinstance(options, CodeOptions) else None
         room, tokens = self._room(net.spec.room), self.tokenizer.encode(output)
         if len(tokens) > room // 2:
             raise DataError(f"the model has room for {room // 2} tokens at a cursor, got {len(tokens)}; give less text")
