@@ -48,6 +48,8 @@ INPUTS = "the cat sat\none 1\n\na fine day\n日本 größer\n"
 TASKS = ("translate", "lm", "mlm", "span", "pronounce", "classify", "tag", "embed", "image", "babi", "frames", "music",
          "recommend")  # fmt: skip
 """One tiny model of each is trained."""
+ALONE = ("babi", "frames", "music", "recommend")
+"""Tasks that read no plain text: each has inputs of its own."""
 QUICK = ("translate", "lm", "image")
 """The same for a quick run."""
 
@@ -151,6 +153,8 @@ def _train(root: Path, name: str, recipe: Mapping[str, Any]) -> None:
     folder = root / f"run-{name}"
     shutil.copytree(root / "data", folder)
     with inside(folder):
+        if inputs := next((use.inputs for use in USES if use.task == name and name in ALONE), ()):
+            _write("input.txt", *inputs)
         run_training(TrainRequest(f"{name}.yaml", out="run", quiet=True))
     shutil.copytree(folder, root / f"model-{name}", ignore=shutil.ignore_patterns("run"))
     shutil.copytree(folder / "run" / "final", root / f"model-{name}" / "model")

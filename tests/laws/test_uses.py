@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from regard.tasks.common.training_hooks import Contrasts
 from regard.training.train import run_training
 from tests.laws.lines import check_lines
 from tests.laws.uses import USES, Use
-from tests.training.small import interrupted, traces
+from tests.training.small import events, interrupted, traces
 from tests.verbs.calling import call
 
 pytestmark = pytest.mark.numeric
@@ -115,3 +116,11 @@ def test_the_verbs(ran: Ran) -> None:
         rows = [json.loads(line) for line in said.lines]
         assert [row["source"] for row in rows] == [*use.inputs, "", use.inputs[0]]
         assert rows[0]["outputs"] == rows[-1]["outputs"] and rows[-2]["outputs"] == []
+
+
+def test_a_model_is_a_start_for_its_own_task(ran: Ran, tmp_path: Path) -> None:
+    """All of its weights are taken."""
+    use, data, run = ran
+    run_training(dataclasses.replace(use.order(data, tmp_path / "new"), start=str(run)))
+    weights = events(tmp_path / "new", "start")[0]["weights"]
+    assert weights["left"] == weights["new"] == []

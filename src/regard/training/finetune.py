@@ -138,7 +138,11 @@ def initialize_from(net: Net, start: Folder, source: str, files: Mapping[str, by
         theirs = _theirs(name, ends)
         if theirs in weights and tuple(weights[theirs].shape) == shape and weights[theirs].is_floating_point():
             fits[name], came[name] = weights[theirs], theirs
-    if not any(name.startswith(("encoder.", "decoder.")) and t.dim() > 1 for name, t in fits.items()):
+    maps = [name for name, shape in shapes.items() if len(shape) > 1]
+    layers = [
+        name for name in maps if name.startswith(("encoder.", "decoder."))
+    ] or maps  # a memory network has only tables
+    if not any(name in fits for name in layers):
         odd = [
             f"{name} should be {shapes[name]}, got {tuple(t.shape)}"
             for name, t in weights.items()
