@@ -115,12 +115,13 @@ def test_any_byte_that_changed_is_noticed_and_made_good(tmp_path: Path, name: st
         assert content(tmp_path) == before
 
 
-def test_bytes_that_belong_to_no_chunk_are_cut_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [b'{"rows": 1', b"[" * 100_000 + b"\n"])
+def test_bytes_that_belong_to_no_chunk_are_cut_off(tmp_path: Path, more: bytes) -> None:
     wanted = fill_store(opened(tmp_path), range(3), work)
     before = content(tmp_path)
     for name in FILES:
         with (tmp_path / name).open("ab") as file:
-            file.write(b'{"rows": 1')
+            file.write(more)
     assert fill_store(opened(tmp_path), range(3), work) == wanted
     assert content(tmp_path) == before
 

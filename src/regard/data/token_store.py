@@ -128,7 +128,7 @@ class TokenStore:
         """Return the journal entry of the next chunk if it matches the files."""
         try:
             written = ChunkRecord.parse(json.loads(line))
-        except (ValueError, SpecError):
+        except (ValueError, SpecError, RecursionError):
             return None
         places = zip(self._paths, self._sizes, written.sizes, strict=False)
         parts = [_read_bytes(path, start, size) for path, start, size in places]

@@ -251,6 +251,6 @@ def _share_done(work: Path) -> float:
 def _event(line: str) -> Mapping[str, int]:
     try:
         found = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
