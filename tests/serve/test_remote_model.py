@@ -18,6 +18,11 @@ def test_lines_run_on_a_server_as_they_do_here(running: Running, models: dict[st
     assert (said.code, said.out.splitlines()) == (0, wanted)
     said = call("run", f"{running.address}/classify", "a fine day", "--json")
     assert json.loads(said.out)["outputs"][0]["text"] == load(str(models["classify"])).run("a fine day")
+    said = call("run", f"{running.address}/translate", "abc")
+    assert (said.code, said.out) == (0, f"{wanted[0]}\n")
+    said = call("run", f"{running.address}/lm", "the cat", "--length", "6", "--no-sample", "--beam", "1")
+    here = load(str(models["lm"]), engine="torch").run("the cat", beam=1, sample=False, max_extra=6)
+    assert (said.code, said.out) == (0, f"{here}\n"), said.err
 
 
 def test_what_a_server_refuses(running: Running) -> None:
@@ -28,6 +33,15 @@ def test_what_a_server_refuses(running: Running) -> None:
     assert said.code == 2 and "does not answer" in said.err
     said = call("run", running.address, "abc", "--with", "other")
     assert said.code == 2 and "a server runs one model at a time" in said.err
+
+
+def test_outputs_of_a_server_are_read() -> None:
+    from regard.serve.remote_model import read_outputs
+    from regard.tasks.common.task import Output
+
+    plain = {"text": "a", "score": 1.0, "log_prob": -1.0, "words": []}
+    assert read_outputs([plain]) == [Output("a", 1.0, -1.0, {"words": []})]
+    assert read_outputs([{"text": "", "error": "it is empty"}]) == [Output("", error="it is empty")]
 
 
 def test_a_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

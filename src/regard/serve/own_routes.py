@@ -15,7 +15,7 @@ from regard.serve.api_error import invalid
 from regard.serve.call import Call, EventStream, Route
 from regard.spec import Plain
 
-GENERATES = ("translate", "complete", "fill", "classify", "tag", "answer", "image")
+GENERATES = ("translate", "complete", "fill", "classify", "tag", "answer", "image", "recommend", "continue")
 """Uses of models that give outputs."""
 
 
@@ -33,6 +33,8 @@ class RunOptionsBody(BaseModel):
     n_best: Annotated[int, Field(ge=1)] | None = None
     alpha: Annotated[float, Field(ge=-10, le=10)] | None = None
     max_length: Annotated[int, Field(ge=1)] | None = None
+    max_extra: Annotated[int, Field(ge=0)] | None = None
+    """By default `max_length`, if that is given."""
     sample: bool | None = None
     temperature: Annotated[float, Field(ge=0.001, le=1000)] | None = None
     top_k: Annotated[int, Field(ge=0, lt=1 << 31)] | None = None
@@ -44,13 +46,12 @@ class RunOptionsBody(BaseModel):
 
     def list_options(self, call: Call) -> Plain:
         limits = call.server.settings.limits
-        for name, most in (("beam", limits.beams), ("n_best", limits.beams), ("max_length", limits.tokens)):
+        known = {"beam": limits.beams, "n_best": limits.beams, "max_length": limits.tokens, "max_extra": limits.tokens}
+        for name, most in known.items():
             if (getattr(self, name) or 0) > most:
                 raise invalid(f"{name} should be at most {most}, got {getattr(self, name)}", name)
         options = self.model_dump(exclude_none=True)
-        if "max_length" in options:
-            options["max_extra"] = options["max_length"]
-        return options
+        return {"max_extra": options["max_length"], **options} if "max_length" in options else options
 
 
 class RunBody(OwnBody):

@@ -63,7 +63,7 @@ class RemoteModel:
                 body = {"inputs": some, "options": dict(options or {}), "model": self._model}
                 more = {"to": to, "prefix": prefix, "glossary": None if glossary is None else dict(glossary)}
                 found = self._post("/run", body | {name: value for name, value in more.items() if value is not None})
-                yield list(zip(some, map(_read_outputs, found["outputs"]), strict=True))
+                yield list(zip(some, map(read_outputs, found["outputs"]), strict=True))
 
     def _post(self, path: str, body: Mapping[str, object]) -> Mapping[str, Sequence[Sequence[Mapping[str, object]]]]:
         import httpx
@@ -82,12 +82,13 @@ class RemoteModel:
         return found
 
 
-def _read_outputs(rows: Sequence[Mapping[str, object]]) -> list[Output]:
+def read_outputs(rows: Sequence[Mapping[str, object]]) -> list[Output]:
+    """The outputs of one input, from JSON."""
     own = ("text", "score", "log_prob", "error")
     return [
         Output(
             str(row.get("text", "")), row.get("score"), row.get("log_prob"),  # type: ignore[arg-type]
-            {name: value for name, value in row.items() if name not in own}, row.get("error"),  # type: ignore[arg-type]
+            {name: value for name, value in row.items() if name not in own}, error=row.get("error"),  # type: ignore[arg-type]
         )
         for row in rows
     ]  # fmt: skip
