@@ -56,6 +56,14 @@ def test_classes_and_labels(http: httpx.Client, models: dict[str, object], use: 
     assert "probabilities" in found["outputs"][0][0]
 
 
+@pytest.mark.parametrize(("task", "given"), [("recommend", "1; 2"), ("frames", "[[60], [61]]")])
+def test_histories_and_rolls(http: httpx.Client, models: dict[str, object], task: str, given: str) -> None:
+    answer = http.post("/run", json={"model": task, "inputs": given, "options": {"max_length": 3}})
+    assert answer.status_code == 200, answer.text
+    wanted = load(str(models[task]), engine="torch").run(given, max_length=3, max_extra=3)
+    assert answer.json()["outputs"][0][0]["text"] == wanted
+
+
 def test_fill(http: httpx.Client) -> None:
     found = http.post("/fill", json={"text": "the <mask> sat", "n_best": 2}).json()
     assert found["model"] == "mlm" and len(found["outputs"][0]) >= 1

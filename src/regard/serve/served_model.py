@@ -40,9 +40,12 @@ BY_TASK = {
     "translate": "translate",
     "mlm": "fill",
     "span": "fill",
+    "denoise": "fill",
     "classify": "classify",
     "tag": "tag",
     "babi": "answer",
+    "recommend": "recommend",
+    "frames": "continue",
 }
 """What a model is used for, by its task."""
 BY_CAPABILITY = {
