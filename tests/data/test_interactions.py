@@ -64,6 +64,11 @@ def test_columns_by_name_and_place(tmp_path: Path) -> None:
     path = tmp_path / "odd.csv"
     path.write_text("when,what,who,more\n2,y,ann,1\n1,x,ann,1\n1,z,bob,1\n3,z,ann,1\n5,x,bob,1\n")
     assert told(read_interactions([str(path)], ("who", "what", "when"))) == WANTED
+    plain = tmp_path / "odd.dat"
+    plain.write_text(path.read_text().replace(",", "::"))
+    assert told(read_interactions([str(plain)], ("who", "what", "when"))) == WANTED
+    plain.write_text("who::what\nann::x\nann::y\nbob::z\nann::z\nbob::x\n")
+    assert told(read_interactions([str(plain)], ("who", "what"))) == WANTED
     with pytest.raises(DataError, match=r"odd\.csv has no column 'whom'; did you mean 'who'\?"):
         read_interactions([str(path)], ("whom", "what"))
     with pytest.raises(DataError, match=r"odd\.csv has no column 9; its first line has 4"):

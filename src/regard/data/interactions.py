@@ -144,7 +144,7 @@ def _find_layout(path: str, columns: Columns | None) -> _Layout:
     first = next((line for line in raise_on_bad(iter_lines(path)) if line.strip()), "")
     if not is_table(path):
         separator = "::" if "::" in first else None
-        fields = first.split(separator)
+        fields = [field.strip() for field in first.strip().split(separator)]
         if columns is not None:
             return _Layout(_choose(path, columns, fields), any(isinstance(c, str) for c in columns), separator)
         if len(fields) not in PLAIN:
