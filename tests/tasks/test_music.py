@@ -137,6 +137,8 @@ def test_a_continuation_goes_on_where_the_piece_ends(tmp_path: Path) -> None:
     assert notes == CHORALE.decode([*CHORALE.encode(chorale()), *words])
     assert best.more["given"] == 12
     assert best.explanation[0].startswith("continued by ")
+    ((new,),) = task.run([net], [""], search, task.Options())
+    assert new.explanation[0].startswith("written: ") and len(new.text.split()) == 40
     assert best.explanation[-2].startswith("notes that go on without a beginning: ")
     assert [line for line in best.explanation if line.startswith("soprano: ")]  # an untrained model leaves its range
     again = task.run([net], [MusicPiece("x", chorale())], search, task.Options())
@@ -202,6 +204,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         DataError, match=r"^'C9x' is neither a MIDI file \(\.mid\) nor a word of this model's music, such"
     ):
         run("S:C5 C9x")
+    with pytest.raises(DataError, match=r"^'<s>' is neither a MIDI file"):
+        run("<s> S:C5")
     with pytest.raises(
         SpecError, match=r"^only a model of several voices can harmonize; train one with data\.encoding="
     ):

@@ -94,7 +94,8 @@ class Music(Lm):
     def __init__(self, settings: MusicData, tokenizer: Tokenizer, ranges: Ranges) -> None:
         super().__init__(settings, tokenizer)
         self.encoding, self.ranges = settings.encoding, ranges
-        self._words = {word: i for i, word in enumerate(map(tokenizer.spell, range(tokenizer.size)))}
+        tokens = {tokenizer.spell(i): i for i in range(tokenizer.size)}
+        self._words = {word: tokens[word] for word in self.encoding.list_words()}
 
     # ------------------------------------------------------------------------------------------------ from data
 
@@ -209,25 +210,25 @@ class Music(Lm):
             if harmonize:
                 given, forced = list[str](), self._force_melody(piece)
                 search_here = dataclasses.replace(search, max_extra=len(forced), max_length=None)
+                done = "harmonized:"
             else:
                 given, forced = self.encoding.encode(piece.notes), [FREE] * search.max_extra
-                search_here = search
+                search_here, done = search, "continued by" if given else "written:"
             prompt = [*self._front, *(self._words[word] for word in given)]
             ((ids, total),) = self.continue_prompts(nets, [prompt], search_here, once, [forced])
             words = self.tokenizer.tokens(ids)
-            out.append([self._present(piece, given, words, total, search)])
+            out.append([self._present(piece, given, words, total, search, done)])
         return out
 
     def _present(
-        self, piece: MusicPiece, given: Sequence[str], words: Sequence[str], log_prob: float, search: Search
+        self, piece: MusicPiece, given: Sequence[str], words: Sequence[str], log_prob: float, search: Search, done: str
     ) -> Output:
-        """New words as music: what was given and what was written, its picture, and what is odd about it."""
+        """New words as music: what was given and what was written, a picture of both, and what is unusual about it."""
         encoding, before = self.encoding, self.encoding.decode(given)
         notes, begin = encoding.decode([*given, *words]), max((note.end for note in before), default=0)
         length = max((note.end for note in notes), default=0) - begin
         unit, rate = encoding.unit, encoding.steps_per_unit
-        new = f"{len(notes) - len(before)} notes in {length / rate:.1f} {unit}"
-        said = [f"continued by {new}" if given else f"harmonized: {new}"]
+        said = [f"{done} {len(notes) - len(before)} notes in {length / rate:.1f} {unit}"]
         checks = check_ranges([note for note in notes if note.end > begin], self.ranges, encoding.parts)
         said += checks or ["every part stays within its range in the training data"]
         faults = encoding.count_faults([*given, *words])
