@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from regard.data.music.encoding import ENCODINGS, EncodingSpec
 from regard.data.music.four_voices import VOICES, FourVoices, join_frames
 from regard.data.music.grid_notes import Note, count_overlaps, resolve_overlaps
-from regard.data.music.midi_file import parse_midi
+from regard.data.music.midi_file import MAX_TEMPO, MICROSECONDS, parse_midi
 from regard.data.music.music_files import parse_piece
 from regard.data.music.performance_events import Performance, level_velocity
 from regard.errors import DataError
@@ -99,6 +99,14 @@ def test_events_as_in_the_papers() -> None:
     words = ["v20", "+C4", "t50", "-C4", "v24", "+E4", "+G4", "t100", "t20", "-E4", "-G4"]
     assert encoding.encode(notes) == words
     assert encoding.decode(words) == notes
+
+
+@pytest.mark.parametrize("rate", [1, 3, 100, 1000])
+@pytest.mark.parametrize("tempo", [1, 500_000, MAX_TEMPO])
+def test_events_are_written_at_any_tempo(rate: int, tempo: int) -> None:
+    encoding, notes = Performance(steps_per_second=rate), [Note(0, 5, 60, 82), Note(5, 7, 64, 82)]
+    raw = encoding.write(notes, 60 * MICROSECONDS / tempo)
+    assert encoding.quantize(parse_midi(raw, "x"), "x") == notes
 
 
 @pytest.mark.parametrize("levels", [1, 2, 31, 32, 64])

@@ -31,7 +31,9 @@ MAX_BEATS = 100_000
 """Beats of the longest piece that is read; files that claim more are damaged."""
 MICROSECONDS = 1_000_000
 TEMPO = 500_000
-"""Microseconds per beat where a file says nothing: 120 beats a minute."""
+"""Microseconds per beat where a file says nothing: 120 beats per minute."""
+MAX_TEMPO = (1 << 24) - 1
+"""The most microseconds per beat that a file can hold."""
 PERCUSSION = 9
 SUSTAIN = 64
 """The controller of the pedal."""

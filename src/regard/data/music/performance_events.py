@@ -20,7 +20,7 @@ from pydantic import Field
 
 from regard.data.music.encoding import ENCODINGS, PITCH_NAMES, EncodingSpec
 from regard.data.music.grid_notes import VELOCITY, Note, resolve_overlaps
-from regard.data.music.midi_file import MICROSECONDS, MidiScore, write_midi
+from regard.data.music.midi_file import MAX_TEMPO, MICROSECONDS, MidiScore, write_midi
 from regard.errors import DataError
 from regard.spec import Count, spec
 
@@ -87,7 +87,8 @@ class Performance(EncodingSpec):
 
     def write(self, notes: Sequence[Note], beats_per_minute: float) -> bytes:
         """Ticks are steps, so that nothing is rounded; beats are only for the reader of the score."""
-        beat = max(round(60 * self.steps_per_second / beats_per_minute), 1)
+        longest = MAX_TEMPO * self.steps_per_second // MICROSECONDS
+        beat = min(max(round(60 * self.steps_per_second / beats_per_minute), 1), longest)
         return write_midi(
             notes, ticks_per_step=1, ticks_per_beat=beat, tempo=MICROSECONDS * beat // self.steps_per_second
         )
