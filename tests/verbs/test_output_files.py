@@ -87,6 +87,13 @@ def test_several_outputs_go_to_a_folder(songs: Path, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"0.mid", "0.png", "0-2.mid", "0-2.png"}
 
 
+def test_words_too_long_for_a_path_are_written_again(songs: Path, tmp_path: Path) -> None:
+    words = " ".join(["S:C5 A:G4 T:E4 B:C3"] * 20)
+    for _ in range(2):
+        said = call("run", songs / "run", words, "--length", 4, "--out", tmp_path / "x.mid")
+        assert said.code == 0, said.err
+
+
 def test_audio_is_written_where_there_is_a_synthesizer(songs: Path, tmp_path: Path, silence: Path) -> None:
     silence.mkdir()
     program = silence / "timidity"

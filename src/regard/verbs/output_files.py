@@ -63,10 +63,18 @@ def _choose_stem(out: Path, given: object, suffix: str, single: bool, used: set[
 def _write(stem: Path, files: dict[str, bytes], given: object) -> list[Path]:
     paths = [stem.with_name(stem.name + suffix) for suffix in files]
     for path in paths:
-        if isinstance(given, str) and path.exists() and Path(given).exists() and path.samefile(given):
+        if isinstance(given, str) and _is_same_file(path, given):
             raise SpecError(f"--out {path} would overwrite the input; choose another name")
     with explain_errors("write", stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, raw in zip(paths, files.values(), strict=True):
             path.write_bytes(raw)
     return paths
+
+
+def _is_same_file(path: Path, given: str) -> bool:
+    """Whether an input is this file; it may also be no path at all."""
+    try:
+        return path.samefile(given)
+    except OSError:
+        return False
