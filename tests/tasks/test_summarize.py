@@ -76,6 +76,13 @@ def test_lengths_are_told_to_every_second_text() -> None:
     assert made().tags == []
 
 
+def test_stored_tokens_depend_on_prefix_and_lengths(tmp_path: Path) -> None:
+    pairs = [Pairs(TEXTS, SUMMARIES)]
+    for task in (made(), made(prefix="summarize: "), made(lengths=[2, 3]), made(lengths=[1, 2]), made()):
+        stored, wanted = task.encode_to(tmp_path, pairs, "x"), task.encode(pairs)
+        assert [*map(list, stored.source)] == [*map(list, wanted.source)]
+
+
 def test_the_first_sentence_is_the_baseline() -> None:
     name, outputs = made().make_baseline(["One. Two.", "Is it 3.5? Yes.", "no stop", ""])
     assert (name, outputs) == ("lead-1", ["One.", "Is it 3.5?", "no stop", ""])

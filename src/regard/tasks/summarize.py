@@ -70,6 +70,9 @@ class Summarize(Translate):
             read.append([*self._opening(mark), *ids[: self._room(mark)]])
         return Ragged.of(read), Ragged.of(self.tokenizer.encode_all(targets))
 
+    def describe_encoding(self) -> dict[str, object]:
+        return super().describe_encoding() | {"prefix": self.settings.prefix, "lengths": self.settings.lengths}
+
     def make_baseline(self, inputs: Sequence[object]) -> tuple[str, list[str]]:
         """The first sentence of each text."""
         return "lead-1", [next(iter(split_sentences(str(text), "line")), "") for text in inputs]

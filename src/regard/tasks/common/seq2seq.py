@@ -189,13 +189,13 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
 
     def encode_to(self, folder: Path, raw: Sequence[Pairs], fingerprint: str) -> EncodedPairs:
         """The same, stored in a folder and encoded again only if something changed."""
-        made_of = {
-            "corpus": fingerprint,
-            "pairs": [*map(len, raw)],
-            "vocabulary": {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()},
-            "max_length": self.settings.max_length,
-        }
+        made_of = {"corpus": fingerprint, "pairs": [*map(len, raw)], **self.describe_encoding()}
         return self._encode(raw, in_folder(folder, **made_of))
+
+    def describe_encoding(self) -> dict[str, object]:
+        """What the tokens depend on besides the texts."""
+        files = {name: hashlib.sha256(data).hexdigest() for name, data in self.files().items()}
+        return {"vocabulary": files, "max_length": self.settings.max_length}
 
     def tokenize_pairs(self, sources: Sequence[str], targets: Sequence[str], tag: str | None) -> tuple[Ragged, Ragged]:
         """The tokens of sources, which have this tag, and of their targets."""
