@@ -234,6 +234,11 @@ def test_the_file_of_items() -> None:
         ItemNames.unpack({"config.json": b""})
 
 
+def test_equal_histories_have_equal_hashes() -> None:
+    a, b = History((0, 1), ItemNames(["x", "y"], ["x", "y"])), History((1, 0), ItemNames(["y", "x"], ["y", "x"]))
+    assert a == b and hash(a) == hash(b)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_outputs(name: str) -> None:
     task, net = made(), net_of(name)

@@ -108,7 +108,7 @@ class History:
         return isinstance(other, History) and str(self) == str(other)
 
     def __hash__(self) -> int:
-        return hash(self.numbers)
+        return hash(str(self))
 
 
 @TASKS.add
