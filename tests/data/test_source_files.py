@@ -63,6 +63,8 @@ def test_whole_files_are_held_out_by_their_names() -> None:
     assert len(hold_out_files(two, 0.01)[1]) == 1, "at least one"
     with pytest.raises(DataError, match="1 file is not enough to hold some out; name more files, or some with --valid"):
         hold_out_files(one, 0.5)
+    with pytest.raises(DataError, match=r"^2 files are not enough to hold some out"):
+        hold_out_files(two, 0.9)
 
 
 def test_a_file_that_is_no_text_is_named_with_its_line(tmp_path: Path) -> None:

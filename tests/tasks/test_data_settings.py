@@ -38,3 +38,5 @@ def test_items_are_held_out_at_random_and_stay_in_order() -> None:
     assert len(hold_out_items(range(20), 0.001, 1, "piece")[1]) == 1
     with pytest.raises(DataError, match="1 piece is not enough to hold some out; name a file for validation"):
         hold_out_items([0], 0.5, 1, "piece")
+    with pytest.raises(DataError, match=r"^2 pieces are not enough to hold some out"):
+        hold_out_items([0, 1], 0.9, 1, "piece")

@@ -82,7 +82,8 @@ def hold_out_files(texts: Mapping[SourceFile, str], share: float) -> tuple[list[
     """
     count = max(round(share * len(texts)), 1)
     if count >= len(texts):
-        raise DataError(f"{len(texts)} file is not enough to hold some out; name more files, or some with --valid")
+        some = "1 file is" if len(texts) == 1 else f"{len(texts)} files are"
+        raise DataError(f"{some} not enough to hold some out; name more files, or some with --valid")
     held = set(sorted(texts, key=lambda file: hashlib.sha256(file.name.encode()).digest())[:count])
     return [text for file, text in texts.items() if file not in held], [texts[file] for file in texts if file in held]
 

@@ -55,7 +55,8 @@ def hold_out_items(items: Sequence[T], share: float, seed: int, noun: str) -> tu
     """Split off a share of the items at random, at least one; returns the rest and those, both in their order."""
     count = max(1, round(share * len(items)))
     if count >= len(items):
-        raise DataError(f"{len(items)} {noun} is not enough to hold some out; name a file for validation")
+        some = f"1 {noun} is" if len(items) == 1 else f"{len(items)} {noun}s are"
+        raise DataError(f"{some} not enough to hold some out; name a file for validation")
     held = set(Permutation(len(items), seed).take(0, count).tolist())
     rest = [item for i, item in enumerate(items) if i not in held]
     return rest, [items[i] for i in sorted(held)]
