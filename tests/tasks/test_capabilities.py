@@ -82,7 +82,7 @@ def test_a_task_fulfills_the_contract_and_has_these_capabilities(name: str) -> N
 
 def test_a_capability_that_is_missing_is_an_error_for_users() -> None:
     task = object()
-    with pytest.raises(SpecError, match=r"reads one text and writes another \(task translate\).*, got object"):
+    with pytest.raises(SpecError, match=r"writes one text for another \(tasks summarize, translate\).*, got object"):
         require(task, Aligns)
     with pytest.raises(SpecError, match=r"only a model that reads texts with an encoder alone .*, got object"):
         require(task, Embeds)

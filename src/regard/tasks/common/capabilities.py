@@ -261,13 +261,13 @@ class ReadsPairs(Protocol):
 
 REQUIRED: dict[type, str] = {
     Generates: "only a task that gives outputs can be run",
-    StreamsText: "only a model that writes text token by token (tasks lm, translate, pronounce) can stream",
+    StreamsText: "only a model that writes text token by token (code, lm, music, pronounce, summarize, translate) can stream",
     Scores: "only a task that gives probabilities can score outputs",
     Completes: "only a model of code (task code) completes at a cursor",
     Embeds: "only a model that reads texts with an encoder alone (tasks classify, embed, mlm, tag) gives vectors of texts",
-    Aligns: "only a model that reads one text and writes another (task translate) can say this of its words",
+    Aligns: "only a model that writes one text for another (tasks summarize, translate) can say this of its words",
     Inspects: "only a task that gives outputs shows what is inside",
-    ReadsPairs: "only tasks that read pairs of texts (translate, embed) can drop bad ones",
+    ReadsPairs: "only tasks that read pairs of texts (embed, summarize, translate) can drop bad ones",
 }
 """The beginning of the error message for each capability that users ask for."""
 
