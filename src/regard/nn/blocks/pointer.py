@@ -68,11 +68,9 @@ class Pointer(HeadSpec):
         return table_refusals(self.tied, width, table)
 
     def shares(self, other: HeadSpec | None) -> tuple[str, ...]:
-        if isinstance(other, Vocab):
-            return "weight", "bias"
-        if not isinstance(other, Pointer) or self.score != other.score:
-            return ("weight", "bias") if isinstance(other, Pointer) else ()
-        return "weight", "bias", "query", "key", "gate", "v", "cover"
+        if isinstance(other, Pointer) and self.score == other.score:
+            return "weight", "bias", "query", "key", "gate", "v", "cover"
+        return ("weight", "bias") if isinstance(other, Vocab | Pointer) else ()
 
 
 @dataclasses.dataclass
