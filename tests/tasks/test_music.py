@@ -266,7 +266,7 @@ def test_bad_files_of_a_folder_are_named_or_dropped(tmp_path: Path) -> None:
     (folder / "worse.mid").write_bytes(make_midi([on(0, 60), off(9, 60)], [on(0, 50), off(9, 50)]))
     with pytest.raises(
         DataError,
-        match=r"bad\.mid is not a MIDI file: it should begin with 'MThd', got b'noth' \(2 of 7 files have faults\); mend or "
+        match=r"bad\.mid is not a MIDI file: it should begin with 'MThd', got b'noth' \(2 of 7 files have faults\); fix or "
         r"remove it, or drop such files with --on-bad drop$",
     ):
         read_music(folder, CHORALE)

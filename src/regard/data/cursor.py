@@ -19,7 +19,7 @@ class Cursor:
 
     before: str
     after: str | None = None
-    """None: nobody knows what comes after."""
+    """None if it is not known."""
 
     @classmethod
     def read(cls, place: str) -> Cursor:

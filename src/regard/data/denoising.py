@@ -1,6 +1,6 @@
 """Noise that BART learns to remove.
 
-Lewis et al. 2019, §2.2. The encoder reads a text that was damaged, the decoder writes it as it was:
+Lewis et al. 2019, §2.2. The encoder reads a corrupted text, the decoder writes the original:
 
     text            A B C . D E .
     infilling       A _ . D _ E .     spans of Poisson length become one mask each; an empty span inserts one
@@ -9,8 +9,8 @@ Lewis et al. 2019, §2.2. The encoder reads a text that was damaged, the decoder
     masking         A _ C . _ E .     tokens become masks, one each
     rotation        C . D E . A B     the text begins at a random token
 
-The paper's large models use infilling of 30 % and permutation of all sentences, which are the defaults. A text never becomes
-longer. Everything random comes from the stream of the example, in a fixed order.
+The defaults are those of the paper's large models: infilling of 30 % and permutation of all sentences. A text never becomes
+longer. All random numbers come from the generator of the example, in a fixed order.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from regard.spec import Share, Spec, spec
 
 Ids = NDArray[np.int32]
 Flags = NDArray[np.bool_]
-Part = Annotated[float, Field(ge=0, le=1)]
-LONGEST = 30.0
+Probability = Annotated[float, Field(ge=0, le=1)]
+MAX_MEAN_LENGTH = 30.0
 """The largest mean length of spans."""
 
 
 @spec
 class Noise(Spec):
-    """How a text is damaged; the kinds are applied in the order of these fields."""
+    """How a text is corrupted; the kinds are applied in the order of these fields."""
 
-    permute: Part = 1.0
+    permute: Probability = 1.0
     """Share of the texts whose sentences are put into random order."""
     infill: Share = 0.3
     """Share of the tokens in spans that become one mask each."""
-    mean_length: Annotated[float, Field(gt=0, le=LONGEST)] = 3.0
+    mean_length: Annotated[float, Field(gt=0, le=MAX_MEAN_LENGTH)] = 3.0
     """Mean number of tokens in such a span (λ of the Poisson distribution)."""
     delete: Share = 0.0
     """Share of the tokens that are left out."""
     mask: Share = 0.0
     """Share of the tokens that become a mask each."""
-    rotate: Part = 0.0
+    rotate: Probability = 0.0
     """Share of the texts that begin at a random token."""
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Noise(Spec):
             raise SpecError("a text without noise teaches nothing; set permute, infill, delete, mask or rotate")
 
     def apply(self, ids: Ids, ends: Flags, mask: int, rng: Rng) -> Ids:
-        """Return a text with noise; `ends` marks the last tokens of sentences, `mask` stands for what is missing."""
+        """Return a corrupted text; `ends` marks the last tokens of sentences, `mask` replaces what is missing."""
         if self.permute and rng.bernoulli(self.permute):
             ids = permute_sentences(ids, ends, rng)
         if self.infill:
@@ -118,7 +118,7 @@ def rotate(ids: Ids, rng: Rng) -> Ids:
 
 
 def draw_poisson(mean: float, n: int, rng: Rng) -> NDArray[np.int64]:
-    """Draw from a Poisson distribution by its inverse, from raw numbers: NumPy may change the stream of its own."""
+    """Draw from a Poisson distribution by inversion of raw numbers: NumPy's own sampler may change between versions."""
     most = math.ceil(mean + 12 * math.sqrt(mean)) + 12  # what is longer has a probability below 1e-12
     shares = np.array([math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(most)])
     return np.searchsorted(np.cumsum(shares), rng.uniform(n), side="right").astype(np.int64)

@@ -1,4 +1,4 @@
-"""Fill-in-the-middle: a causal model learns to write between.
+"""Fill-in-the-middle: a causal model learns to infill.
 
 A text is cut in two random places and its middle moved to the end, so that a model which reads from left to right has seen both
 sides when it writes the middle (Bavarian et al. 2022). Prefix, suffix, middle (PSM) or suffix, prefix, middle (SPM):
@@ -29,7 +29,7 @@ Split = Callable[[Ids, Rng], Parts]
 NAMES = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
 """The sentinels, by the names that other models of code use."""
 SHORTEST = 8
-"""Number of tokens from which on a text is rearranged."""
+"""Minimum number of tokens of a text that is rearranged."""
 
 
 @spec
@@ -41,7 +41,7 @@ class FillInTheMiddle(Spec):
     spm: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of those with the suffix before the prefix (SPM); the others are prefix, suffix, middle (PSM)."""
     split: Literal["characters", "tokens"] = "characters"
-    """Where texts are cut: between any two characters, so that a cursor inside a word is nothing new, or two tokens."""
+    """Where texts are cut: between any two characters, so that the model sees cursors inside words, or between tokens."""
 
     def choose_order(self, wanted: Order | None) -> Order:
         """The order in which a model that learned from such texts reads: the wanted one, or suffix first if it knows that."""
@@ -83,7 +83,7 @@ class Sentinels:
         return [self.prefix, self.suffix, *suffix, self.middle, *prefix]
 
     def restore(self, ids: Ids) -> list[int]:
-        """The tokens of a rearranged text in their order; another text is returned as it is."""
+        """The tokens of a rearranged text in their original order; any other text is returned unchanged."""
         ids = [*ids]
         if self.middle not in ids:
             return ids
@@ -92,7 +92,7 @@ class Sentinels:
 
 
 def draw_cuts(length: int, rng: Rng) -> tuple[int, int]:
-    """Two places from 0 to `length`, in order; all places are alike, and the two may be one."""
+    """Two places from 0 to `length`, in order, drawn uniformly; they may be equal."""
     one, other = rng.integer(length + 1), rng.integer(length + 1)
     return min(one, other), max(one, other)
 
@@ -104,7 +104,7 @@ def split_tokens(ids: Ids, rng: Rng) -> Parts:
 
 
 def trim(parts: Parts, room: int) -> Parts | None:
-    """Shorten a text at its outer ends, first the longer one, to `room` tokens; None if the middle alone is too long."""
+    """Shorten prefix and suffix, first the longer one, to `room` tokens in all; None if the middle alone is too long."""
     prefix, middle, suffix = parts
     over = max(len(prefix) + len(middle) + len(suffix) - room, 0)
     if over > len(prefix) + len(suffix):

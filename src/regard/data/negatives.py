@@ -1,7 +1,7 @@
 """Negatives: items that a user has not had.
 
-Uniform among all items, or by popularity; never one of the user's own. All users are drawn for at once, and everything
-follows from the raw stream of a bit generator, which is the same on every machine.
+Uniform among all items, or by popularity; never one of the user's own. Negatives of all users are drawn at once, from the raw
+stream of a bit generator, which is the same on every machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from regard.data.ragged import Ragged
 Weighting = Literal["uniform", "popularity"]
 Numbers = NDArray[np.int64]
 ROOM = 4
-"""Items are drawn until they fit, unless a user leaves fewer than this many times the wanted ones; then all are ranked."""
+"""Items are drawn by rejection if there are at least this many times as many as needed; otherwise all are ranked."""
 ROWS = 1 << 22
 """Numbers that are ranked at a time."""
 
@@ -63,8 +63,9 @@ def draw_candidates(
 ) -> Numbers:
     """For each user `count` distinct items besides the target that the user has not had, (users, count).
 
-    weights   how likely each item is; all alike unless given
-    −1 fills the rows of users who leave fewer items. Those of weight 0 are drawn for no one.
+    weights   how likely each item is; by default uniform
+
+    If a user has had so many items that fewer are left, −1 fills the row. Items of weight 0 are never drawn.
     """
     bits = np.random.Philox(np.random.SeedSequence(seed, spawn_key=(5,)))
     there = own.items if weights is None else int(np.count_nonzero(weights))
@@ -108,7 +109,7 @@ def _rank_all(
 
 
 def _draw(bits: np.random.Philox, n: int, items: int, ends: NDArray[np.float64] | None) -> Numbers:
-    """Items at random: all alike, or by the sums of their weights."""
+    """Items at random: uniformly, or by the cumulative sums of their weights."""
     if ends is None:
         return (bits.random_raw(n) % np.uint64(items)).astype(np.int64)
     place = np.searchsorted(ends, _uniform(bits, n) * ends[-1], side="right")

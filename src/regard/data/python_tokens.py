@@ -1,7 +1,7 @@
 """Tokens of Python source, as `tokenize` finds them.
 
-A model writes pieces, and people count tokens: names, numbers, strings, operators, comments, line ends, indentation. A token is
-right if all pieces are that it has a character of.
+A model predicts subword pieces; accuracy is counted per token of Python: names, numbers, strings, operators, comments, line
+ends, indentation. A token is right if all pieces that overlap it are right.
 
     source    total = total + 1⏎
     tokens    └───┘ ┘ └───┘ ┘ ┘┘          six, the line end among them
@@ -43,7 +43,7 @@ def find_tokens(text: str) -> Spans:
 
 
 def cover_tokens(tokens: Spans, pieces: Sequence[tuple[int, int]]) -> Spans:
-    """The pieces that each token has a character of: the first, and the one after the last."""
+    """The pieces that overlap each token: the first, and the one after the last."""
     if not len(tokens) or not pieces:
         return np.empty((0, 2), np.int64)
     starts, ends = np.array(pieces, np.int64).T

@@ -1,7 +1,7 @@
 """Source code: folders of files, and Python's own library.
 
 Files are read in sorted order. A file is a document, and validation holds out whole files: neighboring lines of a file are so
-alike that a split by line would test what was learned by heart.
+similar that a split by line would test memorization.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _walk(root: Path, suffixes: Sequence[str]) -> list[SourceFile]:
 
 
 def read_sources(files: Sequence[SourceFile], *, drop_bad: bool = False) -> tuple[dict[SourceFile, str], list[str]]:
-    """The texts of files, and the names of those that are no UTF-8 text; they are an error unless `drop_bad`."""
+    """The texts of files, and the names of those that are not UTF-8 text, which are an error unless `drop_bad`."""
     texts, bad = dict[SourceFile, str](), list[str]()
     for file in files:
         try:

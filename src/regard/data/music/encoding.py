@@ -31,7 +31,7 @@ class EncodingSpec(Spec):
         raise NotImplementedError
 
     def list_words(self) -> list[str]:
-        """All words there are, in the order of their ids."""
+        """The whole vocabulary, in the order of its ids."""
         raise NotImplementedError
 
     def quantize(self, score: MidiScore, name: str) -> list[Note]:
@@ -47,7 +47,7 @@ class EncodingSpec(Spec):
         raise NotImplementedError
 
     def count_faults(self, words: Sequence[str]) -> dict[str, int]:
-        """What is odd about words that decode to music all the same, and how often."""
+        """Irregularities of words, which can be decoded nevertheless, with their counts."""
         raise NotImplementedError
 
     def split(self, word: str) -> tuple[str, str, str]:

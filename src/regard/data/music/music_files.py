@@ -97,7 +97,7 @@ def _read_folder(folder: Path, encoding: EncodingSpec, on_bad: OnBad, dropped: l
             faults.append(str(error))
     if faults and (on_bad == "error" or not pieces):
         rest = f" ({len(faults)} of {len(files)} files have faults)" if len(faults) > 1 else ""
-        raise DataError(f"{faults[0]}{rest}; mend or remove it, or drop such files with --on-bad drop")
+        raise DataError(f"{faults[0]}{rest}; fix or remove it, or drop such files with --on-bad drop")
     dropped += faults
     return pieces
 

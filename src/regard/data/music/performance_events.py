@@ -1,6 +1,6 @@
 """Notes as events: note-on, note-off, time-shift, velocity.
 
-The encoding of Performance RNN (Oore et al. 2018) and of the Music Transformer (Huang et al. 2018), which can say any music,
+The encoding of Performance RNN (Oore et al. 2018) and of the Music Transformer (Huang et al. 2018). It can represent any music
 with its timing and dynamics:
 
     v20 +C4 t50 -C4 v24 +E4 +G4 t100 t20 -E4 -G4
@@ -126,8 +126,8 @@ def encode_events(notes: Sequence[Note], *, max_shift: int, velocities: int) -> 
 def decode_events(words: Sequence[str], *, velocities: int) -> list[Note]:
     """Notes of events.
 
-    A note that begins again while it sounds ends first; one that never ends, ends with the last event. A note-off of a
-    note that does not sound says nothing.
+    A note that begins again while it sounds ends first; one that never ends, ends with the last event. The note-off of a
+    note that does not sound is ignored.
     """
     out, now, sounding = list[Note](), 0, dict[int, Note]()
     loud = level_velocity(VELOCITY * velocities // 128, velocities)
