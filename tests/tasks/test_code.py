@@ -331,7 +331,7 @@ def test_middles_are_learned_by_heart() -> None:
         ),
         ({"tokenizer": ByteBpe(vocab=300)}, "kind: byte_bpe, leading_space: false, normalize: "),
         ({"documents": "line"}, "data.documents: code is learned file by file, got 'line'; leave it out"),
-        ({"stream": True}, "data.stream reads from left to right alone; set data.fim.rate to 0, or leave out stream"),
+        ({"stream": True}, "data.stream only reads from left to right; set data.fim.rate to 0, or leave out stream"),
     ],
 )
 def test_settings_that_cannot_be(changes: dict[str, Any], said: str) -> None:

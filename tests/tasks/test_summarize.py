@@ -90,7 +90,7 @@ def test_the_first_sentence_is_the_baseline() -> None:
 
 def test_refusals() -> None:
     with pytest.raises(
-        SpecError, match=r"lengths should be two rising numbers of words, such as \[6, 9\], got \[5, 5\]"
+        SpecError, match=r"lengths should be two increasing numbers of words, such as \[6, 9\], got \[5, 5\]"
     ):
         SummarizeData(lengths=(5, 5))
     with pytest.raises(SpecError, match="the prefix has 12 tokens, and max_length is 16; raise it"):

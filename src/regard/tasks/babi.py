@@ -89,7 +89,7 @@ class EncodedStories:
         return len(self.answers)
 
     def add_noise(self, share: float, memory: int, *, seed: int, epoch: int) -> EncodedStories:
-        """Add up to a `share` of empty sentences to each story, at random places; then the oldest beyond `memory` go.
+        """Add up to a `share` of empty sentences to each story, at random places; then drop the oldest beyond `memory`.
 
         The noise of an example is a pure function of (seed, epoch, example), whatever batch it is in.
         """
@@ -110,7 +110,7 @@ class EncodedStories:
 
 @dataclasses.dataclass(frozen=True)
 class FullBatches:
-    """Batches of equally many questions; those left over at the end of an epoch wait for another one."""
+    """Batches of equally many questions; those left over at the end of an epoch are skipped."""
 
     count: int
     rows: int

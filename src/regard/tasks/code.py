@@ -56,7 +56,7 @@ from regard.text import ByteBpe, Normalize, Tokenizer, TokenizerSpec
 ROUND = 16
 """Number of tokens that are written at a time where a completion ends with its line: most lines are shorter."""
 CHARACTERS = 32
-"""Characters of a text that are encoded for each token that the model can see: more than a token has."""
+"""Characters of a text that are encoded per token of the context: more than a token usually has."""
 
 
 @spec
@@ -86,7 +86,7 @@ class CodeData(LmData):
         if self.documents != "file":
             raise SpecError(f"data.documents: code is learned file by file, got {self.documents!r}; leave it out")
         if self.stream and self.fim.rate:
-            raise SpecError("data.stream reads from left to right alone; set data.fim.rate to 0, or leave out stream")
+            raise SpecError("data.stream only reads from left to right; set data.fim.rate to 0, or leave out stream")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +94,7 @@ class CodeRows(Packed):
     """Windows of source code, with what is drawn in training and what is counted in evaluation."""
 
     rng: ExampleRng | None = None
-    """Draws which windows are rearranged; None: none of them."""
+    """Chooses the windows that are rearranged; None: no window."""
     tokens: Spans | None = None
     """The pieces of each token of Python, as places among all ids; None: they are not counted."""
 
@@ -106,7 +106,7 @@ class CodeBatch(Batch):
     spans: Spans
     """Row, first column and the column after the last of each token, (k, 3)."""
     cut: NDArray[np.int64]
-    """For each row the number of tokens that begin in an earlier window; they count as wrong, (b,)."""
+    """For each row the number of tokens that begin in an earlier window, which count as wrong, (b,)."""
 
 
 class TokenCounts:
@@ -321,7 +321,7 @@ class Code(CausalTask[CodeData]):
         return self.settings.context if room is None else min(room, self.settings.context)
 
     def _prompt(self, cursor: Cursor, room: int, reserve: int, order: Order | None = None) -> list[int]:
-        """What the model reads at a cursor: as much around it as fits beside `reserve` tokens, or half of its room."""
+        """What the model reads at a cursor: the text around it, as far as `reserve` tokens, or half of the room, stay free."""
         space = room - min(reserve, room // 2)
         before = self._encode_end(cursor.before, room)
         if not self._reads_after(cursor) or self.sentinels is None:
@@ -333,12 +333,12 @@ class Code(CausalTask[CodeData]):
         return self.sentinels.prompt(before[-(space - behind) :], after[:behind], order)
 
     def _encode_end(self, text: str, room: int, output: str = "") -> list[int]:
-        """The tokens at the end of a text and of what follows it, after the start mark if they are all."""
+        """The last tokens of a text with the output after it; with the start mark if the whole text is encoded."""
         near = text[-room * CHARACTERS :]
         return [*(self._front if near == text else []), *self.tokenizer.encode(near + output)]
 
     def _encode_start(self, text: str, room: int) -> list[int]:
-        """The tokens at the start of a text, before the end mark if they are all."""
+        """The first tokens of a text; with the end mark if the whole text is encoded."""
         near = text[: room * CHARACTERS]
         return [*self.tokenizer.encode(near), *(self._back if near == text else [])]
 
@@ -366,7 +366,7 @@ class Code(CausalTask[CodeData]):
     def _join(self, net: Net, cursor: Cursor, output: str, options: RunOptions) -> tuple[list[int], int]:
         """The tokens around a cursor and those of what is written there, and the number of the latter.
 
-        Without what comes after, text and output are encoded together: a word may go on after the cursor.
+        If what comes after is not read, text and output are encoded together: a word may continue after the cursor.
         """
         order = options.order if isinstance(options, CodeOptions) else None
         room, tokens = self._room(net.spec.room), self.tokenizer.encode(output)
@@ -390,7 +390,7 @@ class Code(CausalTask[CodeData]):
         return ForwardPass.of(net, ids, wanted, tokenizer=self.tokenizer)
 
     def eval_sets(self, raw: Texts) -> list[EvalSet]:
-        """Lines to complete from a random token on, the same in every run; none if there is no Python."""
+        """Lines to complete from a random token on, the same in every run; none if no line can be cut."""
         cuts = [
             (document, *cut)
             for document, text in enumerate(raw.documents)

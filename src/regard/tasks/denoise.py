@@ -1,7 +1,7 @@
 """Denoising, the pre-training of BART.
 
-An encoder-decoder reads a text with noise and writes it as it was (Lewis et al. 2019). What it has learned is a start for
-summaries and other text to text (`--from`).
+An encoder-decoder reads a corrupted text and writes the original (Lewis et al. 2019). The trained model is a starting point for
+summaries and other text-to-text tasks (`--from`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DenoiseData(CorruptionData):
     """The `data` part of a recipe: text files, the length of texts, and the noise."""
 
     noise: Noise = Noise()
-    """How a text is damaged before it is read."""
+    """How a text is corrupted before the encoder reads it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,7 +64,7 @@ class Denoise(CorruptionTask[DenoiseData]):
         return self.settings.max_length - 1
 
     def corrupted_lengths(self, length: int) -> tuple[int, int]:
-        """A text with noise is at most as long as the text."""
+        """A corrupted text is at most as long as the original."""
         return length + 1, length + 1
 
     def corrupt(self, ids: Ids, rng: Rng) -> tuple[Ids, Ids]:
@@ -75,7 +75,7 @@ class Denoise(CorruptionTask[DenoiseData]):
     def run(
         self, nets: Sequence[Net], inputs: Sequence[str], search: Search, options: RunOptions = RunOptions()
     ) -> list[list[Output]]:
-        """Each text as the model would have it; masks in it stand for any number of tokens."""
+        """Each text as the model restores it; a mask stands for any number of tokens."""
         draw = Draw(range(options.first, options.first + len(inputs)))
         found = self.generate(
             nets,

@@ -1,7 +1,7 @@
 """Music as piano rolls: predict the keys of the next frame.
 
 Each key of a frame sounds or not, independently of the others given the frames before (Boulanger-Lewandowski et al. 2012): the
-loss of a frame is the sum over its keys, and the first frame of a piece is given. Any causal decoder will do.
+loss of a frame is the sum over its keys, and the first frame of a piece is given. Any causal decoder can be used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from regard.tasks.common.losses import add_auxiliary, pair_counts
 from regard.tasks.common.task import TASKS, Dataset, EvalSet, Loss, Output, RunOptions, check_pairs
 
 MAX_LENGTH = 4096
-"""Frames that positions are made for where pieces are not cut."""
+"""Length of the model in frames if pieces are not cut."""
 TINY = 1e-12
 """Probabilities stay this far from 0 and 1."""
 
@@ -58,7 +58,7 @@ class FramesData(Spec):
     lowest: Annotated[int, Field(ge=0, le=127)] = 21
     """MIDI pitch of the lowest key; 21 is that of a piano."""
     context: Count | None = None
-    """Cut pieces into parts that predict so many frames; whole pieces unless given."""
+    """Cut pieces into parts that predict this many frames; by default pieces are not cut."""
     metrics: tuple[str, ...] = ("loss", "frame_accuracy")
 
     def __post_init__(self) -> None:
@@ -285,7 +285,7 @@ class Frames:
         return out
 
     def forward_pass(self, net: Net, text: str | Piece, output: str, options: RunOptions = RunOptions()) -> ForwardPass:
-        """The roll with its continuation; frames are named by their pitches. Keys are no classes, so none is explained."""
+        """The roll with its continuation; frames are named by their pitches. Keys are not classes, so none is explained."""
         (roll,) = self._read_rolls([text])
         if output:
             roll = np.concatenate([roll, parse_roll(output, self.keyboard)])

@@ -52,7 +52,7 @@ class MusicData(LmData):
 
     encoding: EncodingSpec = Performance()
     transpose: Annotated[int, Field(ge=0, le=24)] = 3
-    """Train on each piece up to so many semitones higher or lower, as far as the pitches of the corpus reach."""
+    """Transpose each piece in training by up to this many semitones, within the pitch range of the corpus."""
     on_bad: OnBad = "error"
     """Files that cannot be used: an `error`, or `drop` and count them."""
     tokenizer: TokenizerSpec = Pieces()
@@ -154,7 +154,7 @@ class Music(Lm):
     # ------------------------------------------------------------------------------------------------ to the model
 
     def augment(self, examples: Packed | TokenStream, seed: int, epoch: int) -> Packed | TokenStream:
-        """Each piece in a key of its own, as far as its pitches stay within those of the corpus."""
+        """Each piece transposed at random, within the pitch range of the corpus."""
         if not self.settings.transpose:
             return examples
         if isinstance(examples, Packed):
@@ -248,7 +248,7 @@ class Music(Lm):
         return len(self.encoding.parts) > 1 and {note.part for note in piece.notes} == {0}
 
     def _force_melody(self, piece: MusicPiece) -> list[int]:
-        """The words of the highest voice where they stand, and room for the others."""
+        """The words of the highest voice at their places, and free places for the others."""
         if len(self.encoding.parts) == 1:
             raise SpecError("only a model of several voices can harmonize; train one with data.encoding=four_voices")
         words = self.encoding.encode([note for note in piece.notes if note.part == 0])

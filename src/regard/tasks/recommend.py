@@ -2,7 +2,7 @@
 
 A causal decoder predicts every item from those before it (SASRec, Kang & McAuley 2018); an encoder fills masked items, and a
 mask behind the history asks for the next (BERT4Rec, Sun et al. 2019). The model decides which. The last item of each user is
-for the test, the last but one for validation. Tokens are items from 1; 0 is the mask, and fills rows.
+for the test, the last but one for validation. Tokens are items from 1; 0 is the mask and padding.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from regard.tasks.common.task import TASKS, BatchOrder, Dataset, EvalSet, Loss, 
 from regard.tasks.common.training_hooks import TOKENS
 
 LOGITS = 1 << 24
-"""Scores of items in memory at once, when nothing is trained."""
+"""Maximum number of scores in memory at once, outside of training."""
 ROWS = 512
 """Histories that are run together."""
 
@@ -73,13 +73,13 @@ class RecommendData(Spec):
     mask_rate: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Encoders: share of the items of a history that are masked in training; at least one."""
     mask_last: Share = 0.1
-    """Encoders: share of the histories of which only the last item is masked, as it is when the next one is asked for."""
+    """Encoders: share of the histories in which only the last item is masked, as when the next item is predicted."""
     negatives: Count = 100
     """Number of sampled items that a target is compared with in the scores called `sampled_…`."""
     sampling: Weighting = "uniform"
-    """How these are sampled: alike (SASRec), or by `popularity` (BERT4Rec); their scores cannot be compared."""
+    """How these are sampled: uniformly (SASRec), or by `popularity` (BERT4Rec); their scores cannot be compared."""
     sampling_seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
-    """Seed of that sample, and of that of users."""
+    """Seed for sampling these items, and users."""
     eval_users: Count | None = 10_000
     """Number of users that models are evaluated on, a sample if there are more; null: all of them."""
     repeats: bool = False
@@ -131,9 +131,7 @@ class Recommend:
     @classmethod
     def configure_data(cls, files: Sequence[str], valid: Sequence[str] = ()) -> dict[str, object]:
         if valid:
-            raise DataError(
-                "the last item but one of each user is for validation, and needs no file of its own; leave it out"
-            )
+            raise DataError("the last item but one of each user is for validation; leave out the validation file")
         return {"train": list(files)} if files else {}
 
     @classmethod
@@ -255,7 +253,7 @@ class Recommend:
     def order_batches(
         self, examples: EncodedHistories, *, tokens: int | None, seed: int, evaluate: bool = False
     ) -> BatchOrder:
-        """To evaluate, also with few enough rows for the scores of all items."""
+        """In evaluation, the number of rows is also limited by the scores of all items."""
         most = max(LOGITS // (len(self.items) + 1), 1) if examples.targets is not None else None
         return Buckets(examples.lengths, tokens=tokens or TOKENS, seed=seed, max_rows=most)
 
@@ -274,16 +272,16 @@ class Recommend:
         if net.spec.decoder is None:
             total, plain = self._fill_masks(net, batch, smoothing, tape)
         elif self.settings.loss == "softmax":
-            stream, wanted, _ = self._follow(net, batch, tape)
+            stream, wanted, _ = self._predict_next(net, batch, tape)
             total, plain = net.loss(stream, wanted, smoothing)
         else:
-            stream, wanted, negatives = self._follow(net, batch, tape)
+            stream, wanted, negatives = self._predict_next(net, batch, tape)
             scores = net.score(stream, torch.stack([wanted, negatives], -1)).float()
             total = F.softplus(-scores[:, 0]).sum() + (F.softplus(scores[:, 1]) * (negatives != MASK)).sum()
             plain = total.detach()
         return Loss(add_auxiliary(total, tape, batch.tokens), plain, batch.tokens)
 
-    def _follow(self, net: Net, batch: HistoryBatch, tape: Tape) -> tuple[Tensor, Tensor, Tensor]:
+    def _predict_next(self, net: Net, batch: HistoryBatch, tape: Tape) -> tuple[Tensor, Tensor, Tensor]:
         """The stream (t, d) at every item but the last, the item that follows (t,), and its negative (t,)."""
         assert batch.negatives is not None
         at = Coords.ending([n - 1 for n in batch.lengths], self.settings.length, batch.ids.device)
@@ -356,7 +354,7 @@ class Recommend:
         search: Search,
         options: RunOptions = RunOptions(),
     ) -> list[list[Output]]:
-        """The likeliest next items with their probabilities, those of the history left out."""
+        """The likeliest next items with their probabilities, without those of the history unless `repeats`."""
         out = list[list[Output]]()
         for row in self._log_probs(nets, inputs):
             found, places = row.topk(min(search.n_best, len(row)))

@@ -1,8 +1,7 @@
 """Summaries: a long text in, a short one out.
 
-Learned from pairs of texts and summaries, like a translation, with three differences: the end of a text that is too long is
-left out (it is not read in parts), scores are ROUGE beside those of the first sentence (lead-1), and the length of a summary
-can be asked for.
+Learned from pairs of texts and summaries, like translation, with three differences: long texts are truncated instead of split,
+scores are ROUGE with the first sentence (lead-1) as a baseline, and a short, medium or long summary can be requested.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ class SummarizeData(TranslateData):
     """The `data` part of a recipe: texts with their summaries, as for `translate`."""
 
     max_length: Count = 512
-    """Maximum number of tokens that are read of a text, end mark included; the rest is left out."""
+    """Maximum number of tokens of a text, end mark included; the rest is left out."""
     prefix: str = ""
-    """Text that is put before every input, in training and in use (`summarize: ` for T5)."""
+    """Text before every input, in training and in use (`summarize: ` for T5)."""
     lengths: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None
     """Length control: a summary up to the first number of words is short, up to the second medium, beyond it long."""
     metrics: tuple[str, ...] = ("rouge_l", "rouge1", "rouge2")
@@ -38,15 +37,17 @@ class SummarizeData(TranslateData):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.lengths is not None and self.lengths[0] >= self.lengths[1]:
-            raise SpecError(f"lengths should be two rising numbers of words, such as [6, 9], got {list(self.lengths)}")
+            raise SpecError(
+                f"lengths should be two increasing numbers of words, such as [6, 9], got {list(self.lengths)}"
+            )
 
 
 @TASKS.add
 class Summarize(Translate):
     """Text to summary.
 
-    With `lengths`, every second training text is marked with the length of its summary (Fan et al. 2018), as words before
-    it (`short: `), so any vocabulary will do. A model can then be asked for a length (`--to short`), or left to choose.
+    With `lengths`, every second training text is marked with the length of its summary (Fan et al. 2018). The mark is plain
+    text (`short: `), so it needs no special tokens. A length can then be requested (`--to short`), or left to the model.
     """
 
     Settings = SummarizeData

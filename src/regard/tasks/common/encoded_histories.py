@@ -1,6 +1,6 @@
 """Histories of items as tokens, and batches of them.
 
-Tokens are items from 1; 0 is the mask, and fills rows.
+Tokens are items from 1; 0 is the mask and padding.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from regard.data.ragged import Ragged
 from regard.tasks.common.target_ranks import Targets
 
 MASK = 0
-"""The token that stands for an item to predict, and for none."""
+"""The token of an item to predict, and of padding."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncodedHistories:
-    """The newest items of each user, as tokens; in training each is predicted, otherwise a target after the last."""
+    """The newest items of each user, as tokens. In training, each is predicted; otherwise, a target after the last."""
 
     rows: Ragged
     users: NDArray[np.int64]
     """The user of each row."""
     known: Ragged
-    """All items of every user, as numbers, but those held out."""
+    """All items of every user except those held out, as numbers."""
     own: OwnItems
     names: tuple[str, ...]
-    """Of all users."""
+    """The names of all users."""
     targets: NDArray[np.int64] | None = None
     candidates: NDArray[np.int64] | None = None
     """Sampled items that the targets are compared with (N, k)."""
@@ -70,7 +70,7 @@ class EncodedHistories:
         return dataclasses.replace(self, negatives=negatives, masked=masked)
 
     def batch(self, indices: NDArray[np.int64], *, repeats: bool) -> HistoryBatch:
-        """These rows; with `repeats`, a user's own items are ranked, too."""
+        """The batch of these rows; with `repeats`, a user's own items are ranked, too."""
         side = pad_rows(self.rows, indices, MASK)
         if self.targets is not None:
             return HistoryBatch(side.ids, side.lengths, targets=self.select_targets(indices, repeats=repeats))
@@ -96,7 +96,7 @@ class EncodedHistories:
 
 @dataclasses.dataclass(frozen=True)
 class HistoryBatch:
-    """Items (b, n), padded on the right. In training, with a negative for each and whether it is masked; else with targets."""
+    """Items (b, n), padded on the right; in training with negatives and masks (b, n), otherwise with targets."""
 
     ids: Tensor
     lengths: tuple[int, ...]

@@ -20,9 +20,9 @@ from regard.files.folder import parse_json
 ITEMS_FILE = "items.json"
 SEPARATOR = ";"
 MAX_OFFERED = 3
-"""Near names in the message about an unknown one."""
+"""Maximum number of suggestions for an unknown name."""
 MAX_COMPARED = 60
-"""Characters of a name that near ones are looked for with."""
+"""Maximum number of characters of a name that are compared for suggestions."""
 _YEAR = re.compile(r"\s*\(\d{4}(?:[-–]\d{0,4})?\)$")
 _ARTICLE = re.compile(r"^(.+), (the|a|an|le|la|les|l'|il|el|der|die|das)$")
 

@@ -1,7 +1,7 @@
 """Base of the tasks that restore corrupted texts.
 
 The encoder reads a corrupted text and the decoder writes what restores it. Documents are cut into chunks, and each chunk is
-corrupted anew in every epoch. A task says how.
+corrupted anew in every epoch. A subclass defines the corruption.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class CorruptionTask(Seq2Seq[S, RunOptions], CorpusTask[S]):
         raise NotImplementedError
 
     def encode_masked(self, inputs: Sequence[str]) -> list[list[int]]:
-        """Texts in which people wrote masks, as tokens."""
+        """The tokens of texts in which users wrote masks."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------ of all
