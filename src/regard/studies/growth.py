@@ -6,9 +6,9 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from regard.studies.student_t import t_quantile
+
 DOUBLINGS = 3
-STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306}
-"""97.5 % quantiles of Student's distribution by degrees of freedom."""
 
 Point = tuple[int, float]
 
@@ -38,7 +38,7 @@ def fit_exponent(points: Sequence[Point]) -> Fit | None:
     slope = sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / spread
     free = len(kept) - 2
     off = sum((b - y - slope * (a - x)) ** 2 for a, b in zip(xs, ys, strict=True))
-    wide = STUDENT[min(free, max(STUDENT))] * math.sqrt(off / free / spread) if free else None
+    wide = t_quantile(0.975, free) * math.sqrt(off / free / spread) if free else None
     low, high = (None, None) if wide is None else (slope - wide, slope + wide)
     return Fit(slope, low, high, kept[0][0], kept[-1][0])
 
