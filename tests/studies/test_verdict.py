@@ -46,7 +46,7 @@ def test_three_seeds_are_preliminary() -> None:
 def test_what_is_not_shown_says_what_would_decide_it() -> None:
     found = verdict(0.1, HIGHER, spread=0.3)
     assert found.word == "not shown"
-    assert "none above" in found.sentence
+    assert "; differences above " in found.sentence
     assert found.further is None or found.further > 5
 
 
@@ -54,7 +54,7 @@ def test_a_declared_delta_can_show_that_there_is_no_difference() -> None:
     rules = Rules("score", higher=True, delta=1.0, samples=400)
     found = verdict(0.0, rules)
     assert found.word == "no difference"
-    assert "no difference above 1 to old" in found.sentence
+    assert "no difference above 1 compared with old" in found.sentence
 
 
 def test_several_contenders_are_corrected_together() -> None:

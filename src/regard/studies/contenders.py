@@ -144,7 +144,7 @@ class Unrolled(nn.Module):
 
 
 class Convolved(nn.Module):
-    """torch's convolution over the tokens, each with its neighbours."""
+    """torch's convolution over the tokens, each with its neighbors."""
 
     def __init__(self, shape: Shape, dilation: int = 1) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ CONTENDERS: dict[str, Contender] = {
             lambda s: LinearAttention(s.heads),
         ),
         _mixer(
-            "linformer", "keys squeezed to a rank (Linformer)", "linear", Theory(1, 1, 0, 0),
+            "linformer", "keys projected to a rank (Linformer)", "linear", Theory(1, 1, 0, 0),
             lambda s: Linformer(s.heads, rank=s.window // 2),
         ),
         Contender(

@@ -30,7 +30,7 @@ def _cost(found: Found) -> dict[str, Cell]:
         "memory ∝ n^": _fit(found.memory),
         "memory in theory": _power(theory.memory),
         "longest": None if last is None else _tokens(last.n),
-        "s a pass": None if last is None else f"{last.seconds:.3g}",
+        "s per pass": None if last is None else f"{last.seconds:.3g}",
         "MB": None if last is None or last.bytes is None else f"{last.bytes / 2**20:,.0f}",
     }
 
@@ -46,7 +46,7 @@ def _race(study: Study, found: Found) -> dict[str, Cell]:
     time, size = against.get(n, (None, None))
     return {
         "layer": found.contender.name,
-        "quicker than full attention from": None if quicker is None else _tokens(quicker),
+        "faster than full attention from": None if quicker is None else _tokens(quicker),
         "at": _tokens(n) if n else None,
         "of its time": None if time is None else f"{time:.3g}",
         "of its memory": None if size is None else f"{size:.3g}",
@@ -119,14 +119,14 @@ def report(study: Study) -> str:
         "p",
         f"One layer of width {shape.width} with {shape.heads} heads and windows of {shape.window}, forward and backward "
         f"over one row of up to {longest:,} tokens, on {study.threads} threads; measured in {duration(study.seconds)}. "
-        "Time is the quickest pass, memory the most bytes torch held at once. Exponents are those of the last three "
+        "Time is the fastest pass, memory the most bytes torch held at once. Exponents are those of the last three "
         "doublings, with their 95 % intervals.",
     )
     groups = dict.fromkeys(f.contender.group for f in study.found)
     stopped = [tag("li", f"{f.name} stopped {f.stopped}") for f in (*study.found, *study.by_width) if f.stopped]
     sections = [
         Section("Time and memory", (costs(study).html(), *([tag("ul", *stopped)] if stopped else []))),
-        Section("Time", (grid([_chart(study, g, "seconds a pass", _seconds) for g in groups]),)),
+        Section("Time", (grid([_chart(study, g, "seconds per pass", _seconds) for g in groups]),)),
         Section("Memory", (grid([_chart(study, g, "bytes", _bytes) for g in groups]),)),
         Section("Beside full attention", (races(study).html(),)),
         *(

@@ -142,7 +142,7 @@ def _decide(a: Sample, b: Sample, found: Contrast, p: float, same: float, rules:
         word = "better" if good else "worse"
         text = f"{word} than {a.name}"
     elif equal:
-        word, text = "no difference", f"no difference above {rules.delta:g} to {a.name}"
+        word, text = "no difference", f"no difference above {rules.delta:g} compared with {a.name}"
     else:
-        word, text = "not shown", f"no difference to {a.name} shown, and none above {beyond:.3g} is left"
+        word, text = "not shown", f"no difference from {a.name} shown; differences above {beyond:.3g} are excluded"
     return Verdict(b.name, word, f"{b.name}: {text}; {gap}; {by}{more}", found, p, rules.level, needed)
