@@ -53,7 +53,7 @@ def regard(
 for name, command, short_help in (
     ("train", train, "Train a model, or resume an interrupted run"),
     ("run", run, "Run a model: N lines in, exactly N lines out, in order"),
-    ("serve", serve, "Serve models over HTTP, to clients that exist"),
+    ("serve", serve, "Serve models over HTTP: LibreTranslate's API, OpenAI's, our own"),
     ("eval", evaluate, "Score models, with intervals and differences"),
     ("look", look, "Look inside a model: what it attends to, layer by layer"),
     ("show", show, "Show a model as a tree: shapes, parameters, FLOPs"),

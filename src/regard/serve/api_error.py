@@ -18,7 +18,7 @@ MAX_MESSAGE = 1000
 
 
 class ApiError(Exception):
-    """An answer that is not the one the client hoped for."""
+    """An error response."""
 
     def __init__(
         self, status: int, message: str, *, param: str | None = None, code: str | None = None, retry: int | None = None

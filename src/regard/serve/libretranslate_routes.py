@@ -62,7 +62,7 @@ async def translate(call: Call, body: TranslateBody) -> object:
 
 
 class SplitText:
-    """A text as pieces, every second or so of which is translated."""
+    """A text as parts, some of which are translated."""
 
     def __init__(self, parts: Sequence[str], is_input: Sequence[bool], is_html: bool) -> None:
         self._parts, self._is_input, self._is_html = parts, is_input, is_html

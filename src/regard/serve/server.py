@@ -25,7 +25,7 @@ LOG = logging.getLogger("regard.serve")
 
 
 class DrainingServer(uvicorn.Server):
-    """A server that says so before it stops."""
+    """A server that refuses new requests before it stops."""
 
     def __init__(self, config: uvicorn.Config, context: ServerContext) -> None:
         super().__init__(config)

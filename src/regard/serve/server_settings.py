@@ -121,7 +121,7 @@ class ServerSettings:
 
 
 def read_keys(path: str | Path) -> list[str]:
-    """The keys of a file: one a line; empty lines and those that begin with # do not count."""
+    """The keys of a file, one per line; empty lines and those that begin with # are skipped."""
     try:
         lines = Path(path).read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError) as error:

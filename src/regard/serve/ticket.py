@@ -22,7 +22,7 @@ class RequestCancelled(RegardError):
 
 
 class ServerBusy(RegardError):
-    """Something is possible, but not now."""
+    """The request can be answered, but not now."""
 
 
 @dataclasses.dataclass(eq=False)

@@ -28,11 +28,14 @@ Set = Annotated[list[str], typer.Option("--set", metavar="PATH=VALUE", help="Cha
 OnBad = Annotated[
     str | None,
     typer.Option(
-        metavar="error|drop", help="Bad pairs (not UTF-8, an empty side, …): stop with an error, or drop and count them"
+        metavar="error|drop", help="Bad data (not UTF-8, an empty side, …): stop with an error, or drop and count it"
     ),
 ]
 Beam = Annotated[int | None, typer.Option(metavar="N", help="Beam size; 1 is greedy search")]
-To = Annotated[str | None, typer.Option(metavar="LANG", help="Target language of a many-to-many model")]
+To = Annotated[
+    str | None,
+    typer.Option(metavar="LANG", help="Target language of a many-to-many model; short, medium or long for summaries"),
+]
 
 
 class Printable(Protocol):

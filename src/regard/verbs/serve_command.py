@@ -15,12 +15,12 @@ from regard.verbs.options import Debug, Device, Engine, Plugin, Set, parse_setti
 def serve(
     models: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=]MODEL", help="Model or run folders; a name is by default that of its folder"),
+        typer.Argument(metavar="[NAME=]MODEL", help="Model or run folders; a name defaults to that of the folder"),
     ] = None,
     host: Annotated[
-        str, typer.Option(metavar="HOST", help="Where to listen; elsewhere than here needs a key")
+        str, typer.Option(metavar="HOST", help="Address to listen on; one that others can reach needs a key")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", min=0, help="0: any free one")] = 5000,
+    port: Annotated[int, typer.Option(metavar="N", min=0, help="Port; 0 chooses a free one")] = 5000,
     key_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="API keys, one per line; or one in the variable REGARD_API_KEY"),

@@ -206,7 +206,7 @@ def length(
 
 @_command("Do probabilities mean what they say, with label smoothing?", (*FILES, *TRAINED))
 def calibration(recipes: Recipes, vary: Vary = []) -> Asked:  # noqa: B006
-    """Compare calibration: expected calibration error, Brier score, reliability diagrams, and the temperature that mends it.
+    """Compare calibration: expected calibration error, Brier score, reliability diagrams, and the temperature that corrects it.
     One recipe is compared without and with label smoothing, unless --vary says otherwise."""
     return Asked(*recipes, vary=vary)
 

@@ -19,7 +19,7 @@ def train(
         list[str] | None,
         typer.Argument(
             metavar="DATA",
-            help="Two text files or one table of pairs; texts; a dictionary; images",
+            help="Files or folders that the task reads: two text files or a table of pairs, texts, images, MIDI files, …",
         ),
     ] = None,
     valid: Annotated[
