@@ -35,6 +35,12 @@ def test_what_a_server_refuses(running: Running) -> None:
     assert said.code == 2 and "a server runs one model at a time" in said.err
 
 
+def test_what_a_server_is_not_asked_for() -> None:
+    for option in (["--with", "other"], ["--out", "x"], ["--stream"]):
+        said = call("run", "http://127.0.0.1:9", "abc", *option)
+        assert said.code == 2 and "gives whole texts; leave out --with, --out and --stream" in said.err
+
+
 def test_outputs_of_a_server_are_read() -> None:
     from regard.serve.remote_model import read_outputs
     from regard.tasks.common.task import Output

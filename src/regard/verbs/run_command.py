@@ -115,8 +115,10 @@ def run(
     at_terminal = texts is None and cursor is None and sys.stdin is not None and sys.stdin.isatty()
     multiline = at_terminal or cursor is not None or (texts is not None and len(texts) == 1)
     if is_address(model):
-        if ensemble or out:
-            raise SpecError("a server runs one model at a time and gives text; leave out --with and --out")
+        if ensemble or out or stream:
+            raise SpecError(
+                "a server runs one model at a time and gives whole texts; leave out --with, --out and --stream"
+            )
         lines = read_arguments(texts) if texts is not None else read_prompt() if at_terminal else read_stdin()
         remote = RemoteModel(model).run_lazily(
             lines, to=to, prefix=prefix, glossary=None if glossary is None else read_glossary(glossary),
