@@ -76,5 +76,5 @@ def _is_same_file(path: Path, given: str) -> bool:
     """Whether an input is this file; it may also be no path at all."""
     try:
         return path.samefile(given)
-    except OSError:
+    except (OSError, ValueError):
         return False
