@@ -39,13 +39,14 @@ def test_the_loss_is_the_sum_of_its_items(tmp_path: Path, name: str) -> None:
     found = count_losses(model.task, model.net, examples)
     assert found.scores() == evaluate_loss(model.task, model.net, examples)
     assert all(len(found.items(metric)) == len(examples) for metric in found.names)
-    assert found.names[:2] == ["loss", "perplexity"]
+    assert found.names[0] == "loss"
+    assert found.likelihood == ("perplexity" in found.names) == (name != "recommend"), "one negative is no likelihood"
     seen: list[tuple[int, int]] = []
     other = count_losses(model.task, model.net, examples, tokens=64, progress=lambda *now: seen.append(now))
     assert seen[-1][0] == seen[-1][1] == len(seen)
     for metric in found.names:
         np.testing.assert_allclose(found.items(metric).counts, other.items(metric).counts, rtol=1e-6, atol=1e-9)
-    comparison = bootstrap([each.items("perplexity") for each in (found, other)], higher=False, samples=20)
+    comparison = bootstrap([each.items("loss") for each in (found, other)], higher=False, samples=20)
     assert comparison.differences[0, 1].difference == pytest.approx(0, abs=1e-6)
     assert comparison.scores[0].low <= comparison.scores[0].score <= comparison.scores[0].high
 

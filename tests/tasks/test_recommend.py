@@ -127,6 +127,7 @@ def test_a_target_is_ranked_after_the_whole_history(name: str, which: str) -> No
     task, net = made(), net_of(name)
     examples = task.encode(part(which))
     counts = count_losses(task, net, examples)
+    assert ("perplexity" in counts.scores()) == (name == "bert4rec"), "a likelihood among all items has one"
     assert examples.users.tolist() == [0, 1, 2, 4, 5, 7]
     for i, user in enumerate(examples.users):
         end = len(HISTORIES[user]) - (2 if which == "valid" else 1)

@@ -310,7 +310,8 @@ class Recommend:
         assert batch.targets is not None
         scores = self._score(net, batch.ids, batch.lengths, tape).float()
         true = scores.gather(1, batch.targets.target.unsqueeze(1))[:, 0]
-        if net.spec.decoder is None or self.settings.loss == "softmax":
+        likelihood = net.spec.decoder is None or self.settings.loss == "softmax"
+        if likelihood:
             nats = scores[:, 1:].logsumexp(1) - true
         else:
             other = batch.targets.candidates[:, 0]
@@ -319,7 +320,8 @@ class Recommend:
         rows = {"loss": pair_counts(nats.unsqueeze(1), torch.ones_like(nats).unsqueeze(1))}
         total = nats.sum()
         rows |= count_ranks(scores.detach(), batch.targets)
-        return Loss(add_auxiliary(total, tape, batch.tokens), total.detach(), batch.tokens, rows)
+        whole = add_auxiliary(total, tape, batch.tokens)
+        return Loss(whole, total.detach(), batch.tokens, rows, likelihood=likelihood)
 
     def _score(self, net: Net, ids: Tensor, lengths: Sequence[int], tape: Tape | None = None) -> Tensor:
         """Scores of all tokens (b, items + 1) after each history."""

@@ -134,11 +134,14 @@ class LossCounts:
     """For each metric that comes with the loss, the counts of each test item (items, 2)."""
 
     rows: Mapping[str, NDArray[np.float64]]
+    likelihood: bool = True
+    """Whether the loss is a negative log-likelihood."""
 
     @property
     def names(self) -> list[str]:
         """The metrics there are."""
-        return ["loss", "perplexity", *(name for name in self.rows if name != "loss")]
+        usual = ["loss", "perplexity"] if self.likelihood else ["loss"]
+        return [*usual, *(name for name in self.rows if name != "loss")]
 
     def items(self, name: str) -> CountedItems:
         """The test items of a metric, for a bootstrap."""
@@ -146,7 +149,7 @@ class LossCounts:
         return CountedItems(counts, FORMULAS.get(name, percentage))
 
     def scores(self) -> dict[str, float]:
-        """Every score on all items: loss per token (nats), perplexity, and percentages."""
+        """Every score on all items: loss per token (nats), perplexity if there is one, and percentages."""
         return {name: self.items(name).score() for name in self.names}
 
 
@@ -168,14 +171,15 @@ def count_losses(
     """
     found: dict[str, list[NDArray[np.float64]]] = {}
     places: dict[str, list[NDArray[np.int64]]] = {}
-    state, batches = None, order_batches(task, examples, tokens=tokens, seed=0, evaluate=True).epoch(0)
+    state, likelihood = None, True
+    batches = order_batches(task, examples, tokens=tokens, seed=0, evaluate=True).epoch(0)
     calibrates = any(name in CALIBRATION for name in metrics)
     with torch.no_grad():
         for i, indices in enumerate(batches):
             counter = CalibrationCounts(len(indices))
             with observing_predictions(counter) if calibrates else nullcontext():
                 loss = compute_loss(task, net, task.batch(examples, indices).to(net.device), state=state)
-            state = loss.state
+            state, likelihood = loss.state, loss.likelihood
             whole = torch.tensor(
                 [[float(loss.plain), loss.tokens]], dtype=torch.double
             )  # of a task that counts no rows
@@ -185,7 +189,7 @@ def count_losses(
             if progress is not None:
                 progress(i + 1, len(batches))
     order = {name: np.argsort(np.concatenate(each), kind="stable") for name, each in places.items()}
-    return LossCounts({name: np.concatenate(rows)[order[name]] for name, rows in found.items()})
+    return LossCounts({name: np.concatenate(rows)[order[name]] for name, rows in found.items()}, likelihood)
 
 
 def evaluate_loss(

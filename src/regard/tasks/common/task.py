@@ -40,6 +40,8 @@ class Loss:
     tokens, of others how many were right and out of how many."""
     state: State | None = None
     """The model's state after a batch of a stream."""
+    likelihood: bool = True
+    """Whether `plain` is a negative log-likelihood, so that there is a perplexity."""
 
 
 @dataclasses.dataclass(frozen=True)
