@@ -30,7 +30,8 @@ from tests.fuzz.mutate import (
 from tests.fuzz.seeds import TASKS
 
 EVAL = {
-    "translate": "pairs.tsv", "pronounce": "words.dict", "lm": "play.txt", "mlm": "play.txt", "span": "play.txt",
+    "translate": "pairs.tsv", "summarize": "texts.tsv", "pronounce": "words.dict", "lm": "play.txt", "code": "sources",
+    "mlm": "play.txt", "span": "play.txt", "denoise": "play.txt",
     "classify": "labels.tsv", "tag": "tagged.tsv", "embed": "pairs.tsv", "image": "digits",
     "babi": "babi/qa.txt", "frames": "frames/x.json", "music": "music/x.json", "recommend": "recommend/x.txt",
 }  # fmt: skip
@@ -55,11 +56,11 @@ class Kind:
 
 def list_kinds(root: Path) -> list[Kind]:
     """All of them; files that a model or run has are found in its folder."""
-    found = [*_data(), *_recipes(root), *_models(root), *_runs(root), *_foreign(root), *_pictures(), *_arguments()]
+    found = [*_data(root), *_recipes(root), *_models(root), *_runs(root), *_foreign(root), *_pictures(), *_arguments()]
     return [kind for kind in found if (root / kind.seed).exists()]
 
 
-def _data() -> Iterator[Kind]:
+def _data(root: Path) -> Iterator[Kind]:
     def of(name: str, mutate: Mutator, *commands: str, weight: float = 1.0) -> Kind:
         return Kind(f"data {name}", "model-translate", name, mutate, commands, weight=weight)
 
@@ -82,9 +83,12 @@ def _data() -> Iterator[Kind]:
     yield of(
         "play.txt",
         mutate_rows,
-        *(f"train {task}.yaml --out new --quiet {SHORT}" for task in ("lm", "mlm", "span")),
+        *(f"train {task}.yaml --out new --quiet {SHORT}" for task in ("lm", "mlm", "span", "denoise")),
         weight=2,
     )
+    yield of("texts.tsv", mutate_rows, f"train summarize.yaml --out new --quiet {SHORT}")
+    for path in sorted((root / "data" / "sources").glob("*.py"))[:1]:
+        yield of(f"sources/{path.name}", mutate_rows, f"train code.yaml --out new --quiet {SHORT}")
     yield of("words.dict", mutate_rows, f"train pronounce.yaml --out new --quiet {SHORT}")
     yield of("classify/x.tsv", mutate_rows, f"train classify.yaml --out new --quiet {SHORT}")
     yield of("labels.jsonl", mutate_json_lines, f"train classify.yaml labels.jsonl --out new --quiet {SHORT}")
@@ -99,7 +103,7 @@ def _data() -> Iterator[Kind]:
     yield of("glossary.tsv", mutate_rows, "run model --glossary glossary.tsv")
     yield of("their.model", mutate_bytes, f"train imported.yaml --out new --quiet {SHORT}")
     yield of("codes.txt", mutate_rows, f"train codes.yaml --out new --quiet {SHORT}")
-    for task in ("translate", "lm", "classify", "tag", "mlm", "pronounce", "embed", "span", "babi", "recommend"):
+    for task in (name for name in TASKS if name != "image"):
         yield Kind(
             f"input {task}", f"model-{task}", "input.txt", mutate_rows, ("run model", "run model --json"), weight=0.5
         )

@@ -21,6 +21,7 @@ from PIL import Image
 from ruamel.yaml import YAML
 
 import regard
+from regard import tasks
 from regard.conversion.hf_tokenizer import from_hf
 from regard.data.music.grid_notes import Note
 from regard.data.music.midi_file import write_midi
@@ -45,8 +46,7 @@ TRAIN: dict[str, Any] = {
 MODEL: dict[str, Any] = {"width": 8, "depth": 1, "heads": 2, "hidden": 16}
 PAIRS = [(f"{word} {i}", f"{i} {word}") for i, word in enumerate(("one", "two", "three", "four", "größer", "日本") * 3)]
 INPUTS = "the cat sat\none 1\n\na fine day\n日本 größer\n"
-TASKS = ("translate", "lm", "mlm", "span", "pronounce", "classify", "tag", "embed", "image", "babi", "frames", "music",
-         "recommend")  # fmt: skip
+TASKS = tasks.names()
 """One tiny model of each is trained."""
 ALONE = ("babi", "frames", "music", "recommend")
 """Tasks that read no plain text: each has inputs of its own."""
