@@ -17,7 +17,7 @@ from regard.engine.native_library import list_kernels
 from regard.engine.quantized_weights import quantize_weights, restore_weights
 from regard.engine.torch_engine import TorchEngine
 from regard.engine.write_plan import describe_model, find_refusal
-from regard.errors import NoRoom, SpecError
+from regard.errors import CheckpointError, NoRoom, SpecError
 from regard.families import gpt, llama
 from regard.files.tensors import pack
 from regard.laws.case import VOCAB, Case
@@ -46,6 +46,21 @@ def test_decodes_as_torch_does(name: str) -> None:
     for how, search in SEARCHES.items():
         wanted = generate([net], sources, search, SPECIAL)
         assert not differ(engine.decode(sources, search, SPECIAL), wanted), how
+
+
+@pytest.mark.parametrize("name", ["gpt", "transformer"])
+@pytest.mark.parametrize("how", SEARCHES)
+def test_weights_that_lead_to_no_numbers_are_refused(name: str, how: str) -> None:
+    """Infinite ones pass the check of files, which is for NaN, and lead to it."""
+    net = build(ALL[name])
+    with torch.no_grad():
+        net.embed.weight[:, 0] = torch.inf
+    engine, sources = open_native(net, threads=1), make_sources(net, 3)
+    for decode in (engine.decode, TorchEngine(net).decode):
+        with pytest.raises(
+            CheckpointError, match=r"^the model computes values that are not numbers \(NaN\): its weights are"
+        ):
+            decode(sources, SEARCHES[how], SPECIAL)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -21,7 +21,7 @@ from torch import Tensor
 from regard.decode.decode_request import Hypothesis
 from regard.decode.ensemble import Ensemble
 from regard.decode.search import Search
-from regard.decode.search_batch import SearchBatch, SearchStep, join_constraints
+from regard.decode.search_batch import SearchBatch, SearchStep, check_log_probs, join_constraints
 from regard.decode.token_constraints import Constraint
 from regard.decode.topk import topk
 
@@ -73,7 +73,7 @@ class BeamBatch(SearchBatch):
     @torch.no_grad()
     def step(self) -> SearchStep:
         k, keys = self.search.beam, self.keys
-        log_probs = self.ensemble.advance(self.last.unsqueeze(1))
+        log_probs = check_log_probs(self.ensemble.advance(self.last.unsqueeze(1)))
         for constraint in self.constraints:
             constraint.apply(log_probs)
         best, moves = self.rank(self.running, log_probs, 2 * k)

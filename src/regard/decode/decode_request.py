@@ -6,11 +6,12 @@ Nothing here needs torch: every engine reads requests of this form.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
 from regard.decode.search import Search
-from regard.errors import DataError, NoRoom, SpecError
+from regard.errors import CheckpointError, DataError, NoRoom, SpecError
 
 Term = Sequence[int]
 """A term as token ids."""
@@ -25,6 +26,16 @@ class Hypothesis:
     tokens: tuple[int, ...]
     log_prob: float
     score: float
+
+
+NOT_NUMBERS = "the model computes values that are not numbers (NaN): its weights are damaged, or too large"
+
+
+def check_numbers(found: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """The hypotheses of a source; CheckpointError if there are none, or if their scores are not numbers."""
+    if not found or any(math.isnan(each.score) for each in found):
+        raise CheckpointError(NOT_NUMBERS)
+    return [*found]
 
 
 class HasSpecialTokens(Protocol):

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.decode.decode_request import Hypothesis
 from regard.decode.ensemble import Ensemble
 from regard.decode.search import Search
-from regard.decode.search_batch import SearchBatch, SearchStep, join_constraints, join_rows
+from regard.decode.search_batch import SearchBatch, SearchStep, check_log_probs, join_constraints, join_rows
 from regard.decode.token_constraints import Constraint
 
 
@@ -66,7 +66,7 @@ class GreedyBatch(SearchBatch):
 
     @torch.no_grad()
     def step(self) -> SearchStep:
-        log_probs = self.ensemble.advance(self.last.unsqueeze(1))
+        log_probs = check_log_probs(self.ensemble.advance(self.last.unsqueeze(1)))
         for constraint in self.constraints:
             constraint.apply(log_probs)
         self.last = last = self.choose(log_probs, self.index, self.steps)

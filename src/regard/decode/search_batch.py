@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from regard.decode.decode_request import Hypothesis
+from regard.decode.decode_request import NOT_NUMBERS, Hypothesis
 from regard.decode.token_constraints import Constraint
-from regard.errors import StateError
+from regard.errors import CheckpointError, StateError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +32,13 @@ class SearchStep:
     """The token of each, where that is final; None in beam search."""
     done: Mapping[int, list[Hypothesis]]
     """The hypotheses of those that have ended, best first."""
+
+
+def check_log_probs(log_probs: Tensor) -> Tensor:
+    """Return log-probabilities (rows, v) unchanged; CheckpointError if a model computes none: then a whole row is NaN."""
+    if bool(log_probs[:, 0].isnan().any()):
+        raise CheckpointError(NOT_NUMBERS)
+    return log_probs
 
 
 class SearchBatch:

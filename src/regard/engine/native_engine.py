@@ -13,7 +13,15 @@ from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
-from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens, check_feasible, limit_output
+from regard.decode.decode_request import (
+    Constraints,
+    Draw,
+    Hypothesis,
+    SpecialTokens,
+    check_feasible,
+    check_numbers,
+    limit_output,
+)
 from regard.decode.engine import SequenceProgress
 from regard.decode.search import Search
 from regard.engine.engine_plan import DTYPES, SCALE, flatten_plan
@@ -77,7 +85,9 @@ class NativeBatch:
     def step(self) -> list[SequenceProgress]:
         return [
             SequenceProgress(
-                number, None if token < 0 else token, None if found is None else [Hypothesis(*h) for h in found]
+                number,
+                None if token < 0 else token,
+                None if found is None else check_numbers([Hypothesis(*h) for h in found]),
             )
             for number, token, found in self._sequences.step()
         ]
@@ -170,7 +180,7 @@ class NativeEngine:
             sources, constraints.prefixes or [], limits, list(numbers), self.list_banned(special, constraints),
             read_settings(search, special, draw),
         )  # fmt: skip
-        return [[Hypothesis(*each) for each in row] for row in found]
+        return [check_numbers([Hypothesis(*each) for each in row]) for row in found]
 
     def open_batch(self) -> NativeBatch:
         return NativeBatch(self)

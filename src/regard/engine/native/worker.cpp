@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 namespace regard {
@@ -221,8 +222,8 @@ void Worker::extend(Sentence& s, size_t& row) {
         r.last = s.token_of(int32_t(drawn)), log_prob = float(logits[drawn] - log_sum);
     } else if (top.count) {
         r.last = s.token_of(top.ids[0]), log_prob = float(top.values[0] - log_sum);
-    } else {  // nothing may be written
-        r.last = how.eos, log_prob = NEVER;
+    } else {  // no logit is a number
+        r.last = how.eos, log_prob = std::numeric_limits<double>::quiet_NaN();
     }
     row++;
     r.total += log_prob;
