@@ -17,6 +17,9 @@ from regard.families import gpt, llama, t5, transformer
 from regard.model.net import Net
 from regard.nn.blocks.body import Layers
 from regard.nn.core.coords import Coords
+from regard.nn.core.mask import Tagged, Window
+from regard.nn.layers.lora import Lora, adapt
+from regard.nn.mixers import Full
 from tests.decode.toys import MARKS, some_sources, tiny
 
 pytestmark = pytest.mark.numeric
@@ -118,6 +121,24 @@ def test_it_stands_aside() -> None:
     handle.remove()
     net.decoder.blocks[0].mix.q = torch.nn.Sequential(net.decoder.blocks[0].mix.q)  # type: ignore[union-attr, index]
     assert get_fast_decoder(net) is None, "a map that is not the plain one"
+
+
+@pytest.mark.parametrize("target", ["q", "up", "gate", "down"])
+def test_adapters_are_not_left_out(target: str) -> None:
+    net = DECODERS["pre-norm, gated, untied"]()
+    adapt(net, Lora(targets=(target,)))
+    assert get_fast_decoder(net.eval()) is None
+
+
+def test_tagged_tokens_are_seen_by_all() -> None:
+    spec = gpt.spec(**SMALL, length=16)  # type: ignore[arg-type]
+    spec = spec.replace("decoder.block.mix", Full(4, mask=Window(1) | Tagged())).replace("decoder.tags", "first")
+    net = spec.build(seed=1).double().eval()
+    assert get_fast_decoder(net) is None
+    steps, ids = Ensemble([net], None, rows=1, capacity=5), torch.tensor([[3, 4, 5, 6, 7]])
+    with torch.no_grad():
+        found = torch.cat([steps.advance(ids[:, i : i + 1]) for i in range(5)])
+        assert torch.allclose(found, compute_log_probs(net, net(ids, Coords.span(5)))[0])
 
 
 def test_a_graph_is_made_where_one_is_wanted() -> None:

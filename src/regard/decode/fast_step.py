@@ -9,7 +9,7 @@ are built once for all layers.
              └─ k, v ─▶ the state's buffers, time first
 
 It supports plain stacks of full attention and feed-forward layers in evaluation mode without autograd. For anything else
-(another mixer, a position bias, adapters, hooks, a tape) `get_fast_decoder` returns None and `Net.decode` runs.
+(another mixer, a position bias, tags, adapters, hooks, a tape) `get_fast_decoder` returns None and `Net.decode` runs.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ from regard.nn.positions.position import Position
 
 TensorFunction = Callable[[Tensor], Tensor]
 T = TypeVar("T")
-MAPS: dict[type[nn.Module], tuple[str, ...]] = {FullMixer: ("q", "k", "v", "out"), FeedForwardLayer: ("up", "down")}
-"""The supported layers, and their linear maps, which must be plain `nn.Linear`."""
+MAPS: dict[type[nn.Module], tuple[str, ...]] = {
+    FullMixer: ("q", "k", "v", "out"),
+    FeedForwardLayer: ("up", "gate", "down"),
+}
+"""The supported layers, and their linear maps, which must be plain `nn.Linear`; `gate` may be missing."""
 
 
 class FastDecoder:
@@ -237,10 +240,16 @@ def _is_supported(body: StackBody) -> bool:
         type(body) is StackBody
         and type(body.wiring) in (PostNorm, PreNorm)
         and all(type(part) in MAPS for part in parts)
-        and all(type(getattr(part, name)) is nn.Linear for part in parts for name in MAPS[type(part)])
+        and body.tags is None
+        and all(type(layer) is nn.Linear for part in parts for layer in _list_maps(part))
         and all(_has_plain_scores(part, body) for part in parts if isinstance(part, FullMixer))
         and not any(part._forward_hooks or part._forward_pre_hooks for part in body.modules())
     )
+
+
+def _list_maps(part: nn.Module) -> list[nn.Module]:
+    """The linear maps of a supported layer."""
+    return [layer for name in MAPS[type(part)] if (layer := getattr(part, name)) is not None]
 
 
 def _has_plain_scores(mixer: FullMixer, body: StackBody) -> bool:
