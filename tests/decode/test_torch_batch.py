@@ -104,6 +104,8 @@ def test_a_model_that_cannot_join_is_decoded_in_fixed_batches() -> None:
     while len(batch):
         over += [progress.sequence for progress in batch.step() if progress.hypotheses is not None]
     assert over == [first, later]
+    first, later = (batch.add([3, 4], Search(beam=1, max_extra=n), SPECIAL) for n in (3, 4))  # other limits
+    assert {progress.sequence for progress in batch.step()} == {first}
 
 
 def test_an_engine_that_decodes_whole_sentences() -> None:

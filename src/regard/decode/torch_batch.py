@@ -140,15 +140,16 @@ class TorchBatch:
             return []
         self._waited = 0
         found: dict[object, dict[int, _Sequence]] = {}
-        tokens = 0
+        tokens, starting = 0, dict[Group, object]()
         for number, sequence in list(self._waiting.items()):
+            key = sequence.enters_with
+            if not self._joins and (sequence.group in self._groups or starting.setdefault(sequence.group, key) != key):
+                continue  # a fixed batch: it runs to its end before the next one starts
             beam = 1 if sequence.search.sample else sequence.search.beam
             tokens += len(sequence.source) * beam
             if found and tokens > self._entering_tokens:
                 break
-            if not self._joins and sequence.group in self._groups:
-                continue  # a fixed batch: it runs to its end before the next one starts
-            found.setdefault(sequence.enters_with, {})[number] = self._waiting.pop(number)
+            found.setdefault(key, {})[number] = self._waiting.pop(number)
         groups = []
         for some in found.values():
             one = next(iter(some.values()))
