@@ -107,6 +107,13 @@ def test_what_runs_natively() -> None:
     assert kinds == {"full", "local"}
 
 
+@pytest.mark.parametrize("name", ["transformer", "gpt"])
+def test_embeddings_of_another_width_run_on_torch(name: str) -> None:
+    net = build(FAMILIES[name].replace("embed.width", 16))
+    assert find_refusal(net) == "the native engine has no stream that changes its width"
+    assert choose_engine(net).name == "torch"
+
+
 @pytest.mark.parametrize("kernels", ["vnni", "avx512", "avx2", "portable"])
 def test_every_kernel_agrees(kernels: str) -> None:
     if not list_kernels().get(kernels):

@@ -78,7 +78,7 @@ class _Describer:
         if type(net.head) is not VocabHead:
             raise SpecError(f"the native engine has no {type(net.head).__name__}")
         encoder = None if net.encoder is None else self.stack(net.encoder, "encoder")
-        return {
+        plan: Plain = {
             "format": FORMAT,
             "width": net.spec.width,
             "vocab": net.spec.embed.vocab,
@@ -96,12 +96,13 @@ class _Describer:
             },
             "positions": self.positions,
         }
+        _check_widths(net)
+        return plan
 
     def encoder(self, net: Net) -> Plain:
         if net.encoder is None or net.decoder is not None:
             raise SpecError("only a model with an encoder and no decoder is described like this")
-        if net.spec.out_width != net.spec.width:
-            raise SpecError("the native engine has no stream that changes its width")
+        _check_widths(net)
         embedding = self.embedding(net.embed, net.embed)
         return {
             "format": FORMAT,
@@ -243,6 +244,14 @@ class _Describer:
             keys, values = self.name(position.keys), self.name(position.values)
             return {"kind": "shaw", "reach": position.reach, "keys": keys, "values": values}
         raise SpecError(f"the native engine has no {type(position).__name__} ({where})")
+
+
+def _check_widths(net: Net) -> None:
+    """Refuse embeddings or layers of another width than the model's."""
+    spec = net.spec
+    embeddings = {each.leaves(spec.width) for each in (spec.embed, spec.source) if each is not None}
+    if {*embeddings, spec.out_width} != {spec.width}:
+        raise SpecError("the native engine has no stream that changes its width")
 
 
 def _read_rule(rule: Rule, where: str) -> tuple[bool, int, int]:
