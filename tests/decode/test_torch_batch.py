@@ -110,12 +110,11 @@ def test_a_model_that_cannot_join_is_decoded_in_fixed_batches() -> None:
 
 def test_an_engine_that_decodes_whole_sentences() -> None:
     net = NETS["transformer"]
-    simple = [r for r in REQUESTS if r[2].must_include is None]
     batch = FixedBatch(TorchEngine(net))
-    numbers = [batch.add(SOURCES[s], search, SPECIAL, constraints=c) for s, search, c in simple]
+    numbers = [batch.add(SOURCES[s], search, SPECIAL, constraints=c) for s, search, c in REQUESTS]
     assert batch.remove(numbers.pop()) and len(batch) == len(numbers)
     found = {progress.sequence: progress.hypotheses or [] for progress in batch.step()}
     assert len(batch) == 0
-    for number, (source, search, constraints) in zip(numbers, simple, strict=False):
+    for number, (source, search, constraints) in zip(numbers, REQUESTS, strict=False):
         check_same(found[number], generate([net], [SOURCES[source]], search, SPECIAL, constraints=constraints)[0])
     assert EOS not in found[numbers[0]][0].tokens

@@ -10,8 +10,10 @@ from regard.decode.engine import find_engine
 from regard.engine.choose_engine import choose_engine, use_engine
 from regard.engine.ctranslate2_engine import CTranslate2Engine, find_refusal
 from regard.engine.torch_engine import TorchEngine
-from regard.errors import SpecError
-from tests.engine.models import ALL, FAMILIES, SPECIAL, build, make_sources
+from regard.errors import NoRoom, SpecError
+from regard.nn.blocks.embedding import Tokens
+from regard.nn.layers.norm import LayerNorm, RMSNorm
+from tests.engine.models import ALL, FAMILIES, SPECIAL, VOCAB, build, make_sources
 
 pytestmark = [pytest.mark.numeric, pytest.mark.filterwarnings("ignore")]
 
@@ -39,6 +41,35 @@ def test_it_is_used_when_asked_for() -> None:
     engine = find_engine([net])
     assert engine is not None and engine.name == "ctranslate2"
     assert engine.find_refusal(Search(sample=True, beam=1), Constraints()) is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"embed.scaled": 3.0},
+        {"embed.norm": RMSNorm()},
+        {"embed.norm": LayerNorm(1e-2)},
+        {"embed.norm": LayerNorm(), "source": Tokens(VOCAB)},
+        {"embed.width": 16},
+    ],
+    ids=str,
+)
+def test_embeddings_that_it_lacks_are_refused(changes: dict[str, object]) -> None:
+    pytest.importorskip("ctranslate2")
+    spec = FAMILIES["transformer"]
+    for path, value in changes.items():
+        spec = spec.replace(path, value)
+    assert find_refusal(build(spec))
+
+
+def test_a_request_that_cannot_be_met_does_not_enter_a_batch() -> None:
+    pytest.importorskip("ctranslate2")
+    batch = CTranslate2Engine(build(FAMILIES["transformer"]), threads=1).open_batch()
+    with pytest.raises(NoRoom, match="the required text has 20 tokens"):
+        batch.add([5, 2], Search(max_extra=9), SPECIAL, constraints=Constraints(prefixes=[[5] * 20]))
+    with pytest.raises(SpecError, match="engine ctranslate2: terms that outputs must include"):
+        batch.add([5, 2], Search(), SPECIAL, constraints=Constraints(must_include=[[[5]]]))
+    assert len(batch) == 0
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name not in ("transformer", "marian", "bart")])

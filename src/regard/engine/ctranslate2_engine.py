@@ -66,14 +66,19 @@ def find_refusal(net: Net, device: str = "cpu") -> str | None:
         not math.isclose(m["scale"], m["head_width"] ** -0.5) for m in mixes
     ):
         return "its heads are equal in all layers and scaled by 1/√d_k"
-    norms = {(n["kind"], n["eps"]) for part in parts if (n := part["norm"])}
+    embeddings = [plan[side] for side in ("embed", "source")]
+    norms = {(n["kind"], n["eps"]) for part in (*parts, *embeddings) if (n := part["norm"])}
     if {kind for kind, _ in norms} != {"layer"} or len(norms) > 1:
-        return "it is converted with layer norms only"
+        return "its norms are layer norms with the same eps everywhere"
+    if len({embedding["norm"] is None for embedding in embeddings}) > 1:
+        return "either both of its embeddings have a norm or neither has"
+    if any(embedding["scale"] != 1 and not math.isclose(embedding["scale"], width**0.5) for embedding in embeddings):
+        return "it scales embeddings by √d_model or not at all"
     if len({feed["activation"] for feed in feeds}) > 1 or any(feed["gated"] for feed in feeds):
         return "gated feed-forward layers are not converted for it"
-    if plan["head"]["scale"] != 1 or any(plan[side]["segment"] for side in ("embed", "source")):
+    if plan["head"]["scale"] != 1 or any(embedding["segment"] for embedding in embeddings):
         return "a scaled head and segments are not converted for it"
-    if any(plan[side]["zero"] is not None for side in ("embed", "source")):
+    if any(embedding["zero"] is not None for embedding in embeddings):
         return "a token whose vector is always zero (embed.zero) is not converted for it"
     return None
 
@@ -139,8 +144,7 @@ class CTranslate2Engine:
         draw: Draw = Draw(),
     ) -> list[list[Hypothesis]]:
         constraints.check(len(sources))
-        limits = [limit_output(search, len(source), True, self.room or ROOM) for source in sources]
-        check_feasible(None, constraints.prefixes, limits, never={special.bos, special.pad, special.eos})
+        limits = self.limit_outputs(sources, search, special, constraints)
         banned = special.list_unwritten(self._vocab) | ({*constraints.banned} - {special.eos})
         out: list[list[Hypothesis]] = [[] for _ in sources]
         for limit in sorted(set(limits)):  # a call has one limit
@@ -158,8 +162,16 @@ class CTranslate2Engine:
                 out[i] = [_read(tokens, score, search, special, limit) for tokens, score in pairs]
         return out
 
+    def limit_outputs(
+        self, sources: Sequence[Sequence[int]], search: Search, special: SpecialTokens, constraints: Constraints
+    ) -> list[int]:
+        """The maximum number of tokens of each output; refuses what does not fit."""
+        limits = [limit_output(search, len(source), True, self.room or ROOM) for source in sources]
+        check_feasible(None, constraints.prefixes, limits, never={special.bos, special.pad, special.eos})
+        return limits
+
     def open_batch(self) -> FixedBatch:
-        return FixedBatch(self)
+        return FixedBatch(self, self.limit_outputs)
 
     def score(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], special: SpecialTokens
@@ -205,8 +217,8 @@ def convert(net: Net) -> Any:
         embeddings = side.embeddings[0] if isinstance(side.embeddings, list) else side.embeddings
         embeddings.weight = into.tensor(plan[embed]["table"])
         side.scale_embeddings = False
-        if (scale := plan[embed]["scale"]) != 1:
-            embeddings.multiply_by_sqrt_depth = math.isclose(scale, math.sqrt(plan["width"]))
+        if plan[embed]["scale"] != 1:
+            embeddings.multiply_by_sqrt_depth = True
             side.scale_embeddings = True
         own = net.embed if embed == "embed" or net.source is None else net.source
         side.position_encodings.encodings = _positions(own, net)

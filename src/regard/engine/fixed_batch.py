@@ -8,11 +8,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
 from regard.decode.engine import Engine, SequenceProgress
 from regard.decode.search import Search
+from regard.errors import SpecError
+
+CheckRequests = Callable[[Sequence[Sequence[int]], Search, SpecialTokens, Constraints], object]
+"""Raises what `decode` raises for sources whose request cannot be met."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,15 +30,15 @@ class _Added:
     @property
     def shared(self) -> object:
         """What sequences that are decoded together have in common."""
-        prefix = self.constraints.prefixes is not None
-        return self.search, self.special, tuple(self.constraints.banned), self.draw.first_step, prefix
+        kinds = self.constraints.prefixes is not None, self.constraints.must_include is not None
+        return self.search, self.special, tuple(self.constraints.banned), self.draw.first_step, kinds
 
 
 class FixedBatch:
     """A `ContinuousBatch` in which each step decodes everything that was added before it."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine, self._lock, self._numbers = engine, threading.Lock(), itertools.count()
+    def __init__(self, engine: Engine, check: CheckRequests = lambda *_: None) -> None:
+        self._engine, self._check, self._lock, self._numbers = engine, check, threading.Lock(), itertools.count()
         self._added: dict[int, _Added] = {}
 
     def add(
@@ -47,6 +51,9 @@ class FixedBatch:
         draw: Draw = Draw(),
     ) -> int:
         constraints.check(1)
+        if refusal := self._engine.find_refusal(search, constraints):
+            raise SpecError(f"engine {self._engine.name}: {refusal}")
+        self._check([source], search, special, constraints)
         with self._lock:
             number = next(self._numbers)
             self._added[number] = _Added(source, search, special, constraints, draw)
@@ -72,10 +79,11 @@ class FixedBatch:
     def _decode(self, some: Sequence[_Added]) -> list[list[Hypothesis]]:
         one = some[0]
         forced = [each.constraints.prefixes[0] for each in some if each.constraints.prefixes is not None]
+        terms = None if one.constraints.must_include is None else [each.constraints.terms(0) for each in some]
         numbers = [0 if each.draw.numbers is None else each.draw.numbers[0] for each in some]
         return self._engine.decode(
             [each.source for each in some], one.search, one.special,
-            constraints=Constraints(one.constraints.banned, forced or None), draw=Draw(numbers, one.draw.first_step),
+            constraints=Constraints(one.constraints.banned, forced or None, terms), draw=Draw(numbers, one.draw.first_step),
         )  # fmt: skip
 
     def __len__(self) -> int:
