@@ -224,7 +224,9 @@ def test_cards_of_heads_that_are_known() -> None:
     previous = torch.eye(n).roll(-1, 1).double()
     previous = torch.cat([torch.eye(n).double()[:1], torch.eye(n).double()[:-1]])
     even = torch.full((n, n), 1 / n).double()
-    one, other = heads.describe_heads([{"a": torch.stack([previous, even])}])
+    known = {"a": torch.stack([previous, even])}
+    one, other = heads.describe_heads([known])
+    assert heads.describe_heads([{}, known]) == heads.describe_heads([known, {}]) == [one, other]
     assert (one.entropy, one.previous) == (pytest.approx(0), pytest.approx(5 / 6))
     assert (one.same, one.first, one.next) == pytest.approx((1 / 6, 2 / 6, 0))
     assert (other.entropy, other.first) == (pytest.approx(np.log2(n)), pytest.approx(1 / n))

@@ -144,7 +144,7 @@ def _describe(handle: Model, passes: Sequence[ForwardPass]) -> list[DescribedHea
         maps.append(own)
     if not weights:
         raise SpecError("no layer of this model has attention weights to describe; `regard show` tells its mixers")
-    cards = {(card.layer, card.head): card for card in (describe_heads(maps) if maps[0] else [])}
+    cards = {(card.layer, card.head): card for card in describe_heads(maps)}
     return [
         DescribedHead(name, head, cards.get((name, head)), pairs.most_attended(name, head))
         for name, matrix in weights.items()

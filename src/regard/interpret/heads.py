@@ -45,10 +45,11 @@ class HeadLink:
 
 
 def describe_heads(maps: Sequence[Mapping[str, Tensor]]) -> list[HeadCard]:
-    """A card for every head of self-attention weights (h, n, n) by layer, averaged over texts."""
+    """A card for every head of self-attention weights (h, n, n) by layer, averaged over the texts that have the layer."""
     cards = []
-    for layer in maps[0]:
-        texts = [weights[layer].double() for weights in maps if weights[layer].shape[-2] == weights[layer].shape[-1]]
+    for layer in dict.fromkeys(name for weights in maps for name in weights):
+        found = [weights[layer].double() for weights in maps if layer in weights]
+        texts = [weights for weights in found if weights.shape[-2] == weights.shape[-1]]
         if not texts:
             continue
         rows = sum(w.shape[1] for w in texts)
