@@ -71,6 +71,10 @@ def test_columns_by_name_and_place(tmp_path: Path) -> None:
     assert told(read_interactions([str(plain)], ("who", "what"))) == WANTED
     with pytest.raises(DataError, match=r"odd\.csv has no column 'whom'; did you mean 'who'\?"):
         read_interactions([str(path)], ("whom", "what"))
+    for ending in (".csv", ".tsv"):
+        path.with_suffix(ending).with_stem("blank").write_text("\nuser,item\nann,x\n".replace(",", "\t"))
+        with pytest.raises(DataError, match=rf"blank{ending}, line 1 is empty; a table begins with its header"):
+            read_interactions([str(path.with_suffix(ending).with_stem("blank"))])
     with pytest.raises(DataError, match=r"odd\.csv has no column 9; its first line has 4"):
         read_interactions([str(path)], (9, 1))
     with pytest.raises(

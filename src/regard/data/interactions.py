@@ -141,7 +141,8 @@ class _Layout:
 
 def _find_layout(path: str, columns: Columns | None) -> _Layout:
     """Decide by the first line that has anything on it."""
-    first = next((line for line in raise_on_bad(iter_lines(path)) if line.strip()), "")
+    lines = enumerate(raise_on_bad(iter_lines(path)), 1)
+    number, first = next(((i, line) for i, line in lines if line.strip()), (1, ""))
     if not is_table(path):
         separator = "::" if "::" in first else None
         fields = [field.strip() for field in first.strip().split(separator)]
@@ -149,10 +150,12 @@ def _find_layout(path: str, columns: Columns | None) -> _Layout:
             return _Layout(_choose(path, columns, fields), any(isinstance(c, str) for c in columns), separator)
         if len(fields) not in PLAIN:
             raise DataError(
-                f"{path}, line 1: a line should be `user item`, `user item time` or `user item rating time`, "
+                f"{path}, line {number}: a line should be `user item`, `user item time` or `user item rating time`, "
                 f"got {first.strip()[:60]!r}"
             )
         return _Layout(PLAIN[len(fields)], False, separator)
+    if number > 1:
+        raise DataError(f"{path}, line 1 is empty; a table begins with its header or its first row")
     cells = _split_header(path, first)
     if columns is not None:
         return _Layout(_choose(path, columns, cells), any(isinstance(c, str) for c in columns))
