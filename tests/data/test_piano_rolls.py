@@ -71,10 +71,12 @@ def test_a_file_without_parts_is_in_all_of_them(tmp_path: Path) -> None:
         ([SONG, [[60], [60.5]]], r"x\.json, piece 2, frame 2: a pitch should be a whole number, got '60\.5'"),
         ([[["c"], [60]]], r"x\.json, piece 1, frame 1: a pitch should be a whole number, got 'c'"),
         ([[60, 64]], r"x\.json, piece 1: a piece should be a list of frames, each a list of pitches"),
-        ({"train": 3}, r"x\.json: train should be a list of pieces, got int"),
-        ({"songs": [SONG]}, r"x\.json has no pieces; it should have parts train, valid or test, got songs"),
+        ({"train": 3}, r"x\.json: 'train' should be a list of pieces, got a number"),
+        ({"songs": [SONG]}, r"x\.json has the part 'songs'; it should have parts train, valid or test"),
+        ({"training": [SONG], "valid": [SONG]}, r"x\.json has the part 'training'; it should have parts train"),
+        ({"train": []}, r"x\.json has no pieces; it should have parts train, valid or test, got train"),
         ([[[60]]], r"x\.json, piece 1 has 1 frames; a piece needs two"),
-        ("x", r"x\.json: it should be a list of pieces, got str|x\.json: piece should be a list of pieces, got str"),
+        ("x", r"x\.json: the file should be a list of pieces, got a string"),
     ],
 )
 def test_what_json_is_refused(tmp_path: Path, found: object, said: str) -> None:
@@ -95,6 +97,9 @@ def test_what_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         DataError, match=r"x\.npz, train: a roll should be a matrix of frames × 12 keys, got uint8 \(3, 88\)"
     ):
         read_pieces(tmp_path / "x.npz", OCTAVE)
+    np.savez(tmp_path / "x.npz", train=roll_of(SONG), other=roll_of(SONG))
+    with pytest.raises(DataError, match=r"x\.npz has pieces of no part; it should have parts train"):
+        read_pieces(tmp_path / "x.npz", PIANO)
     np.savez(tmp_path / "x.npz", train=np.full((2, 88), 0.5))
     with pytest.raises(DataError, match=r"x\.npz, train: a roll should have zeros and ones only"):
         read_pieces(tmp_path / "x.npz", PIANO)

@@ -133,13 +133,20 @@ def _read_json(path: Path, keyboard: Keyboard) -> dict[Part, list[Piece]]:
 
     def read(pieces: object, part: str) -> list[Piece]:
         if not isinstance(pieces, list):
-            raise DataError(f"{path}: {part or 'it'} should be a list of pieces, got {type(pieces).__name__}")
+            what = repr(part) if isinstance(found, dict) else "the file"
+            raise DataError(f"{path}: {what} should be a list of pieces, got {_name_json(pieces)}")
         names = [f"{path}, {part} {i}".replace(",  ", ", ") for i in range(1, len(pieces) + 1)]
         return [Piece(keyboard.parse(one, name), name) for one, name in zip(pieces, names, strict=True)]
 
     if not isinstance(found, dict):
         return share_pieces(read(found, "piece"))
-    return _by_part({str(key): read(value, str(key)[:20]) for key, value in found.items()}, path)
+    return _by_part({key: read(value, key[:20]) for key, value in found.items()}, path)
+
+
+def _name_json(value: object) -> str:
+    """What JSON calls a value of this type."""
+    names = {str: "a string", bool: "a boolean", int: "a number", float: "a number", dict: "an object"}
+    return names.get(type(value), "null")
 
 
 def _read_npz(path: Path, keyboard: Keyboard) -> dict[Part, list[Piece]]:
@@ -186,6 +193,9 @@ def _read_mat(path: Path, keyboard: Keyboard) -> dict[Part, list[Piece]]:
 
 
 def _by_part(parts: Mapping[str, Sequence[Piece]], path: Path) -> dict[Part, list[Piece]]:
+    if unknown := [name for name in parts if name not in get_args(Part)]:
+        what = f"the part {unknown[0][:20]!r}" if unknown[0] else "pieces of no part"
+        raise DataError(f"{path} has {what}; it should have parts train, valid or test")
     found: dict[Part, list[Piece]] = {part: list(parts[part]) for part in get_args(Part) if parts.get(part)}
     if not found:
         raise DataError(
