@@ -64,7 +64,7 @@ def test_pieces_come_from_folders(tmp_path: Path) -> None:
     task, dataset = prepared(tmp_path)
     assert len(dataset.train.documents) == 4
     assert len(dataset.valid.documents) == 1
-    assert dataset.messages == ["4 pieces of 192 words for training, 1 pieces of 48 words for validation"]
+    assert dataset.messages == ["4 pieces of 192 words for training, 1 piece of 48 words for validation"]
     assert task.ranges == {0: (72, 77), 1: (67, 69), 2: (60, 65), 3: (41, 48)}
     assert task.tokenizer.size == 4 + 4 * 257
     for i, part in enumerate(("train", "train", "valid", "test")):

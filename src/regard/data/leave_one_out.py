@@ -11,15 +11,14 @@ Users with fewer than three items are in training only (Kang & McAuley 2018).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.interactions import Interactions
+from regard.data.piece_parts import Part
 from regard.data.ragged import Ragged
 
-Part = Literal["train", "valid", "test"]
 HELD_OUT = 2
 """Items of a user that training does not see."""
 

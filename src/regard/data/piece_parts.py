@@ -1,4 +1,4 @@
-"""Pieces of music for training, validation and test."""
+"""Parts of a data set: training, validation and test."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from regard.errors import DataError
 
 Part = Literal["train", "valid", "test"]
 P = TypeVar("P")
+
+
+def count_pieces(count: int) -> str:
+    """A number of pieces in words: `1 piece`, `1,200 pieces`."""
+    return f"{count:,} piece{'s' * (count != 1)}"
 
 
 def share_pieces(pieces: list[P]) -> dict[Part, list[P]]:

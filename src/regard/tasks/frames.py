@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.data.batch import IGNORE
 from regard.data.example_rng import Rng
 from regard.data.piano_rolls import Keyboard, Piece, Roll, name_pitch, parse_roll, read_pieces
-from regard.data.piece_parts import Part, join_parts
+from regard.data.piece_parts import Part, count_pieces, join_parts
 from regard.decode import Search
 from regard.errors import DataError, SpecError
 from regard.model.model_spec import ModelSpec
@@ -144,7 +144,7 @@ class Frames:
             part: {"pieces": len(some), "frames": sum(len(piece.roll) for piece in some)}
             for part, some in (("train", train), ("valid", valid))
         }
-        sizes = [f"{count['pieces']:,} pieces of {count['frames']:,} frames" for count in counts.values()]
+        sizes = [f"{count_pieces(count['pieces'])} of {count['frames']:,} frames" for count in counts.values()]
         said = f"{sizes[0]} for training, {sizes[1]} for validation"
         return Dataset(train, valid, digest.hexdigest(), counts, [said])
 

@@ -25,7 +25,7 @@ from regard.data.music.music_files import MIDI, MusicPiece, parse_piece, read_mu
 from regard.data.music.performance_events import Performance
 from regard.data.packing import Packed
 from regard.data.pair_reader import OnBad
-from regard.data.piece_parts import Part, join_parts
+from regard.data.piece_parts import Part, count_pieces, join_parts
 from regard.data.ragged import Ragged
 from regard.decode import Search
 from regard.decode.decode_request import FREE
@@ -128,7 +128,7 @@ class Music(Lm):
                 digest.update(f"{document}\n".encode())
                 words += document.count(" ") + 1
             counts[part] = {"pieces": len(some.documents), "words": words}
-        sizes = [f"{count['pieces']:,} pieces of {count['words']:,} words" for count in counts.values()]
+        sizes = [f"{count_pieces(count['pieces'])} of {count['words']:,} words" for count in counts.values()]
         messages = [f"{sizes[0]} for training, {sizes[1]} for validation"]
         dropped = [fault for one in found for fault in one.dropped]
         messages += [f"{len(dropped):,} files were dropped, such as: {dropped[0]}"] if dropped else []
