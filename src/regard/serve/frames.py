@@ -34,11 +34,17 @@ def pack_frame(message: Plain) -> bytes:
 
 async def read_frame(reader: asyncio.StreamReader) -> Plain:
     """The next message; an IncompleteReadError at the end."""
-    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-    if length > MAX_FRAME:
-        raise ConnectionError(f"a frame of {length:,} bytes")
+    length = _read_length(await reader.readexactly(_LENGTH.size))
     message: Plain = json.loads(await reader.readexactly(length))
     return message
+
+
+def _read_length(head: bytes) -> int:
+    """The number of bytes that follow; a ConnectionError if they are too many."""
+    (length,) = _LENGTH.unpack(head)
+    if length > MAX_FRAME:
+        raise ConnectionError(f"a frame of {length:,} bytes is too long; the limit is {MAX_FRAME:,}")
+    return int(length)
 
 
 class FrameSocket:
@@ -58,7 +64,7 @@ class FrameSocket:
             head = self._receive(_LENGTH.size)
             if head is None:
                 return
-            body = self._receive(_LENGTH.unpack(head)[0])
+            body = self._receive(_read_length(head))
             if body is None:
                 return
             yield json.loads(body)
