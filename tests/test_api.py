@@ -16,7 +16,7 @@ import torch
 
 import regard
 from regard.api import Attention
-from regard.errors import CheckpointError, DataError, SpecError, UnknownName
+from regard.errors import CheckpointError, DataError, NoRoom, SpecError, UnknownName
 from regard.families import transformer
 from regard.text import Tokenizer
 from regard.training.train import run_training
@@ -178,6 +178,22 @@ def test_notes_are_logged_once_of_each_kind(model: regard.Model, caplog: pytest.
     assert [record.name for record in caplog.records] == ["regard", "regard"]
     assert caplog.messages[0].startswith("input 1 is largely unknown to the model's vocabulary")
     assert caplog.messages[1].startswith("input 3 is longer than the model can read; it is read in parts")
+
+
+def test_an_input_without_room_is_found_in_a_divided_batch(model: regard.Model) -> None:
+    real, notes = model.task.run, list[str]()  # type: ignore[attr-defined]
+
+    def run(nets: Any, inputs: list[str], search: Any, options: Any) -> Any:
+        if len(inputs) > 1:
+            raise MemoryError
+        if inputs == TEXTS[2:3] and options.prefixes != [""]:
+            raise NoRoom("source 0: no room", [0])
+        return real(nets, inputs, search, options)
+
+    with mock.patch.object(model.task, "run", run):
+        found = model.run(TEXTS, prefix="a", notify=notes.append)
+    assert found == [*model.run(TEXTS[:2], prefix="a"), *model.run(TEXTS[2:])]
+    assert notes[1].startswith("input 3 has no room for what its output must include")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])

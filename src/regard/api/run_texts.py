@@ -264,9 +264,13 @@ class TextRunner:
             self.note(
                 "memory", f"{len(parts):,} inputs at once do not fit into memory; they are run in smaller batches"
             )
-        half = len(parts) // 2
-        ends = ((parts[:half], _cut_options(options, 0, half)), (parts[half:], _cut_options(options, half, len(parts))))
-        return [each for some, its in ends for each in self._run_fitting(some, its)]
+        out, half = list[list[Output]](), len(parts) // 2
+        for start, stop in ((0, half), (half, len(parts))):
+            try:
+                out += self._run_fitting(parts[start:stop], _cut_options(options, start, stop))
+            except NoRoom as lack:  # places are counted in the whole
+                raise NoRoom(str(lack), [start + place for place in lack.places]) from None
+        return out
 
     def _has_own_lists(self) -> bool:
         return any(getattr(self.options, name, None) is not None for name in PER_INPUT)
