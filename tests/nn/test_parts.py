@@ -12,12 +12,13 @@ import torch.nn.functional as F
 from regard.errors import ShapeError, SpecError
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import Vocab
+from regard.nn.blocks.vectors import Vectors
 from regard.nn.core.context import Context
 from regard.nn.core.coords import Coords
 from regard.nn.core.mixer import Site
 from regard.nn.layers.feedforward import FeedForward
 from regard.nn.layers.norm import LayerNorm, NormSpec, RMSNorm
-from regard.nn.positions.position import Rotary, Sinusoidal, sinusoid
+from regard.nn.positions.position import Learned, Rotary, Sinusoidal, sinusoid
 
 pytestmark = pytest.mark.numeric
 
@@ -114,6 +115,11 @@ class TestTokens:
         said = r"^position 'rotary' acts on attention; set it in the stack or mixer, not in embed$"
         with pytest.raises(SpecError, match=said):
             Tokens(5, Rotary()).build(SITE)
+
+    def test_vectors_of_another_width_know_their_place(self) -> None:
+        net = Vectors(3, Learned(), width=6).build(Site("embed", 4, 2))
+        with pytest.raises(ShapeError, match=r"embed\.position has 2 positions, asked for 3"):
+            net(torch.zeros(1, 3, 3), Coords.span(3))
 
     def test_dropout_in_training_only(self) -> None:
         made = Tokens(5, dropout=0.5).build(SITE)

@@ -15,6 +15,7 @@ from regard.families import gru, lstm
 from regard.model.build import refusals
 from regard.model.cost import cost
 from regard.model.model_spec import ModelSpec
+from regard.nn.attention.source_attention import SourceAttention
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
 from regard.nn.blocks.embedding import Tokens
@@ -154,3 +155,7 @@ class TestUse:
         assert 2 * maps <= found.flops <= 2.5 * maps
         layers = 2 * 2 if isinstance(spec.decoder.cell, LSTM) else 1  # type: ignore[union-attr]
         assert found.state == layers * 8 / n
+
+
+def test_products_with_the_source_count_with_or_without_a_map() -> None:
+    assert SourceAttention("dot", 8, 8).flops(5) == SourceAttention("general", 8, 8).flops(5) == 2 * 5 * 8

@@ -29,7 +29,7 @@ class SourceAttention(nn.Module):
             raise SpecError(
                 f"attention 'dot' needs states as wide as the memory ({memory}), got {width}; use 'general'"
             )
-        self.score = score
+        self.score, self.width = score, width
         tanh = score in ("additive", "concat")
         self.query = nn.Linear(width, width) if tanh else None
         self.key = nn.Linear(memory, width, bias=False) if score != "dot" else None
@@ -55,6 +55,5 @@ class SourceAttention(nn.Module):
 
     def flops(self, m: int) -> float:
         """FLOPs per state, for a memory of `m`; keys are made once per sentence."""
-        width = self.key.out_features if self.key is not None else 0
         maps = sum(2.0 * part.weight.numel() for part in (self.query,) if part is not None)
-        return maps + 2.0 * m * (2 * width if self.v is not None else width)
+        return maps + 2.0 * m * (2 * self.width if self.v is not None else self.width)

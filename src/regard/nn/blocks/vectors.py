@@ -5,6 +5,8 @@ Each position of the stream is a linear map of the numbers that stand there, suc
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor, nn
 
@@ -33,7 +35,7 @@ class Vectors(EmbedSpec):
     vocab = 0
 
     def build(self, site: Site) -> VectorEmbedding:
-        return VectorEmbedding(self, site.at("", width=self.leaves(site.width)) if self.width else site)
+        return VectorEmbedding(self, dataclasses.replace(site, width=self.leaves(site.width)))
 
     def leaves(self, width: int) -> int:
         return self.width or width
