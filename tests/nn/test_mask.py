@@ -176,3 +176,8 @@ def test_joined_rules_mean_what_their_parts_mean(rule: Rule, tag: set[int]) -> N
     at = Coords(torch.arange(6).unsqueeze(0), tag=torch.tensor([[int(i in tag) for i in range(6)]]))
     wanted = "\n".join(" ".join("1" if says(rule, q, k, tag) else "." for k in range(6)) for q in range(6))
     assert drawn(rule, at) == wanted
+
+
+def test_any_of_no_rules_is_refused() -> None:
+    with pytest.raises(SpecError, match="a mask of kind 'any' needs at least one rule"):
+        AnyOf(())

@@ -145,6 +145,10 @@ class AnyOf(Rule):
     kind = "any"
     rules: tuple[Rule, ...]
 
+    def __post_init__(self) -> None:
+        if not self.rules:
+            raise SpecError("a mask of kind 'any' needs at least one rule: without one, nothing would be visible")
+
     def allows(self, q: Coords, k: Coords) -> Tensor | None:
         out: Tensor | None = None
         for rule in self.rules:
