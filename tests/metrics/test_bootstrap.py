@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from regard.errors import DataError
+from regard.errors import DataError, SpecError
 from regard.metrics import METRICS, Metric
 from regard.metrics.bootstrap import Difference, bootstrap
 from regard.metrics.items import bits_per_byte, count_items, percentage, perplexity, ratio
@@ -103,3 +103,8 @@ def test_progress_and_different_items() -> None:
     assert seen == [(1, 3), (2, 3), (3, 3)]
     with pytest.raises(DataError, match=r"on the same test items, got \[1, 2\] of them"):
         bootstrap([items, count_items([[1, 1], [1, 1]], ratio)])
+
+
+def test_no_samples_give_no_interval() -> None:
+    with pytest.raises(SpecError, match="samples should be at least 1, got 0"):
+        bootstrap([count_items([(1, 1)], ratio)], samples=0)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from regard.errors import DataError, SpecError
 from regard.interpret.attribution import METHODS, Attribution, embeddings, occlusion, use
-from regard.metrics.bootstrap import COVERAGE, Interval
+from regard.metrics.bootstrap import COVERAGE, Interval, check_samples
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.tasks.common.forward_pass import ForwardPass
@@ -68,6 +68,7 @@ def measure(
     """Faithfulness of each method on examples, for at most so many predictions of each, evenly spaced."""
     if not examples:
         raise DataError("there are no examples to measure on")
+    check_samples(samples)
     methods = usable_methods(net, examples[0]) if methods is None else methods
     cases: dict[str, list[list[_Case]]] = {name: [] for name in methods}
     for done, read in enumerate(examples):

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DataError, SpecError, UnknownName
-from regard.metrics.bootstrap import COVERAGE, Interval
+from regard.metrics.bootstrap import COVERAGE, Interval, check_samples
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.tasks.common.forward_pass import ForwardPass
@@ -66,6 +66,7 @@ def ablate(
     """
     if not examples:
         raise DataError("there are no examples to measure on")
+    check_samples(samples)
     names = list(places)
     means = mean_outputs(net, examples, names)
     fillings = ({place: torch.zeros_like(mean) for place, mean in means.items()}, means)

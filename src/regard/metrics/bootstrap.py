@@ -23,7 +23,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import DataError
+from regard.errors import DataError, SpecError
 from regard.metrics.items import Items
 
 COVERAGE = (2.5, 97.5)
@@ -81,6 +81,7 @@ def bootstrap(
               differences vary more
     progress  is called with the number of samples done, and of all
     """
+    check_samples(samples)
     sizes = {len(items) for items in models}
     if (paired and len(sizes) != 1) or 0 in sizes:
         raise DataError(f"models can be compared on the same test items, got {sorted(sizes)} of them")
@@ -100,6 +101,12 @@ def bootstrap(
         better = gaps > 0 if higher else gaps < 0
         differences[a, b] = Difference(whole[b] - whole[a], *_interval(gaps), float(1 - better.mean()))
     return Comparison(scores, differences)
+
+
+def check_samples(samples: int) -> None:
+    """Refuse a bootstrap without samples, which would give no interval."""
+    if samples < 1:
+        raise SpecError(f"samples should be at least 1, got {samples}")
 
 
 def _interval(values: NDArray[np.float64]) -> tuple[float, float]:
