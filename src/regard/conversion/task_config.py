@@ -40,7 +40,7 @@ def make_task(found: HfModel, folder: Path, chosen: Tokenizer | None = None) -> 
     with blame_values(folder):
         made = _TASKS[found.form.uses[found.use].task](found, folder, chosen)
     target, tables = made[1].tokenizer, (found.spec.source or found.spec.embed, found.spec.embed)
-    for tokenizer, table in zip((getattr(made[1], "source", target), target), tables, strict=True):
+    for tokenizer, table in zip((getattr(made[1], "source_tokenizer", target), target), tables, strict=True):
         if tokenizer is not None and tokenizer.size > table.vocab:
             first = tokenizer.tokens([table.vocab])[0]
             raise DataError(
