@@ -46,6 +46,8 @@ class SearchBatch:
 
     keys: list[int]
     eos: int
+    last: Tensor
+    """The last token of each row."""
 
     def step(self) -> SearchStep:
         """Extend every sequence by a token; those that end leave."""
@@ -61,7 +63,7 @@ class SearchBatch:
         """Let sequences leave before they have ended."""
         stay = [i for i, key in enumerate(self.keys) if key not in keys]
         if len(stay) < len(self.keys):
-            self._select(torch.tensor(stay, dtype=torch.long))
+            self._select(torch.tensor(stay, dtype=torch.long, device=self.last.device))
 
     def join(self, other: Self) -> None:
         """Append the sequences of another batch, which has taken at least one step, as this one has."""
