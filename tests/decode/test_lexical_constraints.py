@@ -155,7 +155,7 @@ def test_with_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("search", "must", "error", "said"),
     [
-        (Search(), [], DataError, "as many lists of terms as sources are needed, got 0 for 1"),
+        (Search(), [], DataError, "expected one entry per source in must_include, got 0 for 1 sources"),
         (Search(sample=True), [[[4]]], SpecError, "terms need beam search, not sampling"),
         (Search(), [[[]]], DataError, r"source 0: the term \[\] should be one or more tokens, none of which is forbidden"),
         (Search(), [[[4, EOS]]], DataError, r"source 0: the term \[4, 0\] should be one or more tokens"),

@@ -94,7 +94,7 @@ def test_free_places_of_a_beginning_are_filled_without_an_end(search: Search) ->
 
 
 def test_a_prefix_for_every_source_or_for_none() -> None:
-    with pytest.raises(DataError, match="as many prefixes as sources are needed, got 1 for 2"):
+    with pytest.raises(DataError, match="expected one entry per source in prefixes, got 1 for 2 sources"):
         generate([tiny(1)], [[4, EOS], [5, EOS]], Search(), MARKS, constraints=Constraints(prefixes=[[4]]))
 
 

@@ -297,7 +297,7 @@ def test_prefixes() -> None:
     )
     assert [each[0].text[:3] for each in found] == ["ein", "der"]
     assert found[1][0].text.startswith("der b")
-    with pytest.raises(DataError, match="as many prefixes as sources are needed, got 1 for 2"):
+    with pytest.raises(DataError, match="expected one entry per source in prefixes, got 1 for 2 sources"):
         task.run([net_of(task)], ["a house", "the sea"], Search(), TextPairsOptions(prefixes=["ein"]))
 
 

@@ -84,9 +84,9 @@ class Constraints:
 
     def check(self, count: int) -> None:
         """Refuse sequences that do not have one entry for each of `count` sources."""
-        for what, given in (("prefixes", self.prefixes), ("lists of terms", self.must_include)):
+        for what, given in (("prefixes", self.prefixes), ("must_include", self.must_include)):
             if given is not None and len(given) != count:
-                raise DataError(f"as many {what} as sources are needed, got {len(given)} for {count}")
+                raise DataError(f"expected one entry per source in {what}, got {len(given)} for {count} sources")
 
     @property
     def has_gaps(self) -> bool:

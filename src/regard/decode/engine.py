@@ -44,8 +44,8 @@ class ContinuousBatch(Protocol):
 
     A sequence gives what `engine.decode([source], …)[0]` gives, whatever else is in the batch: each has its own search,
     constraints and random numbers. `add` and `remove` return at once and may be called from any thread, also during a step;
-    one thread at a time takes steps. A step reads only so much of long prompts that the others need not wait for long, so a
-    new sequence may make no progress at first. Close a batch when it is no longer used.
+    one thread at a time takes steps. A step reads a limited part of long prompts, so that the others are not held up; a new
+    sequence may make no progress at first. Close a batch when it is no longer used.
     """
 
     def add(

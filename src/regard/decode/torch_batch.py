@@ -4,9 +4,9 @@ Sequences with the same settings are searched for in one batch, which others joi
 
     add ─▶ waiting ─▶ encode, first step ─▶ join the batch of the same settings ─▶ step ─▶ … ─▶ over
 
-Each step encodes only so many tokens of those that wait that the others need not wait for long. Where many are running, a new
-one waits a few steps for others: joining moves the states of all. A model whose mixers cannot join, or a sequence with a prefix
-or terms, has a batch that nothing joins.
+Each step encodes a limited number of waiting tokens, so that the running sequences are not held up. Where many are running, a
+new one waits a few steps for others: joining moves the states of all. A model whose mixers cannot join, or a sequence with a
+prefix or terms, has a batch that nothing joins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENTERING_TOKENS = 1024
 PATIENCE = 4
 """Steps that a sequence waits for others to enter with, at most."""
 FEW = 8
-"""It does not wait if this many times those that wait are as many as are running."""
+"""Sequences wait for others only while more than this many times as many are running."""
 Group = tuple[Search, SpecialTokens, tuple[int, ...]]
 """What sequences that are searched for together share."""
 
