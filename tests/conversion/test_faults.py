@@ -155,7 +155,7 @@ def test_all_faults_of_the_weights_at_once(folder: Path) -> None:
     reweigh(folder, spoil)
     assert said(folder) == (
         f"the weights of {folder} do not fit a gpt2 model: transformer.ln_f.bias is missing; "
-        "transformer.extra.weight is not of this model; "
+        "transformer.extra.weight is not part of this model; "
         "transformer.h.1.attn.c_attn.weight should be (16, 48), got (16, 47); "
         "transformer.h.0.ln_1.weight should hold real numbers, got I32"
     )

@@ -179,7 +179,7 @@ def test_every_weight_that_does_not_fit_is_listed(bpe: tokenizers.Tokenizer, tmp
         gguf.read(path)
     for fault in (
         "blk.0.ffn_up.weight is missing",
-        "blk.0.attn_q.bias is not of this model",
+        "blk.0.attn_q.bias is not part of this model",
         "blk.1.attn_k.weight should be (16, 32), got (32, 32)",
     ):
         assert fault in str(caught.value)
@@ -242,8 +242,8 @@ def test_stretched_positions(bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:
         ({"llama.embedding_length": "wide"}, r"llama.embedding_length should be a number above 0, got 'wide'"),
         ({"llama.context_length": None}, r"llama.context_length should be a number above 0, got None"),
         ({"llama.attention.head_count": 5}, r"cannot make a model of .*x.gguf: .*5"),
-        ({"llama.rope.dimension_count": 4}, r"heads are 8 wide, with 4 that turn and values 8 wide"),
-        ({"llama.rope.scaling.type": "yarn"}, r"its positions are stretched \(yarn\), and here only linear"),
+        ({"llama.rope.dimension_count": 4}, r"keys are 8 wide, 4 of it rotated, and values 8; only equal widths"),
+        ({"llama.rope.scaling.type": "yarn"}, r"its RoPE scaling is 'yarn', and only 'linear' is read"),
         ({"llama.rope.scaling.type": "linear"}, r"llama.rope.scaling.factor should be a number above 0, got None"),
         ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 0.5}, r"factor: input should be greater than"),
         ({"llama.expert_count": 8}, r"it is a mixture of experts"),

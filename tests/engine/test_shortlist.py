@@ -148,5 +148,5 @@ def test_convert_makes_one_from_training_data(tmp_path: Path) -> None:
     assert light is not None and SHORTLIST in read_folder(tmp_path / "small")
     outputs = [outputs[0].text for batch in light.run_lazily(texts) for _, outputs in batch]
     assert outputs == whole.run(texts)
-    with pytest.raises(SpecError, match="a shortlist goes with a folder in int8 or int4"):
+    with pytest.raises(SpecError, match="a shortlist needs a folder in int8 or int4"):
         regard.convert(model, tmp_path / "hf", to="hf", shortlist=pairs)

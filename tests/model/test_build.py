@@ -139,7 +139,7 @@ def test_weights_that_do_not_fit_are_all_named() -> None:
     weights["x.y"] = torch.ones(1)
     with pytest.raises(SpecError) as caught:
         spec.build_with(weights)
-    assert "embed.weight should be (" in str(caught.value) and "x.y is not of this model" in str(caught.value)
+    assert "embed.weight should be (" in str(caught.value) and "x.y is not part of this model" in str(caught.value)
 
 
 @pytest.mark.parametrize("change", [{"classes": 0}, {"depth": 0}])

@@ -123,7 +123,7 @@ def test_every_weight_that_does_not_fit_is_in_one_message(model: Path) -> None:
     for part in (
         "encoder.blocks.0.mix.q.weight is missing",
         "decoder.blocks.0.cross.v.weight is missing",
-        "encoder.blocks.7.mix.q.weight is not of this model",
+        "encoder.blocks.7.mix.q.weight is not part of this model",
         "decoder.blocks.0.feed.up.weight should be (24, 16), got (3, 16)",
         "embed.weight should hold real numbers, got torch.int64",
     ):

@@ -134,7 +134,7 @@ def convert(
         raise SpecError(f"{src} has its own tokenizer; leave out --tokenizer, which is for Hugging Face folders")
     if shortlist and wanted not in get_args(Small):
         raise SpecError(
-            "a shortlist goes with a folder in int8 or int4; set to to one of them, or leave out the shortlist"
+            "a shortlist needs a folder in int8 or int4; set `to` to one of them, or leave out the shortlist"
         )
     job = _Job(source, place, _read_sample(sample), notify)
     if wanted == "int8" or wanted == "int4":

@@ -95,16 +95,18 @@ def _spec(file: GgufFile) -> tuple[ModelSpec, dict[str, int]]:
     head_width = number("attention.key_length", width // heads)
     depth, table = number("block_count"), file.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
-        faults.append("token_embd.weight is missing or no table")
+        faults.append("token_embd.weight is missing or not a matrix")
     turned, value = number("rope.dimension_count", head_width), number("attention.value_length", head_width)
     if {turned, value} != {head_width}:
         faults.append(
-            f"heads are {head_width} wide, with {turned} that turn and values {value} wide; we want one number"
+            f"keys are {head_width} wide, {turned} of it rotated, and values {value}; only equal widths are supported"
         )
     scaling = said.get(f"{kind}.rope.scaling.type", "none")
     scaling = "rope_freqs" if "rope_freqs.weight" in file.tensors else scaling
     if scaling not in ("none", "linear"):
-        faults.append(f"its positions are stretched ({scaling}), and here only linear ones are read; take its folder")
+        faults.append(
+            f"its RoPE scaling is {scaling!r}, and only 'linear' is read from GGUF; convert its Hugging Face folder"
+        )
     factor = number("rope.scaling.factor", whole=False) if scaling == "linear" else None
     if said.get(f"{kind}.expert_count"):
         faults.append("it is a mixture of experts")
@@ -135,7 +137,7 @@ def _check_weights(file: GgufFile, spec: ModelSpec) -> dict[str, str]:
         raise CheckpointError(f"cannot make a model of {file.path}: {error}") from None
     named = {ours: _theirs(ours) for ours in wanted}
     faults = [f"{theirs} is missing" for theirs in named.values() if theirs not in file.tensors]
-    faults += [f"{theirs} is not of this model" for theirs in file.tensors if theirs not in named.values()]
+    faults += [f"{theirs} is not part of this model" for theirs in file.tensors if theirs not in named.values()]
     for ours, theirs in named.items():
         if theirs in file.tensors and (shape := file.tensors[theirs].shape) != wanted[ours]:
             faults.append(f"{theirs} should be {wanted[ours]}, got {shape}")

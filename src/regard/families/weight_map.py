@@ -146,7 +146,7 @@ def find_faults(rows: Rows, ours: Shapes, theirs: Shapes) -> list[str]:
         if name in wanted and shape != wanted[name]:
             out.append(f"{name} should be {wanted[name]}, got {shape}")
         elif name not in wanted and not _is_known(rows, name):
-            out.append(f"{name} is not of this model")
+            out.append(f"{name} is not part of this model")
     return out
 
 

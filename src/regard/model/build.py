@@ -42,7 +42,7 @@ def build_with(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
 def weight_faults(wanted: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> list[str]:
     """List every missing, unknown or wrongly shaped weight."""
     out = [f"{name} is missing" for name in wanted if name not in given]
-    out += [f"{name} is not of this model" for name in given if name not in wanted]
+    out += [f"{name} is not part of this model" for name in given if name not in wanted]
     for name, tensor in given.items():
         if name in wanted and tuple(tensor.shape) != wanted[name]:
             out.append(f"{name} should be {wanted[name]}, got {tuple(tensor.shape)}")
