@@ -61,7 +61,7 @@ def patch_apart() -> object:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: show(*recurrent()), "no layer of this model has attention weights to show; `regard show` tells its mixers"),
+        (lambda: show(*recurrent()), "no layer of this model has attention weights to show; `regard show` lists its mixers"),
         (lambda: attribution.attention(*recurrent()), "this model has no attention weights; use another method"),
         (patch_apart, "patching needs inputs of equally many tokens, got 2 and 3"),
         (lambda: heads.rank_links({}, [], [1]), "a link needs at least one token on either side"),
@@ -78,14 +78,14 @@ def test_of_a_memory_network(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="this model has no attention between tokens to look for links in"):
         regard.look(model, STORY, link=("mary", "home"))
     with pytest.raises(
-        SpecError, match="the encoder of this model is no stack of blocks, so its layers cannot be read"
+        SpecError, match="the encoder of this model is not a stack of blocks, so its layers cannot be read"
     ):
         logit_lens.read_layers(model.net, model.forward_pass(STORY, "home"))
 
 
 def test_of_a_stream_that_is_not_one_tensor() -> None:
     spec = gpt.spec(**SMALL, length=8).replace("decoder.wiring", {"kind": "reversible"})
-    with pytest.raises(SpecError, match=r"the stream after decoder\.blocks\.0 is no single tensor"):
+    with pytest.raises(SpecError, match=r"the stream after decoder\.blocks\.0 is not a single tensor"):
         logit_lens.read_layers(*pass_of(spec, [3, 4, 5]))
 
 

@@ -108,7 +108,7 @@ def test_comet_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("REGARD_COMET", raising=False)
     refused("comet needs a model from a local folder: set REGARD_COMET to one with checkpoints/model.ckpt")
     monkeypatch.setenv("REGARD_COMET", str(tmp_path))
-    refused(f"REGARD_COMET={tmp_path} is no folder of a COMET model: it has no checkpoints/model.ckpt")
+    refused(f"REGARD_COMET={tmp_path} is not the folder of a COMET model: it has no checkpoints/model.ckpt")
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "model.ckpt").touch()
     monkeypatch.setitem(sys.modules, "comet", None)

@@ -165,7 +165,7 @@ class TestPositions:
 class TestWhatABatchMayBe:
     def test_packed_documents_that_cannot_be_kept_apart(self) -> None:
         net = reader(Squeeze()).build()
-        said = r"^mixer 'squeeze' in the encoder cannot keep packed documents apart; give it one document a row$"
+        said = r"^mixer 'squeeze' in the encoder cannot keep packed documents apart; give it one document per row$"
         with pytest.raises(ShapeError, match=said):
             net(ids(1, 5), Coords.documents([[2, 3]]))
 
@@ -326,7 +326,7 @@ class TestBodiesOfTheirOwn:
     def test_what_it_cannot_is_refused(self) -> None:
         alone = dataclasses.replace(echoing(), encoder=None)
         assert refusals(alone) == ["decoder attends to an encoder, and there is none before it"]
-        said = r"^body 'echo' in the decoder cannot keep packed documents apart; give it one document a row$"
+        said = r"^body 'echo' in the decoder cannot keep packed documents apart; give it one document per row$"
         packed = Coords.documents([[2, 3]])
         with pytest.raises(ShapeError, match=said):
             echoing().build()(ids(1, 5), packed, (ids(1, 5), packed))

@@ -204,7 +204,9 @@ def test_a_longer_memory_in_use_than_in_training(text: str, tmp_path: Path) -> N
         SpecError, match=r"the weights do not fit the changed model: .* should be \(32, 32\), got \(16, 16\)"
     ):
         regard.load(tmp_path, set={"model.width": 32})
-    with pytest.raises(SpecError, match=r"^of a finished model only `model\.…` and `data\.…` can be set, got 'train'$"):
+    with pytest.raises(
+        SpecError, match=r"^only `model\.…` and `data\.…` of a finished model can be changed, got 'train'$"
+    ):
         regard.load(tmp_path, set={"train.steps": 3})
 
 

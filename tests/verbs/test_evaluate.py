@@ -215,7 +215,7 @@ def test_what_a_loss_is_of_is_said(polyglot: Path, model: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("metric", "wanted"),
-    [("bleu", "gives no outputs that bleu could score"), ("pair_accuracy", "has no pair_accuracy; there is loss")],
+    [("bleu", "gives no outputs that bleu could score"), ("pair_accuracy", "has no pair_accuracy; available: loss")],
 )
 def test_a_score_that_the_task_does_not_have(tmp_path: Path, metric: str, wanted: str) -> None:
     (tmp_path / "text").write_text("the cat sat on the mat. " * 40)

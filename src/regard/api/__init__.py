@@ -16,7 +16,7 @@ __all__ = ["Attention", "Model", "load", "train"]
 def load(
     path: str | Path, *, device: str = "cpu", engine: str = "auto", set: Mapping[str, object] | None = None
 ) -> Model:
-    """Load a model folder, or the best model of a run folder. Opening one never runs code.
+    """Load a model folder, or the final model of a run folder (or its best so far). Opening one never runs code.
 
     `engine` is what generates outputs: "native" (the library of the package), "ctranslate2" (if it is installed), "torch", or
     "auto": the native one where it can run the model.

@@ -290,7 +290,7 @@ class _Evaluator:
             found["bits_per_byte"] = _count_bits(counts.rows["loss"], covered[True])
         kinds = [kind for kind in kinds if kind not in found]
         if unknown := [kind for kind in kinds if kind not in counts.names]:
-            raise SpecError(f"{name} has no {unknown[0]}; there is {', '.join(counts.names)}")
+            raise SpecError(f"{name} has no {unknown[0]}; available: {', '.join(counts.names)}")
         return found | {kind: counts.items(kind) for kind in kinds}
 
     def _count_baselines(self, task: Task, raw: object, metrics: Sequence[Metric]) -> dict[str, LossCounts]:

@@ -143,7 +143,7 @@ def _describe(handle: Model, passes: Sequence[ForwardPass]) -> list[DescribedHea
                 own[name] = matrix
         maps.append(own)
     if not weights:
-        raise SpecError("no layer of this model has attention weights to describe; `regard show` tells its mixers")
+        raise SpecError("no layer of this model has attention weights to describe; `regard show` lists its mixers")
     cards = {(card.layer, card.head): card for card in describe_heads(maps)}
     return [
         DescribedHead(name, head, cards.get((name, head)), pairs.most_attended(name, head))

@@ -35,12 +35,14 @@ def read_layers(net: Net, read: ForwardPass) -> list[LayerReading]:
     side = "decoder" if net.spec.decoder else "encoder"
     body = getattr(net, side)
     if not isinstance(body, StackBody):
-        raise SpecError(f"the {side} of this model is no stack of blocks, so its layers cannot be read one by one")
+        raise SpecError(f"the {side} of this model is not a stack of blocks, so its layers cannot be read one by one")
     tape = Tape(f"{side}.embed", f"{side}.blocks.*", side)
     read.run(net, tape)
     places = [f"{side}.embed", *(f"{side}.blocks.{i}" for i in range(len(body.blocks)))]
     if missing := [place for place in places if place not in tape.kept]:
-        raise SpecError(f"the stream after {missing[0]} is no single tensor, so its layers cannot be read one by one")
+        raise SpecError(
+            f"the stream after {missing[0]} is not a single tensor, so its layers cannot be read one by one"
+        )
     norm = torch.nn.Identity() if body.norm is None else body.norm
     out = []
     for place in places:

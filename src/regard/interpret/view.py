@@ -190,7 +190,7 @@ def look_at(
         exact = weights[0].float().cpu()
         layers.append(AttentionLayer(place, exact, queries, "slots" if columns else keys, hashed, columns))
     if not layers:
-        raise SpecError("no layer of this model has attention weights to show; `regard show` tells its mixers")
+        raise SpecError("no layer of this model has attention weights to show; `regard show` lists its mixers")
     own = {layer.name: layer.weights for layer in layers if layer.queries == layer.keys}
     first = next(iter(layers)).name.partition(".")[0]
     stack = [w for name, w in own.items() if name.startswith(f"{first}.") and w.shape[1] == w.shape[2]]

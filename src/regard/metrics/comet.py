@@ -35,7 +35,7 @@ def find_checkpoint() -> Path:
     if not folder:
         raise SpecError(f"comet needs a model from a local folder: set {FOLDER} to one with {CHECKPOINT.as_posix()}")
     if not (path := Path(folder) / CHECKPOINT).is_file():
-        raise SpecError(f"{FOLDER}={folder} is no folder of a COMET model: it has no {CHECKPOINT.as_posix()}")
+        raise SpecError(f"{FOLDER}={folder} is not the folder of a COMET model: it has no {CHECKPOINT.as_posix()}")
     return path
 
 

@@ -47,7 +47,7 @@ class Distribution:
     scale: float
 
     def fill(self, parameter: Tensor, factor: float = 1.0) -> None:
-        """Distribution all values, `factor` times as large."""
+        """Draw all values of a parameter, `factor` times as large."""
         if self.kind == "normal":
             nn.init.normal_(parameter, std=self.scale * factor)
         else:

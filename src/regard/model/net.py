@@ -143,7 +143,7 @@ class Net(nn.Module):
             name = f"{part.name} in the {side}"
             seen = memory.at if part.role == "cross" and memory is not None else at
             if seen.packed and not part.can.packed:
-                raise ShapeError(f"{name} cannot keep packed documents apart; give it one document a row")
+                raise ShapeError(f"{name} cannot keep packed documents apart; give it one document per row")
             end = seen.n + (seen.first or 0)
             if end > self.spec.length and part.can.length == "fixed":
                 raise ShapeError(

@@ -27,8 +27,8 @@ def tree(net: Net, n: int = 32, beside: str = "") -> str:
     lines = [
         f"{_count(whole.parameters)} parameters ({whole.parameters:,}{beside})   width {spec.width}   "
         f"length {spec.length}   init {spec.init}",
-        f"{_count(whole.flops)}FLOP forward a token at length {n}, three times that in training; "
-        f"{_count(4 * whole.state)}B of float32 state a token",
+        f"{_count(whole.flops)}FLOP per token forward at length {n}, three times that in training; "
+        f"{_count(4 * whole.state)}B of float32 state per token",
         "",
     ]
     plans = attention_plans(net, n)
@@ -97,7 +97,7 @@ def _part(name: str, part: nn.Module, spec: Spec | None, n: int, plans: dict[str
         end = next((i for i in range(start, len(blocks)) if alike[i] != alike[start]), len(blocks))
         label = f"blocks.{start}" if end == start + 1 else f"blocks.{start}–{end - 1}"
         each = cost(blocks[start], n)
-        lines.append(f"  {label:<14}{_count(each.parameters):>9} each   {_count(each.flops)}FLOP a token")
+        lines.append(f"  {label:<14}{_count(each.parameters):>9} each   {_count(each.flops)}FLOP per token")
         for role in layers[start].roles if layers else ():
             sub = getattr(blocks[start], role)
             lines.append(f"    {role:<6}{_count(cost(sub, n).parameters):>9}  {_words(getattr(layers[start], role))}")

@@ -1,6 +1,6 @@
 """Heatmaps as inline SVG.
 
-Labels may be in any script and direction. A number that is not finite gets a frame and no colour.
+Labels may be in any script and direction. A number that is not finite gets a frame and no color.
 """
 
 from __future__ import annotations
@@ -103,5 +103,5 @@ def _shorten(label: str) -> str:
 
 
 def _isolate(label: str) -> str:
-    """Text of either direction inside a title, where no markup can keep its neighbours in place."""
+    """Text of either direction inside a title, where no markup can keep its neighbors in place."""
     return f"\u2068{label}\u2069"

@@ -40,7 +40,7 @@ def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | Non
     changes = changes or {}
     for key in changes:
         if key not in ("model", "data"):
-            raise SpecError(f"of a finished model only `model.…` and `data.…` can be set, got {key!r}")
+            raise SpecError(f"only `model.…` and `data.…` of a finished model can be changed, got {key!r}")
     try:
         task = _load_task(folder, config, changes)
         search = Search.parse(config["decode"])

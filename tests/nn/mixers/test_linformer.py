@@ -167,7 +167,7 @@ class TestRefusals:
             net(torch.zeros(1, 11, dtype=torch.long), Coords.span(11))
 
     def test_packed_documents(self) -> None:
-        said = r"^mixer 'linformer' in the encoder cannot keep packed documents apart; give it one document a row$"
+        said = r"^mixer 'linformer' in the encoder cannot keep packed documents apart; give it one document per row$"
         with pytest.raises(ShapeError, match=said):
             TestSharing().net("head")(torch.zeros(1, 5, dtype=torch.long), Coords.documents([[2, 3]]))
 

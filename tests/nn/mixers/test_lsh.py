@@ -273,7 +273,7 @@ class TestRefusals:
 
     def test_packed_documents(self) -> None:
         net = ModelSpec(8, 16, Tokens(11), encoder=Stack(Block(mix=Lsh(2)), depth=1)).build()
-        said = r"^mixer 'lsh' in the encoder cannot keep packed documents apart; give it one document a row$"
+        said = r"^mixer 'lsh' in the encoder cannot keep packed documents apart; give it one document per row$"
         with pytest.raises(ShapeError, match=said):
             net(torch.zeros(1, 5, dtype=torch.long), Coords.documents([[2, 3]]))
 

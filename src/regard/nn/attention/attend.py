@@ -133,8 +133,8 @@ def _run_fused(q: Tensor, k: Tensor, v: Tensor, plan: Plan, *, scale: float, bia
         )
         mask = bias if keep is None else bias.masked_fill(~keep, -torch.inf)
     causal = plan.causal and bias is None
-    grouped_matmul = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, is_causal=causal, enable_gqa=grouped_matmul)
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, mask, scale=scale, is_causal=causal, enable_gqa=grouped)
 
 
 def grouped_matmul(a: Tensor, b: Tensor) -> Tensor:
