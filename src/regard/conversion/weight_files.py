@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import CheckpointError
-from regard.files.folder import JSON_LIMIT, WEIGHTS, file_in, parse_json, read_file
+from regard.files.folder import JSON_LIMIT, WEIGHTS, file_in, is_plain_name, parse_json, read_file
 from regard.files.storage import explain_errors
 from regard.files.tensors import check_header
 
@@ -91,8 +91,7 @@ def _read_index(folder: Path) -> StoredWeights:
 def _index_files(index: Path) -> list[Path]:
     """The files that an index lists, all in its folder."""
     names = sorted(set(_weight_map(index).values()))
-    outside = [name for name in names if name in ("", ".", "..") or set(name) & set("/\\\0")]
-    if outside:
+    if outside := [name for name in names if not is_plain_name(name)]:
         raise CheckpointError(
             f"{index} is refused: it names {', '.join(map(repr, outside))}, not plain files in the same folder"
         )

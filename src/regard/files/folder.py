@@ -322,7 +322,7 @@ def _read_manifest(path: Path, storage: Storage) -> dict[str, Entry]:
         files = Manifest.parse(parse_json(data, place)).files
     except SpecError as error:
         raise CheckpointError(f"{place} is damaged: {error}") from None
-    outside = [name for name in files if not _is_plain_name(name)]
+    outside = [name for name in files if not is_plain_name(name)]
     if outside:
         raise CheckpointError(
             f"{place} is refused: it names {', '.join(map(repr, outside))}, not plain files in the same folder"
@@ -330,7 +330,7 @@ def _read_manifest(path: Path, storage: Storage) -> dict[str, Entry]:
     return files
 
 
-def _is_plain_name(name: str) -> bool:
+def is_plain_name(name: str) -> bool:
     """Whether a name can only be a file of the folder itself; JSON can also spell halves of characters, which no name has."""
     surrogates = any("\ud800" <= letter <= "\udfff" for letter in name)
     return name not in ("", ".", "..") and not set(name) & set("/\\\0") and not surrogates
