@@ -207,16 +207,16 @@ class _Cursor:
         if n * least > self.end - self.at:
             raise self.damaged(f"{n} entries cannot follow at {self.at}, {self._ends()}")
         if n > ENTRIES:
-            raise self.damaged(f"{n} entries follow at {self.at}, and nothing has over {ENTRIES}")
+            raise self.damaged(f"{n} entries follow at {self.at}; the limit is {ENTRIES}")
         return n
 
     def _ends(self) -> str:
-        return f"it ends at {len(self.data)}" if self.end < HEADER else f"no header has over {HEADER} bytes"
+        return f"it ends at {len(self.data)}" if self.end < HEADER else f"a header has at most {HEADER} bytes"
 
     def text(self) -> str:
         size = self.count(least=1)
         if size > TEXT:
-            raise self.damaged(f"the text at {self.at} has {size} bytes, and none has over {TEXT}")
+            raise self.damaged(f"the text at {self.at} has {size} bytes; the limit is {TEXT}")
         data = self.take(size)
         try:
             return data.decode("utf-8")
