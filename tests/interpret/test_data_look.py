@@ -133,6 +133,17 @@ def test_running_text_is_divided_between_words() -> None:
     assert "".join(pieces[-2:]) == "x" * (CHARACTERS + 1)
 
 
+def test_the_order_of_texts_does_not_change_their_pairs() -> None:
+    """A text counts also if its weight is small and no earlier one had a larger one."""
+    texts = [(torch.tensor([[[w]]]), ["a"], ["b"]) for w in (0.01, 0.5, 0.25)]
+    for order in (texts, texts[::-1]):
+        counter = PairCounter()
+        for weights, queries, keys in order:
+            counter.add("layer", weights, queries, keys)
+        (pair,) = counter.most_attended("layer", 0)
+        assert (pair.weight, pair.count) == (0.25, 3)
+
+
 def test_pairs_of_a_corpus_are_counted() -> None:
     weights = torch.zeros(1, 3, 3)
     weights[0, 0, 1], weights[0, 2, 1] = 0.9, 0.5

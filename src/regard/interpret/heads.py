@@ -82,24 +82,24 @@ class PairCounter:
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, int], dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
-        self._counts: dict[tuple[str, int], Counter[tuple[str, str]]] = defaultdict(Counter)
+        self._texts: dict[str, list[tuple[Counter[str], Counter[str]]]] = defaultdict(list)
 
     def add(
         self, layer: str, weights: Tensor, queries: Sequence[str], keys: Sequence[str], least: float = 0.02
     ) -> None:
-        """Add the weights (h, n, m) between the words of a text. Smaller ones than `least` are not worth a place."""
-        pairs = Counter((q, k) for q in queries for k in keys)
+        """Add the weights (h, n, m) between the words of a text; those below `least` count as 0."""
+        self._texts[layer].append((Counter(queries), Counter(keys)))
         for head, matrix in enumerate(weights):
             own = self._sums[layer, head]
             for i, j in (matrix >= least).nonzero().tolist():
                 own[queries[i], keys[j]] += float(matrix[i, j])
-            self._counts[layer, head].update({pair: pairs[pair] for pair in pairs if pair in own})
 
     def most_attended(self, layer: str, head: int, most: int = 5) -> list[WordPair]:
         """The pairs with the largest total weight."""
-        sums, counts = self._sums[layer, head], self._counts[layer, head]
+        sums = self._sums[layer, head]
         best = sorted(sums, key=lambda pair: (-sums[pair], pair))[:most]
-        return [WordPair(*pair, sums[pair] / counts[pair], counts[pair]) for pair in best]
+        counts = [sum(queries[q] * keys[k] for queries, keys in self._texts[layer]) for q, k in best]
+        return [WordPair(*pair, sums[pair] / count, count) for pair, count in zip(best, counts, strict=True)]
 
 
 def rank_links(weights: Mapping[str, Tensor], queries: Sequence[int], keys: Sequence[int]) -> list[HeadLink]:
