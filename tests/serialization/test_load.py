@@ -16,13 +16,13 @@ from torch import Tensor
 import regard
 from regard.decode import Search
 from regard.engine.engine_plan import PLAN
-from regard.errors import CheckpointError, RegardError
+from regard.errors import CheckpointError, RegardError, SpecError
 from regard.families import transformer
 from regard.files.folder import WEIGHTS, Folder, read_folder, write_folder
 from regard.files.tensors import pack
 from regard.model.build import weight_faults
 from regard.model.net import Net
-from regard.serialization.load import load_model
+from regard.serialization.load import load_model, load_task
 from regard.serialization.model_card import metric_signatures, render_card
 from regard.serialization.model_folder import CONFIG, FORMAT, write_model
 from regard.tasks.common.capabilities import Generates, Scores, require
@@ -129,6 +129,12 @@ def test_every_weight_that_does_not_fit_is_in_one_message(model: Path) -> None:
     ):
         assert part in said
     assert caught.value.exit_code == 3
+
+
+def test_a_wrong_change_is_not_blamed_on_the_folder(model: Path) -> None:
+    for load in (load_model, load_task):
+        with pytest.raises(SpecError, match=r"model: max_length: .*greater than or equal to 1"):
+            load(read_folder(model), {"data": {"max_length": 0}})  # type: ignore[operator]
 
 
 def test_no_faults() -> None:

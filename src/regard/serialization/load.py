@@ -68,6 +68,8 @@ def load_task(folder: Folder, changes: Mapping[str, Mapping[str, object]] | None
     try:
         return _load_task(folder, read_config(folder), changes or {})
     except SpecError as error:
+        if changes:
+            raise SpecError(f"{folder.path}: {error}") from None
         raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
 
 
