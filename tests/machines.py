@@ -36,12 +36,12 @@ while True:
     for folder, _, names in os.walk(sys.argv[1]):
         for name in names:
             path = os.path.join(folder, name)
-            if os.path.isfile(path) and os.path.getsize(path) < 1 << 20:
-                try:
+            try:
+                if os.path.isfile(path) and os.path.getsize(path) < 1 << 20:
                     with open(path, "rb") as file:
                         file.read()
-                except OSError:
-                    pass
+            except OSError:
+                pass  # it is gone
     time.sleep(0.05)
 """
 
