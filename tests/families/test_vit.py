@@ -37,7 +37,7 @@ def test_costs_are_of_an_image() -> None:
         net.logits(net(torch.zeros(1, 3, 12, 12), at, tape=Tape("*")), at)
     assert facts["length"] == 9
     assert facts["flops"] * 9 == pytest.approx(counter.get_total_flops())
-    assert "a token at length 9," in tree(net)
+    assert "per token forward at length 9," in tree(net)
 
 
 def test_the_head_of_pretraining_has_a_hidden_layer() -> None:

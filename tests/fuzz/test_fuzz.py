@@ -16,7 +16,7 @@ from tests.fuzz.server import Outcome, _judge
 from tests.hostile.whole import safetensors
 from tests.verbs.calling import ENVIRONMENT, ROOT
 
-COUNT = 100
+COUNT = 50
 
 
 @pytest.mark.slow
