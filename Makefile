@@ -33,7 +33,8 @@ demo: $(VENV)/.engine
 	$(BIN)/python examples/dates.py runs/dates
 
 # all tests, then those that depend on rounding once more as on an older processor
-test: lint docs
+test: $(VENV)/.tested $(VENV)/.engine
+	@$(MAKE) --no-print-directory -j2 lint docs
 	$(PYTEST)
 	ATEN_CPU_CAPABILITY=default $(PYTEST) -m "numeric and not slow" $(ROUNDED)
 

@@ -25,7 +25,7 @@ from tests.training.small import COPY, TINY
 SETTINGS = {**COPY, **TINY, "train.steps": 30, "train.validate_every": 10, "train.save_every": 5}
 
 
-def kill_often(kills: int, folder: Path, *, seeds: int = 3, processes: int = 0, seed: int = 0) -> str:
+def kill_often(kills: int, folder: Path, *, seeds: int = 2, processes: int = 0, seed: int = 0) -> str:
     """Run and kill until there were so many kills; what there is to say about them, or AssertionError."""
     draw, said = random.Random(seed), {"kills": 0, "studies": 0, "finished cells kept": 0}
     began = time.monotonic()

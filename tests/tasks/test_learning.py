@@ -109,11 +109,10 @@ def test_a_neural_gpu_reverses_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reverse", [False, True], ids=["copy", "reverse"])
-def test_strings_never_seen_are_copied_and_reversed_without_a_fault(tmp_path: Path, reverse: bool) -> None:
+def test_strings_never_seen_are_reversed_without_a_fault(tmp_path: Path) -> None:
     settings = SMALL | {
-        "data.generate": {"kind": "copy", "symbols": 8, "max_length": 8, "count": 20_000, "reverse": reverse},
-        "train.steps": 900 if reverse else 600,
+        "data.generate": {"kind": "copy", "symbols": 8, "max_length": 8, "count": 20_000, "reverse": True},
+        "train.steps": 900,
         "train.batch_tokens": 512,
         "train.schedule.lr": 5e-3,
         "train.validate_every": 300,
@@ -122,4 +121,4 @@ def test_strings_never_seen_are_copied_and_reversed_without_a_fault(tmp_path: Pa
     unseen = model.task.settings.generate.pairs("valid")
     assert len(unseen) == 200
     assert model.run(unseen.source) == unseen.target
-    assert model.run(["habcdefg"]) == ["gfedcbah" if reverse else "habcdefg"]
+    assert model.run(["habcdefg"]) == ["gfedcbah"]

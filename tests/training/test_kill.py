@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-KILLS = int(os.environ.get("REGARD_KILLS", "8"))
+KILLS = int(os.environ.get("REGARD_KILLS", "6"))
 
 
 @pytest.mark.slow
