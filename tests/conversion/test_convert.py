@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Core
 from tokenizers import models, pre_tokenizers, processors, trainers
 
 import regard
-from regard.api.light_model import open_light
+from regard.api.open_light import open_light
 from regard.conversion import hf, task_config, verify
 from regard.conversion.convert import convert
 from regard.data.pairs import Pairs

@@ -14,7 +14,8 @@ import torch
 
 import regard
 from regard.api import Model
-from regard.api.light_model import LightModel, open_light
+from regard.api.light_model import LightModel
+from regard.api.open_light import open_light
 from regard.decode import Search
 from regard.engine.engine_plan import PLAN
 from regard.errors import CheckpointError, SpecError

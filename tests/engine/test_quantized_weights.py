@@ -10,7 +10,7 @@ import torch
 
 import regard
 from regard.api import Model
-from regard.api.light_model import open_light
+from regard.api.open_light import open_light
 from regard.decode import Search
 from regard.engine.native_engine import NativeEngine
 from regard.engine.quantized_weights import pack_weights, quantize_blocks, quantize_weights, restore_weights

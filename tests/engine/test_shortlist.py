@@ -12,7 +12,7 @@ import pytest
 
 import regard
 from regard.api import Model
-from regard.api.light_model import open_light
+from regard.api.open_light import open_light
 from regard.decode import Constraints, Search, generate
 from regard.engine.choose_engine import open_native
 from regard.engine.native_engine import PRECISIONS, NativeEngine

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.api.light_model import open_light
+from regard.api.open_light import open_light
 from regard.cli import app
 from regard.errors import RegardError
 from tests.hostile import whole

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import regard
-from regard.api.light_model import _open_frame, open_light
+from regard.api.light_model import _open_frame
+from regard.api.open_light import open_light
 from regard.data.pairs import Pairs
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import read_folder

@@ -118,6 +118,6 @@ def test_padding_and_truncation_of_the_file_are_not_obeyed(monkeypatch: pytest.M
 
 def test_texts_are_of_what_the_rules_speak_of() -> None:
     rule = {"type": "Split", "pattern": {"Regex": "(q+)+$"}, "behavior": "Isolated", "invert": False}
-    found = [*probe_texts(file_of(pre_tokenizer=rule))]
+    found = [*probe_texts(json.loads(file_of(pre_tokenizer=rule)))]
     assert "q" * 256 + "!" in found
     assert any(text.startswith("(q+)+$(q+)+$") for text in found)

@@ -163,7 +163,7 @@ def parrot(*answers: str) -> regard.Model:
     return regard.Model(cast(Any, None), cast(Any, ParrotTask(*answers)), Search(), Path("parrot"))
 
 
-NO_LIGHT = mock.patch("regard.api.light_model.open_light", return_value=None)
+NO_LIGHT = mock.patch("regard.api.open_light.open_light", return_value=None)
 """There is no folder of a parrot that could be opened without torch."""
 
 

@@ -14,15 +14,13 @@ from regard.data.labels import Unit
 from regard.engine.encoder_head import NativeEncoder, pool_tokens
 from regard.engine.engine_plan import PLAN
 from regard.errors import CheckpointError
-from regard.files.folder import Folder
+from regard.files.folder import TOKENIZER, Folder
 from regard.spec import Plain
 from regard.tasks.common.class_names import unpack_classes
 from regard.tasks.common.encoder_frames import UNITS, ClassifyFrame, EmbedFrame, Numbers, TagFrame
 from regard.tasks.common.task import EvalSet
 from regard.tasks.common.text_frame import FramedText, Pool
 from regard.text import Tokenizer
-
-TOKENIZER = "tokenizer.json"
 
 
 class EngineEncoderTask:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import mmap
-import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard, cast
@@ -19,19 +17,17 @@ from regard.api.run_texts import BATCH, Long, TextRunner
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
 from regard.decode.engine import Engine, stream_hypothesis
 from regard.decode.search import Search
-from regard.engine.engine_plan import FORMAT, PLAN
+from regard.engine.engine_plan import PLAN
 from regard.engine.native_engine import NativeEngine, find_nan, has_float64, read_threads, stored_precision
-from regard.engine.native_library import find_fault
 from regard.engine.shortlist import SHORTLIST, Shortlist
 from regard.errors import CheckpointError, SpecError
-from regard.files.folder import WEIGHTS, Folder
-from regard.serialization.model_folder import CONFIG, find_model, fingerprint_files, read_config
+from regard.files.folder import SOURCE_TOKENIZER, TOKENIZER, WEIGHTS, Folder
+from regard.serialization.model_folder import CONFIG, fingerprint_files
 from regard.spec import Plain
 from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.pairs_frame import MAX_UNFOLD, PairsFrame
 from regard.tasks.common.task import EvalSet, Output
 from regard.text import Tokenizer
-from regard.text.sandbox import begin_check
 
 if TYPE_CHECKING:
     from regard.api.light_encoder import EncoderTask
@@ -39,8 +35,6 @@ if TYPE_CHECKING:
     from regard.data.glossary import Glossary
     from regard.engine.encoder_head import NativeEncoder
     from regard.model.net import Net
-
-TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
 
 
 class NotEvaluated:
@@ -152,23 +146,12 @@ class LightModel:
         return TextRunner(self, options, to=to, prefix=prefix, long=long, notify=notify).stream(text)
 
 
-def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
-    """Open a model folder without torch; None if torch may have a faster device, or if there is no plan for its files.
+def build_light(folder: Folder, config: Plain, plan: Plain) -> LightModel | None:
+    """The model of a folder whose plan is in this version's format; None if the plan was not written for its files.
 
     Without torch, nothing can tell whether a configuration and its weights fit: if they are not those that the plan was
     written with, torch opens the folder, and refuses what it must.
     """
-    if device not in ("auto", "cpu") or (device == "auto" and _may_have_accelerator()) or find_fault():
-        return None
-    folder = find_model(path, map_weights=True)
-    if PLAN not in folder:
-        return None
-    config, plan = read_config(folder), folder.json(PLAN)
-    if not isinstance(plan, dict) or plan.get("format") != FORMAT:
-        return None
-    for name in (TARGET, SOURCE):
-        if name in folder:
-            begin_check(folder[name])  # while the engine is opened
     weights = folder.weights
     if plan.get("files") != fingerprint_files({**folder.files, WEIGHTS: weights}):
         return None
@@ -178,6 +161,10 @@ def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
         raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
     if isinstance(weights, mmap.mmap):
         weights.madvise(mmap.MADV_DONTNEED)  # checked; whatever is packed anew need not stay in memory beside it
+    try:
+        search = Search.parse(config["decode"])
+    except SpecError as error:
+        raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
     precision = stored_precision(weights, folder.path / WEIGHTS)
     engine = NativeEngine.open(plan, weights, folder.path / WEIGHTS, precision=precision, threads=read_threads())
     if SHORTLIST in folder:
@@ -191,19 +178,14 @@ def open_light(path: str | Path, *, device: str = "auto") -> LightModel | None:
         task: EnginePairs | EngineLm | EncoderTask | None = open_encoder(plan, folder, reader)
     else:
         task = _open_frame(plan, folder)
-    if task is None:
-        return None
-    try:
-        return LightModel(reader, task, Search.parse(config["decode"]), folder.path)
-    except SpecError as error:
-        raise CheckpointError(f"{folder.path / CONFIG}: {error}") from None
+    return None if task is None else LightModel(reader, task, search, folder.path)
 
 
 def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
     frame = plan.get("frame")
     given: Plain = frame if isinstance(frame, dict) else {}
-    target = Tokenizer.from_bytes(folder[TARGET], TARGET)
-    source = Tokenizer.from_bytes(folder[SOURCE], SOURCE) if SOURCE in folder else None
+    target = Tokenizer.from_bytes(folder[TOKENIZER], TOKENIZER)
+    source = Tokenizer.from_bytes(folder[SOURCE_TOKENIZER], SOURCE_TOKENIZER) if SOURCE_TOKENIZER in folder else None
     read = target if source is None else source
     for tokenizer, vocab in ((target, plan["vocab"]), (read, plan["source_vocab" if plan.get("encoder") else "vocab"])):
         if tokenizer.size > vocab:
@@ -230,8 +212,3 @@ def _are_tokens(ids: object, tokenizer: Tokenizer) -> TypeGuard[list[int]]:
 def _is_factor(unfold: object) -> bool:
     """Whether a source can become this many times as long; None: it stays as it is."""
     return unfold is None or (isinstance(unfold, int | float) and 1 <= unfold <= MAX_UNFOLD)
-
-
-def _may_have_accelerator() -> bool:
-    """Whether torch might find a GPU, which it would prefer."""
-    return sys.platform == "darwin" or Path("/dev/nvidia0").exists() or Path("/dev/kfd").exists() or os.name == "nt"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MANIFEST, WEIGHTS = "manifest.json", "model.safetensors"
+TOKENIZER, SOURCE_TOKENIZER = "tokenizer.json", "tokenizer.source.json"
 MANIFEST_LIMIT = 1_000_000
 JSON_LIMIT = 10_000_000
 """Maximum bytes of a configuration; some list a hundred thousand labels."""

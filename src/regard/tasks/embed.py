@@ -26,6 +26,7 @@ from regard.data.pairs import LineSample, Pairs, fingerprint
 from regard.data.ragged import Ragged
 from regard.data.scratch import measure_lengths
 from regard.errors import DataError, SpecError
+from regard.files.folder import TOKENIZER
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Vector
@@ -35,7 +36,6 @@ from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.encoded_pairs import encode_chunks
 from regard.tasks.common.encoder_frames import EmbedFrame
 from regard.tasks.common.encoder_input import (
-    TOKENIZER_FILE,
     EncodedTexts,
     EncoderBatch,
     EncoderTask,
@@ -187,7 +187,7 @@ class Embed(EmbedFrame[Net], EncoderTask):
         return cls(settings, load_tokenizer(files))
 
     def files(self) -> dict[str, bytes]:
-        return {TOKENIZER_FILE: self.tokenizer.to_bytes()}
+        return {TOKENIZER: self.tokenizer.to_bytes()}
 
     def model_arguments(self) -> dict[str, int]:
         return {"vocab": self.tokenizer.size, "length": self.settings.max_length, "next_sentence": False}

@@ -1,21 +1,30 @@
-"""Text to tokens and back, with the `tokenizers` library."""
+"""Text to tokens and back, with the `tokenizers` library.
 
-from regard.text.importers import SentencePiece, SubwordNmt, from_sentencepiece, from_subword_nmt
-from regard.text.normalize import Normalize
-from regard.text.template import Template
-from regard.text.tokenizer import Tokenizer
-from regard.text.tokenizer_specs import (
-    TOKENIZERS,
-    Bpe,
-    ByteBpe,
-    Bytes,
-    Chars,
-    Pieces,
-    TokenizerSpec,
-    Unigram,
-    WordPiece,
-    Words,
-)
+Each part is imported when it is first used: who checks a file does not wait for the specs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regard.text.importers import SentencePiece, SubwordNmt, from_sentencepiece, from_subword_nmt
+    from regard.text.normalize import Normalize
+    from regard.text.template import Template
+    from regard.text.tokenizer import Tokenizer
+    from regard.text.tokenizer_specs import (
+        TOKENIZERS,
+        Bpe,
+        ByteBpe,
+        Bytes,
+        Chars,
+        Pieces,
+        TokenizerSpec,
+        Unigram,
+        WordPiece,
+        Words,
+    )
 
 __all__ = [
     "TOKENIZERS",
@@ -36,3 +45,17 @@ __all__ = [
     "from_sentencepiece",
     "from_subword_nmt",
 ]
+_HOMES = {
+    "importers": ("SentencePiece", "SubwordNmt", "from_sentencepiece", "from_subword_nmt"),
+    "normalize": ("Normalize",),
+    "template": ("Template",),
+    "tokenizer": ("Tokenizer",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a part when it is first used."""
+    if name not in __all__:
+        raise AttributeError(f"module 'regard.text' has no attribute {name!r}")
+    home = next((module for module, names in _HOMES.items() if name in names), "tokenizer_specs")
+    return getattr(importlib.import_module(f"regard.text.{home}"), name)

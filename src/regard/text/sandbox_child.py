@@ -22,10 +22,9 @@ _GROWTH = 100  # maximum growth of a text; published tokenizers have up to 40
 _TABLE = 10  # growth assumed for a character map: Unicode's longest expansion is 18
 
 
-def probe_texts(data: bytes) -> Iterator[str]:
+def probe_texts(said: dict[str, object]) -> Iterator[str]:
     """Yield a text of many scripts, then long runs of what the file's rules mention: that is where they would fail."""
     yield _PROBE
-    said = json.loads(data)
     words = dict.fromkeys(word for way in _WAYS for word in _collect_strings(said.get(way)))
     letters = dict.fromkeys([*" a0.\n", *(c for word in words for c in word[:_RUN])])
     for unit in [*[*letters][:_LETTERS], *[*words][:_LETTERS]]:
@@ -67,7 +66,7 @@ def main(packages: str, room: str, seconds: str) -> int:
     for what, most in ((resource.RLIMIT_AS, room), (resource.RLIMIT_CPU, seconds), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(what)[1]  # an existing limit may be lower
         resource.setrlimit(what, (int(most) if hard == resource.RLIM_INFINITY else min(int(most), hard),) * 2)
-    sys.path.insert(0, packages)
+    sys.path[:0] = [f"{packages}/tokenizers", packages]  # its compiled module alone, if it can be imported like this
     from tokenizers import Tokenizer
 
     data = sys.stdin.buffer.read()
@@ -76,10 +75,10 @@ def main(packages: str, room: str, seconds: str) -> int:
         core.no_padding()
         core.no_truncation()
         core.encode(_PROBE, _PROBE)
-        for text in probe_texts(data):
+        said = json.loads(data)
+        for text in probe_texts(said):
             core.decode(core.encode(text).ids[:_IDS])
         core.decode([*range(min(core.get_vocab_size(), _IDS))])
-        said = json.loads(data)
         for way in _WAYS:
             if (times := max_growth(said.get(way))) > _GROWTH:
                 raise ValueError(f"its {way} can make a text {times:.0g} times as long; the limit is {_GROWTH}")

@@ -96,9 +96,21 @@ def run(
         raise SpecError(f"--n-best {n_best} needs --json: a line of plain output has room for one")
     if stream and (as_json or ensemble or glossary or out):
         raise SpecError("--stream shows the text of one model; leave out --json, --with, --glossary and --out")
+    from regard.serve.remote_model import RemoteModel, is_address, read_glossary
+
+    if at is not None and (texts is not None or stream or is_address(model)):
+        raise SpecError(
+            "--at completes at one place, with a model of this machine; leave out TEXT, --stream and addresses"
+        )
+    light = None
+    if engine in ("auto", "native") and not (
+        as_json or at is not None or ensemble or glossary or plugin or is_address(model)
+    ):  # all of which need torch, or a server
+        from regard.api.open_light import open_light
+
+        light = open_light(model, device=device)
     import regard
     from regard.data.cursor import Cursor
-    from regard.serve.remote_model import RemoteModel, is_address, read_glossary
     from regard.tasks.common.capabilities import Completes, ReadsFiles, ReadsImages, require, supports
     from regard.verbs.lines import read_arguments, read_prompt, read_stdin, stream_outputs, write_outputs
 
@@ -107,10 +119,6 @@ def run(
         min_p=min_p, seed=seed, max_extra=length,
     )  # fmt: skip
     options = {name: value for name, value in given.items() if value is not None}
-    if at is not None and (texts is not None or stream or is_address(model)):
-        raise SpecError(
-            "--at completes at one place, with a model of this machine; leave out TEXT, --stream and addresses"
-        )
     cursor = None if at is None else Cursor.read(at)
     at_terminal = texts is None and cursor is None and sys.stdin is not None and sys.stdin.isatty()
     multiline = at_terminal or cursor is not None or (texts is not None and len(texts) == 1)
@@ -126,13 +134,6 @@ def run(
         )  # fmt: skip
         write_outputs(remote, sys.stdout, as_json=as_json, multiline=multiline)
         return
-    light = None
-    if engine in ("auto", "native") and not (
-        as_json or cursor or ensemble or glossary or plugin
-    ):  # all of which need torch
-        from regard.api.light_model import open_light
-
-        light = open_light(model, device=device)
     handle = light or regard.load(model, device=device, engine=engine)
     if as_json and isinstance(handle, regard.Model) and "words" in handle.options:
         options["words"] = True

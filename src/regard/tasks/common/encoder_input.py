@@ -19,6 +19,7 @@ from regard.data.batch import IGNORE, PaddedTokens, pad_rows
 from regard.data.ragged import Ragged
 from regard.decode.generation import batch_by_length
 from regard.errors import CheckpointError, SpecError
+from regard.files.folder import TOKENIZER
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.embedding import Tokens
@@ -28,7 +29,6 @@ from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.text_frame import FramedText, Pool, frame_texts
 from regard.text import Template, Tokenizer
 
-TOKENIZER_FILE = "tokenizer.json"
 TOKENS = 8192
 """Tokens per batch when nothing is trained."""
 
@@ -159,11 +159,9 @@ def encoder_pass(net: Net, tokenizer: Tokenizer, row: FramedText, wanted: Sequen
 
 def load_tokenizer(files: Mapping[str, bytes]) -> Tokenizer:
     """The tokenizer in a model folder."""
-    if TOKENIZER_FILE not in files:
-        raise CheckpointError(
-            f"there is no {TOKENIZER_FILE} among {', '.join(files)}; a model cannot be used without it"
-        )
-    return Tokenizer.from_bytes(files[TOKENIZER_FILE], TOKENIZER_FILE)
+    if TOKENIZER not in files:
+        raise CheckpointError(f"there is no {TOKENIZER} among {', '.join(files)}; a model cannot be used without it")
+    return Tokenizer.from_bytes(files[TOKENIZER], TOKENIZER)
 
 
 def check_length(spec: ModelSpec, max_length: int) -> ModelSpec:

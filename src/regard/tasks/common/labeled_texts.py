@@ -19,6 +19,7 @@ from regard.data.pairs import LineSample, Pairs, fingerprint, split_pairs
 from regard.data.ragged import Ragged
 from regard.data.scratch import measure_lengths
 from regard.errors import DataError, SpecError
+from regard.files.folder import TOKENIZER
 from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.spec import Count, Plain, Spec, spec
@@ -28,7 +29,7 @@ from regard.tasks.common.classifier import class_logits
 from regard.tasks.common.data_settings import check_metrics, configure_files
 from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.encoded_pairs import encode_chunks
-from regard.tasks.common.encoder_input import TOKENIZER_FILE, EncodedTexts, EncoderBatch, EncoderTask, load_tokenizer
+from regard.tasks.common.encoder_input import EncodedTexts, EncoderBatch, EncoderTask, load_tokenizer
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.losses import class_loss
 from regard.tasks.common.task import Advice, Dataset, Loss, RunOptions, TextSide
@@ -203,7 +204,7 @@ class LabeledTask(EncoderTask, Generic[L]):
         return EncodedTexts(ids, segments, labels, measure_lengths(ids.ends))
 
     def files(self) -> dict[str, bytes]:
-        return {TOKENIZER_FILE: self.tokenizer.to_bytes(), **pack_classes(self.classes)}
+        return {TOKENIZER: self.tokenizer.to_bytes(), **pack_classes(self.classes)}
 
     def list_texts(self, raw: Sequence[Pairs]) -> list[TextSide]:
         texts = (part for pairs in raw for text in pairs.source for part in text.split(BETWEEN))

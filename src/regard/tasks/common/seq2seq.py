@@ -24,6 +24,7 @@ from regard.data.token_store import InMemoryTokens, TokenStore
 from regard.data.word_dropout import drop_words
 from regard.decode import Constraints, Draw, Hypothesis, Search, SpecialTokens, generate, score, stream_tokens
 from regard.errors import CheckpointError, SpecError
+from regard.files.folder import SOURCE_TOKENIZER, TOKENIZER
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.head import Classes, Vector
@@ -39,8 +40,6 @@ from regard.tasks.common.task import EvalSet, Loss, RunOptions, TextSide, check_
 from regard.tasks.common.word_scores import Alignment, Confidence, WordPairs
 from regard.text import Template, Tokenizer
 from regard.text.word_ids import TokenizedWords, group_tokens, tokenize_words
-
-TARGET, SOURCE = "tokenizer.json", "tokenizer.source.json"
 
 
 class Seq2SeqSettings(Protocol):
@@ -162,14 +161,16 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
 
     @classmethod
     def load(cls, settings: P, files: Mapping[str, bytes]) -> Self:
-        if TARGET not in files:
-            raise CheckpointError(f"there is no {TARGET} among {', '.join(files)}; a model cannot be used without it")
-        source = Tokenizer.from_bytes(files[SOURCE], SOURCE) if SOURCE in files else None
-        return cls(settings, Tokenizer.from_bytes(files[TARGET], TARGET), source)
+        if TOKENIZER not in files:
+            raise CheckpointError(
+                f"there is no {TOKENIZER} among {', '.join(files)}; a model cannot be used without it"
+            )
+        source = Tokenizer.from_bytes(files[SOURCE_TOKENIZER], SOURCE_TOKENIZER) if SOURCE_TOKENIZER in files else None
+        return cls(settings, Tokenizer.from_bytes(files[TOKENIZER], TOKENIZER), source)
 
     def files(self) -> dict[str, bytes]:
-        own = {TARGET: self.tokenizer.to_bytes()}
-        return own if self.joint_vocab else {**own, SOURCE: self.source_tokenizer.to_bytes()}
+        own = {TOKENIZER: self.tokenizer.to_bytes()}
+        return own if self.joint_vocab else {**own, SOURCE_TOKENIZER: self.source_tokenizer.to_bytes()}
 
     def model_arguments(self) -> dict[str, int]:
         sizes = {

@@ -17,10 +17,11 @@ from regard.data.document_store import Documents, HeldDocuments, open_documents
 from regard.data.documents import DocumentUnit
 from regard.data.tables import refuse_tables
 from regard.errors import DataError
+from regard.files.folder import TOKENIZER
 from regard.spec import Spec, spec
 from regard.tasks.common.data_settings import configure_files
 from regard.tasks.common.encoded_documents import StorePlace
-from regard.tasks.common.encoder_input import TOKENIZER_FILE, load_tokenizer
+from regard.tasks.common.encoder_input import load_tokenizer
 from regard.tasks.common.example_names import quote_examples
 from regard.tasks.common.task import Dataset, Examples, RunOptions, TextSide
 from regard.text import Bpe, Tokenizer, TokenizerSpec
@@ -127,7 +128,7 @@ class CorpusTask(Generic[D]):
         return cls(settings, load_tokenizer(files))
 
     def files(self) -> dict[str, bytes]:
-        return {TOKENIZER_FILE: self.tokenizer.to_bytes()}
+        return {TOKENIZER: self.tokenizer.to_bytes()}
 
     def encode(self, raw: Texts) -> Examples:
         """Examples in memory, or in temporary files if there are many."""
