@@ -26,6 +26,7 @@ from regard.data.labels import read_tagged
 from regard.data.pairs import Pairs
 from regard.metrics.class_metrics import accuracy_items
 from regard.report.table import Table
+from regard.studies.student_t import t_quantile
 
 NEAR = 8
 """Residues to either side that each attends to: with all in view, a model so small learns little more than frequencies here."""
@@ -35,8 +36,6 @@ MODEL |= {"encoder": {"block": {"mix": LOOK}}}
 LONGEST = 128
 LABELLED = {1000: 8, 200: 24}
 """How many chains have labels, and the passes over them."""
-STUDENT = 4.303
-"""Of two degrees of freedom, 95 %: three seeds."""
 THREE = dict(zip("HGIEBTSL", "HHHEECCC", strict=True))
 """Eight states as three: helix, strand, coil."""
 SCORES = {"Q8": accuracy_items(list), "Q3": accuracy_items(lambda states: [THREE[s] for s in states])}
@@ -128,7 +127,11 @@ def judged(outputs: dict[str, list[list[str]]], truth: Sequence[str]) -> dict[st
         each = {name: [of(one, truth).score() for one in rows] for name, rows in outputs.items()}
         gains = [b - a for a, b in zip(each["scratch"], each["tuned"], strict=True)]
         mean = statistics.fmean(gains)
-        far = STUDENT * statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) == 3 else float("nan")
+        far = (
+            t_quantile(0.975, len(gains) - 1) * statistics.stdev(gains) / len(gains) ** 0.5
+            if len(gains) > 1
+            else float("nan")
+        )
         hits = [
             np.asarray(
                 [[of([o], [t]).score() * len(t) for o, t in zip(one, truth, strict=True)] for one in outputs[name]]

@@ -9,7 +9,7 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 from regard import load
-from regard.serve.libretranslate_routes import split_text
+from regard.serve.libretranslate_routes import split_markup
 from tests.serve.running import Running
 from tests.serve.test_gate import OPEN, ask
 
@@ -50,7 +50,7 @@ def test_a_list_gives_a_list_and_lines_stay_lines(http: httpx.Client) -> None:
 def test_html_keeps_its_tags(http: httpx.Client) -> None:
     found = http.post("/translate", json={"q": "<p>ab<br/>c</p>", "target": "target", "format": "html"}).json()
     assert found["translatedText"].startswith("<p>") and "<br/>" in found["translatedText"]
-    parts = split_text("a &amp; b<i>c</i> ", "html")
+    parts = split_markup("a &amp; b<i>c</i> ", "html")
     assert parts.inputs == ["a & b", "c"]
     assert parts.join([[{"text": "x < y"}], [{"text": "z"}]], 1) == ["x &lt; y<i>z</i> "]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from regard.tasks.common.join import join_outputs
 from regard.tasks.common.task import Output
 from regard.text import Chars, Tokenizer
-from regard.text.sentence_split import split_text
+from regard.text.sentence_split import split_to_fit
 
 TOKENIZER = Tokenizer.train(["abc 。"], Chars())
 
@@ -16,7 +16,7 @@ TOKENIZER = Tokenizer.train(["abc 。"], Chars())
 @given(st.text("abc 。  ", min_size=1), st.integers(1, 8))
 def test_links_lead_to_the_words_that_hold_what_was_read(text: str, room: int) -> None:
     """Outputs repeat what they are of, word by word."""
-    parts = list(split_text(TOKENIZER, text, room))
+    parts = list(split_to_fit(TOKENIZER, text, room))
     outputs = [[Output(part, -1.0, -1.0, {"alignment": [[i, i] for i in range(len(part.split()))]})] for part in parts]
     if len(parts) < 2:
         return

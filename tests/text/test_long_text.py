@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Core
 from tokenizers import models, pre_tokenizers, trainers
 
 from regard.text import TOKENIZERS, Normalize, Tokenizer
-from regard.text.long_text import split_text
+from regard.text.long_text import cut_text
 
 PROSE = "".join(
     f"The {word} of line {i}, said {word}s; 3.5 % of it.\n" + "\n" * (i % 3)
@@ -34,7 +34,7 @@ def test_the_tokens_are_those_of_the_whole_text(
     tokenizer = learn(kind, normalize)
     wanted = tokenizer.encode(PROSE)
     for limit in (250, 1500):
-        pieces = [piece for _, piece in split_text(PROSE, tokenizer._encode, limit)]
+        pieces = [piece for _, piece in cut_text(PROSE, tokenizer._encode, limit)]
         assert len(pieces) >= len(PROSE) // limit
         assert max(map(len, pieces)) <= limit
         assert [token for ids in tokenizer._encode(pieces) for token in ids] == wanted
@@ -51,13 +51,13 @@ def test_a_tokenizer_that_keeps_spaces_with_words(monkeypatch: pytest.MonkeyPatc
     def encode(lines: list[str]) -> list[list[int]]:
         return [found.ids for found in core.encode_batch_fast(list(lines))]
 
-    pieces = [piece for _, piece in split_text(PROSE, encode, 500)]
+    pieces = [piece for _, piece in cut_text(PROSE, encode, 500)]
     assert "".join(pieces) == PROSE
     assert [token for ids in encode(pieces) for token in ids] == encode([PROSE])[0]
 
 
 def test_a_text_without_a_good_place_is_cut_all_the_same() -> None:
-    pieces = list(split_text("x" * 1000, lambda lines: [[len(line)] for line in lines], 300))
+    pieces = list(cut_text("x" * 1000, lambda lines: [[len(line)] for line in lines], 300))
     assert [(start, len(piece)) for start, piece in pieces] == [(0, 300), (300, 300), (600, 300), (900, 100)]
 
 

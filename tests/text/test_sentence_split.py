@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.text import Bpe, Bytes, Chars, Normalize, Tokenizer, Unigram, Words
-from regard.text.sentence_split import split_text
+from regard.text.sentence_split import split_to_fit
 
 LINES = ["the quick brown fox jumps over the lazy dog.", "Is it so? 日本語。 Yes, it is!", "0123456789 ünïcödé"] * 3
 TOKENIZERS = {
@@ -25,7 +25,7 @@ texts = st.text(st.sampled_from("abc the.!?。…  \t\r\u2028é\u0301日🙂\ufd
 @given(texts, st.sampled_from(sorted(TOKENIZERS)), st.integers(1, 12))
 def test_nothing_is_lost_and_nothing_is_too_long(text: str, kind: str, room: int) -> None:
     tokenizer = TOKENIZERS[kind]
-    found = list(split_text(tokenizer, text, room))
+    found = list(split_to_fit(tokenizer, text, room))
     assert "".join("".join(found).split()) == "".join(text.split())
     for piece in found:
         assert piece.strip()
@@ -43,11 +43,11 @@ def test_nothing_is_lost_and_nothing_is_too_long(text: str, kind: str, room: int
 )
 def test_sentences_then_words_then_letters(room: int, wanted: list[str]) -> None:
     text = "One two. Three four five! Six? 七。Eight"
-    assert list(split_text(Tokenizer.train([text], Chars()), text, room)) == wanted
+    assert list(split_to_fit(Tokenizer.train([text], Chars()), text, room)) == wanted
 
 
 def test_lines_of_a_hundred_kilobytes() -> None:
     tokenizer = TOKENIZERS["bpe"]
     for text in ("the quick brown fox. " * 5_000, "the " * 25_000, "x" * 100_000):
-        found = list(split_text(tokenizer, text, 64))
+        found = list(split_to_fit(tokenizer, text, 64))
         assert "".join("".join(found).split()) == "".join(text.split())

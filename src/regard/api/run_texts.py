@@ -27,7 +27,7 @@ from regard.tasks.common.capabilities import (
     find_unknown,
     list_tags,
     require,
-    split_text,
+    split_input,
 )
 from regard.tasks.common.join import join_outputs
 from regard.tasks.common.task import Output, RunOptions
@@ -217,7 +217,7 @@ class TextRunner:
         for i in _find_apart(lambda some: find_too_long(self.model.task, some, self.options), inputs, full, faults):
             given, name = inputs[i], f"input {before + i + 1}"
             if self.long == "split" and isinstance(given, str):
-                rows[i] = [*split_text(self.model.task, given, self.options)] or rows[i]
+                rows[i] = [*split_input(self.model.task, given, self.options)] or rows[i]
             if len(rows[i]) > 1:
                 self.note(
                     "split",

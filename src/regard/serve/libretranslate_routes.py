@@ -46,7 +46,7 @@ async def translate(call: Call, body: TranslateBody) -> object:
     if body.alternatives > most:
         raise invalid(f"alternatives should be at most {most}, got {body.alternatives}", "alternatives")
     about = choose_pair(call, body.source, body.target, body.model)
-    pieces = [split_text(text, body.format) for text in texts]
+    pieces = [split_markup(text, body.format) for text in texts]
     inputs = [piece for each in pieces for piece in each.inputs]
     options = {"n_best": body.alternatives + 1} if body.alternatives else {}
     to = body.target if about["languages"]["tagged"] else None
@@ -91,7 +91,7 @@ class SplitText:
         return html.escape(text, quote=False) if self._is_html else text
 
 
-def split_text(text: str, format: str) -> SplitText:
+def split_markup(text: str, format: str) -> SplitText:
     """Lines, or what stands between tags; blank parts are not translated."""
     parts = TAGS.split(text) if format == "html" else re.split(r"(\r?\n)", text)
     return SplitText(parts, [i % 2 == 0 and bool(part.strip()) for i, part in enumerate(parts)], format == "html")

@@ -26,7 +26,7 @@ Cut = tuple[int, int]
 """Where the left side ends, and where the right side begins: the same place, or after a space between them."""
 
 
-def split_text(text: str, encode: Encode, limit: int = MAX_PIECE) -> Iterator[tuple[int, str]]:
+def cut_text(text: str, encode: Encode, limit: int = MAX_PIECE) -> Iterator[tuple[int, str]]:
     """Yield the pieces of a text, of at most `limit` characters, and where each starts."""
     start = 0
     while len(text) - start > limit:

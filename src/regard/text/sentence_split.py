@@ -16,7 +16,7 @@ _WORD = re.compile(r"\S+")
 _MANY = 1024  # number of texts tokenized at once
 
 
-def split_text(tokenizer: Tokenizer, text: str, room: int) -> Iterator[str]:
+def split_to_fit(tokenizer: Tokenizer, text: str, room: int) -> Iterator[str]:
     """Yield the pieces of a text in order, each of at most `room` tokens, unless a single letter has more."""
     for sentence, tokens in _count_tokens(tokenizer, (part for part in _STOP.split(text) if part.strip())):
         if tokens <= room:

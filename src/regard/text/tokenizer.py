@@ -21,7 +21,7 @@ from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName, make_printable
 from regard.files.user_file import read_user_file
-from regard.text.long_text import MAX_PIECE, find_cut, split_text
+from regard.text.long_text import MAX_PIECE, cut_text, find_cut
 from regard.text.native_calls import translate_errors
 from regard.text.sandbox import MAX_FILE_BYTES, check_tokenizer_file
 from regard.text.template import Template, read_names
@@ -136,7 +136,7 @@ class Tokenizer:
         return [self._seal(encoding.ids) for encoding in encodings]
 
     def _encode_long(self, line: str) -> list[int]:
-        pieces, ids = split_text(line, self._encode), list[int]()
+        pieces, ids = cut_text(line, self._encode), list[int]()
         while chunk := list(islice(pieces, _CHUNK_SIZE // MAX_PIECE)):
             for part in self._encode([piece for _, piece in chunk]):
                 ids += part
@@ -184,9 +184,7 @@ class Tokenizer:
         """Return the start and end in its text of each token that `encode_all` returns."""
         out = list[list[tuple[int, int]]]()
         pieces = (
-            (number, *piece)
-            for number, line in enumerate(check_lines(lines))
-            for piece in split_text(line, self._encode)
+            (number, *piece) for number, line in enumerate(check_lines(lines)) for piece in cut_text(line, self._encode)
         )
         while chunk := list(islice(pieces, _CHUNK_SIZE // MAX_PIECE * 8)):
             with translate_errors(DataError, "the tokenizer failed on this text"):

@@ -314,7 +314,7 @@ def find_too_long(task: object, inputs: Sequence[object], options: RunOptions) -
     return task.find_too_long(inputs, options) if supports(task, ChecksLength) else []
 
 
-def split_text(task: object, text: str, options: RunOptions) -> list[str]:
+def split_input(task: object, text: str, options: RunOptions) -> list[str]:
     """Parts of a text that can be read one by one; the whole text if the task cannot join their outputs."""
     return task.split(text, options) if supports(task, Splits) else [text]
 

@@ -18,7 +18,7 @@ from regard.errors import DataError, SpecError
 from regard.spec import Plain
 from regard.tasks.common.task import Output, RunOptions
 from regard.text import Tokenizer
-from regard.text.sentence_split import split_text
+from regard.text.sentence_split import split_to_fit
 from regard.text.word_ids import encode_inside
 
 MAX_UNFOLD = 10
@@ -135,7 +135,9 @@ class PairsFrame(Generic[N]):
         return [text for text, tokens in zip(texts, ids, strict=True) if not tokens or self.tokenizer.unk in tokens]
 
     def split(self, text: str, options: TextPairsOptions = TextPairsOptions()) -> list[str]:
-        return list(split_text(self.source_tokenizer, text, max(self._room(options.tag), 1))) if self.splits else [text]
+        return (
+            list(split_to_fit(self.source_tokenizer, text, max(self._room(options.tag), 1))) if self.splits else [text]
+        )
 
     def encode_inputs(self, inputs: Sequence[str], options: TextPairsOptions) -> list[list[int]]:
         front, room = self._opening(options.tag), self._room(options.tag)
