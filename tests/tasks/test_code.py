@@ -390,6 +390,15 @@ def test_the_command_from_a_folder_to_a_completion(tmp_path: Path) -> None:
     assert [*scores] == ["loss", "token_accuracy", "exact", "edit_similarity", "bits_per_byte", "unknown_tokens"]
 
 
+def test_a_line_longer_than_the_model_reads_does_not_stop_training(tmp_path: Path) -> None:
+    for i in range(4):
+        (tmp_path / f"m{i}.py").write_text(f"x = [{'1, ' * 100}]\n" * 3)
+    sets = {"train.steps": 2, "train.schedule.warmup": 1, "model.width": 16, "model.depth": 1, "model.hidden": 16}
+    sets |= {"data.context": 32, "data.lines": 3, "data.tokenizer.vocab": 280, "decode.max_extra": 5}
+    model = regard.train("code", [tmp_path], set=sets, out=tmp_path / "run", quiet=True)
+    assert isinstance(model.complete("x = "), str)
+
+
 def test_only_a_model_of_code_completes(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("to be or not to be " * 20)
     sets = {"train.steps": 2, "train.schedule.warmup": 1, "model.width": 16, "model.depth": 1, "model.hidden": 16}

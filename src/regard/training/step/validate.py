@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from regard.decode import Search
 from regard.decode.engine import detach_engine
 from regard.engine.choose_engine import EngineName, choose_engine, use_engine
-from regard.errors import SpecError
+from regard.errors import DataError, SpecError
 from regard.metrics import METRICS
 from regard.model.net import Net
 from regard.spec import Plain
@@ -125,7 +125,10 @@ class Validator:
         found: list[int] = []
         for i in self._mapped or range(min(len(pairs), MAX_TRIED)):
             text, reference, options = pairs[i]
-            read = self.task.forward_pass(self.net, text, reference, options)  # type: ignore[arg-type]  # or an image
+            try:
+                read = self.task.forward_pass(self.net, text, reference, options)  # type: ignore[arg-type]  # or an image
+            except DataError:  # longer than the model reads
+                continue
             if max(len(read.tokens), len(read.source_tokens)) > MAX_TOKENS:
                 continue
             weights, source, target = read.attention(self.net)
