@@ -20,6 +20,7 @@ import regard
 from regard.data.batch import IGNORE
 from regard.data.cursor import Cursor
 from regard.decode import Search
+from regard.decode.decode_request import Hypothesis
 from regard.errors import DataError, SpecError
 from regard.families import gpt, llama
 from regard.metrics import METRICS
@@ -270,6 +271,14 @@ def test_completions(task: Code, net: Net) -> None:
     limited = task.run([net], inputs[:1], Search(beam=1, max_extra=3))[0][0]
     assert among[0][0].text.startswith(limited.text.rstrip("\ufffd"))
     assert task.run([net], inputs[:1], Search(beam=1, max_extra=0))[0][0].text == ""
+
+
+def test_a_line_ends_before_both_characters_of_its_end(task: Code, net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a file with \\r\\n, the rest of a line has no \\r: the file has it already."""
+    written = Hypothesis((*task.tokenizer.encode("x\r\ny\r\nz"),), -1.0, -1.0)
+    monkeypatch.setattr(task, "write_tokens", lambda *_: [[written]])
+    for lines, wanted in ((1, "x"), (2, "x\r\ny"), (9, "x\r\ny\r\nz")):
+        assert task.run([net], [Cursor("")], GREEDY, CodeOptions(lines=lines))[0][0].text == wanted
 
 
 def test_a_long_line_is_written_in_rounds(task: Code, net: Net, monkeypatch: pytest.MonkeyPatch) -> None:

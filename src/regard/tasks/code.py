@@ -410,6 +410,7 @@ class Code(CausalTask[CodeData]):
 def _make_output(text: str, lines: int | None, log_prob: float, divisor: float) -> Output:
     """A completion of at most so many lines; the log-probability of one that was cut is not known."""
     kept = text if lines is None else "\n".join(text.split("\n")[:lines])
+    kept = kept if kept == text else kept.removesuffix("\r")
     return Output(kept, log_prob / divisor, log_prob) if kept == text else Output(kept)
 
 
