@@ -131,6 +131,12 @@ def test_a_file_that_is_named_as_a_text_is_told(model: Path, tmp_path: Path) -> 
     assert f"regard: {tmp_path / 'lines'} is a file, but is read as a text here; for its lines use < " in said.err
 
 
+def test_a_dash_is_told_to_be_a_text(model: Path) -> None:
+    said = call("run", model, "-", stdin=b"abc\n")
+    assert said.err.startswith("regard: - is read as a text here; leave it out to read lines from standard input\n")
+    assert len(said.lines) == 1
+
+
 def test_an_empty_text_is_a_text(model: Path) -> None:
     assert call("run", model, "", stdin=b"not read\n") == call("run", model, stdin=b"\n")
 

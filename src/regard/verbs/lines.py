@@ -62,6 +62,8 @@ def _skip_rest_of_line() -> bool:
 def read_arguments(texts: Sequence[str], *, paths: bool = False) -> Iterator[str]:
     """Arguments as text; Python represents bytes that are not UTF-8 as lone surrogates. A model of images takes `paths`."""
     for text in texts:
+        if text == "-":
+            say("- is read as a text here; leave it out to read lines from standard input")
         if len(text) < 256 and not paths:
             with suppress(OSError, ValueError):
                 if Path(text).is_file():
