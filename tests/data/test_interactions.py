@@ -21,6 +21,9 @@ FILES = {
     "ratings.dat": "ann::y::5::20\nann::x::1::10\nbob::z::3::1\nann::z::4::30\nbob::x::5::2\n",
     "movielens.csv": "userId,movieId,rating,timestamp\nann,y,4.0,20\nann,x,4.0,10\nbob,z,1,1\nann,z,1,30\nbob,x,1,2\n",
     "amazon.csv": "parent_asin,user_id,rating,timestamp\ny,ann,4.0,20\nx,ann,4.0,10\nz,bob,1,1\nz,ann,1,30\nx,bob,1,2\n",
+    "headed.inter": "user_id:token\titem_id:token\ttimestamp:float\nann\ty\t2\nann\tx\t1\nbob\tz\t1\nann\tz\t3\nbob\tx\t5\n",
+    "headed.txt": "user item\nann x\nann y\nbob z\nann z\nbob x\n",
+    "words.csv": "ann,x\nann,y\nbob,z\nann,z\nbob,x\n",
     "bare.csv": "ann,y,4.0,20\nann,x,4.0,10\nbob,z,1,1\nann,z,1,30\nbob,x,1,2\n",
     "dates.tsv": "user\titem\tdate\nann\ty\t2020-01-02\nann\tx\t2020-01-01\nbob\tz\t2019-01-01\nann\tz\t2021-01-01T10:00\n"
     "bob\tx\t2020-01-01\n",
@@ -58,6 +61,9 @@ def test_titles(tmp_path: Path) -> None:
     )
     found = read_interactions([str(tmp_path / name) for name in ("r.csv", "movies.csv")])
     assert dict(zip(found.items, found.names, strict=True)) == {"x": "Matrix, The", "y": "Emma [y]", "z": "Emma [z]"}
+    (tmp_path / "odd.csv").write_text("who,what\nann,x\n")
+    both = [str(tmp_path / name) for name in ("odd.csv", "movies.csv")]
+    assert read_interactions(both, ("who", "what")).names == ("Matrix, The",), "the columns are those of interactions"
 
 
 def test_columns_by_name_and_place(tmp_path: Path) -> None:
@@ -81,6 +87,7 @@ def test_columns_by_name_and_place(tmp_path: Path) -> None:
         DataError, match=r"line 1: no columns of users and items among 'when', 'what', 'who', 'more'; set"
     ):
         read_interactions([str(path)])
+    assert told(read_interactions([str(path)], (3, 2, 1))) == WANTED, "a header, also where columns have numbers"
     plain = tmp_path / "odd.txt"
     plain.write_text("".join(f"{line}\n" for line in ("y ann 2", "x ann 1", "z bob 1", "z ann 3", "x bob 5")))
     assert told(read_interactions([str(plain)], (2, 1, 3))) == WANTED
@@ -96,6 +103,11 @@ def test_columns_by_name_and_place(tmp_path: Path) -> None:
         ("x.csv", "userId,movieId\nann,x\nann,\n", r"x\.csv, line 3: a user and an item should be there, got 'ann' and ''$"),
         ("x.csv", "userId,movieId\nann,x\nann\n", r"x\.csv, line 3: 1 columns, but the first line has 2$"),
         ("x.csv", "movieId,title\nx,The X\n", r"^there are no interactions in .*x\.csv; a line should have a user"),
+        ("x.csv", "person,thing\n1,7\n1,8\n", r"x\.csv, line 1: no columns of users and items among 'person', 'thing'; set"),
+        ("x.csv", "userId,stars\nann,x\n", r"x\.csv, line 1: no columns of users and items among 'userId', 'stars'; set"),
+        ("x.tsv", "reader\tbook_id\nann\tx\n", r"x\.tsv, line 1: no columns of users and items among 'reader', 'book_id'; set"),
+        ("x.txt", "person thing\n1 7\n1 8\n", r"x\.txt, line 1: no columns of users and items among 'person', 'thing'; set"),
+        ("x.txt", "a film stars\n1 7 3\n", r"x\.txt, line 1: no columns of users and items among 'a', 'film', 'stars'; set"),
         ("x.txt", "", r"x\.txt is empty"),
         ("x.csv", "user\rId,movieId\nann,x\n", r"x\.csv, line 1: not CSV: new-line character seen in unquoted field$"),
         ("x.jsonl", "{}\n", r"x\.jsonl: interactions are read from \.csv, \.tsv or plain text; convert it to one of them$"),

@@ -6,8 +6,8 @@ Plain text has two to four fields per line, separated by white space or by `::` 
     1 6393 1370131200           user item time
     196 242 3 881250949         user item rating time (MovieLens 100K)
 
-A .csv or .tsv table has a header that names its columns (MovieLens: userId,movieId,rating,timestamp; Amazon:
-user_id,parent_asin,rating,timestamp), or the columns above. A table of items with titles and without users (MovieLens:
+A first line may name the columns (MovieLens: userId,movieId,rating,timestamp; Amazon: user_id,parent_asin,rating,timestamp);
+.csv and .tsv tables without such a header have the columns above. A table of items with titles and without users (MovieLens:
 movieId,title,genres) gives the items their names. All may be gzipped.
 """
 
@@ -21,11 +21,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 import numpy as np
 
 from regard.data.ragged import Ragged
-from regard.data.table_header import Columns, TableColumns
+from regard.data.table_header import NAME, NUMBER, SAMPLE, Columns, TableColumns
 from regard.data.tables import file_kind, is_table, read_columns
 from regard.data.text_files import BadLine, iter_lines, raise_on_bad, strip_line_end
 from regard.errors import DataError, make_printable, offer
@@ -140,40 +141,56 @@ class _Layout:
 
 
 def _find_layout(path: str, columns: Columns | None) -> _Layout:
-    """Decide by the first line that has anything on it."""
+    """Decide by the first line that has anything on it, and by some lines below."""
     lines = enumerate(raise_on_bad(iter_lines(path)), 1)
     number, first = next(((i, line) for i, line in lines if line.strip()), (1, ""))
-    if not is_table(path):
+    table, separator = is_table(path), None
+    if not table:
         separator = "::" if "::" in first else None
-        fields = [field.strip() for field in first.strip().split(separator)]
-        if columns is not None:
-            return _Layout(_choose(path, columns, fields), any(isinstance(c, str) for c in columns), separator)
-        if len(fields) not in PLAIN:
-            raise DataError(
-                f"{path}, line {number}: a line should be `user item`, `user item time` or `user item rating time`, "
-                f"got {first.strip()[:60]!r}"
-            )
-        return _Layout(PLAIN[len(fields)], False, separator)
-    if number > 1:
+        cells = [field.strip() for field in first.strip().split(separator)]
+    elif number > 1:
         raise DataError(f"{path}, line 1 is empty; a table begins with its header or its first row")
-    cells = _split_header(path, first)
-    if columns is not None:
-        return _Layout(_choose(path, columns, cells), any(isinstance(c, str) for c in columns))
+    else:
+        cells = _split_header(path, first)
     words = [cell.strip().lower().partition(":")[0] for cell in cells]  # RecBole writes user_id:token
     user, item, time, title = (
         next((i for i, word in enumerate(words) if word in known), None) for known in (USER, ITEM, TIME, TITLE)
     )
+    titles = (item, title) if table and user is None and item is not None and title is not None else None
+    between = {".csv": ",", ".tsv": "\t"}.get(file_kind(path), separator)
+    below = [[cell.strip(' "') for cell in line.strip().split(between)] for _, line in islice(lines, SAMPLE)]
+    header = _is_header(cells, words, below)
+    if columns is not None and not (titles and any(isinstance(c, str) and c not in cells for c in columns)):
+        return _Layout(_choose(path, columns, cells), header or any(isinstance(c, str) for c in columns), separator)
+    if titles is not None:
+        return _Layout(titles, True, titles=True)
     if user is not None and item is not None:
-        return _Layout((user, item) if time is None else (user, item, time), True)
-    if item is not None and title is not None:
-        return _Layout((item, title), True, titles=True)
+        return _Layout((user, item) if time is None else (user, item, time), True, separator)
     places = PLAIN.get(len(cells))
-    if places is None or (len(places) == 3 and not _is_time(cells[places[2]])):
+    if places is None and not table:
         raise DataError(
-            f"{path}, line 1: no columns of users and items among {', '.join(map(repr, cells[:12]))}; set data.columns to "
-            "those of user, item and time, by name or by position from 1"
+            f"{path}, line {number}: a line should be `user item`, `user item time` or `user item rating time`, "
+            f"got {first.strip()[:60]!r}"
         )
-    return _Layout(places, False)
+    timeless = table and places is not None and len(places) == 3 and not _is_time(cells[places[2]])
+    if places is None or timeless or header:
+        raise DataError(
+            f"{path}, line {number}: no columns of users and items among {', '.join(map(repr, cells[:12]))}; set "
+            "data.columns to those of user, item and time, by name or by position from 1"
+        )
+    return _Layout(places, False, separator)
+
+
+def _is_header(cells: Sequence[str], words: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Whether one of these is what a column is called and comes no more, or is a word above numbers."""
+    for i, (cell, word) in enumerate(zip(cells, words, strict=True)):
+        column = [row[i] for row in below if len(row) == len(cells)]
+        if word in (*USER, *ITEM, *TIME, *TITLE) and cell not in column:
+            return True
+        named = NAME.fullmatch(cell.strip()) and not any(map(str.isdigit, cell))
+        if named and column and all(map(NUMBER.fullmatch, column)):
+            return True
+    return False
 
 
 def _split_header(path: str, line: str) -> list[str]:
