@@ -64,6 +64,11 @@ def test_titles(tmp_path: Path) -> None:
     (tmp_path / "odd.csv").write_text("who,what\nann,x\n")
     both = [str(tmp_path / name) for name in ("odd.csv", "movies.csv")]
     assert read_interactions(both, ("who", "what")).names == ("Matrix, The",), "the columns are those of interactions"
+    (tmp_path / "movies.csv").write_text("movieId,title\n1,Emma\n2,Other\n")
+    with pytest.raises(
+        DataError, match=r"^none of the 3 items, such as 'y', is in .*movies\.csv, which has '1'; leave it"
+    ):
+        read_interactions([str(tmp_path / name) for name in ("r.csv", "movies.csv")])
 
 
 def test_columns_by_name_and_place(tmp_path: Path) -> None:

@@ -91,12 +91,13 @@ class Interactions:
 
 def read_interactions(paths: Sequence[str], columns: Columns | None = None) -> Interactions:
     """Read all files; a malformed line is an error with its number. `columns` are user, item and, if there is one, time."""
-    users, items, titles = dict[str, int](), dict[str, int](), dict[str, str]()
+    users, items, titles, titled = dict[str, int](), dict[str, int](), dict[str, str](), list[str]()
     user, item, time, timed = array("q"), array("q"), array("d"), dict[bool, str]()
     for path in paths:
         layout = _find_layout(path, columns)
         if layout.titles:
             titles |= {key: name for _, (key, name) in _read_fields(path, layout)}
+            titled.append(path)
             continue
         timed[len(layout.places) == 3] = path
         for line, (who, what, *when) in _read_fields(path, layout):
@@ -109,6 +110,11 @@ def read_interactions(paths: Sequence[str], columns: Columns | None = None) -> I
         raise DataError(f"{timed[True]} has times and {timed[False]} has none; give all files times, or none")
     if not user:
         raise DataError(f"there are no interactions in {', '.join(paths)}; a line should have a user and an item")
+    if titles and titles.keys().isdisjoint(items):
+        raise DataError(
+            f"none of the {len(items):,} items, such as {next(iter(items))[:60]!r}, is in {', '.join(titled)}, which has "
+            f"{next(iter(titles))[:60]!r}; leave it out, or name the table of these items"
+        )
     owner, moment = np.frombuffer(user, np.int64), np.frombuffer(time, np.float64)
     order = np.lexsort((moment, owner)) if True in timed else np.argsort(owner, kind="stable")
     ends = np.cumsum(np.bincount(owner, minlength=len(users)), dtype=np.int64)
