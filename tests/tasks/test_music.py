@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -274,6 +275,34 @@ def test_bad_files_of_a_folder_are_named_or_dropped(tmp_path: Path) -> None:
     assert len(dataset.train.documents) == 4
     assert dataset.messages[1].startswith("2 files were dropped, such as: ")
     assert dataset.dropped[0]["count"] == 2
+    write(folder, "melody.mid", [Note(0, 1, 60)])
+    dataset = Music.read(MusicData(train=(str(folder),), encoding=CHORALE, on_bad="drop"), 1)
+    assert dataset.messages[1].startswith("3 files were dropped, such as: ")
+    assert len(dataset.train.documents) == 4, "a melody is no chorale to learn from"
+    with pytest.raises(
+        DataError, match=r"melody\.mid has no notes for alto, tenor, bass; training needs soprano, alto, "
+    ):
+        Music.read(MusicData(train=(str(folder / "melody.mid"),) * 2, encoding=CHORALE, on_bad="drop"), 1)
+
+
+def test_bad_files_that_are_named_one_by_one_are_dropped_too(tmp_path: Path) -> None:
+    good = [str(path) for path in folder_of(tmp_path).iterdir()]
+    bad, missing = tmp_path / "bad.mid", tmp_path / "missing.mid"
+    bad.write_bytes(b"nothing")
+    fault = r"bad\.mid is not a MIDI file: it should begin with 'MThd', got b'noth'"
+    with pytest.raises(DataError, match=fault + "; fix or remove it, or drop such files with --on-bad drop$"):
+        Music.read(MusicData(train=(*good, str(bad)), encoding=CHORALE), 1)
+    settings = MusicData(train=(*good, str(bad)), encoding=CHORALE, on_bad="drop")
+    assert Music.read(settings, 1).messages[1].startswith("1 file was dropped, such as: ")
+    assert len(Music.read_test(settings, settings.train).documents) == 5
+    for read in (
+        lambda: Music.read_test(settings, [str(bad)]),
+        lambda: Music.read(replace(settings, train=(str(bad),)), 1),
+    ):
+        with pytest.raises(DataError, match=fault):
+            read()
+    with pytest.raises(DataError, match=r"cannot read .*missing\.mid: No such file"):
+        read_music(missing, CHORALE, "drop")
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from regard.data.documents import DocumentUnit
 from regard.data.example_rng import Rng
 from regard.data.music.encoding import PITCH_NAMES, EncodingSpec
 from regard.data.music.grid_notes import PITCHES, Note, check_ranges
-from regard.data.music.music_files import MIDI, MusicPiece, parse_piece, read_music, read_piece
+from regard.data.music.music_files import MIDI, FoundMusic, MusicPiece, parse_piece, read_music, read_piece
 from regard.data.music.performance_events import Performance
 from regard.data.packing import Packed
 from regard.data.pair_reader import OnBad
@@ -102,6 +102,7 @@ class Music(Lm):
     @classmethod
     def read_test(cls, settings: Any, files: Sequence[str]) -> Texts:
         found = [read_music(path, settings.encoding, settings.on_bad) for path in files]
+        _check_rest(found, "test")
         return MusicTexts(join_parts([each.parts for each in found], files, "test"), settings.encoding)
 
     @classmethod
@@ -110,16 +111,18 @@ class Music(Lm):
             raise DataError(f"no training data; {cls.data_hint}")
         encoding = settings.encoding
         found = [read_music(path, encoding, settings.on_bad) for path in settings.train]
+        aside = [read_music(path, encoding, settings.on_bad) for path in settings.valid]
+        for one in (*found, *aside):
+            _keep_whole(one, encoding, settings.on_bad)
+        _check_rest(found, "train")
         each: list[Mapping[Part, list[MusicPiece]]] = [one.parts for one in found]
         if settings.valid:
-            aside = [read_music(path, encoding, settings.on_bad) for path in settings.valid]
+            _check_rest(aside, "valid")
             train = join_parts(each, settings.train, "train")
             valid = join_parts([one.parts for one in aside], settings.valid, "valid")
             found += aside
         else:
             train, valid = split_pieces(each, settings.train, hold_out=settings.hold_out, seed=seed)
-        for piece in (*train, *valid):
-            _check_parts(piece, encoding)
         texts, held = MusicTexts(train, encoding, training=True), MusicTexts(valid, encoding)
         digest, counts = hashlib.sha256(), dict[str, dict[str, int]]()
         for part, some in (("train", texts), ("valid", held)):
@@ -131,7 +134,8 @@ class Music(Lm):
         sizes = [f"{count_pieces(count['pieces'])} of {count['words']:,} words" for count in counts.values()]
         messages = [f"{sizes[0]} for training, {sizes[1]} for validation"]
         dropped = [fault for one in found for fault in one.dropped]
-        messages += [f"{len(dropped):,} files were dropped, such as: {dropped[0]}"] if dropped else []
+        some = "file was" if len(dropped) == 1 else "files were"
+        messages += [f"{len(dropped):,} {some} dropped, such as: {dropped[0]}"] if dropped else []
         lost = [{"reason": "cannot be used", "count": len(dropped), "examples": dropped[:3]}] if dropped else []
         return Dataset(texts, held, digest.hexdigest(), counts, messages, lost)
 
@@ -319,10 +323,28 @@ def measure_ranges(notes: Iterable[Note]) -> Ranges:
     return out
 
 
-def _check_parts(piece: MusicPiece, encoding: EncodingSpec) -> None:
+def _keep_whole(found: FoundMusic, encoding: EncodingSpec, on_bad: OnBad) -> None:
+    """Drop pieces to learn from that lack a part, or refuse the first; lists may be those of several parts of the data."""
+    for pieces in (found.parts.get("train", []), found.parts.get("valid", [])):
+        faults = [_find_fault(piece, encoding) for piece in pieces]
+        found.dropped += (said := [fault for fault in faults if fault])
+        if said and on_bad == "error":
+            raise DataError(f"{said[0]}; leave it out, or drop such pieces with --on-bad drop")
+        pieces[:] = [piece for piece, fault in zip(pieces, faults, strict=True) if not fault]
+
+
+def _find_fault(piece: MusicPiece, encoding: EncodingSpec) -> str:
     there = {note.part for note in piece.notes}
-    if missing := [name for part, name in enumerate(encoding.parts) if part not in there]:
-        raise DataError(f"{piece} has no notes for {', '.join(missing)}; training needs {', '.join(encoding.parts)}")
+    missing = [name for part, name in enumerate(encoding.parts) if part not in there]
+    said = f"{piece} has no notes for {', '.join(missing)}; training needs {', '.join(encoding.parts)}"
+    return said if missing else ""
+
+
+def _check_rest(found: Sequence[FoundMusic], part: Part) -> None:
+    """Refuse data of which nothing is left."""
+    dropped = [fault for one in found for fault in one.dropped]
+    if dropped and not any(one.parts.get(part) for one in found):
+        raise DataError(f"{dropped[0]}; no piece is left for part {part!r}")
 
 
 def _unpack_ranges(files: Mapping[str, bytes], count: int) -> Ranges:

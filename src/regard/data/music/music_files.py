@@ -65,7 +65,7 @@ def read_music(path: str | Path, encoding: EncodingSpec, on_bad: OnBad = "error"
     elif path.name.lower().endswith(JSON):
         found.parts = _read_json(path, encoding)
     else:
-        found.parts = share_pieces([read_piece(path, encoding)])
+        found.parts = share_pieces(_read_files([path], encoding, on_bad, found.dropped))
     return found
 
 
@@ -89,13 +89,19 @@ def _read_folder(folder: Path, encoding: EncodingSpec, on_bad: OnBad, dropped: l
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in MIDI)
     if not files:
         raise DataError(f"{folder} has no MIDI files; they should end in {' or '.join(MIDI)}")
+    return _read_files(files, encoding, on_bad, dropped)
+
+
+def _read_files(files: Sequence[Path], encoding: EncodingSpec, on_bad: OnBad, dropped: list[str]) -> list[MusicPiece]:
     pieces, faults = list[MusicPiece](), list[str]()
     for path in track(files, "MIDI files", total=len(files)):
         try:
             pieces.append(read_piece(path, encoding))
         except DataError as error:
+            if not (path.is_file() and path.suffix.lower() in MIDI):  # a wrong name, not a bad file
+                raise
             faults.append(str(error))
-    if faults and (on_bad == "error" or not pieces):
+    if faults and on_bad == "error":
         rest = f" ({len(faults)} of {len(files)} files have faults)" if len(faults) > 1 else ""
         raise DataError(f"{faults[0]}{rest}; fix or remove it, or drop such files with --on-bad drop")
     dropped += faults
