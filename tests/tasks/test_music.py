@@ -23,6 +23,7 @@ from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import gpt
 from regard.serve.operations import read_inputs
 from regard.tasks.music import Music, MusicData
+from regard.training.run.messages import suggest_commands
 from tests.data.music.midi import make_midi, off, on
 
 CHORALE, EVENTS = FourVoices(), Performance(max_shift=20, velocities=4)
@@ -148,6 +149,11 @@ def test_a_continuation_goes_on_where_the_piece_ends(tmp_path: Path) -> None:
     short = Search(beam=1, max_extra=3)  # the context has room for these
     ((few,),) = task.run([net], ["S:C5 A:G4 T:E4 B:C3"], short, task.Options())
     assert task.score(net, ["S:C5 A:G4 T:E4 B:C3"], [few.text])[0] == pytest.approx(few.log_prob, abs=1e-4)
+
+
+def test_what_to_do_with_a_model_of_music(tmp_path: Path) -> None:
+    task, _ = prepared(tmp_path)
+    assert suggest_commands(Path("runs/music"), task, [])[0] == "use it:    regard run runs/music FILE --out FOLDER"
 
 
 @pytest.mark.parametrize("way", [{"sample": True}, {"sample": False}])

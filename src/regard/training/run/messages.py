@@ -11,7 +11,7 @@ from regard.model.cost import cost
 from regard.report.number import duration
 from regard.serialization.model_folder import REPORT
 from regard.spec import Plain
-from regard.tasks.common.capabilities import Completes, supports
+from regard.tasks.common.capabilities import Completes, ReadsFiles, supports
 from regard.tasks.common.task import Task
 from regard.training.step.time_estimate import estimate_seconds
 from regard.training.trainer import Trainer
@@ -38,7 +38,8 @@ def describe_run(trainer: Trainer, facts: Plain, folder: Path, *, timed: bool) -
 
 def suggest_commands(folder: Path, task: Task, plugins: Sequence[str]) -> list[str]:
     """Three commands to continue with."""
-    given = "--at FILE:LINE:COLUMN" if supports(task, Completes) else '"INPUT"'
+    files = "FILE --out FOLDER" if supports(task, ReadsFiles) else '"INPUT"'
+    given = "--at FILE:LINE:COLUMN" if supports(task, Completes) else files
     name = shlex.quote(str(folder))
     with_plugins = "".join(f" --plugin {shlex.quote(plugin)}" for plugin in plugins)
     return [
