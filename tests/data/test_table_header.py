@@ -39,6 +39,18 @@ def test_an_unknown_header_is_no_pair(tmp_path: Path, header: str) -> None:
     assert len(pairs_of(tmp_path, (header + SENTENCES).replace(",", "\t"), "x.tsv")) == 3
 
 
+@pytest.mark.parametrize("header", ["summary,article", "highlights,document", "Summary,Text"])
+def test_a_summary_is_the_target_wherever_it_stands(tmp_path: Path, header: str) -> None:
+    one, other = header.split(",")
+    for name, text in (
+        ("x.csv", f"{header}\nA dog.,A dog runs home.\n"),
+        ("y.csv", f"id,{header}\n7,A dog.,A dog runs home.\n"),
+    ):
+        found = pairs_of(tmp_path, text, name)
+        assert (found.source[0], found.target[0]) == ("A dog runs home.", "A dog.")
+        assert f"read as a header, {other} is the source and {one} is the target; set columns" in found.notes[0]
+
+
 def test_known_names_and_plain_data_need_no_word(tmp_path: Path) -> None:
     for text in (
         f"source,target{SENTENCES}",

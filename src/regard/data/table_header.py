@@ -25,8 +25,8 @@ NUMBER = re.compile(r"[-+]?[\d.,]*\d")
 MIN_WORDS = 3
 """Words of a typical text; a column has a name of fewer."""
 SYNONYMS = {
-    "source": ("src", "input"),
-    "target": ("tgt", "trg", "output", "translation"),
+    "source": ("src", "input", "text", "article", "document"),
+    "target": ("tgt", "trg", "output", "translation", "summary", "highlights"),
     "text": ("sentence", "sentence1", "premise", "review", "document", "words", "tokens"),
     "other": ("sentence2", "hypothesis"),
     "label": ("class", "category", "sentiment"),
