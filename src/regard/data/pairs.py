@@ -93,7 +93,7 @@ def split_pairs(pairs: Pairs, *, size: int | None = None, seed: int = 0) -> tupl
         chosen = np.isin(hashes[some], taken)
         rest.add(np.flatnonzero(~chosen) + some.start)
         aside.add(np.flatnonzero(chosen) + some.start)
-    valid = replace(pairs.take(aside.array()), name=f"{pairs.name}, held out", dropped=())
+    valid = replace(pairs.take(aside.array()), name=f"{pairs.name}, held out", dropped=(), notes=())
     return pairs.take(rest.array()), valid
 
 
