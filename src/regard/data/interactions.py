@@ -150,9 +150,9 @@ def _find_layout(path: str, columns: Columns | None) -> _Layout:
     """Decide by the first line that has anything on it, and by some lines below."""
     lines = enumerate(raise_on_bad(iter_lines(path)), 1)
     number, first = next(((i, line) for i, line in lines if line.strip()), (1, ""))
-    table, separator = is_table(path), None
+    table = is_table(path)
+    separator = "::" if not table and "::" in first else None
     if not table:
-        separator = "::" if "::" in first else None
         cells = [field.strip() for field in first.strip().split(separator)]
     elif number > 1:
         raise DataError(f"{path}, line 1 is empty; a table begins with its header or its first row")
