@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from regard.decode import Constraints, Draw, Search, generate
+from regard.decode import Constraints, Draw, Hypothesis, Search, generate
 from regard.decode.engine import attach_engine, find_engine
 from regard.engine.choose_engine import choose_engine, open_native, use_engine
 from regard.engine.native_engine import PRECISIONS, NativeEngine
@@ -61,6 +61,25 @@ def test_weights_that_lead_to_no_numbers_are_refused(name: str, how: str) -> Non
             CheckpointError, match=r"^the model computes values that are not numbers \(NaN\): its weights are"
         ):
             decode(sources, SEARCHES[how], SPECIAL)
+
+
+@pytest.mark.parametrize("how", ["greedy", "sampling"])
+def test_a_prefix_without_probability_is_written(how: str) -> None:
+    """Its log-probability is −inf; the output ends all the same, and the others of its batch are as without it."""
+    net = build(ALL["alibi"])
+    with torch.no_grad():
+        net.head.bias[7] = -torch.inf
+    engine, sources = open_native(net, threads=1), make_sources(net, 3)
+    search, batch = dataclasses.replace(SEARCHES[how], max_extra=5), engine.open_batch()
+    for i, prefix in enumerate(([4], [7, 5], [9])):
+        batch.add(sources[i], search, SPECIAL, constraints=Constraints(prefixes=[prefix]), draw=Draw([i]))
+    found: dict[int, list[Hypothesis]] = {}
+    for _ in range(5):
+        found |= {p.sequence: p.hypotheses for p in batch.step() if p.hypotheses is not None}
+    assert found[1][0].tokens[:2] == (7, 5) and found[1][0].log_prob == -np.inf
+    for i, prefix in ((0, [4]), (2, [9])):
+        alone = engine.decode([sources[i]], search, SPECIAL, constraints=Constraints(prefixes=[prefix]), draw=Draw([i]))
+        assert not differ([found[i]], alone)
 
 
 @pytest.mark.parametrize("name", ALL)

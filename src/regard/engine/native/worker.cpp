@@ -147,7 +147,6 @@ void Worker::step(const std::vector<Sentence*>& some) {
         const Search& how = s->request->how;
         samples = samples || how.sample;
         for (Running& r : s->running) {
-            if (r.total == NEVER) continue;
             r.past.push_back(s->slots.add(pages_));
             rows_.tokens.push_back(r.last), rows_.pos.push_back(int64_t(r.past.size()) - 1);
             rows_.past.push_back(r.past.data()), rows_.memory.push_back(&s->memory);
@@ -196,8 +195,8 @@ void Worker::score(const std::vector<Sentence*>& some, bool samples) {
     int64_t row = 0;
     for (const Sentence* s : some) {
         const Linear& head = s->candidates ? s->candidates->head : model_.head;
-        const int64_t n = std::count_if(s->running.begin(), s->running.end(), [](const Running& r) { return r.total != NEVER; });
-        if (n) forward_.score(head, which_.data() + row, tops_.data() + row, n, logits ? logits + row * model_.vocab : nullptr);
+        const int64_t n = int64_t(s->running.size());
+        forward_.score(head, which_.data() + row, tops_.data() + row, n, logits ? logits + row * model_.vocab : nullptr);
         row += n;
     }
 }
@@ -245,7 +244,6 @@ void Worker::extend_beam(Sentence& s, size_t& row) {
     const int64_t k = how.beam;
     candidates_.clear();
     for (size_t parent = 0; parent < s.running.size(); parent++) {
-        if (s.running[parent].total == NEVER) continue;
         const Top& top = tops_[row++];
         const double log_sum = double(top.max) + std::log(double(top.sum)), before = s.running[parent].total;
         const auto add = [&](float logit, int32_t token) {

@@ -35,7 +35,7 @@ struct Guard {
 };
 
 struct Running {
-    double total = 0;
+    double total = 0;          // log-probability; in a beam never −inf
     int32_t last = 0;
     std::vector<float*> past;  // keys and values of every token read, and a place for the next one
     Guard guard;
