@@ -129,6 +129,24 @@ def test_panels_that_do_not_fit_are_refused(net: Net) -> None:
             NativeModel(flatten_plan(plan, tensors), data[:start] + half + data[start + 2 :], precision=2)
 
 
+def test_a_table_that_begins_where_the_head_does_has_its_own_rows() -> None:
+    """The engine shares memory with a head only if both are the same matrix."""
+    net = build(FAMILIES["transformer"])
+    plan, data = describe_model(net), pack(net.state_dict())
+    tensors = list_tensors(data, FILE)
+    start, rows, width = tensors["embed.weight"].start, 300, 32
+    copied = data + data[start : start + 4 * rows * width]
+    plan.update(source_vocab=rows, source={**plan["source"], "table": "wide"})
+    here, elsewhere = (
+        NativeEngine(
+            plan, NativeModel(flatten_plan(plan, {**tensors, "wide": TensorEntry("F32", (rows, width), at)}), copied)
+        )
+        for at in (start, len(data))
+    )
+    for token in (5, 60, rows - 1):
+        assert np.array_equal(here.encode([token]), elsewhere.encode([token]))
+
+
 def test_requests_outside_the_model_are_refused() -> None:
     engine = NativeEngine.open(describe_model(gpt := build(FAMILIES["gpt"])), pack(gpt.state_dict()), threads=1)
     search = Search(beam=2, max_extra=5)

@@ -260,6 +260,11 @@ void read_stack(Reader& in, Stack& out, bool decoder) {
     out.norm = in.norm("the last norm", model.width);
 }
 
+// Whether two tensors are the same matrix of the file; the same first byte is not enough.
+bool is_same(const Stored& a, const Stored& b) {
+    return a.data == b.data && a.dtype == b.dtype && a.rows == b.rows && a.cols == b.cols;
+}
+
 }  // namespace
 
 int64_t Model::room(bool of_source) const {
@@ -288,8 +293,8 @@ std::unique_ptr<Model> read_model(const double* plan, int64_t words, const unsig
         read_stack(in, model->decoder, true);
         const Stored head = in.tensor("the head", model->vocab, model->width);
         in.linear(model->head, model->width, {head}, {in.vector("the head's bias", model->vocab, true)});
-        for (Embedding* e : {&model->embed, &model->source})  // the same numbers are in memory already
-            if (precision == Precision::float32 && e->table.data == head.data) e->packed = &model->head.matrix;
+        for (Embedding* e : {&model->embed, &model->source})  // tied: the packed weights of the head serve both
+            if (precision == Precision::float32 && is_same(e->table, head)) e->packed = &model->head.matrix;
         model->head_scale = float(in.number("the head's scale", -1e6, 1e6));
     }
     in.end();
