@@ -63,6 +63,33 @@ def test_weights_that_lead_to_no_numbers_are_refused(name: str, how: str) -> Non
             decode(sources, SEARCHES[how], SPECIAL)
 
 
+def break_row(weight: torch.Tensor) -> None:
+    """A row that sums infinities of both signs: NaN for (almost) every input."""
+    with torch.no_grad():
+        weight[7], weight[7, 0] = -torch.inf, torch.inf
+
+
+BROKEN: dict[str, tuple[str, str]] = {
+    "one logit": ("alibi", "head.weight"),
+    "one hidden value before relu": ("transformer", "decoder.blocks.0.feed.up.weight"),
+    "one hidden value before tanh": ("alibi", "decoder.blocks.0.feed.up.weight"),
+    "the scores of one head": ("llama", "decoder.blocks.0.mix.q.weight"),
+}
+
+
+@pytest.mark.parametrize("where", BROKEN)
+@pytest.mark.parametrize("how", SEARCHES)
+def test_one_value_that_is_not_a_number_is_enough(where: str, how: str) -> None:
+    """No kernel may drop it: maxima and clamps would, depending on the order of their operands."""
+    name, weight = BROKEN[where]
+    net = build(ALL[name])
+    break_row(net.get_parameter(weight))
+    engine, sources = open_native(net, threads=1), make_sources(net, 3)
+    for decode in (engine.decode, TorchEngine(net).decode):
+        with pytest.raises(CheckpointError, match="the model computes values that are not numbers"):
+            decode(sources, SEARCHES[how], SPECIAL)
+
+
 @pytest.mark.parametrize("how", ["greedy", "sampling"])
 def test_a_prefix_without_probability_is_written(how: str) -> None:
     """Its log-probability is −inf; the output ends all the same, and the others of its batch are as without it."""

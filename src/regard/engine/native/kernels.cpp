@@ -13,10 +13,10 @@ namespace regard {
 namespace REGARD_ISA {
 namespace {
 
-// e^x by range reduction and a polynomial of degree 6; relative error below 2e-7. Below -87 it is 0.
+// e^x by range reduction and a polynomial of degree 6; relative error below 2e-7. Below -87 it is 0; of NaN, NaN.
 inline Floats exponential(Floats x) {
     const Floats top = spread(88.3f), low = spread(-87.3f), magic = spread(12582912.f);
-    Floats z = smaller(larger(x, low), top);
+    Floats z = smaller(top, larger(low, x));
     Floats shifted = z * 1.44269504088896341f + magic, n = shifted - magic;
     Floats r = z - n * 0.693359375f + n * 2.12194440e-4f;
     Floats p = spread(1.9875691500e-4f);
@@ -46,7 +46,7 @@ inline Floats error_function(Floats x) {
 
 inline Floats apply(Activation kind, Floats x) {
     switch (kind) {
-        case Activation::relu: return larger(x, Floats{});
+        case Activation::relu: return larger(Floats{}, x);
         case Activation::gelu: return 0.5f * x * (1.0f + error_function(x * 0.70710678118654752f));
         case Activation::gelu_tanh:
             return 0.5f * x * (1.0f + hyperbolic_tangent(0.79788456080286536f * (x + 0.044715f * x * x * x)));
@@ -308,15 +308,11 @@ inline void sums_of_four(const Floats (&v)[4], float* out) {
 #endif
 }
 
-// Softmax of scores in place; all −inf gives zeros.
+// Softmax of scores in place. One NaN makes all of them NaN, as in torch: a broken model must not go unnoticed.
 inline void softmax(float* x, int64_t n) {
     Floats top = spread(LOWEST);
-    each(n, [&](int64_t i, int some) { top = larger(top, load_some(x + i, some, LOWEST)); });
+    each(n, [&](int64_t i, int some) { top = larger(load_some(x + i, some, LOWEST), top); });
     const float most = max_of(top);
-    if (most == LOWEST) {
-        for (int64_t i = 0; i < n; i++) x[i] = 0;
-        return;
-    }
     Floats total{};
     each(n, [&](int64_t i, int some) {
         const Floats v = exponential(load_some(x + i, some, LOWEST) - most);
@@ -403,7 +399,7 @@ inline void insert(Top& top, float value, int32_t id) {
 
 void scan(const float* logits, int64_t n, int64_t first, Top& top) {
     Floats highest = spread(LOWEST);
-    each(n, [&](int64_t i, int some) { highest = larger(highest, load_some(logits + i, some, LOWEST)); });
+    each(n, [&](int64_t i, int some) { highest = larger(load_some(logits + i, some, LOWEST), highest); });  // not NaN
     const float most = max_of(highest);
     if (most > top.max) {
         top.sum = top.max == LOWEST ? 0.0f : top.sum * std::exp(top.max - most);

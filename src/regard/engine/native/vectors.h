@@ -40,6 +40,7 @@ inline void store(float* p, Floats v) { std::memcpy(p, &v, sizeof v); }
 inline Floats spread(float x) { return Floats{} + x; }
 inline Ints bits(Floats v) { Ints i; std::memcpy(&i, &v, sizeof i); return i; }
 inline Floats unbits(Ints i) { Floats v; std::memcpy(&v, &i, sizeof v); return v; }
+// One instruction each, so the order of the operands matters: the result is b where either of them is NaN.
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 
@@ -82,7 +83,7 @@ inline void store_some(float* p, Floats v, int count) {
 
 inline void finish(float* y, Floats v, Epilogue end) {
     if (end.add) v += load(y);
-    if (end.relu) v = larger(v, Floats{});
+    if (end.relu) v = larger(Floats{}, v);  // NaN stays
     store(y, v);
 }
 

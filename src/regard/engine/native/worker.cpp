@@ -246,6 +246,10 @@ void Worker::extend_beam(Sentence& s, size_t& row) {
     for (size_t parent = 0; parent < s.running.size(); parent++) {
         const Top& top = tops_[row++];
         const double log_sum = double(top.max) + std::log(double(top.sum)), before = s.running[parent].total;
+        if (std::isnan(log_sum)) {  // one hypothesis is enough: the caller refuses a sentence without outputs
+            s.over = true;
+            return;
+        }
         const auto add = [&](float logit, int32_t token) {
             const double total = before + double(float(logit - log_sum));
             if (total > NEVER) candidates_.push_back({total, int64_t(parent), s.token_of(token)});
