@@ -179,5 +179,5 @@ def test_random_damage_never_crashes() -> None:
                 )
                 engine = NativeEngine(describe_model(net), model)
                 engine.decode([[5, 2], [7]], Search(beam=2, max_extra=4), SPECIAL)
-            except NativeError as refused:
+            except (NativeError, CheckpointError) as refused:  # the second: what it computes is not a number
                 assert str(refused)

@@ -12,7 +12,7 @@ import torch
 from regard.decode import Constraints, Draw, Hypothesis, Search, generate
 from regard.decode.engine import attach_engine, find_engine
 from regard.engine.choose_engine import choose_engine, open_native, use_engine
-from regard.engine.native_engine import PRECISIONS, NativeEngine
+from regard.engine.native_engine import PRECISIONS, NativeEngine, Precision
 from regard.engine.native_library import list_kernels
 from regard.engine.quantized_weights import quantize_weights, restore_weights
 from regard.engine.torch_engine import TorchEngine
@@ -88,6 +88,17 @@ def test_one_value_that_is_not_a_number_is_enough(where: str, how: str) -> None:
     for decode in (engine.decode, TorchEngine(net).decode):
         with pytest.raises(CheckpointError, match="the model computes values that are not numbers"):
             decode(sources, SEARCHES[how], SPECIAL)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_rounding_to_whole_numbers_keeps_what_is_not_a_number(precision: Precision) -> None:
+    """RMSNorm makes one NaN among zeros of an infinite value, which int8 cannot hold."""
+    net = build(llama.spec(width=32, depth=1, heads=4, hidden=64, vocab=SMALL, length=64, tied=False))
+    with torch.no_grad():
+        net.embed.weight[:, 0] = torch.inf
+    engine = open_native(net, precision, threads=1)
+    with pytest.raises(CheckpointError, match="the model computes values that are not numbers"):
+        engine.decode(make_sources(net, 3), SEARCHES["greedy"], SPECIAL)
 
 
 @pytest.mark.parametrize("how", ["greedy", "sampling"])

@@ -232,36 +232,14 @@ void multiply_blocks(const Quantized& x, int64_t rows, const Matrix& w, int64_t 
 
 void quantize_blocks(const float* x, int64_t rows, int64_t stride, int64_t k, Quantized& out) {
     const int64_t count = round_up(k, BLOCK) / BLOCK;
-    const Floats least = spread(-127.0f), magic = spread(12582912.f);  // adding it rounds to whole numbers, halves to even
     for (int64_t row = 0; row < rows; row++)
         for (int64_t b = 0; b < count; b++) {
-            const float* from = x + row * stride + b * BLOCK;
             const int64_t real = k - b * BLOCK < BLOCK ? k - b * BLOCK : BLOCK;
             int8_t* to = out.q + row * out.stride + b * BLOCK;
-            Floats top{};
-            each(real, [&](int64_t i, int some) {
-                const Floats v = load_some(from + i, some);
-                top = larger(top, v < 0.0f ? -v : v);
-            });
-            const float most = max_of(top), factor = most > 0 ? 127.0f / most : 0.0f;
-            int32_t sum = 0;
-            Ints sums{};
-            each(real, [&](int64_t i, int some) {
-                const Floats scaled = smaller(larger(load_some(from + i, some) * factor, least), -least);  // NaN: -127
-                const Ints whole = bits(scaled + magic) - bits(magic);
-                sums += whole;
-#if defined(__AVX512F__)
-                if (some == W) {
-                    _mm_storeu_si128((__m128i*)(to + i), _mm512_cvtepi32_epi8((__m512i)whole));
-                    return;
-                }
-#endif
-                for (int j = 0; j < some; j++) to[i + j] = int8_t(whole[j]);
-            });
-            for (int i = 0; i < W; i++) sum += sums[i];
+            const Rounded rounded = quantize_numbers(x + row * stride + b * BLOCK, real, to);
             for (int64_t i = real; i < BLOCK; i++) to[i] = 0;
-            out.scale[row * count + b] = most / 127.0f;
-            out.total[row * count + b] = float(sum) * (most / 127.0f);
+            out.scale[row * count + b] = rounded.scale;
+            out.total[row * count + b] = float(rounded.sum) * rounded.scale;
         }
 }
 

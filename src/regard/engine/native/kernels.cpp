@@ -253,33 +253,10 @@ void multiply_bytes(const Quantized& x, int64_t rows, const Matrix& w, int64_t f
 
 void quantize(const float* x, int64_t rows, int64_t stride, int64_t k, Quantized& out) {
     for (int64_t row = 0; row < rows; row++) {
-        const float* from = x + row * stride;
         int8_t* to = out.q + row * out.stride;
-        Floats top{};
-        each(k, [&](int64_t i, int some) {
-            Floats v = load_some(from + i, some);
-            top = larger(top, v < 0.0f ? -v : v);
-        });
-        const float most = max_of(top), factor = most > 0 ? 127.0f / most : 0.0f;
-        const Floats least = spread(-127.0f), magic = spread(12582912.f);  // adding it rounds to whole numbers, halves to even
-        Ints sums{};
-        each(k, [&](int64_t i, int some) {
-            const Floats scaled = smaller(larger(load_some(from + i, some) * factor, least), -least);  // NaN: -127
-            const Ints whole = bits(scaled + magic) - bits(magic);
-            sums += whole;
-#if defined(__AVX512F__)
-            const __m128i small = _mm512_cvtepi32_epi8((__m512i)whole);
-            if (some == W) _mm_storeu_si128((__m128i*)(to + i), small);
-            else for (int b = 0; b < some; b++) to[i + b] = int8_t(whole[b]);
-#else
-            for (int b = 0; b < some; b++) to[i + b] = int8_t(whole[b]);
-#endif
-        });
-        int32_t sum = 0;
-        for (int i = 0; i < W; i++) sum += sums[i];
+        const Rounded rounded = quantize_numbers(x + row * stride, k, to);
         for (int64_t i = k; i < round_up(k, 4); i++) to[i] = 0;
-        out.scale[row] = most / 127.0f;
-        out.sum[row] = sum;
+        out.scale[row] = rounded.scale, out.sum[row] = rounded.sum;
     }
 }
 

@@ -11,6 +11,8 @@ constexpr int64_t LANES = 16;  // outputs of a panel: one packed layout for all 
 
 constexpr int64_t BLOCK = 32;  // inputs that share a scale
 
+constexpr float TINY = 1e-30f;  // numbers below it are quantized to zero: 127 / x must not overflow
+
 inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 enum class Activation : int { none, relu, gelu, gelu_tanh, silu, tanh };

@@ -81,6 +81,37 @@ inline void store_some(float* p, Floats v, int count) {
     for (int i = 0; i < count; i++) p[i] = v[i];
 }
 
+// Rounds n numbers to int8: x ≈ q · scale. If one of them is infinite or NaN, so that nothing fits, the scale is NaN.
+struct Rounded {
+    float scale;
+    int32_t sum;  // of all q
+};
+inline Rounded quantize_numbers(const float* from, int64_t n, int8_t* to) {
+    Floats top{};
+    each(n, [&](int64_t i, int some) {
+        const Floats v = load_some(from + i, some);
+        top = larger(v < 0.0f ? -v : v, top);
+    });
+    const float most = max_of(top), factor = most > TINY ? 127.0f / most : 0.0f;
+    const Floats highest = spread(127.0f), magic = spread(12582912.f);  // adding it rounds to whole numbers, halves to even
+    Floats sums{};
+    each(n, [&](int64_t i, int some) {
+        const Floats shifted = smaller(highest, load_some(from + i, some) * factor) + magic;
+        const Ints whole = bits(shifted) - bits(magic);
+        sums += shifted - magic;  // exact below 2^24, and NaN if one number is
+#if defined(__AVX512F__)
+        if (some == W) {
+            _mm_storeu_si128((__m128i*)(to + i), _mm512_cvtepi32_epi8((__m512i)whole));
+            return;
+        }
+#endif
+        for (int b = 0; b < some; b++) to[i + b] = int8_t(whole[b]);
+    });
+    const float sum = sum_of(sums);
+    if (sum != sum) return {sum, 0};
+    return {most / 127.0f, int32_t(sum)};
+}
+
 inline void finish(float* y, Floats v, Epilogue end) {
     if (end.add) v += load(y);
     if (end.relu) v = larger(Floats{}, v);  // NaN stays

@@ -151,7 +151,7 @@ void pack(Linear& out, int64_t i, const std::vector<float>& row) {
         return;
     }
     const float most = find_largest(row.data(), k, 3.0e38f);
-    const float factor = most > 0 ? 127.0f / most : 0.0f;
+    const float factor = most > TINY ? 127.0f / most : 0.0f;
     out.scale[i] = most / 127.0f;
     uint8_t* to = out.bytes.get() + panel * out.matrix.quads() * 64 + lane * 4;
     for (int64_t j = 0; j < out.matrix.quads() * 4; j++)
