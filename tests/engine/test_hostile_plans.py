@@ -6,7 +6,10 @@ The C++ program in native/fuzz.cpp does the same a million times under sanitizer
 from __future__ import annotations
 
 import copy
+import json
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -145,6 +148,29 @@ def test_a_table_that_begins_where_the_head_does_has_its_own_rows() -> None:
     )
     for token in (5, 60, rows - 1):
         assert np.array_equal(here.encode([token]), elsewhere.encode([token]))
+
+
+FEW_THREADS = """
+import json, resource, sys
+from pathlib import Path
+from regard.engine.native_engine import NativeEngine
+from regard.decode import Search, SpecialTokens
+plan, data = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]).read_bytes()
+now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (now + (400 << 20), resource.getrlimit(resource.RLIMIT_AS)[1]))
+engine = NativeEngine.open(plan, data, threads=256)
+resource.setrlimit(resource.RLIMIT_AS, (-1, resource.getrlimit(resource.RLIMIT_AS)[1]))
+print(len(engine.decode([[5, 2], [7, 2]], Search(beam=2, max_extra=3), SpecialTokens(bos=1, eos=2, pad=0))))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process as Linux does")
+def test_a_system_that_refuses_threads_gives_fewer(net: Net, tmp_path: Path) -> None:
+    (tmp_path / "plan").write_text(json.dumps(describe_model(net)))
+    (tmp_path / "weights").write_bytes(pack(net.state_dict()))
+    command = [sys.executable, "-c", FEW_THREADS, str(tmp_path / "plan"), str(tmp_path / "weights")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "2\n", done.stderr
 
 
 def test_requests_outside_the_model_are_refused() -> None:

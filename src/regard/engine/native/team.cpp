@@ -1,5 +1,7 @@
 #include "team.h"
 
+#include <exception>
+
 namespace regard {
 namespace {
 
@@ -16,7 +18,11 @@ inline void pause_briefly() {
 }  // namespace
 
 Team::Team(int threads) {
-    for (int i = 1; i < threads; i++) helpers_.emplace_back([this, i] { help(i); });
+    try {
+        for (int i = 1; i < threads; i++) helpers_.emplace_back([this, i] { help(i); });
+    } catch (const std::exception&) {
+        // The system gives no more threads, or no memory for them: those that run are enough.
+    }
 }
 
 Team::~Team() {

@@ -13,7 +13,7 @@ namespace regard {
 // program may need.
 class Team {
   public:
-    explicit Team(int threads);
+    explicit Team(int threads);  // fewer, if the system refuses so many
     ~Team();
     int size() const { return int(helpers_.size()) + 1; }
     // Calls f(0) here and f(1), f(2) … in the helpers; returns when all have returned. f must not throw.
