@@ -21,7 +21,7 @@ import torch
 from regard.decode import Constraints, Search
 from regard.engine.engine_plan import flatten_plan
 from regard.engine.native_engine import NativeEngine
-from regard.engine.native_library import NativeError, NativeModel
+from regard.engine.native_library import NativeError, NativeModel, SearchSettings, TokenRows
 from regard.engine.quantized_weights import pack_weights, quantize_weights
 from regard.engine.write_plan import describe_model
 from regard.errors import CheckpointError
@@ -148,6 +148,23 @@ def test_a_table_that_begins_where_the_head_does_has_its_own_rows() -> None:
     )
     for token in (5, 60, rows - 1):
         assert np.array_equal(here.encode([token]), elsewhere.encode([token]))
+
+
+def test_settings_that_leave_nothing_to_draw_are_refused(net: Net) -> None:
+    model = NativeEngine.open(describe_model(net), pack(net.state_dict()), threads=1).model
+    for setting, value in (("top_p", 0.0), ("top_p", np.nan), ("temperature", 0.0), ("n_best", 2), ("beam", 0)):
+        search = SearchSettings(beam=1, n_best=1, sample=1, bos=1, eos=2, temperature=1.0, top_p=1.0)
+        setattr(search, setting, value)
+        with pytest.raises(NativeError, match=f"{setting} is out of range"):
+            model.decode([[5, 2]], [], [4], [0], [], search)
+
+
+def test_rows_without_memory_are_refused(net: Net) -> None:
+    model = NativeEngine.open(describe_model(net), pack(net.state_dict()), threads=1).model
+    whole = TokenRows.of([[5, 2]])
+    for rows in (TokenRows(1, None, whole.starts), TokenRows(1, whole.ids, None)):
+        with pytest.raises(NativeError, match="the texts are missing"):
+            model.set_shortlist(rows, TokenRows.of([]))
 
 
 FEW_THREADS = """

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <mutex>
 
 #if defined(__x86_64__)
@@ -102,23 +103,23 @@ struct Found : regard_found {
     }
 };
 
+// Calls f; an exception becomes a message and the value `failed`.
 template <class F>
 auto guarded(char* error, int64_t size, F f, decltype(f()) failed) -> decltype(f()) {
-    std::string said = "unexpected error";
+    const auto say = [&](const char* said) {  // allocates nothing: there may be no memory left
+        if (!error || size <= 0) return;
+        const size_t n = std::min(std::strlen(said), size_t(size - 1));
+        std::memcpy(error, said, n);
+        error[n] = 0;
+    };
     try {
         return f();
-    } catch (const Refused& refused) {
-        said = refused.what();
     } catch (const std::bad_alloc&) {
-        said = "out of memory";
-    } catch (const std::exception& other) {
-        said = other.what();
+        say("out of memory");
+    } catch (const std::exception& other) {  // `Refused` among them
+        say(other.what());
     } catch (...) {
-    }
-    if (error && size > 0) {
-        const size_t n = std::min(said.size(), size_t(size - 1));
-        std::memcpy(error, said.data(), n);
-        error[n] = 0;
+        say("unexpected error");
     }
     return failed;
 }
@@ -129,9 +130,11 @@ constexpr int64_t MAX_TOKENS = INT64_C(1) << 31, MAX_LIMIT = 1 << 24, MAX_BEAM =
 std::vector<Span> read_texts(const regard_texts& texts, int64_t vocab, int64_t least, int64_t room) {
     std::vector<Span> out;
     if (texts.count < 0 || texts.count > MAX_TOKENS) throw Refused("the number of texts is out of range");
+    if (texts.count && !texts.starts) throw Refused("the texts are missing");
     for (int64_t i = 0; i < texts.count; i++) {
         const int64_t from = texts.starts[i], to = texts.starts[i + 1];
         if (from < 0 || to < from || to > MAX_TOKENS) throw Refused("the texts have no valid starts");
+        if (to > from && !texts.ids) throw Refused("the texts are missing");
         if (to - from < least) throw Refused("a text has no tokens");
         if (room >= 0 && to - from > room) throw Refused("a text is longer than the model has positions");
         for (int64_t t = from; t < to; t++)
@@ -151,7 +154,7 @@ Search read_search(const regard_search& given, const Model& model) {
     within(double(given.penalty), 0, 2, "the length penalty");
     within(given.alpha, -10, 10, "alpha");
     within(given.temperature, 1e-3, 1e3, "temperature");
-    within(given.top_p, 0, 1, "top_p");
+    within(given.top_p, std::numeric_limits<double>::min(), 1, "top_p");
     within(given.min_p, 0, 1, "min_p");
     within(double(given.top_k), 0, 1e10, "top_k");
     within(double(given.first_step), 0, 1e15, "the first step");
