@@ -12,7 +12,7 @@ import torch
 from regard.decode import Constraints, Draw, Hypothesis, Search, generate
 from regard.decode.engine import attach_engine, find_engine
 from regard.engine.choose_engine import choose_engine, open_native, use_engine
-from regard.engine.native_engine import PRECISIONS, NativeEngine, Precision
+from regard.engine.native_engine import PRECISIONS, NativeEngine, Precision, read_settings
 from regard.engine.native_library import list_kernels
 from regard.engine.quantized_weights import quantize_weights, restore_weights
 from regard.engine.torch_engine import TorchEngine
@@ -88,6 +88,23 @@ def test_one_value_that_is_not_a_number_is_enough(where: str, how: str) -> None:
     for decode in (engine.decode, TorchEngine(net).decode):
         with pytest.raises(CheckpointError, match="the model computes values that are not numbers"):
             decode(sources, SEARCHES[how], SPECIAL)
+
+
+def test_a_beam_that_breaks_leaves_the_others_alone() -> None:
+    """One of its hypotheses writes a token whose vector is infinite; the next rows of the pass belong to another beam."""
+    net, search = build(ALL["alibi"]), Search(beam=3, max_extra=6)
+    with torch.no_grad():
+        net.head.bias[9] = 20.0
+        net.embed.weight[9] = torch.inf
+    engine, sources = open_native(net, threads=1), make_sources(net, 2)
+    batch, never = engine.model.open_batch(), Constraints(banned=[9])
+    for source, banned in zip(sources, ([], [9]), strict=True):
+        batch.add(source, [], 6, 0, [0, 1, *banned], read_settings(search, SPECIAL, Draw()))
+    found = {}
+    while len(batch):
+        found |= {number: hypotheses for number, _, hypotheses in batch.step() if hypotheses is not None}
+    alone = engine.decode(sources[1:], search, SPECIAL, constraints=never)
+    assert found[0] == [] and not differ([[Hypothesis(*each) for each in found[1]]], alone)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -242,20 +242,22 @@ void Worker::extend(Sentence& s, size_t& row) {
 void Worker::extend_beam(Sentence& s, size_t& row) {
     const Search& how = s.request->how;
     const int64_t k = how.beam;
+    bool broken = false;
     candidates_.clear();
     for (size_t parent = 0; parent < s.running.size(); parent++) {
         const Top& top = tops_[row++];
         const double log_sum = double(top.max) + std::log(double(top.sum)), before = s.running[parent].total;
-        if (std::isnan(log_sum)) {  // one hypothesis is enough: the caller refuses a sentence without outputs
-            s.over = true;
-            return;
-        }
+        broken = broken || !std::isfinite(log_sum);
         const auto add = [&](float logit, int32_t token) {
             const double total = before + double(float(logit - log_sum));
             if (total > NEVER) candidates_.push_back({total, int64_t(parent), s.token_of(token)});
         };
         if (top.watch >= 0) add(top.watched, top.watch);
         for (int64_t i = 0; i < top.count; i++) add(top.values[i], top.ids[i]);
+    }
+    if (broken) {  // one hypothesis is enough; the caller refuses a sentence without outputs
+        s.over = true;
+        return;
     }
     std::stable_sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) { return a.total > b.total; });
     if (int64_t(candidates_.size()) > 2 * k) candidates_.resize(size_t(2 * k));
