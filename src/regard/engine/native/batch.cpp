@@ -41,7 +41,7 @@ int64_t Batch::size() {
     return std::count_if(sequences_.begin(), sequences_.end(), [](const auto& each) { return !each.second->removed; });
 }
 
-// The sequences that joined first are read first.
+// Reads new sequences in the order in which they joined.
 void Batch::read_new(const std::vector<Sequence*>& now) {
     int64_t room = PROMPT_ROWS;
     std::vector<Sentence*> some;
@@ -100,7 +100,7 @@ std::vector<Change> Batch::step() {
         for (auto& worker : workers_) worker->forget();
         return out;
     }
-    failed_ = true;  // until this step has gone well
+    failed_ = true;  // until this step succeeds
     read_new(now);
     std::vector<Sentence*> ready;
     std::vector<size_t> places;

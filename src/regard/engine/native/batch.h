@@ -1,4 +1,4 @@
-// Sequences that are decoded together, one step at a time; they join and leave between steps.
+// Continuous batching: sequences are decoded together, one step at a time, and join and leave between steps.
 #pragma once
 #include <map>
 #include <memory>
@@ -9,26 +9,26 @@
 
 namespace regard {
 
-// What a step did for a sequence.
+// What a step did with a sequence.
 struct Change {
     int64_t sequence;
-    int32_t written;               // a token, or -1: none (an end mark, or a beam, which may still change its mind)
+    int32_t written;               // a token; -1: none (it ended, or it is a beam, whose tokens may still change)
     bool over;
-    std::vector<Hypothesis> out;   // once it is over
+    std::vector<Hypothesis> out;   // if it is over
 };
 
-// What a sequence gives does not depend on the others. `add` and `remove` only note what is asked, and may be called while
-// another thread takes a step; one thread at a time takes steps.
+// The output of a sequence does not depend on the others. `add` and `remove` take effect at the next step, and may be called while
+// another thread takes one; only one thread at a time takes steps.
 class Batch {
   public:
     Batch(const Model& model, Team& team);
-    // Joins with the next step; returns the sequence's number. The spans of the input need not stay.
+    // Adds a sequence and returns its number. The input is copied.
     int64_t add(const Input& input, Request request);
-    // Leaves before the next step, and gives nothing more; false if there is no such sequence. -1: all leave.
+    // Removes a sequence, or all (-1); returns whether there was one. It appears in no later step.
     bool remove(int64_t sequence);
-    // Reads at most PROMPT_ROWS tokens of new sequences (but one source in any case), then takes one step with all that are ready.
+    // Reads at most PROMPT_ROWS tokens of new sequences, but at least one source; then takes one step with all that are ready.
     std::vector<Change> step();
-    int64_t size();  // of those that are not over, and not removed
+    int64_t size();  // sequences that are neither finished nor removed
 
   private:
     struct Sequence {
@@ -42,11 +42,11 @@ class Batch {
 
     const Model& model_;
     Team& team_;
-    std::mutex mutex_;  // of the map
+    std::mutex mutex_;  // guards the map and the flags `removed`
     std::map<int64_t, std::unique_ptr<Sequence>> sequences_;
     int64_t next_ = 0, steps_ = 0, rows_ = -1;
     bool failed_ = false;
-    std::vector<std::unique_ptr<Worker>> workers_;  // the first one can share its work
+    std::vector<std::unique_ptr<Worker>> workers_;  // the team can share the work of the first
     Sharing sharing_;
 };
 

@@ -1,5 +1,5 @@
-// Products with weights in blocks: 32 inputs share a scale and a minimum. `unpack` and `dot_block` depend on the processor, the
-// rest does not; the last of each is the plain twin of the others.
+// Products with weights in blocks: 32 inputs share a scale and a minimum. Only `unpack` and `dot_block` depend on the processor;
+// the last version of each is the plain twin of the others.
 #pragma once
 #include "vectors.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int QUADS = BLOCK / 4;
 
-// Sixteen float16 numbers as floats; no infinities.
+// Sixteen float16 numbers as floats; none is infinite or NaN.
 struct Halves {
     Floats part[PARTS];
 };
@@ -23,14 +23,15 @@ inline Halves read_halves(const uint8_t* p) {
         Shorts h;
         std::memcpy(&h, p + i * W * 2, sizeof h);
         const Bits wide = __builtin_convertvector(h, Bits);
-        const Floats value = unbits((Ints)((wide & 0x7FFF) << 13)) * 0x1p112f;  // the exponent counts from another zero
+        const Floats value = unbits((Ints)((wide & 0x7FFF) << 13)) * 0x1p112f;  // the exponents have different biases
         out.part[i] = unbits(bits(value) | (Ints)((wide & 0x8000) << 16));
     }
 #endif
     return out;
 }
 
-// The numbers of a block as bytes, quad by quad, and their products with 32 activations, summed for each output.
+// `unpack` turns the numbers of a block into bytes, quad by quad; `dot_block` multiplies them with 32 activations and adds up the
+// products of each output.
 #if defined(__AVX512BW__)
 struct Unpacked {
     __m512i quad[QUADS];
@@ -66,7 +67,8 @@ inline void dot_block(const Unpacked& u, const int8_t* a, Floats (&sums)[PARTS])
     }
     const __m512i total = _mm512_add_epi32(even, odd);
 #else
-    // Pairs of products of 4 bits and 8 fit into 16 bits, and so do eight of them: 8 · 2 · 15 · 127. Of 8 bits, the halves do.
+    // Sums of eight pairs of 4-bit by 8-bit products fit into 16 bits: 8 · 2 · 15 · 127 < 2^15. Numbers of 8 bits are split into
+    // two halves of 4 bits.
     const __m512i low = _mm512_set1_epi8(15);
     __m512i pairs = _mm512_setzero_si512(), above = pairs;
     for (int q = 0; q < QUADS; q++) {
@@ -131,7 +133,7 @@ struct Unpacked {
     int8x16_t quad[QUADS][PARTS];
 };
 template <int BITS>
-inline Unpacked unpack(const uint8_t* p) {  // of 8 bits, as signed numbers
+inline Unpacked unpack(const uint8_t* p) {  // numbers of 8 bits become signed
     Unpacked out;
     const uint8x16_t low = vdupq_n_u8(15), turn = vdupq_n_u8(128);
     for (int q = 0; q < (BITS == 4 ? QUADS / 2 : QUADS); q++)
@@ -150,7 +152,7 @@ template <int BITS>
 inline void dot_block(const Unpacked& u, const int8_t* a, Floats (&sums)[PARTS]) {
     const int32_t sum = BITS == 4 ? 0 : vaddlvq_s8(vld1q_s8(a)) + vaddlvq_s8(vld1q_s8(a + 16));
     int32x4_t total[PARTS];
-    for (int part = 0; part < PARTS; part++) total[part] = vdupq_n_s32(128 * sum);  // what signed numbers lack
+    for (int part = 0; part < PARTS; part++) total[part] = vdupq_n_s32(128 * sum);  // makes up for the flipped bit
     for (int q = 0; q < QUADS; q++) {
         int32_t four;
         std::memcpy(&four, a + q * 4, 4);

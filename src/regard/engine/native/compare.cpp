@@ -1,4 +1,4 @@
-// Compares every kernel that this processor runs with its plain twin, the portable one, on random numbers: compare [SEED].
+// Compares every kernel that this processor runs with its portable twin, on random numbers: compare [SEED].
 //
 // tests/engine/emulate.py also compiles it for ARM and runs it under an emulator.
 #include <cmath>
@@ -36,7 +36,7 @@ void check(const char* kernels, const char* what, const std::vector<float>& a, c
     }
 }
 
-// A product of some rows with a random matrix, in one precision; `bits` 4: the blocks are made of numbers of 4 bits.
+// A product of some rows with a random matrix in one precision; `bits`: of the numbers in blocks.
 void compare_product(const Kernels& k, const Kernels& plain, Precision precision, int bits) {
     const int64_t n = 1 + below(90), rows = 1 + below(11), inputs = bits == 4 ? BLOCK * (1 + below(4)) : 1 + below(150);
     const std::vector<float> weight = draw(n * inputs, 0.2f), x = draw(rows * inputs), bias = draw(n);
@@ -68,7 +68,7 @@ void compare_product(const Kernels& k, const Kernels& plain, Precision precision
         std::vector<float> scale(size_t(rows * count)), total(scale.size());
         std::vector<int32_t> sum(static_cast<size_t>(rows));
         Quantized quantized{q.data(), stride, scale.data(), sum.data(), total.data()};
-        // quantized by the same kernel for both: a number on the edge of two steps may be rounded either way
+        // both read what the portable kernel quantized: a number halfway between two steps may be rounded either way
         if (m.blocks) plain.quantize_blocks(x.data(), rows, inputs, inputs, quantized);
         else if (m.bytes) plain.quantize(x.data(), rows, inputs, inputs, quantized);
         if (m.blocks) each->multiply_blocks(quantized, rows, m, from, m.panels(), y.data(), width, end);
@@ -81,7 +81,7 @@ void compare_product(const Kernels& k, const Kernels& plain, Precision precision
 
 void compare_quantized(const Kernels& k, const Kernels& plain) {
     const int64_t rows = 1 + below(5), n = 1 + below(200), stride = round_up(n, BLOCK), count = stride / BLOCK;
-    std::vector<float> x = draw(rows * n, below(4) ? 1.0f : 1e-38f);  // some are too small for a scale
+    std::vector<float> x = draw(rows * n, below(4) ? 1.0f : 1e-38f);  // some are below TINY
     for (float& each : x)
         if (below(8) == 0) each = 0;
     std::vector<float> back[2][2];

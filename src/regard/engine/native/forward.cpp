@@ -8,10 +8,10 @@
 namespace regard {
 namespace {
 
-constexpr int64_t SHARED = 1 << 16;   // bytes of weights from which a product is worth sharing
-constexpr int64_t CHUNK = 1 << 15;    // floats of logits that are scanned while they are in the cache
+constexpr int64_t SHARED = 1 << 16;   // from this many bytes of weights on, the team shares a product
+constexpr int64_t CHUNK = 1 << 15;    // logits that are scanned while they are in the cache
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
-constexpr int64_t MANY = 16;           // rows from which attention is worth sharing
+constexpr int64_t MANY = 16;          // from this many rows on, the team shares attention
 constexpr int64_t MAX_FAR = INT64_C(1) << 40;
 
 int64_t padded(int64_t n) { return round_up(n, LANES); }
@@ -22,7 +22,7 @@ Top empty_like(const Top& top, float* values, int32_t* ids) {
     return out;
 }
 
-// Adds what another thread found in its part of the vocabulary.
+// Adds the result of another thread, which scanned another part of the vocabulary.
 void merge(Top& into, const Top& from) {
     if (from.max > into.max) {
         into.sum = (into.max == LOWEST ? 0.0f : into.sum * std::exp(into.max - from.max)) + from.sum;
@@ -42,7 +42,7 @@ void merge(Top& into, const Top& from) {
 
 }  // namespace
 
-// The activations as a matrix reads them; nothing for a matrix of floats.
+// The activations in the form that a matrix is multiplied with; empty for a float32 matrix.
 Quantized Forward::quantize(const Matrix& m, const float* x, int64_t rows, int64_t stride) {
     Quantized q;
     if (m.floats) return q;
@@ -123,7 +123,7 @@ void Forward::rotate(const Position& p, float* x, int64_t pos, int64_t heads, in
 
 // ------------------------------------------------------------------------------------------------ attention
 
-// All heads of one query over m keys, the i-th at position i; `plain`: no window, no position code (cross-attention).
+// All heads of one query over m keys, key i at position i. `plain`: no window and no positions (cross-attention).
 void Forward::attend(const Attention& a, const float* q, Keys keys, int64_t kv_base, int64_t m, int64_t pos, bool plain,
                      float* out, Scratch& scratch) const {
     int64_t from = 0, to = m;
@@ -175,11 +175,11 @@ template <class F>
 void Forward::each_row(int64_t rows, int64_t longest, const Attention& a, F f) {
     const size_t threads = team_ && shares && rows >= MANY ? size_t(team_->size()) : 1;
     while (scratch_.size() < threads) scratch_.push_back(std::make_unique<Scratch>());
-    for (size_t i = 0; i < threads; i++) {  // what is allocated now cannot fail later, in another thread
+    for (size_t i = 0; i < threads; i++) {  // allocate here, where it may fail: the team's function must not throw
         scratch_[i]->weights.need(longest), scratch_[i]->bias.need(longest);
         if (a.position.kind == Position::shaw) scratch_[i]->relative.need(2 * a.position.reach + 1);
     }
-    const auto part = [&](int i) {  // in turn: later rows attend to more keys
+    const auto part = [&](int i) {  // interleaved, because later rows attend to more keys
         for (int64_t row = i; row < rows; row += int64_t(threads)) f(row, *scratch_[size_t(i)]);
     };
     if (threads == 1) part(0);
@@ -268,7 +268,7 @@ std::vector<Memory> Forward::remember(const Rows& rows) {
     return out;
 }
 
-// ------------------------------------------------------------------------------------------------ the stream
+// ------------------------------------------------------------------------------------------------ layers and stacks
 
 void Forward::feed(const Part& part, const float* x, int64_t rows, Epilogue end) {
     const Feed& f = part.feed_forward;
@@ -346,7 +346,7 @@ void Forward::score(const Linear& head, const int64_t* which, Top* tops, int64_t
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < d; j++) x[i * s + j] = x_[which[i] * s + j] * model_.head_scale;
     const Quantized q = quantize(m, x, n, s);
-    // Logits are made in chunks of panels and scanned at once.
+    // Computes the logits a few panels at a time, and scans them at once.
     const int64_t panels = m.panels(), each = std::clamp<int64_t>(CHUNK / LANES / std::max<int64_t>(n, 1), 8, 64);
     const auto part = [&](int64_t begin, int64_t end, float* chunk, Top* found) {
         for (int64_t from = begin; from < end; from += each) {

@@ -1,4 +1,4 @@
-// The forward pass over rows of tokens: any mixture of sentences and positions, without padding.
+// The forward pass over rows of tokens, from any sentences and positions, without padding.
 #pragma once
 #include <algorithm>
 #include <memory>
@@ -9,18 +9,18 @@
 
 namespace regard {
 
-// What the decoder reads of one source: keys and values of each cross-attention, side by side.
+// What the decoder reads of one source: the keys and values of each cross-attention layer.
 struct Memory {
-    std::shared_ptr<Buffer<float>> data;  // shared with the sources that were encoded together
-    std::vector<const float*> base;       // of each cross-attention
+    std::shared_ptr<Buffer<float>> data;  // shared by all sources that were encoded together
+    std::vector<const float*> base;       // by cross-attention layer
     int64_t n = 0;
 };
 
-// Places for the keys and values of tokens. A page holds PAGE tokens: all of them in the first layer, then in the second …
+// The key-value cache of a sentence. A page holds PAGE tokens: first all of them for the first layer, then for the second …
 class Slots {
   public:
     explicit Slots(const Model& model) : model_(&model) {}
-    // A new place; `spare` has pages that others gave back.
+    // Returns the slot of a new token; takes pages from `spare` first.
     float* add(std::vector<Buffer<float>>& spare) {
         if (used_ == PAGE) {
             if (spare.empty()) {
@@ -44,8 +44,8 @@ class Slots {
     int64_t used_ = PAGE;
 };
 
-// Rows of a pass. In the encoder the rows of a sentence lie together (`first`, `length`); in the decoder each row has the
-// keys and values of its own past as pointers, the last of which is its own and is filled in by the pass.
+// The rows of a pass, one per token. In the encoder, the rows of a sentence are `length` rows from row `first` on. In the decoder,
+// `past` points to the slots of all tokens up to this one, whose own slot the pass fills.
 struct Rows {
     std::vector<int32_t> tokens;
     std::vector<int64_t> pos, first, length;
@@ -58,17 +58,17 @@ struct Rows {
 class Forward {
   public:
     explicit Forward(const Model& model, Team* team = nullptr) : model_(model), k_(*model.kernels), team_(team) {}
-    // Both leave the stream (rows, d) in `x`, with a row stride of `stride`.
+    // Both leave their output (rows, d) in `stream()`, with `stride()` floats per row.
     void encode(const Rows& rows);
     void decode(const Rows& rows);
-    // Keys and values for the decoder, of the sentences in `rows` after `encode`.
+    // After `encode`: the keys and values that the decoder reads, for each sentence in `rows`.
     std::vector<Memory> remember(const Rows& rows);
-    // Applies a head to n rows `which` of the stream; fills in one Top each, and all logits if `logits` is given.
+    // Applies a head to the n rows `which` of the stream; fills one Top per row, and all logits if `logits` is given.
     void score(const Linear& head, const int64_t* which, Top* tops, int64_t n, float* logits);
 
     const float* stream() const { return x_.get(); }
     int64_t stride() const { return round_up(model_.width, LANES); }
-    bool shares = false;  // whether the team works on large products
+    bool shares = false;  // whether the team shares large products
 
   private:
     void embed(const Embedding& e, const Rows& rows, int64_t vocab);
@@ -82,12 +82,12 @@ class Forward {
                          int64_t to, float* y, int64_t y_stride, Epilogue end) const;
     void normalize(const Norm& norm, const float* x, float* y, int64_t rows, int64_t stride, int64_t n);
     void rotate(const Position& p, float* x, int64_t pos, int64_t heads, int64_t e);
-    struct Scratch {  // of a thread
+    struct Scratch {  // per thread
         Buffer<float> weights, bias, relative;
     };
     void attend(const Attention& a, const float* q, Keys keys, int64_t kv_base, int64_t m, int64_t pos, bool plain, float* out,
                 Scratch& scratch) const;
-    // Calls f(row, scratch) for every row; the team shares many of them. `longest`: keys that a row attends to.
+    // Calls f(row, scratch) for every row, on the whole team if there are many. `longest`: the most keys that a row attends to.
     template <class F>
     void each_row(int64_t rows, int64_t longest, const Attention& a, F f);
     const float* waves(const Embedding& e, int64_t pos);
@@ -101,7 +101,7 @@ class Forward {
     Buffer<float> q_scale_, q_total_;
     Buffer<int32_t> q_sum_;
     std::vector<float> waves_[2];
-    std::vector<std::vector<float>> turns_;  // cosines and sines by position, of each rotation
+    std::vector<std::vector<float>> turns_;  // cosines and sines by position, for each rotary table
     struct Share {
         Buffer<float> chunk, values;
         Buffer<int32_t> ids;

@@ -1,7 +1,7 @@
 // Calls the C interface with damaged plans, weights and requests: fuzz SEEDS CALLS SEED.
 //
 // SEEDS is written by tests/engine/fuzz.py: for each model its plan (a count, then doubles) and its weights (a count, then
-// bytes). Every call may be refused; none may read or write where it should not, which the sanitizers watch.
+// bytes). Any call may be refused, but none may access memory out of bounds, which the sanitizers detect.
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -96,7 +96,7 @@ regard_search odd_search() {
     return search;
 }
 
-// Reads all that was found.
+// Reads everything that was found.
 int64_t count_tokens(const regard_found* found) {
     int64_t total = 0, tokens = 0;
     for (int64_t i = 0; i < found->count; i++) total += found->outputs[i] > 0 ? found->outputs[i] : 0;
@@ -104,7 +104,7 @@ int64_t count_tokens(const regard_found* found) {
     return tokens;
 }
 
-// Candidates of each source token: as many rows as some of the models have, or not.
+// Sets a shortlist, whose number of rows may or may not fit the model.
 void set_shortlist(regard_model* model) {
     char error[256];
     const uint64_t rows[] = {53, 41, 0, below(60)};
@@ -113,7 +113,7 @@ void set_shortlist(regard_model* model) {
     regard_set_shortlist(model, &given, &every, error, sizeof error);
 }
 
-// Sequences join and leave a batch; returns how many calls that took.
+// Lets sequences join and leave a batch; returns the number of calls.
 int64_t run_batch(regard_model* model) {
     char error[256];
     int64_t calls = 1;

@@ -1,4 +1,4 @@
-// The C interface: checks what a caller passes, and turns exceptions into messages.
+// The C interface: checks all arguments, and turns exceptions into messages.
 #include "regard_engine.h"
 
 #include <algorithm>
@@ -43,13 +43,13 @@ REGARD_TABLE(portable)
 namespace {
 
 #if defined(__x86_64__)
-// Asks the processor itself: the compilers' own function does not link into a library with all of them.
+// Reads CPUID itself: __builtin_cpu_supports does not link into a shared library with every compiler.
 struct Processor {
     bool avx2 = false, avx512 = false, vnni = false;
     Processor() {
         unsigned a, b, c, d, low, high;
         if (!__get_cpuid(1, &a, &b, &c, &d)) return;
-        const bool fma = c >> 12 & 1, saves = c >> 27 & 1;  // whether the system saves wide registers
+        const bool fma = c >> 12 & 1, saves = c >> 27 & 1;  // OSXSAVE: the system saves wide registers
         if (!fma || !saves) return;
         asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
         if ((low & 0x6) != 0x6 || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
@@ -68,7 +68,7 @@ bool has_vnni() { return processor().vnni; }
 #elif defined(__aarch64__) && defined(__linux__)
 bool has_neon() { return getauxval(AT_HWCAP) >> 20 & 1; }  // HWCAP_ASIMDDP: the dot product of signed bytes
 #elif defined(__aarch64__)
-bool has_neon() { return true; }  // every processor of Apple that is not a phone's
+bool has_neon() { return true; }  // every Mac with an Apple processor
 #endif
 bool has_portable() { return true; }
 
@@ -126,7 +126,7 @@ auto guarded(char* error, int64_t size, F f, decltype(f()) failed) -> decltype(f
 
 constexpr int64_t MAX_TOKENS = INT64_C(1) << 31, MAX_LIMIT = 1 << 24, MAX_BEAM = 1024;
 
-// Every token of every row is in the vocabulary, and no row is longer than `room`.
+// Checks that every token is in the vocabulary, and that every row has from `least` to `room` tokens (-1: any number).
 std::vector<Span> read_texts(const regard_texts& texts, int64_t vocab, int64_t least, int64_t room) {
     std::vector<Span> out;
     if (texts.count < 0 || texts.count > MAX_TOKENS) throw Refused("the number of texts is out of range");

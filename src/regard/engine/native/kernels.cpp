@@ -1,4 +1,4 @@
-// The kernels, for whatever instruction set this file is compiled for (REGARD_ISA names the table).
+// The kernels, for the instruction set that this file is compiled for (REGARD_ISA names the table).
 #include "kernels.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace regard {
 namespace REGARD_ISA {
 namespace {
 
-// e^x by range reduction and a polynomial of degree 6; relative error below 2e-7. Below -87 it is 0; of NaN, NaN.
+// e^x by range reduction and a polynomial of degree 6; relative error below 2e-7. Below -87 it is 0. NaN stays NaN.
 inline Floats exponential(Floats x) {
     const Floats top = spread(88.3f), low = spread(-87.3f), magic = spread(12582912.f);
     Floats z = smaller(top, larger(low, x));
@@ -97,7 +97,7 @@ void rms_norm(const float* x, float* y, int64_t n, const float* weight, float ep
 
 // ------------------------------------------------------------------------------------------------ products
 
-// M rows times N panels: every weight that is loaded serves M rows, every activation N panels.
+// M rows times N panels: every loaded weight serves M rows, every loaded activation N panels.
 template <int M, int N>
 inline void tile_floats(const float* x, int64_t stride, const Matrix& w, int64_t panel, float* y, int64_t y_stride,
                         Epilogue end) {
@@ -146,7 +146,7 @@ inline void dot_bytes(const Quantized& x, int64_t row, const Matrix& w, int64_t 
         for (int j = 0; j < N; j++) sums[i][j] = (Ints)total[i][j];
 }
 #elif defined(__AVX2__)
-// Without VNNI, products of 16-bit numbers: pairs are added at once, the two halves of a quad at the end.
+// Without VNNI: 16-bit products. One instruction adds pairs; the two halves of a quad are added at the end.
 template <int M, int N>
 inline void dot_bytes(const Quantized& x, int64_t row, const Matrix& w, int64_t panel, Ints (&sums)[M][N * PARTS]) {
     const int64_t quads = w.quads(), size = quads * 64;
@@ -176,7 +176,8 @@ inline void dot_bytes(const Quantized& x, int64_t row, const Matrix& w, int64_t 
     }
 }
 #elif defined(__ARM_FEATURE_DOTPROD)
-// The dot product of NEON has both sides signed: the weights are, with their highest bit turned; their +128 is added at the end.
+// NEON multiplies signed by signed bytes: flipping the highest bit makes the weights signed, and starting from 128 · sum makes up
+// for it.
 template <int M, int N>
 inline void dot_bytes(const Quantized& x, int64_t row, const Matrix& w, int64_t panel, Ints (&sums)[M][N * PARTS]) {
     const int64_t quads = w.quads(), size = quads * 64;
@@ -268,7 +269,7 @@ inline float dot(const float* a, const float* b, int64_t n) {
     return sum_of(total);
 }
 
-// The sums of four vectors at once: adding neighbors takes fewer steps than four separate sums.
+// The sums of four vectors at once: horizontal adds share steps that four separate sums would repeat.
 inline void sums_of_four(const Floats (&v)[4], float* out) {
 #if defined(__AVX2__)
     const auto half = [](Floats x) {
@@ -285,7 +286,7 @@ inline void sums_of_four(const Floats (&v)[4], float* out) {
 #endif
 }
 
-// Softmax of scores in place. One NaN makes all of them NaN, as in torch: a broken model must not go unnoticed.
+// Softmax in place. As in torch, one NaN makes all of them NaN: a broken model must not go unnoticed.
 inline void softmax(float* x, int64_t n) {
     Floats top = spread(LOWEST);
     each(n, [&](int64_t i, int some) { top = larger(load_some(x + i, some, LOWEST), top); });
@@ -300,7 +301,7 @@ inline void softmax(float* x, int64_t n) {
     each(n, [&](int64_t i, int some) { store_some(x + i, load_some(x + i, some) * share, some); });
 }
 
-// Keys and values lie behind pointers, where the processor cannot guess what comes next.
+// Prefetches the key or value AHEAD positions later: behind pointers, the processor cannot predict its address.
 constexpr int64_t AHEAD = 8;
 inline void fetch(const Keys& keys, int64_t t, int64_t m, int64_t offset, int64_t n) {
     if (t + AHEAD >= m) return;

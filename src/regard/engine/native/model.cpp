@@ -1,5 +1,5 @@
-// Plans: nothing in them is trusted. Every count has bounds, every tensor must have the shape that its place asks for and lie
-// inside the weights, and only then is memory allocated.
+// Reads plans, and trusts nothing in them: every count has bounds, every tensor must have the expected shape and lie inside the
+// weights file. Memory is allocated only after these checks.
 #include "model.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace regard {
 namespace {
 
-// MAX_WIDTH inputs of 255 · 127 still fit into 32 bits.
+// MAX_WIDTH products of at most 255 · 127 fit into 32 bits.
 constexpr int64_t FORMAT = 1, MAX_WIDTH = 1 << 16, MAX_VOCAB = 1 << 24, MAX_DEPTH = 1000, MAX_HEADS = 4096,
                   MAX_REACH = 1 << 20, MAX_TIES = 4, SPARE = 1 << 26;
 
@@ -35,7 +35,7 @@ class Reader {
         if (at_ != words_) throw Refused("the plan has more numbers than the model needs");
     }
 
-    // A tensor of this shape, or (if it may be absent) none.
+    // Reads the place of a tensor, which must have this shape; empty if it is optional and absent.
     Stored tensor(const char* what, int64_t rows, int64_t cols, bool optional = false) {
         const int64_t offset = count(what, -1, INT64_C(1) << 50);
         Stored out;
@@ -82,7 +82,7 @@ class Reader {
         return out;
     }
 
-    // One linear map from several that read the same input.
+    // Packs several linear maps with the same input into one.
     void linear(Linear& out, int64_t k, const std::vector<Stored>& weights, const std::vector<std::vector<float>>& biases) {
         claim(plan_linear(out, k, weights, precision_));
         pack_linear(out, weights, biases);
@@ -106,7 +106,7 @@ class Reader {
     }
 
   private:
-    // A weight that is packed already: the plan has the rows and columns that it was padded to.
+    // A weight that is already packed: the plan has its padded rows and columns.
     Stored panels(const char* what, int64_t offset, Stored out, int64_t rows, int64_t cols) {
         const int64_t unit = out.in_blocks() ? BLOCK : 4;
         if (out.rows != round_up(rows, LANES) || out.cols != round_up(cols, unit) || (out.in_blocks() && cols % BLOCK))
@@ -156,7 +156,7 @@ void read_position(Reader& in, Attention& a) {
         out.turned = 2 * in.count("rotary pairs", 1, a.e / 2);
         out.factor = float(in.number("a rotary factor", 0, 1e6));
         for (int64_t i = 0; i < out.turned / 2; i++) out.rates.push_back(in.number("a rotary rate", 0, 1e6));
-        auto& known = in.model().rotaries;  // layers that rotate alike share their tables
+        auto& known = in.model().rotaries;  // layers that rotate alike share a table
         const auto same = [&](const Position* p) { return p->rates == out.rates && p->factor == out.factor; };
         const auto found = std::find_if(known.begin(), known.end(), same);
         out.rotary_id = found - known.begin();

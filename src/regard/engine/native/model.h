@@ -17,11 +17,11 @@ struct Norm {
 
 struct Position {
     enum Kind : int { none, rotary, alibi, buckets, shaw } kind = none;
-    bool pairs = false;              // rotary: neighbors are rotated together, not the two halves
+    bool pairs = false;              // rotary: pairs are neighbors, not i and i + half
     int64_t turned = 0, reach = 0;
     float factor = 1;
     std::vector<double> rates;       // rotary
-    int64_t rotary_id = 0;           // among the model's different rotations
+    int64_t rotary_id = 0;           // index of its table of angles; layers that rotate alike share one
     std::vector<float> table;        // alibi: slopes; buckets: (distances, heads); shaw: keys (distances, e)
     std::vector<float> values;       // shaw
 };
@@ -30,8 +30,8 @@ struct Attention {
     int64_t heads = 0, kv_heads = 0, e = 0, reach = 0, dilation = 1;  // reach 0: no window
     bool causal = false;
     float scale = 1;
-    Linear read;         // mix: queries, keys and values in one product; cross: queries
-    Linear memory;       // cross: keys and values of the memory
+    Linear read;         // self-attention: queries, keys and values in one product; cross-attention: queries
+    Linear memory;       // cross-attention: keys and values of the memory
     Linear out;
     Norm q_norm, k_norm;
     Position position;
@@ -43,7 +43,7 @@ struct Feed {
     int64_t width = 0;
     Activation activation = Activation::relu;
     bool gated = false;
-    Linear up, down;     // up: with a gate, (up, gate) in one product
+    Linear up, down;     // with a gate, `up` is (up, gate) in one product
 };
 
 struct Part {
@@ -51,7 +51,7 @@ struct Part {
     Norm norm;
     Attention attention;
     Feed feed_forward;
-    int64_t slot = -1;   // which of the stack's keys and values (mix), or of the memories (cross), are its own
+    int64_t slot = -1;   // its index among the layers of the stack with the same role
 };
 
 struct Stack {
@@ -64,23 +64,23 @@ struct Stack {
 struct Embedding {
     enum Place : int { none, pairs, halves, learned } place = none;
     Stored table;
-    const Matrix* packed = nullptr;  // the same as the head's floats, if it has the same weights
+    const Matrix* packed = nullptr;  // the head's weights, if the two are tied
     float scale = 1;
-    int64_t zero = -1;  // a token whose vector is always zero
+    int64_t zero = -1;  // a token whose embedding is always zero
     int64_t shift = 0;
     Stored places;
     std::vector<float> segment;
     Norm norm;
 };
 
-// Tokens that an output may contain: of each source token, and of every source. None: the whole vocabulary.
+// The tokens that an output may contain: those of each source token, and those of any source. Empty: the whole vocabulary.
 struct Shortlist {
-    std::vector<int64_t> starts;  // of source token i: ids[starts[i] … starts[i + 1])
+    std::vector<int64_t> starts;  // the tokens of source token i are ids[starts[i] … starts[i + 1])
     std::vector<int32_t> ids, always;
     explicit operator bool() const { return !starts.empty(); }
 };
 
-constexpr int64_t PAGE = 8;  // tokens whose keys and values are allocated together, layer by layer
+constexpr int64_t PAGE = 8;  // tokens of the key-value cache that are allocated together
 
 struct Model {
     int64_t width = 0, vocab = 0, source_vocab = 0;
@@ -92,14 +92,14 @@ struct Model {
     Shortlist shortlist;
     const Kernels* kernels = nullptr;
     int64_t bytes = 0;                      // of all packed weights
-    int64_t slot = 0;                       // floats of the keys and values that one token leaves in one layer
+    int64_t slot = 0;                       // floats of the keys and values of one token in one layer
     int64_t slot_offset(int64_t mix) const { return mix * PAGE * slot; }
     std::vector<const Position*> rotaries;
-    int64_t room(bool of_source) const;     // positions that the embedding has; -1: any number
+    int64_t room(bool of_source) const;     // number of positions of the embedding; -1: unlimited
 };
 
-// Reads a plan (see engine_plan.py for its order), checks every number and every size, then packs the weights. `mapped`: they are a
-// private map of a file, and what was packed elsewhere need not stay in memory.
+// Reads a plan (in the order of engine_plan.py), checks every number and every size, and packs the weights. `mapped`: the weights
+// are a private memory map of a file, and pages that were copied are released.
 std::unique_ptr<Model> read_model(const double* plan, int64_t words, const unsigned char* weights, int64_t bytes,
                                   bool mapped, Precision precision, const Kernels* kernels);
 

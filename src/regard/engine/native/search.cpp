@@ -13,9 +13,9 @@
 namespace regard {
 namespace {
 
-constexpr int64_t ROWS = 64, FEWER = 32;  // hypotheses that one worker decodes together; where others wait for their turn
+constexpr int64_t ROWS = 64, FEWER = 32;  // hypotheses that a worker decodes together; FEWER if more inputs are waiting
 
-// Inputs that no worker has taken yet, longest first so that sentences of a pass are alike.
+// The inputs that no worker has taken yet, longest first, so that the sentences of a pass have similar lengths.
 class Queue {
   public:
     explicit Queue(const std::vector<Input>& inputs) : inputs_(inputs), order_(inputs.size()) {
@@ -23,7 +23,7 @@ class Queue {
         std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) { return inputs[a].source.n > inputs[b].source.n; });
     }
     size_t left() const { return order_.size() - std::min(order_.size(), next_.load()); }
-    // The next few inputs: at most `count`, and at most `tokens` tokens of sources (but one in any case).
+    // Takes the next inputs: at most `count`, with at most `tokens` source tokens, but at least one.
     std::vector<size_t> take(int64_t count, int64_t tokens) {
         std::lock_guard<std::mutex> lock(mutex_);
         std::vector<size_t> out;
@@ -44,8 +44,8 @@ class Queue {
     std::mutex mutex_;
 };
 
-// Decodes inputs from the queue, at most `most` hypotheses at a time; sentences join when others have left. With `sharing`, the
-// team works on large products where that pays.
+// Decodes inputs from the queue, at most `most` hypotheses at a time; new sentences join when half of the room is free. With
+// `sharing`, the team shares large products when that is faster.
 struct Call {
     const Model& model;
     const std::vector<Input>& inputs;
@@ -98,7 +98,7 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, cons
     Queue queue(inputs);
     Call call{model, inputs, request, out};
     const int64_t threads = team.size(), count = int64_t(inputs.size());
-    if (threads == 1 || count < threads) {  // one stream, whose large products are shared
+    if (threads == 1 || count < threads) {  // one worker, whose large products the team shares
         call.run(queue, ROWS, threads == 1 ? nullptr : &team, threads == 1 ? nullptr : &sharing);
         return out;
     }
@@ -178,7 +178,7 @@ void encode_sources(const Model& model, Team& team, const std::vector<Span>& sou
         out += source.n * model.width;
     }
     std::atomic<size_t> next{0};
-    const bool alone = groups.size() < size_t(team.size());  // then the threads share the work of each group
+    const bool alone = groups.size() < size_t(team.size());  // too few groups: the threads share each of them
     std::vector<std::exception_ptr> errors(size_t(team.size()), nullptr);
     const auto work = [&](int i) {
         try {

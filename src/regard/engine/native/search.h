@@ -1,4 +1,4 @@
-// What is searched for, and how; whole calls: decoding many inputs, scoring, encoding.
+// Search settings, and whole calls: decoding many inputs, scoring, encoding.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -19,10 +19,10 @@ struct Search {
     bool repetition_guard = false;
     int32_t bos = 0, eos = 0;
     double divisor(int64_t length) const;
-    int64_t hypotheses() const { return sample ? 1 : beam; }  // that run side by side
+    int64_t hypotheses() const { return sample ? 1 : beam; }  // that are decoded side by side
 };
 
-// How outputs are searched for; inputs that are decoded together may have different ones.
+// The settings of a request; inputs that are decoded together may have different ones.
 struct Request {
     Search how;
     std::vector<uint8_t> banned;  // one byte per token of the vocabulary
@@ -33,11 +33,11 @@ struct Span {
     int64_t n = 0;
 };
 
-// One input: with an encoder its source, otherwise the tokens that are continued.
+// One input: the source of an encoder, or the prompt of a decoder alone.
 struct Input {
     Span source, prefix;
     int64_t limit = 1;
-    uint64_t number = 0;  // which random numbers it draws
+    uint64_t number = 0;  // selects its random numbers
 };
 
 struct Hypothesis {
@@ -45,18 +45,18 @@ struct Hypothesis {
     double log_prob = 0, score = 0;
 };
 
-// Whether the threads should share the work of a step: found out by comparing steps, and taken back when it no longer pays. A
-// helper that another program keeps waiting makes steps much longer, and that may begin at any time.
+// Decides whether the threads share the work of a step, by timing steps of both kinds. It may change its mind: when another
+// program takes the core of a helper, shared steps become much slower, and that can happen at any time.
 struct Sharing {
-    static constexpr int TRIALS = 8, TRUSTED = 64;  // steps of a comparison; calls until the next one
-    int choice = -1, calls = 0;                     // -1: not known yet
+    static constexpr int TRIALS = 8, TRUSTED = 64;  // steps of a trial; calls until the next trial
+    int choice = -1, calls = 0;                     // -1: undecided
     int64_t beam = 0;
-    double means[2] = {-1, -1};                     // seconds of a step, moving averages: apart, shared
+    double means[2] = {-1, -1};                     // moving averages of the seconds of a step: alone, shared
 
     void begin(int64_t hypotheses) {
         if (calls++ % TRUSTED == 0 || beam != hypotheses) *this = {-1, calls, hypotheses, {-1, -1}};
     }
-    // Notes what step number `steps` took; returns whether the next one is shared.
+    // Records the time of step number `steps`; returns whether to share the next one.
     bool next(int64_t steps, bool shared, double seconds) {
         double& mean = means[shared];
         if (steps > 0) mean = mean < 0 ? seconds : 0.75 * mean + 0.25 * seconds;
@@ -72,10 +72,10 @@ struct Sharing {
 std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, const std::vector<Input>& inputs,
                                             const Request& request, Sharing& sharing);
 
-// The log-probability of each token of each target (`prefix`; the end mark included), after the source.
+// The log-probability of each token of each target, which is the `prefix` of its input.
 std::vector<std::vector<double>> score_targets(const Model& model, const std::vector<Input>& inputs, int32_t bos);
 
-// The encoder's output for each source, one after another: (tokens, width) into `out`.
+// Writes the encoder's output for all sources to `out`, (tokens, width).
 void encode_sources(const Model& model, Team& team, const std::vector<Span>& sources, float* out);
 
 }  // namespace regard

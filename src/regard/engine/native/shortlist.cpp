@@ -6,13 +6,13 @@
 namespace regard {
 namespace {
 
-// Copies one output of a packed matrix, which lies in pieces at a stride: of 4 bytes for each four inputs, or of one float.
+// Copies the weights of one output of a packed matrix: pieces of 4 bytes (one quad, or one float), 64 bytes apart.
 void copy_output(const uint8_t* from, int64_t row, uint8_t* to, int64_t i, int64_t pieces) {
     from += row / LANES * pieces * 64 + row % LANES * 4, to += i / LANES * pieces * 64 + i % LANES * 4;
     for (int64_t p = 0; p < pieces; p++) std::memcpy(to + p * 64, from + p * 64, 4);
 }
 
-// The same of one in blocks: scale, minimum and numbers of each block.
+// The same for a matrix in blocks: copies the scale, the minimum and the numbers of each block.
 void copy_blocks(const Matrix& m, int64_t row, uint8_t* to, int64_t i) {
     const int64_t bytes = m.block_bytes(), pieces = (bytes - 4 * LANES) / 64;
     for (int64_t b = 0; b < m.block_count(); b++) {

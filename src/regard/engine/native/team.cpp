@@ -5,7 +5,7 @@
 namespace regard {
 namespace {
 
-constexpr int SPINS = 600, PATIENCE = 2000;  // pauses before a helper sleeps; before a waiting caller yields its core
+constexpr int SPINS = 600, PATIENCE = 2000;  // pauses before a helper sleeps, and before a waiting caller yields its core
 
 inline void pause_briefly() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -21,7 +21,7 @@ Team::Team(int threads) {
     try {
         for (int i = 1; i < threads; i++) helpers_.emplace_back([this, i] { help(i); });
     } catch (const std::exception&) {
-        // The system gives no more threads, or no memory for them: those that run are enough.
+        // No more threads, or no memory for them: work with those that run.
     }
 }
 

@@ -1,4 +1,4 @@
-// Threads that run one function together: independent workers, or the shares of one product.
+// Threads that run one function together, either independent workers or parts of one product.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -9,14 +9,14 @@
 
 namespace regard {
 
-// Helpers wait for work by spinning for some ten microseconds, then they sleep: a spinning thread holds a core that another
-// program may need.
+// Helpers that wait for work spin for about ten microseconds and then sleep, because a spinning thread occupies a core that
+// another program may need.
 class Team {
   public:
-    explicit Team(int threads);  // fewer, if the system refuses so many
+    explicit Team(int threads);  // has fewer if the system refuses some
     ~Team();
     int size() const { return int(helpers_.size()) + 1; }
-    // Calls f(0) here and f(1), f(2) … in the helpers; returns when all have returned. f must not throw.
+    // Calls f(0) here and f(1), f(2) … in the helpers, and waits for all. f must not throw.
     void run(const std::function<void(int)>& f);
 
   private:

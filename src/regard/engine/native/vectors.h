@@ -1,4 +1,4 @@
-// Vectors for whatever instruction set this file is compiled for (REGARD_ISA names the table), and loops over them.
+// Vectors of the instruction set that this file is compiled for (REGARD_ISA names the table), and loops over them.
 #pragma once
 #include <cstring>
 #include <limits>
@@ -19,9 +19,10 @@ namespace regard {
 namespace REGARD_ISA {
 namespace {
 
-// Vectors of the compiler's own: W floats that behave like one.
+// Vectors of W floats, as GCC and Clang provide them. A tile of a product has at most ROWS rows; with at most FEW rows, it is
+// WIDE panels wide.
 #if defined(__AVX512F__)
-constexpr int W = 16, ROWS = 8, FEW = 4, WIDE = 4;  // rows of a tile; panels of a tile with few rows
+constexpr int W = 16, ROWS = 8, FEW = 4, WIDE = 4;
 #elif defined(__AVX2__)
 constexpr int W = 8, ROWS = 4, FEW = 2, WIDE = 2;
 #elif defined(__ARM_FEATURE_DOTPROD)
@@ -40,7 +41,7 @@ inline void store(float* p, Floats v) { std::memcpy(p, &v, sizeof v); }
 inline Floats spread(float x) { return Floats{} + x; }
 inline Ints bits(Floats v) { Ints i; std::memcpy(&i, &v, sizeof i); return i; }
 inline Floats unbits(Ints i) { Floats v; std::memcpy(&v, &i, sizeof v); return v; }
-// One instruction each, so the order of the operands matters: the result is b where either of them is NaN.
+// One instruction each. The order of operands matters: where either is NaN, the result is b.
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats smaller(Floats a, Floats b) { return a < b ? a : b; }
 
@@ -63,7 +64,7 @@ inline float max_of(Floats v) {
 #endif
 }
 
-// Calls f(position, vector) for every whole vector of n floats, and once with a padded copy for the rest.
+// Calls f(first, W) for every whole vector of n floats, then f(first, count) for the rest.
 template <class F>
 inline void each(int64_t n, F f) {
     int64_t i = 0;
@@ -81,7 +82,7 @@ inline void store_some(float* p, Floats v, int count) {
     for (int i = 0; i < count; i++) p[i] = v[i];
 }
 
-// Rounds n numbers to int8: x ≈ q · scale. If one of them is infinite or NaN, so that nothing fits, the scale is NaN.
+// Rounds n numbers to int8: x ≈ q · scale. If any of them is infinite or NaN, the scale is NaN.
 struct Rounded {
     float scale;
     int32_t sum;  // of all q
@@ -93,12 +94,12 @@ inline Rounded quantize_numbers(const float* from, int64_t n, int8_t* to) {
         top = larger(v < 0.0f ? -v : v, top);
     });
     const float most = max_of(top), factor = most > TINY ? 127.0f / most : 0.0f;
-    const Floats highest = spread(127.0f), magic = spread(12582912.f);  // adding it rounds to whole numbers, halves to even
+    const Floats highest = spread(127.0f), magic = spread(12582912.f);  // adding it rounds to integers, ties to even
     Floats sums{};
     each(n, [&](int64_t i, int some) {
         const Floats shifted = smaller(highest, load_some(from + i, some) * factor) + magic;
         const Ints whole = bits(shifted) - bits(magic);
-        sums += shifted - magic;  // exact below 2^24, and NaN if one number is
+        sums += shifted - magic;  // exact below 2^24; NaN if any number is
 #if defined(__AVX512F__)
         if (some == W) {
             _mm_storeu_si128((__m128i*)(to + i), _mm512_cvtepi32_epi8((__m512i)whole));
@@ -118,7 +119,7 @@ inline void finish(float* y, Floats v, Epilogue end) {
     store(y, v);
 }
 
-// Rows in blocks of equal size, at most ROWS; panels outside, so that each is read from memory once.
+// Calls f with the number of rows as a constant: with_rows<8>(3, f) calls f(integral_constant<int, 3>).
 template <int M, class F>
 inline void with_rows(int64_t m, F f) {
     if constexpr (M > 0) {
@@ -126,6 +127,8 @@ inline void with_rows(int64_t m, F f) {
         with_rows<M - 1>(m, f);
     }
 }
+// Covers a product with tiles: rows in equal groups of at most ROWS. The loop over panels is the outer one, so that each panel is
+// read from memory once.
 template <class Tile>
 inline void tile_all(int64_t rows, int64_t from, int64_t to, Tile tile) {
     const int64_t blocks = (rows + ROWS - 1) / ROWS, size = blocks ? (rows + blocks - 1) / blocks : 0;

@@ -26,7 +26,7 @@ float half_to_float(uint16_t h) {
     return value;
 }
 
-// To the nearest, halves to even; |x| ≤ 65504.
+// Rounds to nearest, ties to even; |x| ≤ 65504.
 uint16_t float_to_half(float x) {
     uint32_t bits;
     std::memcpy(&bits, &x, 4);
@@ -48,9 +48,9 @@ float read_scale(const unsigned char* from, int64_t i, Dtype dtype) {
     return value;
 }
 
-constexpr int64_t RELEASED = 1 << 18;  // bytes of a map that are given back together
+constexpr int64_t RELEASED = 1 << 18;  // bytes of a memory map that are released at once
 
-// Gives the memory of a part of a map back; if it is read again, it comes from disk again.
+// Releases the pages of a part of a memory map; reading them again loads them from disk.
 void release_pages(const unsigned char* data, int64_t bytes) {
 #if defined(__unix__) || defined(__APPLE__)
     const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), begin = uintptr_t(data), end = begin + uintptr_t(bytes);
@@ -61,7 +61,7 @@ void release_pages(const unsigned char* data, int64_t bytes) {
 #endif
 }
 
-// Rounds |x| < 2^22 to the nearest whole number, halves to even.
+// Rounds |x| < 2^22 to the nearest integer, ties to even.
 int round_to_int(float x) { return int(x + 12582912.0f - 12582912.0f); }
 
 float find_largest(const float* x, int64_t n, float limit) {
@@ -90,7 +90,7 @@ void put_block(Linear& out, int64_t i, int64_t b, float scale, float least, cons
     }
 }
 
-// Whether the weights are packed as this map needs them, one behind the other: then it uses them where they lie.
+// Uses the weights in place if they are packed as this map needs them, one right after the other; returns whether it does.
 bool use_panels(Linear& out, const std::vector<Stored>& weights) {
     Matrix& m = out.matrix;
     const Stored& first = weights.front();
@@ -124,7 +124,8 @@ void copy_blocks(Linear& out, int64_t i, const Stored& from, int64_t row) {
     }
 }
 
-// 8 bits; 4 only where all is zero, beyond the last output. The row has zeros behind its end.
+// Quantizes to 8 bits. In a 4-bit matrix only the padding after the last output comes here, which is zero. The row is padded
+// with zeros to whole blocks.
 void quantize_blocks(Linear& out, int64_t i, const std::vector<float>& row) {
     uint8_t u[BLOCK];
     for (int64_t b = 0; b < out.matrix.block_count(); b++) {
@@ -161,7 +162,7 @@ void pack(Linear& out, int64_t i, const std::vector<float>& row) {
 }  // namespace
 
 bool has_nan(const unsigned char* data, int64_t count, Dtype dtype) {
-    // A number's bits without the sign are above those of infinity: one loop without branches for each size.
+    // Without their sign, the bits of a NaN are above those of infinity. No branches, so that the loops vectorize.
     bool found = false;
     if (dtype == Dtype::float32) {
         for (int64_t i = 0; i < count; i++) {
@@ -227,7 +228,7 @@ void Stored::read_row(int64_t row, float* out) const {
             uint8_t u[BLOCK];
             for (int64_t b = 0; b < cols / BLOCK; b++) {
                 const auto [scale, least] = read_block(row, b, u);
-                for (int64_t e = 0; e < BLOCK; e++)  // the second is exact
+                for (int64_t e = 0; e < BLOCK; e++)  // with 8 bits, subtracting 128 first is exact
                     out[b * BLOCK + e] = int4() ? float(u[e]) * scale + least : float(int(u[e]) - 128) * scale;
             }
         }

@@ -12,12 +12,12 @@
 
 namespace regard {
 
-// A plan, a weight or a request that is refused; the message reaches the user.
+// Refuses a plan, a weight or a request; the user reads the message.
 struct Refused : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Aligned memory that is never initialized and only grows.
+// Aligned, uninitialized memory that only grows.
 template <class T>
 class Buffer {
   public:
@@ -27,7 +27,7 @@ class Buffer {
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
     ~Buffer() { std::free(data_); }
-    // Room for n elements; what was in it is lost when it grows.
+    // Makes room for n elements; growing loses the contents.
     T* need(int64_t n) {
         if (n > size_) {
             if (n > INT64_C(1) << 40) throw std::bad_alloc();
@@ -49,27 +49,27 @@ class Buffer {
     int64_t size_ = 0;
 };
 
-// The last three are packed already, as kernels.h says, and are used where they lie.
+// The last three are already packed as in kernels.h, and are used in place.
 enum class Dtype : int { float32, float16, bfloat16, int8, int8_blocks, int4_blocks, int8_panels, int8_block_panels, int4_block_panels };
 
-// What the engine computes with: the numbers as they are, int8 with a scale per row, or blocks of 4 or 8 bits.
+// What the engine computes with: float32, int8 with a scale per row, or blocks of 4 or 8 bits.
 enum class Precision : int { float32, int8, blocks };
 
-// A matrix in the weights file. int8 has one float32 scale per row. Blocks of 32 have a scale and, of 4 bits, a minimum, both
-// float32 or float16: w = scale · u + minimum. In a block of 4 bits, byte i has number i and (above) number i + 16.
+// A matrix in the weights file. int8 has one float32 scale per row. A block of 32 weights has a scale and, with 4 bits, a minimum,
+// both float32 or float16: w = scale · u + minimum. Byte i of a 4-bit block holds weight i, and weight i + 16 in its upper half.
 struct Stored {
     const unsigned char* data = nullptr;
     const unsigned char *scales = nullptr, *minima = nullptr;
     Dtype dtype = Dtype::float32, scale_dtype = Dtype::float32;
     int64_t rows = 0, cols = 0;
-    bool mapped = false;  // a private map of a file: what was packed elsewhere need not stay in memory
+    bool mapped = false;  // a private memory map: pages that were copied are released
     explicit operator bool() const { return data != nullptr; }
     bool int4() const { return dtype == Dtype::int4_blocks || dtype == Dtype::int4_block_panels; }
     bool in_blocks() const { return int4() || dtype == Dtype::int8_blocks || dtype == Dtype::int8_block_panels; }
     bool in_panels() const { return dtype >= Dtype::int8_panels; }
-    Matrix as_matrix() const;  // of a weight in panels: where its numbers are
+    Matrix as_matrix() const;  // of a weight in panels, in place
     void read_row(int64_t row, float* out) const;
-    // The 32 numbers of a block that is stored as such, unsigned; returns its scale and its minimum.
+    // Reads the 32 unsigned numbers of a block; returns its scale and minimum. Only if the weight is in blocks.
     std::pair<float, float> read_block(int64_t row, int64_t block, uint8_t* out) const;
 };
 
@@ -77,10 +77,10 @@ inline int64_t size_of(Dtype dtype) {
     return dtype == Dtype::float32 ? 4 : dtype == Dtype::float16 || dtype == Dtype::bfloat16 ? 2 : 1;
 }
 
-// Whether some of these floating-point numbers are not numbers.
+// Whether any of these numbers is NaN.
 bool has_nan(const unsigned char* data, int64_t count, Dtype dtype);
 
-// A linear map. It owns what `matrix` points to, unless that lies in the weights file as the kernels read it.
+// A linear map. It owns what `matrix` points to, unless the weights file is already packed and is used in place.
 struct Linear {
     Matrix matrix;
     Precision precision = Precision::float32;
@@ -88,12 +88,12 @@ struct Linear {
     Buffer<uint8_t> bytes;   // or blocks
 };
 
-// The weights of one output of a matrix of floats.
+// Copies the weights of one output of a float32 matrix.
 void read_output(const Matrix& m, int64_t output, float* out);
 
-// Sets the sizes of a map from k inputs that is made of several matrices, one below the other; the bytes that it will need.
+// Sets the sizes of a map from k inputs made of several matrices, one below the other; returns the bytes it will need.
 int64_t plan_linear(Linear& out, int64_t k, const std::vector<Stored>& weights, Precision precision);
-// Fills it, or uses what is packed already. A bias may be empty: zeros.
+// Packs the weights, or uses them in place. An empty bias stands for zeros.
 void pack_linear(Linear& out, const std::vector<Stored>& weights, const std::vector<std::vector<float>>& biases);
 
 }  // namespace regard

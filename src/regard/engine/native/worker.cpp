@@ -16,7 +16,7 @@ uint64_t mix_bits(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-// One number in [0, 1) for an input and a step, as `draw_uniform` in decode/sample.py.
+// A random number in [0, 1) for an input and a step: `draw_uniform` in decode/sample.py.
 double draw_uniform(uint64_t seed, uint64_t number, uint64_t step) {
     constexpr uint64_t golden = UINT64_C(0x9E3779B97F4A7C15);
     uint64_t z = number * golden;
@@ -30,7 +30,7 @@ int64_t draw_token(const Search& how, std::vector<float>& p, std::vector<float>&
     for (float& x : p) x = float(x / float(how.temperature)), most = std::max(most, x);
     double total = 0;
     for (float& x : p) x = std::exp(x - most), total += x;
-    for (float& x : p) x = total > 0 && x >= 0 ? float(x / total) : 0.0f;  // no NaN: sorting would not end
+    for (float& x : p) x = total > 0 && x >= 0 ? float(x / total) : 0.0f;  // no NaN, which sorting cannot order
     const int64_t v = int64_t(p.size());
     if (how.top_k > 0 && how.top_k < v) {
         scratch = p;
@@ -73,7 +73,7 @@ void finish(Sentence& s, const Finished& f) {
     s.finished[i] = f;
 }
 
-// Reading many tokens at once is worth sharing, whatever holds for steps.
+// While it lives, the team shares the work if there are many rows, even if steps are not shared.
 class Together {
   public:
     Together(Forward& forward, int64_t rows) : forward_(forward), before_(forward.shares) {
@@ -95,7 +95,8 @@ double Search::divisor(int64_t length) const {
 }
 
 Sentence::Sentence(const Model& model, const Input& given, const Request& asked)
-    : input(given), request(&asked), candidates(choose_candidates(model, given, asked)), running(1), finished(size_t(asked.how.sample ? 0 : asked.how.beam)), slots(model) {
+    : input(given), request(&asked), candidates(choose_candidates(model, given, asked)), running(1),
+      finished(size_t(asked.how.sample ? 0 : asked.how.beam)), slots(model) {
     running[0].last = model.has_encoder ? asked.how.bos : given.source.data[given.source.n - 1];
     ready = !model.has_encoder && given.source.n == 1;
 }
@@ -186,7 +187,7 @@ void Worker::step(const std::vector<Sentence*>& some) {
     }
 }
 
-// The head over all rows at once; with a shortlist each sentence has its own.
+// Applies the head to all rows at once; with a shortlist, each sentence has a head of its own.
 void Worker::score(const std::vector<Sentence*>& some, bool samples) {
     const int64_t rows = int64_t(tops_.size());
     float* logits = samples ? logits_.need(rows * model_.vocab) : nullptr;
@@ -221,7 +222,7 @@ void Worker::extend(Sentence& s, size_t& row) {
         r.last = s.token_of(int32_t(drawn)), log_prob = float(logits[drawn] - log_sum);
     } else if (top.count) {
         r.last = s.token_of(top.ids[0]), log_prob = float(top.values[0] - log_sum);
-    } else {  // no logit is a number
+    } else {  // no logit is finite
         r.last = how.eos, log_prob = std::numeric_limits<double>::quiet_NaN();
     }
     row++;

@@ -1,5 +1,5 @@
-// Sentences in the middle of their search, and the worker that takes steps with them: greedy search, beam search and sampling,
-// equal to decode/greedy.py, decode/beam.py and decode/sample.py.
+// Sentences that are being decoded, and the worker that takes steps with them: greedy search, beam search and sampling, with the
+// same results as decode/greedy.py, decode/beam.py and decode/sample.py.
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -12,11 +12,12 @@
 
 namespace regard {
 
-constexpr double NEVER = -std::numeric_limits<double>::infinity();  // the log-probability of nothing
+constexpr double NEVER = -std::numeric_limits<double>::infinity();  // the log-probability of the impossible
 constexpr int PERIODS = 16;           // the longest cycle that the repetition guard detects
-constexpr int64_t PROMPT_ROWS = 512;  // tokens of prompts and sources that are read together
+constexpr int64_t PROMPT_ROWS = 512;  // prompt or source tokens that are read together
 
-// Forbids the token that continues a cycle which has already repeated for longer than the source (RepetitionGuard).
+// Forbids the token that continues a cycle which already repeated for longer than the source: RepetitionGuard in
+// decode/token_constraints.py.
 struct Guard {
     int32_t history[PERIODS], run[PERIODS];
     Guard() {
@@ -35,9 +36,9 @@ struct Guard {
 };
 
 struct Running {
-    double total = 0;          // log-probability; in a beam never −inf
+    double total = 0;          // log-probability; never −inf in a beam
     int32_t last = 0;
-    std::vector<float*> past;  // keys and values of every token read, and a place for the next one
+    std::vector<float*> past;  // the slots of all tokens it has read
     Guard guard;
 };
 
@@ -55,39 +56,39 @@ struct Move {
 struct Sentence {
     Input input;
     const Request* request = nullptr;
-    int64_t read = 0;   // tokens of the prompt that were read; the last one is read by the first step
+    int64_t read = 0;   // prompt tokens that were read; the first step reads the last one
     int64_t step = 0;
-    int32_t written = -1;  // by the last step; -1: an end mark, or a beam, which may still change its mind
+    int32_t written = -1;  // by the last step; -1: it ended, or it is a beam, whose tokens may still change
     Memory memory;
-    std::unique_ptr<Candidates> candidates;  // of the shortlist; none: the whole vocabulary
+    std::unique_ptr<Candidates> candidates;  // of the shortlist; null: the whole vocabulary
     std::vector<Running> running;
     std::vector<std::vector<Move>> trail;
     std::vector<Finished> finished;  // best first
     std::vector<Hypothesis> out;     // once it is over
     Slots slots;
-    bool ready = false, over = false;  // for a step; done
+    bool ready = false, over = false;  // to take steps; finished
     Sentence(const Model& model, const Input& input, const Request& request);
-    // Between tokens and what the head's outputs are numbered by.
+    // Convert between tokens and the numbers of the head's outputs.
     int32_t number_of(int32_t token) const { return candidates ? candidates->find(token) : token; }
     int32_t token_of(int32_t number) const { return candidates ? candidates->ids[size_t(number)] : number; }
     const uint8_t* banned() const { return candidates ? candidates->banned.data() : request->banned.data(); }
 };
 
-// Takes steps with any sentences; they may come from another worker, and have different requests.
+// Takes steps with any sentences: they may have different requests, and another worker may have started them.
 class Worker {
   public:
     explicit Worker(const Model& model, Team* team = nullptr) : model_(model), forward_(model, team) {}
     // Encodes the sources of these sentences together.
     void encode(const std::vector<Sentence*>& some);
-    // Reads on in a prompt, at most this many tokens; returns how many it were.
+    // Reads at most `most` further tokens of a prompt; returns how many it read.
     int64_t read_prompt(Sentence& s, int64_t most);
-    // Encodes or reads everything that the first step needs.
+    // Encodes the sources, or reads the prompts to the end.
     void start(const std::vector<Sentence*>& some);
     // One token for every hypothesis of every sentence.
     void step(const std::vector<Sentence*>& some);
-    void forget() { pages_.clear(); }  // gives memory back
+    void forget() { pages_.clear(); }  // frees spare memory
     bool shares() const { return forward_.shares; }
-    void share(bool yes) { forward_.shares = yes; }  // whether the team works on large products
+    void share(bool yes) { forward_.shares = yes; }  // whether the team shares large products
 
   private:
     struct Candidate {
