@@ -258,19 +258,20 @@ class NativeModel:
         threads: int = 1,
         kernels: str = "auto",
     ) -> None:
-        self._library, self._said = open_library(), Message()
+        self._library, said = open_library(), Message()
         self._weights = weights  # the library reads from here while the model lives
         self._model = self._library.regard_load(
             _point(plan, c_double), len(plan), _address(weights), len(weights), isinstance(weights, mmap), precision, threads,
-            kernels.encode(), *self._said.room,
+            kernels.encode(), *said.room,
         )  # fmt: skip
         if not self._model:
-            raise NativeError(self._said.text)
+            raise NativeError(said.text)
 
     def set_shortlist(self, candidates: TokenRows, always: TokenRows) -> None:
         """Limit outputs to the candidates of their source tokens, and to what any output may contain."""
-        if not self._library.regard_set_shortlist(self._model, candidates, always, *self._said.room):
-            raise NativeError(self._said.text)
+        said = Message()
+        if not self._library.regard_set_shortlist(self._model, candidates, always, *said.room):
+            raise NativeError(said.text)
 
     def decode(
         self,
@@ -282,14 +283,14 @@ class NativeModel:
         search: SearchSettings,
     ) -> list[list[FoundHypothesis]]:
         """(tokens, log-probability, score) of the hypotheses of each source, best first."""
-        texts, begun = TokenRows.of(sources), TokenRows.of(prefixes)
+        texts, begun, said = TokenRows.of(sources), TokenRows.of(prefixes), Message()
         most, drawn, never = array("q", limits), array("q", numbers), array("i", banned)
         found = self._library.regard_decode(
             self._model, texts, begun, _point(most, c_int64), _point(drawn, c_int64), _point(never, c_int32), len(never),
-            search, *self._said.room,
+            search, *said.room,
         )  # fmt: skip
         if not found:
-            raise NativeError(self._said.text)
+            raise NativeError(said.text)
         try:
             return [row or [] for row in found.contents.read()]
         finally:
@@ -297,11 +298,10 @@ class NativeModel:
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], bos: int) -> list[list[float]]:
         """The log-probability of each token of each target."""
-        found = self._library.regard_score(
-            self._model, TokenRows.of(sources), TokenRows.of(targets), bos, *self._said.room
-        )
+        said = Message()
+        found = self._library.regard_score(self._model, TokenRows.of(sources), TokenRows.of(targets), bos, *said.room)
         if not found:
-            raise NativeError(self._said.text)
+            raise NativeError(said.text)
         try:
             result = found.contents
             lengths = result.lengths[: result.count]
@@ -314,13 +314,14 @@ class NativeModel:
         """The encoder's output for each source, (n, width)."""
         import numpy as np
 
-        rows, ends = TokenRows.of(sources), np.cumsum([len(source) for source in sources])
+        rows, said = TokenRows.of(sources), Message()
+        ends = np.cumsum([len(source) for source in sources])
         out = np.empty((int(ends[-1]) if len(ends) else 0, width), np.float32)
         wrote = self._library.regard_encode(
-            self._model, rows, out.ctypes.data_as(POINTER(c_float)), out.size, *self._said.room
+            self._model, rows, out.ctypes.data_as(POINTER(c_float)), out.size, *said.room
         )
         if wrote < 0:
-            raise NativeError(self._said.text)
+            raise NativeError(said.text)
         return np.split(out, ends[:-1]) if len(ends) else []
 
     @property
