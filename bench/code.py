@@ -22,6 +22,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -153,12 +154,17 @@ def score_lines(models: dict[str, regard.Model], texts: list[str], count: int) -
     good = {way: find_compiled(cursors, found) for way, found in zip(ways, outputs, strict=True)}
     compiled = {way: {"files that compile, %": round(100 * len(good[way]) / len(cursors), 1)} for way in ways}
     new = [i for i in good["fim"] if outputs[1][i].strip() not in ("", trial.references[i].strip())]
-    best = max(new, key=lambda i: len(outputs[1][i].strip()), default=None)
+    best = max(new, key=lambda i: count_words(outputs[1][i]), default=None)
     return {
         "lines": len(trial.references),
         "rest of a line": {way: exact[way] | similar[way] | compiled[way] for way in ways},
         "a completed line that compiles": "" if best is None else show_line(cursors[best], outputs[1][best]),
     }
+
+
+def count_words(text: str) -> int:
+    """How many different words there are: of several examples, the one that repeats itself least is shown."""
+    return len({*re.findall(r"\w+", text)})
 
 
 def find_compiled(cursors: Sequence[Cursor], outputs: Sequence[str]) -> list[int]:
@@ -190,10 +196,10 @@ def write_bodies(models: dict[str, regard.Model], texts: list[str], count: int) 
     asked = draw_bodies(texts, count)
     cursors = [cursor for cursor, _, _ in asked]
     found = models["fim"].run(cursors, max_extra=64)
-    good = [asked[i][1] + found[i] for i in find_compiled(cursors, found) if found[i].strip()]
-    longest = max(good, key=lambda text: (min(text.count("\n"), 6), -len(text)), default="")
+    good = [i for i in find_compiled(cursors, found) if found[i].strip()]
+    best = max(good, key=lambda i: count_words(found[i]), default=None)
     return {"bodies": len(asked), "files that compile with the written body, %": round(100 * len(good) / max(len(asked), 1), 1),
-            "a completion that compiles": longest}  # fmt: skip
+            "a completion that compiles": "" if best is None else asked[best][1] + found[best]}  # fmt: skip
 
 
 def score_files(models: dict[str, regard.Model], files: Sequence[SourceFile]) -> dict[str, Any]:
