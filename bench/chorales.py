@@ -41,7 +41,7 @@ def recipe(position: str, *, tiny: bool) -> dict[str, Any]:
     made: dict[str, Any] = parse_yaml(list_recipes()["chorales"], "chorales")
     made["data"] |= {"train": [str(DATA)], "valid": []}
     made["model"] |= POSITIONS[position]
-    made["train"] |= {"seed": SEED, "steps": 3000, "precision": "float32"}
+    made["train"] |= {"seed": SEED, "steps": 1200, "precision": "float32"}
     if tiny:
         made["data"] |= {"context": 16}
         made["model"] |= {"width": 8, "depth": 1, "heads": 2, "hidden": 16}
