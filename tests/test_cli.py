@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -247,3 +248,19 @@ def test_a_recipe_is_printed_as_it_is(name: str) -> None:
 def test_a_path_that_the_system_refuses_is_no_bug() -> None:
     said = call("eval", "x" * 300, "y" * 300)
     assert (said.code, said.err) == (2, f"regard: {'y' * 300}/recipe.yaml: File name too long\n")
+
+
+def test_garbage_is_collected_as_soon_as_a_verb_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While modules are imported it is not, which is quicker."""
+    seen: list[bool] = []
+
+    def look() -> dict[str, str]:
+        seen.append(gc.isenabled())
+        return list_recipes()
+
+    monkeypatch.setattr("regard.recipes.merge.list_recipes", look)
+    assert call("recipes", "dates").code == 0
+    assert seen == [True] and gc.isenabled()
+    for words in (("--help",), ("nonsense",), ("recipes", "--nonsense")):
+        call(*words)
+        assert gc.isenabled()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
+import gc
 import io
 import os
 import sys
@@ -59,6 +60,7 @@ class Verb(TyperCommand):
     """
 
     def invoke(self, ctx: Any) -> object:
+        gc.enable()
         try:
             done: object = super().invoke(ctx)
             sys.stdout.flush()  # now, while an error can still be reported
