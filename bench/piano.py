@@ -52,10 +52,7 @@ CANDIDATES: dict[str, dict[str, list[dict[str, Any]]]] = {
         "rnn": [{"width": 400, "depth": 2, "dropout": 0.2}],
         "gru": [{"width": 300, "depth": 2, "dropout": 0.4}, {"width": 400, "depth": 1, "dropout": 0.4}],
         "lstm": [{"width": 300, "depth": 2, "dropout": 0.4}, {"width": 400, "depth": 1, "dropout": 0.4}],
-        "transformer": [
-            {"width": 128, "depth": 4, "hidden": 512, "dropout": 0.2},
-            {"width": 128, "depth": 4, "hidden": 512, "dropout": 0.4},
-        ],
+        "transformer": [{"width": 128, "depth": 4, "hidden": 512, "dropout": 0.3}],
     },
 }
 """Published sizes vary from one layer of 500 to three of 280, at about 0.3 and 1 million parameters."""
