@@ -134,8 +134,8 @@ class Music(Lm):
         sizes = [f"{count_pieces(count['pieces'])} of {count['words']:,} words" for count in counts.values()]
         messages = [f"{sizes[0]} for training, {sizes[1]} for validation"]
         dropped = [fault for one in found for fault in one.dropped]
-        some = "file was" if len(dropped) == 1 else "files were"
-        messages += [f"{len(dropped):,} {some} dropped, such as: {dropped[0]}"] if dropped else []
+        were = "file was" if len(dropped) == 1 else "files were"
+        messages += [f"{len(dropped):,} {were} dropped, such as: {dropped[0]}"] if dropped else []
         lost = [{"reason": "cannot be used", "count": len(dropped), "examples": dropped[:3]}] if dropped else []
         return Dataset(texts, held, digest.hexdigest(), counts, messages, lost)
 
