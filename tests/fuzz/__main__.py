@@ -90,8 +90,8 @@ def fuzz(server: Server, kinds: Sequence[Kind], count: int, seed: int) -> Counte
     """Run so many mutants; returns how many of each kind had which outcome."""
     counts, began = Counter[tuple[str, str]](), time.monotonic()
     with suppress(KeyboardInterrupt):  # Ctrl-C: the table so far
-        for i, case in enumerate(deal(kinds, count, seed), 1):
-            outcome = server.run(case)
+        cases = list(deal(kinds, count, seed))
+        for i, (case, outcome) in enumerate(zip(cases, server.run_all(cases), strict=True), 1):
             counts[group(case.kind), outcome.word] += 1
             if outcome.fault:
                 keep(server, case, outcome, counts)

@@ -1,7 +1,9 @@
-"""One warm process that forks a child for every mutant, and says what came of it.
+"""One warm process that forks children, which run mutants and report the outcomes.
 
-The child copies the seeds, puts the mutant in place, and runs the command as `regard` would. It has bounds: CPU time, memory
-above what the warm process has, and the size of what it writes. Time is CPU time, so that a busy machine does not lie.
+For each mutant the child copies the seeds, puts the mutant in place, and runs the command as `regard` would, within limits: CPU
+time, memory above that of the warm process, and the size of the files it writes. Time is CPU time, so a busy machine changes
+nothing. A child runs several mutants, because forking a process with torch in it costs as much as a command. If one of them
+fails, it is run again in a child of its own, and that outcome counts.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import signal
 import sys
 import tempfile
 import traceback
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,8 @@ WAIT = 300
 """Seconds after which a mutant that computes nothing is one that waits for ever, however busy the machine is."""
 CODES = {0, 1, 2, 3, 4, 5, 130, 143}
 """The exit codes that `errors.py` promises."""
+SHARE = 25
+"""Mutants per child."""
 COPIED = ("model/", "run/")
 """Folders that a command may write to; all other files are linked."""
 
@@ -149,27 +154,46 @@ class Server:
         gc.freeze()
 
     def run(self, case: Case) -> Outcome:
-        here = Path(tempfile.mkdtemp(dir=self.scratch))
-        out, err = (tempfile.TemporaryFile(dir=self.scratch) for _ in range(2))  # noqa: SIM115
-        idle = _resident()
+        """Run one case in a child of its own."""
+        (outcome,) = self._fork([case])
+        return outcome
+
+    def run_all(self, cases: Sequence[Case]) -> Iterator[Outcome]:
+        """Yield the outcomes in order; cases share children, and those that fail are run again alone."""
+        done = 0
+        while done < len(cases):
+            for outcome in self._fork(cases[done : done + SHARE]):
+                yield self.run(cases[done]) if outcome.fault else outcome
+                done += 1
+
+    def _fork(self, cases: Sequence[Case]) -> list[Outcome]:
+        """Run cases in one child; returns the outcomes up to the one that ended the child, if any did."""
+        home = Path(tempfile.mkdtemp(dir=self.scratch))
         sys.stdout.flush()
         child = os.fork()
         if not child:
-            _child(case, self.seeds, here, out.fileno(), err.fileno())
-        _, status, used = os.wait4(child, 0)
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read(1 << 20).decode(errors="backslashreplace"))
-            file.close()
-        must_refuse = (here / ".must-refuse").exists()
-        trained = _has_trained(here)
-        shutil.rmtree(here, ignore_errors=True)
-        code = os.waitstatus_to_exitcode(status)
-        memory = max(0, used.ru_maxrss * 1024 - idle)
-        return Outcome(
-            _judge(code, *texts, memory, must_refuse, trained), code, *texts, used.ru_utime + used.ru_stime, memory
-        )
+            _child(cases, self.seeds, home, _resident())
+        status = os.waitpid(child, 0)[1]
+        report = home / "outcomes"
+        outcomes = [Outcome(**json.loads(line)) for line in report.read_text().splitlines()] if report.exists() else []
+        if len(outcomes) < len(cases):
+            outcomes.append(_end_of(home, os.waitstatus_to_exitcode(status)))
+        shutil.rmtree(home, ignore_errors=True)
+        return outcomes
+
+
+def _end_of(home: Path, code: int) -> Outcome:
+    """The outcome of the case that ended its child."""
+    texts = [_read(home / name) for name in ("out", "err")]
+    return Outcome(_judge(code, *texts, 0, False, _has_trained(home / "case")), code, *texts, 0.0, 0)
+
+
+def _read(path: Path) -> str:
+    """What a command wrote to a stream, up to a megabyte."""
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        return file.read(1 << 20).decode(errors="backslashreplace")
 
 
 def _judge(code: int, out: str, err: str, memory: int, must_refuse: bool, trained: bool) -> str:
@@ -223,36 +247,77 @@ def _run_here(words: list[str], here: Path) -> tuple[int | None, str]:
     return said.code, said.err[-500:]
 
 
-def _child(case: Case, seeds: Path, here: Path, out: int, err: int) -> None:
-    """Build the mutant and run the command on it; never returns."""
+def _child(cases: Sequence[Case], seeds: Path, home: Path, idle: int) -> None:
+    """Run cases one after another and write their outcomes; never returns."""
     code = 99
     try:
-        words, must_refuse = case.build(seeds, here)
-        if must_refuse:
-            (here / ".must-refuse").touch()
-        os.chdir(here)
-        given = os.open("input.txt" if Path("input.txt").exists() else os.devnull, os.O_RDONLY)
-        for number, fd in enumerate((given, out, err)):
-            os.dup2(fd, number)
-        _limit()
-        code = _main(words)
+        with (home / "outcomes").open("w") as report:
+            for case in cases:
+                report.write(json.dumps(asdict(_run_case(case, seeds, home, idle))) + "\n")
+                report.flush()
+        code = 0
     except BaseException:
-        os.write(err, traceback.format_exc().encode(errors="backslashreplace"))
+        with (home / "err").open("a") as file:
+            traceback.print_exc(file=file)
     finally:
-        os._exit(code & 0xFF)
+        os._exit(code)
 
 
-def _limit() -> None:
+def _run_case(case: Case, seeds: Path, home: Path, idle: int) -> Outcome:
+    """Build the mutant and run the command on it."""
+    here = home / "case"
+    here.mkdir()
+    words, must_refuse = case.build(seeds, here)
+    os.chdir(here)
+    names = ("input.txt" if Path("input.txt").exists() else os.devnull, home / "out", home / "err")
+    for number, name in enumerate(names):
+        opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC if number else os.O_RDONLY)
+        os.dup2(opened, number)
+        os.close(opened)
+    begun = _limit()
+    code = _main(words) & 0xFF
+    _set_limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
+    os.chdir(home)
+    texts, seconds, memory = (
+        [_read(home / name) for name in ("out", "err")],
+        _cpu_time() - begun,
+        max(0, _peak() - idle),
+    )
+    fault = _judge(code, *texts, memory, must_refuse, _has_trained(here))
+    shutil.rmtree(here, ignore_errors=True)
+    return Outcome(fault, code, *texts, seconds, memory)
+
+
+def _limit() -> float:
+    """Set the limits of one case; returns the CPU time used before."""
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    begun = used.ru_utime + used.ru_stime
-    resource.setrlimit(resource.RLIMIT_AS, (taken + ROOM + (ROOM >> 1),) * 2)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(begun + SECONDS) + 1, resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM >> 1,) * 2)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    begun = _cpu_time()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew
+    _set_limit(resource.RLIMIT_AS, taken + ROOM + (ROOM >> 1))
+    _set_limit(resource.RLIMIT_CPU, int(begun + SECONDS) + 1)
+    _set_limit(resource.RLIMIT_FSIZE, ROOM >> 1)
+    _set_limit(resource.RLIMIT_CORE, 0)
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(WAIT)
+    return begun
+
+
+def _set_limit(what: int, most: int) -> None:
+    """Set what can be raised again for the next case."""
+    resource.setrlimit(what, (most, resource.getrlimit(what)[1]))
+
+
+def _cpu_time() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _peak() -> int:
+    """The most memory since the limits were set."""
+    found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
 
 
 def _main(words: list[str]) -> int:
