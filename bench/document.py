@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 import torch
 
 from bench.results import parse, write
+from regard.machine import peak_memory
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.block import Block
@@ -89,7 +89,7 @@ def work(part: str, text: str) -> None:
         raise SystemExit(f"{text} should have {LENGTH} characters, it has {len(letters)}")
     ids, began = torch.tensor([[kinds.index(letter) for letter in letters]]), time.perf_counter()
     found = PARTS[part](ids, len(kinds))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_memory() / 2**20
     print(json.dumps({"peak MB": round(peak), "seconds": time.perf_counter() - began, **found}))
 
 

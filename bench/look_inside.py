@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import shutil
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from bench.results import parse, write
 from regard.families import bert, gpt
 from regard.interpret.look_page import render_page
 from regard.interpret.view import look_at
+from regard.machine import peak_memory
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.tasks.common.forward_pass import ForwardPass
@@ -41,7 +41,7 @@ def read_rows(length: int, recorded: bool) -> dict[str, float]:
     tape = Tape("decoder.blocks.1.mix.weights", "decoder.blocks.0", rows=rows, heads=HEADS) if recorded else Tape()
     with torch.no_grad():
         net(ids, Coords.span(length), tape=tape)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_memory() / 2**20
     if not recorded:
         return {"peak MB": round(peak)}
     mix, norm = net.decoder.blocks[1].mix, net.decoder.blocks[1].mix_norm  # type: ignore[union-attr, index]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import torch
 
 from bench.results import parse, write
 from regard.families import bert, gpt
+from regard.machine import peak_memory
 from regard.model.model_spec import ModelSpec
 from regard.nn.mixers import MIXERS
 from regard.report.table import Table
@@ -109,7 +109,7 @@ def work_on(kind: str, work: str, hidden: int, steps: int, files: list[str], out
     data, valid = (files, []) if work == "decode" else (files[:1], files[1:])
     made = regard.train(recipe(kind, work, hidden, steps), data, valid=valid, out=out, quiet=True)
     done = read_log(out / "log.jsonl")[-1]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_memory() / 2**20
     count = sum(p.numel() for p in made.net.parameters())
     print(json.dumps({"scores": done["scores"], "seconds": done["seconds"], "peak_mb": peak, "parameters": count}))
 

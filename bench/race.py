@@ -6,12 +6,13 @@ A worker reads the name of a case on its standard input, does one turn of it, an
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from regard.machine import peak_memory
 
 Answers = list[dict[str, Any]]
 
@@ -20,9 +21,7 @@ def serve(turn: Callable[[str], dict[str, float]]) -> None:
     """The worker's side."""
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        answer = turn(line.strip())
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        print(json.dumps(answer | {"peak_mb": peak / 1024}), flush=True)
+        print(json.dumps(turn(line.strip()) | {"peak_mb": peak_memory() / 2**20}), flush=True)
 
 
 def race(

@@ -80,6 +80,19 @@ print(free_memory())
     assert 0 < int(told) < 1 << 30
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not say how much memory was used")
+def test_the_peak_is_that_of_the_process_itself() -> None:
+    """Not that of the large process which started it."""
+    child = "from regard.machine import peak_memory; print(peak_memory())"
+    parent = f"""
+import subprocess, sys
+held = bytearray(b"x") * (1 << 29)
+print(subprocess.run([sys.executable, "-c", {child!r}], capture_output=True, text=True, check=True).stdout)
+"""
+    told = subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True).stdout
+    assert 1 << 20 < int(told) < 1 << 28
+
+
 @pytest.mark.parametrize(
     ("text", "native"),
     [

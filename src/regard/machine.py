@@ -150,6 +150,20 @@ def free_memory() -> int:
     return min([free, *(limit for limit in limits if limit), *_address_space()])
 
 
+def peak_memory() -> int:
+    """Peak memory of this process in bytes; 0 if unknown.
+
+    On Linux `ru_maxrss` is of no use for this: a new process inherits the peak of the one that started it.
+    """
+    status = Path("/proc/self/status")
+    if status.exists() and (found := re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), flags=re.M)):
+        return int(found[1]) * 1024
+    if resource is None:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
 def _own_limits() -> Iterator[Path]:
     """The memory limits of this process's control group and of those around it."""
     path = Path("/proc/self/cgroup")

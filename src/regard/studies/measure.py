@@ -20,10 +20,9 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from regard.machine import keep_large_blocks
+from regard.machine import keep_large_blocks, peak_memory
 from regard.studies.contenders import CONTENDERS, Shape
 from regard.studies.growth import extrapolate
-from regard.studies.worker import peak_memory
 
 TIMED = 3
 """The index of the timed layer, for layers that differ by index."""

@@ -27,12 +27,6 @@ class Stopped(Exception):
     """A child was ended or ended by itself; the message says why."""
 
 
-def peak_memory() -> int:
-    """Peak memory of this process in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 class Child:
     """A module that runs as a process of its own; leaving the `with` block ends it."""
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 
+from regard.machine import peak_memory
 from regard.model.model_spec import ModelSpec
 from regard.nn.blocks.block import Block
 from regard.nn.blocks.body import Stack
@@ -18,7 +19,6 @@ from regard.nn.core.mixer import MixerSpec
 from regard.nn.layers.feedforward import FeedForward
 from regard.nn.mixers import Local, Performer
 from regard.nn.positions.position import Rotary
-from regard.studies.worker import peak_memory
 
 pytestmark = pytest.mark.numeric
 
