@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from regard.errors import SpecError, UnknownName
@@ -88,3 +91,28 @@ def test_papers_names_of_mixers(name: str, meant: str) -> None:
     with pytest.raises(UnknownName) as caught:
         MIXERS[name]
     assert str(caught.value) == f"no mixer {name!r}; did you mean {meant!r}?"
+
+
+def test_a_task_brings_every_part_that_its_recipe_may_name() -> None:
+    """In a new process: no registry is completed by a module that something else happens to import."""
+    code = """
+import gc, importlib, pkgutil, warnings
+warnings.simplefilter("ignore")
+import regard.training.train
+from regard import metrics, tasks
+from regard.registry import Registry
+
+def names():
+    return {each.what: {*each} for each in gc.get_objects() if isinstance(each, Registry)}
+
+for name in tasks.names():
+    tasks.find(name)
+before = names()
+for module in pkgutil.walk_packages(regard.__path__, "regard."):
+    if not module.name.endswith(("__main__", "libregard_engine")):
+        importlib.import_module(module.name)
+late = {what: sorted(found - before.get(what, set())) for what, found in names().items()}
+print({what: found for what, found in late.items() if found})
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (said.stdout.strip(), said.returncode) == ("{}", 0), said.stderr

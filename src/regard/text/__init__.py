@@ -58,4 +58,6 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'regard.text' has no attribute {name!r}")
     home = next((module for module, names in _HOMES.items() if name in names), "tokenizer_specs")
+    if home == "tokenizer_specs":
+        importlib.import_module("regard.text.importers")  # adds its specs to TOKENIZERS
     return getattr(importlib.import_module(f"regard.text.{home}"), name)
