@@ -20,6 +20,8 @@ AROUND = 192
 """Number of characters on each side on which a cut is tried."""
 TRIALS = 6
 """Number of places of each kind that are tried."""
+AT_ONCE = 3
+"""Number of cuts that are tried at once: mostly one of those at the last space is good."""
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
 Cut = tuple[int, int]
@@ -39,13 +41,17 @@ def cut_text(text: str, encode: Encode, limit: int = MAX_PIECE) -> Iterator[tupl
 def find_cut(text: str, limit: int, encode: Encode) -> Cut:
     """Find the last good cut in the second half of the first `limit` characters; some cut if there is none."""
     candidates = [*_at_spaces(text, limit), *((at, at) for at in range(limit, max(limit - TRIALS, 0), -1))]
-    around = [(text[max(end - AROUND, 0) : end], text[start : start + AROUND]) for end, start in candidates]
-    whole = [text[max(end - AROUND, 0) : start + AROUND] for end, start in candidates]
-    found = encode([*whole, *(side for sides in around for side in sides)])
-    sides = found[len(whole) :]
-    for cut, wanted, left, right in zip(candidates, found, sides[::2], sides[1::2], strict=False):
-        if left + right == wanted:
-            return cut
+    for first in range(0, len(candidates), AT_ONCE):
+        tried = candidates[first : first + AT_ONCE]
+        whole = [text[max(end - AROUND, 0) : start + AROUND] for end, start in tried]
+        sides = [
+            side for end, start in tried for side in (text[max(end - AROUND, 0) : end], text[start : start + AROUND])
+        ]
+        found = encode([*whole, *sides])
+        left, right = found[len(whole) :: 2], found[len(whole) + 1 :: 2]
+        for cut, wanted, ids, more in zip(tried, found, left, right, strict=False):
+            if ids + more == wanted:
+                return cut
     return candidates[0]
 
 

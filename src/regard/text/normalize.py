@@ -12,12 +12,14 @@ from tokenizers import Regex, normalizers
 
 from regard.spec import Spec, spec
 
+UnicodeForm = Literal["nfc", "nfkc", "none"]
+
 
 @spec
 class Normalize(Spec):
     """`spaces`: runs of white space, including line breaks, become one space, and the ends are stripped."""
 
-    unicode: Literal["nfc", "nfkc", "none"] = "nfc"
+    unicode: UnicodeForm = "nfc"
     lowercase: bool = False
     spaces: bool = True
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import islice, pairwise
 from pathlib import Path
@@ -21,11 +21,12 @@ from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName, make_printable
 from regard.files.user_file import read_user_file
-from regard.text.long_text import MAX_PIECE, cut_text, find_cut
+from regard.text.long_text import MAX_PIECE, Encode, cut_text, find_cut
 from regard.text.native_calls import translate_errors
 from regard.text.sandbox import MAX_FILE_BYTES, check_tokenizer_file
 from regard.text.template import Template, read_names
-from regard.text.tokenizer_specs import ROLES, TokenizerSpec, byte_alphabet, check_lines
+from regard.text.tokenizer_specs import ROLES, TokenizerSpec, byte_alphabet, check_lines, encodes_words_apart
+from regard.text.word_cache import WordCache, cut_at_spaces
 
 TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
 LARGE_SHARE = 0.3
@@ -57,6 +58,7 @@ class Tokenizer:
         self._tags = {name: i for name, i in named.items() if i not in roles}
         self._sealed = frozenset(special.values()) - {self.unk}
         self.template = Template.read(post)
+        self._words = WordCache(self._encode_texts) if encodes_words_apart(core) else None
 
     @classmethod
     def train(cls, lines: Iterable[str], spec: TokenizerSpec, tags: Sequence[str] = ()) -> Self:
@@ -116,19 +118,16 @@ class Tokenizer:
 
     def encode_all(self, lines: Iterable[str]) -> list[list[int]]:
         """Return the tokens of each line; much faster than one line at a time. Long lines are encoded in pieces."""
-        out, chunk, size = list[list[int]](), list[str](), 0
-        for line in check_lines(lines):
-            if len(line) > MAX_PIECE:
-                out += self._encode(chunk)
-                out.append(self._encode_long(line))
-                chunk, size = [], 0
-                continue
-            chunk.append(line)
-            size += len(line)
-            if len(chunk) == _CHUNK or size > _CHUNK_SIZE:
-                out += self._encode(chunk)
-                chunk, size = [], 0
-        return out + self._encode(chunk)
+        if self._words is None:
+            return self._encode_texts(lines)
+        return _encode_chunks(lines, _CHUNK_SIZE, self._words.encode, self._encode_long_by_words)
+
+    def _encode_texts(self, lines: Iterable[str]) -> list[list[int]]:
+        return _encode_chunks(lines, MAX_PIECE, self._encode, self._encode_long)
+
+    def _encode_long_by_words(self, line: str) -> list[int]:
+        assert self._words is not None
+        return [i for piece in cut_at_spaces(line, _CHUNK_SIZE) for i in self._words.encode([piece])[0]]
 
     def _encode(self, lines: Sequence[str]) -> list[list[int]]:
         with translate_errors(DataError, "the tokenizer failed on this text"):
@@ -310,6 +309,25 @@ class Tokenizer:
         if suffix := getattr(self._core.model, "end_of_word_suffix", None):
             token = token.removesuffix(suffix) if token.endswith(suffix) else f"{token}@@"
         return make_printable(token).replace(" ", "▁")
+
+
+def _encode_chunks(
+    lines: Iterable[str], limit: int, encode: Encode, encode_long: Callable[[str], list[int]]
+) -> list[list[int]]:
+    """Encode many lines at once, and those of more than `limit` characters by themselves."""
+    out, chunk, size = list[list[int]](), list[str](), 0
+    for line in check_lines(lines):
+        if len(line) > limit:
+            out += encode(chunk)
+            out.append(encode_long(line))
+            chunk, size = [], 0
+            continue
+        chunk.append(line)
+        size += len(line)
+        if len(chunk) == _CHUNK or size > _CHUNK_SIZE:
+            out += encode(chunk)
+            chunk, size = [], 0
+    return out + encode(chunk)
 
 
 def _group_spans(starts: Sequence[int], size: int, limit: int) -> list[tuple[int, int]]:

@@ -20,7 +20,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from functools import cache
+from itertools import product
+from typing import Any, ClassVar, get_args
 
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Core
@@ -29,7 +31,7 @@ from regard.errors import DataError, SpecError
 from regard.registry import Registry
 from regard.spec import Count, Spec, VocabSize, spec
 from regard.text.native_calls import translate_errors
-from regard.text.normalize import Normalize
+from regard.text.normalize import Normalize, UnicodeForm
 from regard.text.template import Template
 
 PAD, BOS, EOS, UNK = ROLES = ("<pad>", "<s>", "</s>", "<unk>")
@@ -171,8 +173,7 @@ class ByteBpe(TokenizerSpec):
 
     def learn(self, lines: Iterable[str], reserved: Sequence[str]) -> Core:
         core = _new_spaced_core(models.BPE(), self.normalize, _RUNS)
-        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        core.pre_tokenizer = pre_tokenizers.Sequence([core.pre_tokenizer, to_bytes])
+        core.pre_tokenizer = _to_bytes(core.pre_tokenizer)
         core.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         if not self.leading_space:
             core.normalizer, core.decoder = normalizers.Sequence(self.normalize.steps()), decoders.ByteLevel()
@@ -246,6 +247,32 @@ def check_lines(lines: Iterable[str]) -> Iterator[str]:
             half = ord(line[error.start])
             raise DataError(f"line {n} has half a character, U+{half:X}; read its file as UTF-8") from None
         yield line
+
+
+def encodes_words_apart(core: Core) -> bool:
+    """Whether the tokens of a text are those of its words, which spaces separate.
+
+    It is so if the normalizer joins white space and puts a space before the text: then no piece goes beyond a space.
+    """
+    parts = (core.normalizer, core.pre_tokenizer)
+    return None not in parts and tuple(part.__getstate__() for part in parts) in _pipelines_of_words()
+
+
+@cache
+def _pipelines_of_words() -> frozenset[tuple[bytes, ...]]:
+    """The normalizers and pre-tokenizers of such tokenizers, as the library writes them."""
+    found = set()
+    for form, lowercase, pieces in product(get_args(UnicodeForm), (False, True), (_RUNS, _WORDS)):
+        core = _new_spaced_core(models.BPE(), Normalize(unicode=form, lowercase=lowercase), pieces)
+        found.add((core.normalizer.__getstate__(), core.pre_tokenizer.__getstate__()))
+        core.pre_tokenizer = _to_bytes(core.pre_tokenizer)
+        found.add((core.normalizer.__getstate__(), core.pre_tokenizer.__getstate__()))
+    return frozenset(found)
+
+
+def _to_bytes(pieces: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
+    """The same pieces, as bytes."""
+    return pre_tokenizers.Sequence([pieces, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
 def _new_core(model: models.Model, steps: list[normalizers.Normalizer]) -> Core:
