@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import CheckpointError, RegardError
-from regard.files.tensors import pack, read_tensors, unpack
+from regard.files.tensors import TYPES, pack, read_tensors, unpack
 
 DTYPES = [
     torch.float32,
@@ -115,3 +118,35 @@ def test_random_damage_to_tensors_is_an_error_or_other_tensors(tmp_path: Path, s
             read_tensors(tmp_path / "m.safetensors")
         except RegardError as error:
             assert "m.safetensors is damaged" in str(error)
+
+
+def test_the_file_is_the_one_that_the_library_writes() -> None:
+    kinds = [getattr(torch, name) for name in TYPES]
+    tensors = {f"{n}.{kind}": torch.arange(n).reshape(-1, 1).to(kind) for n in (0, 1, 3) for kind in kinds}
+    tensors |= {"a": torch.ones(2), "é ▁": torch.ones(3), 'quote"': torch.tensor(2.0), "t": torch.rand(3, 4).T}
+    wanted = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    assert pack(tensors) == wanted
+    tied = {"one": tensors["a"], "other": tensors["a"], "part": tensors["a"][:1]}
+    wanted = safetensors.torch.save({"one": tied["one"], "part": tied["part"].clone()}, {"tied": '{"other": "one"}'})
+    assert pack(tied) == wanted
+    assert pack({}) == safetensors.torch.save({})
+    with pytest.raises(CheckpointError, match=r"^c cannot be stored: its numbers are of torch.complex64$"):
+        pack({"c": torch.zeros(1, dtype=torch.complex64)})
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_too_little_memory_for_a_file_is_an_error_of_python() -> None:
+    """The library would panic, or end the process."""
+    code = """
+import resource, torch
+from regard.files.tensors import pack
+weight = torch.zeros(1 << 25)
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, ((pages << 12) + (1 << 26),) * 2)
+try:
+    pack({"weight": weight})
+except MemoryError:
+    print("lack of memory")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("lack of memory\n", "")

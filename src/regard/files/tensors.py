@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from mmap import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,43 +32,39 @@ ALIGNMENT = 64
 def pack(tensors: Mapping[str, Tensor], *, ordered: int = 0) -> bytes:
     """Pack tensors as a safetensors file. A tensor with several names is written once; `unpack` ties it again.
 
-    The library sorts the tensors; with `ordered`, the first so many come first, in their order.
+    The file is the one that the library would write, which needs three times the memory. It sorts the tensors; with `ordered`,
+    the first so many come first, in their order, and the numbers begin on a cache line.
     """
-    from safetensors.torch import save
-
     stored: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
     first: dict[tuple[object, ...], str] = {}
-    memories: set[int] = set()
     for name, tensor in tensors.items():
         same = (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride())
         if tensor.numel() and first.setdefault(same, name) != name:
             tied[name] = first[same]
-            continue
-        packed = tensor.detach().cpu().contiguous()
-        if packed.untyped_storage().data_ptr() in memories:  # another view of the same memory is not a tie: copy it
-            packed = packed.clone()
-        memories.add(packed.untyped_storage().data_ptr())
-        stored[name] = packed
-    data: bytes = save(stored, {"tied": json.dumps(tied)} if tied else None)
-    return _reorder(data, [name for name in list(tensors)[:ordered] if name in stored]) if ordered else data
-
-
-def _reorder(data: bytes, first: Sequence[str]) -> bytes:
-    """The same file with some tensors first, the rest as they were; its numbers begin on a cache line."""
-    length = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:length])
-    more = {"__metadata__": header.pop("__metadata__")} if "__metadata__" in header else {}
-    order = [*first, *sorted(header.keys() - {*first}, key=lambda name: header[name]["data_offsets"])]
-    parts, at = [], 0
+        else:
+            stored[name] = tensor.detach().cpu().contiguous()
+    types = {name: TYPES.get(str(tensor.dtype).removeprefix("torch."), "") for name, tensor in stored.items()}
+    if other := [name for name, kind in types.items() if not kind]:
+        raise CheckpointError(f"{other[0]} cannot be stored: its numbers are of {stored[other[0]].dtype}")
+    front = [name for name in list(tensors)[:ordered] if name in stored]
+    order = [*front, *sorted(stored.keys() - {*front}, key=lambda name: (-ORDER.index(types[name]), name))]
+    header: dict[str, object] = {"__metadata__": {"tied": json.dumps(tied)}} if tied else {}
+    at = 0
     for name in order:
-        start, end = header[name]["data_offsets"]
-        parts.append(data[length + start : length + end])
-        header[name]["data_offsets"] = [at, at + end - start]
-        at += end - start
-    text = json.dumps(more | {name: header[name] for name in order}, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % ALIGNMENT)
-    return b"".join([len(text).to_bytes(8, "little"), text, *parts])
+        end = at + stored[name].numel() * SIZES[types[name]]
+        header[name] = {"dtype": types[name], "shape": [*stored[name].shape], "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT if ordered else -len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *(_view_bytes(stored[name]) for name in order)])
+
+
+def _view_bytes(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor, which are not copied."""
+    import torch
+
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
@@ -95,6 +91,13 @@ def unpack(data: bytes, path: Path) -> dict[str, Tensor]:
 
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 """Bytes of an element by its type in a safetensors header."""
+ORDER = ("BOOL", "U8", "I8", "I16", "F16", "BF16", "I32", "F32", "F64", "I64")
+"""The types as the library sorts them, the last one first."""
+TYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16",
+    "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+"""The names of torch's types in a safetensors file."""
 FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 """How numpy reads floating-point numbers."""
 
