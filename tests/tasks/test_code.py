@@ -416,3 +416,14 @@ def test_only_a_model_of_code_completes(tmp_path: Path) -> None:
         model.complete("to be")
     said = call("run", tmp_path / "run", "--at", f"{tmp_path}/x.txt:1:3")
     assert (said.code, said.err) == (2, "regard: only a model of code (task code) completes at a cursor, got lm\n")
+
+
+def test_a_long_text_is_read_as_far_as_the_context(task: Code) -> None:
+    """Also by a model without a limit, whose time grows with the square of what it reads."""
+    net = llama.spec(width=8, depth=1, heads=2, hidden=16, vocab=task.tokenizer.size, length=64).build(1).eval()
+    assert net.spec.room is None
+    assert task.rooms([net]) == [task.settings.context]
+    assert (task.frame() or {})["context"] == task.settings.context
+    long, short = "x = 1\n" * 5000, "x = 1\n" * 500
+    search = Search(beam=1, max_extra=4)
+    assert [o.text for (o,) in task.run([net], [long], search)] == [o.text for (o,) in task.run([net], [short], search)]

@@ -70,8 +70,9 @@ class EnginePairs(PairsFrame[Engine], NotEvaluated):
 class EngineLm(LmFrame[Engine], NotEvaluated):
     """A language model with an engine."""
 
-    def __init__(self, tokenizer: Tokenizer, front: list[int], banned: list[int]) -> None:
-        self.tokenizer, self._front, self._banned = tokenizer, front, banned
+    def __init__(self, tokenizer: Tokenizer, front: list[int], banned: list[int], context: int | None = None) -> None:
+        """`context` is the number of tokens that are read; None: as many as the model can."""
+        self.tokenizer, self._front, self._banned, self._context = tokenizer, front, banned, context
 
     def write_tokens(
         self,
@@ -96,7 +97,8 @@ class EngineLm(LmFrame[Engine], NotEvaluated):
         return stream_hypothesis(nets[0], prompt, search, special, constraints=constraints, draw=draw)
 
     def rooms(self, nets: Sequence[Engine]) -> list[int | None]:
-        return [engine.room for engine in nets]
+        found = ([room for room in (engine.room, self._context) if room is not None] for engine in nets)
+        return [min(rooms, default=None) for rooms in found]
 
 
 def _limit_length(engine: Engine, search: Search, limit: int) -> Search:
@@ -199,14 +201,20 @@ def _open_frame(plan: Plain, folder: Folder) -> EnginePairs | EngineLm:
             pairs.prompts = prompts
             return pairs
     front, banned = given.get("front"), given.get("banned", [target.unk])
-    if kind == "lm" and _are_tokens(front, target) and _are_tokens(banned, target):
-        return EngineLm(target, front, banned)
+    context = given.get("context")
+    if kind == "lm" and _are_tokens(front, target) and _are_tokens(banned, target) and _is_context(context):
+        return EngineLm(target, front, banned, context)
     raise CheckpointError(f"{folder.path / PLAN} is damaged: it does not say how texts become tokens")
 
 
 def _are_tokens(ids: object, tokenizer: Tokenizer) -> TypeGuard[list[int]]:
     """Whether these are tokens of a vocabulary."""
     return isinstance(ids, list) and all(isinstance(i, int) and 0 <= i < tokenizer.size for i in ids)
+
+
+def _is_context(context: object) -> TypeGuard[int | None]:
+    """Whether this is a number of tokens; None: no limit."""
+    return context is None or (isinstance(context, int) and context > 0)
 
 
 def _is_factor(unfold: object) -> bool:

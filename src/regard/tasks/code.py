@@ -44,7 +44,7 @@ from regard.decode.ensemble import compute_log_probs
 from regard.errors import DataError, SpecError
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
-from regard.spec import Count, spec
+from regard.spec import Count, Plain, spec
 from regard.tasks.common.encoded_documents import StorePlace
 from regard.tasks.common.forward_pass import ForwardPass
 from regard.tasks.common.losses import observing_predictions
@@ -288,8 +288,8 @@ class Code(CausalTask[CodeData]):
     ) -> list[list[Output]]:
         """The completion at each cursor, in rounds: a line may end long before the limit of tokens."""
         own = options if isinstance(options, CodeOptions) else CodeOptions(options.first)
-        most, room = self._limits(nets, search)
-        room = self._room(room)
+        most, _ = self._limits(nets, search)
+        room = min(self.rooms(nets))
         prompts = [self._prompt(cursor, room, most, own.order) for cursor in cursors]
         lines = [own.lines if self._reads_after(cursor) else own.lines or 1 for cursor in cursors]
         written, totals = [list[int]() for _ in cursors], [0.0] * len(cursors)
@@ -317,8 +317,12 @@ class Code(CausalTask[CodeData]):
     def _reads_after(self, cursor: Cursor) -> bool:
         return self.infills and cursor.after is not None
 
-    def _room(self, room: int | None) -> int:
-        return self.settings.context if room is None else min(room, self.settings.context)
+    def rooms(self, nets: Sequence[Net]) -> list[int]:  # type: ignore[override]  # a list is only read
+        """The context of training, also for models without a limit: reading takes time that grows with its square."""
+        return [min(net.spec.room or self.settings.context, self.settings.context) for net in nets]
+
+    def frame(self) -> Plain | None:
+        return {**(super().frame() or {}), "context": self.settings.context}
 
     def _prompt(self, cursor: Cursor, room: int, reserve: int, order: Order | None = None) -> list[int]:
         """What the model reads at a cursor: the text around it, as far as `reserve` tokens, or half of the room, stay free."""
@@ -369,7 +373,7 @@ class Code(CausalTask[CodeData]):
         If what comes after is not read, text and output are encoded together: a word may continue after the cursor.
         """
         order = options.order if isinstance(options, CodeOptions) else None
-        room, tokens = self._room(net.spec.room), self.tokenizer.encode(output)
+        (room,), tokens = self.rooms([net]), self.tokenizer.encode(output)
         if len(tokens) > room // 2:
             raise DataError(f"the model has room for {room // 2} tokens at a cursor, got {len(tokens)}; give less text")
         if self._reads_after(cursor):
