@@ -253,3 +253,15 @@ def test_samples_of_some_validations() -> None:
     assert "Samples during training" in text and "Decoding: greedy." in text
     assert "out1" in text and "out100" in text, "the first and the last"
     assert text.count("out") - text.count("output") == 8
+
+
+def test_a_damaged_log_has_no_maps():
+    whole = {"source": "a b", "layer": "blocks.0", "rows": ["x", "y"], "columns": ["a"], "percent": [[100], [50]]}
+    damage = [
+        7, [7], [{}], [whole | {"percent": 3}], [whole | {"percent": [[1], 2]}], [whole | {"percent": [["x"], [2]]}],
+        [whole | {"rows": 1}], [whole | {"columns": []}],
+    ]  # fmt: skip
+    for maps in damage:
+        log = [{"event": "valid", "step": 1, "loss": 1.0, "attention": maps, "samples": maps}]
+        assert "blocks.0" not in run_report(RunFacts(name="x", log=log)).replace("&#x27;", "'")
+    assert "blocks.0" in run_report(RunFacts(name="x", log=[{"event": "valid", "step": 1, "attention": [whole]}]))

@@ -10,7 +10,7 @@ import statistics
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from regard.report.chart import Series, line_chart
 from regard.report.curve import Row, choose_scale, curve, finite, quantity, score_curves
@@ -156,7 +156,7 @@ def _example_cell(example: Row, column: str, same: bool | None) -> Html:
 def _samples(log: Sequence[Row]) -> list[Html]:
     """How the outputs of a few inputs changed from validation to validation."""
     found = ((row, row.get("samples")) for row in log if row.get("event") == "valid")
-    rows = [(row, samples) for row, samples in found if isinstance(samples, Sequence)]
+    rows = [(row, samples) for row, samples in found if _are_rows(samples)]
     kept = {round(k * (len(rows) - 1) / (VALIDATIONS - 1)) for k in range(VALIDATIONS)} if rows else set()
     rows = [rows[i] for i in sorted(kept)]
     shown: list[tuple[Cell, ...]] = []
@@ -173,7 +173,7 @@ def _samples(log: Sequence[Row]) -> list[Html]:
 def _maps(log: Sequence[Row]) -> list[Html]:
     """What a few examples attend to, from validation to validation."""
     found = ((row, row.get("attention")) for row in log if row.get("event") == "valid")
-    rows = [(quantity(row.get("step")), maps) for row, maps in found if isinstance(maps, Sequence)]
+    rows = [(quantity(row.get("step")), maps) for row, maps in found if _are_maps(maps)]
     kept = sorted({round(k * (len(rows) - 1) / (MAPS - 1)) for k in range(MAPS)}) if rows else []
     out = []
     for i in range(max((len(maps) for _, maps in rows), default=0)):
@@ -193,6 +193,25 @@ def _maps(log: Sequence[Row]) -> list[Html]:
         out += [tag("p", f"{_text(first.get('source'))} ({_text(first.get('layer'))}, mean of its heads)", dir="auto")]
         out.append(grid(drawn))
     return out
+
+
+def _are_rows(found: object) -> TypeGuard[Sequence[Row]]:
+    """Whether this is a list of examples: a log may be damaged."""
+    return isinstance(found, list) and all(isinstance(each, dict) for each in found)
+
+
+def _are_maps(found: object) -> TypeGuard[Sequence[Mapping[str, Any]]]:
+    """Whether these are maps: percentages with a label for each row and column."""
+    return _are_rows(found) and all(map(_is_map, found))
+
+
+def _is_map(found: Row) -> bool:
+    rows, columns, percent = (found.get(key) for key in ("rows", "columns", "percent"))
+    if not (isinstance(rows, list) and isinstance(columns, list) and isinstance(percent, list)):
+        return False
+    lines = [line for line in percent if isinstance(line, list) and len(line) == len(columns)]
+    numbers = all(isinstance(value, int | float) for line in lines for value in line)
+    return len(rows) == len(percent) == len(lines) and numbers
 
 
 def _label(token: object) -> str:
