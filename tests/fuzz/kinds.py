@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -298,10 +299,15 @@ VALUES = [
 ]
 
 
+def _as_passed(word: str) -> str:
+    """An argument as a shell can pass it: bytes without NUL, of which Python makes a text."""
+    return os.fsdecode(word.replace("\0", "")[:50_000].encode("utf-8", errors="surrogatepass"))
+
+
 def _arguments() -> Iterator[Kind]:
     def mutate(data: bytes, draw: random.Random) -> bytes:
         value = draw.choice((*map(str, NUMBERS), *TEXTS, *VALUES))
         words = [word.replace("{}", value) for word in draw.choice(ARGUMENTS).split()]
-        return json.dumps([word.replace("\0", "")[:50_000] for word in words]).encode()
+        return json.dumps([_as_passed(word) for word in words]).encode()
 
     yield Kind("arguments", "model-translate", "arguments.json", mutate, ("",), weight=6)

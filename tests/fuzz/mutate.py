@@ -195,8 +195,8 @@ def make_value(old: Any, draw: random.Random) -> Any:
         if isinstance(old, bool):
             return not old
         if isinstance(old, int | float):
-            near = (old + 1, old - 1, -old, old * 2, old / 3, float(old), 0, old + 0.5, old * 1000, -1)
-            return draw.choice(near)
+            whole = (old + 1, old - 1, -old, old * 2, 0, old * 1000, -1)
+            return draw.choice((*whole, old / 3, float(old), old + 0.5) if abs(old) < 1e300 else whole)
         if isinstance(old, str):
             return draw.choice((old + "x", old[:-1], old.upper(), old * 2, old[::-1], f" {old}", f"{old}\n"))
         if isinstance(old, list) and old:
