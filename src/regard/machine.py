@@ -158,9 +158,7 @@ def peak_memory() -> int:
     status = Path("/proc/self/status")
     if status.exists() and (found := re.search(r"^VmHWM:\s*(\d+) kB", status.read_text(), flags=re.M)):
         return int(found[1]) * 1024
-    if resource is None:
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 

@@ -106,5 +106,6 @@ def test_progress_and_different_items() -> None:
 
 
 def test_no_samples_give_no_interval() -> None:
-    with pytest.raises(SpecError, match="samples should be at least 1, got 0"):
-        bootstrap([count_items([(1, 1)], ratio)], samples=0)
+    for samples, said in ((0, "0"), (10**7, "10000000"), (10**400, "more digits than fit here")):
+        with pytest.raises(SpecError, match=f"samples should be 1 to 1,000,000, got {said}$"):
+            bootstrap([count_items([(1, 1)], ratio)], samples=samples)

@@ -244,7 +244,15 @@ def test_any_call_of_resuming_may_fail(number: int, error: type[RegardError], co
 
 
 @pytest.mark.parametrize(
-    "change", [{"none": 1, "step": "x"}, {"snapshots": 3}, {"position": [0] * 9}, {"tokens": None}]
+    "change",
+    [
+        {"none": 1, "step": "x"},
+        {"snapshots": 3},
+        {"position": [0] * 9},
+        {"tokens": None},
+        {"log": True},
+        {"log": {"size": "x"}},
+    ],
 )
 def test_a_checkpoint_that_says_something_else_is_refused_in_words(change: dict[str, Any], tmp_path: Path) -> None:
     """Its checksums fit, so it is not damaged; but no version of ours wrote it."""

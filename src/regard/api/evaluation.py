@@ -27,7 +27,7 @@ from regard.data.pair_reader import OnBad
 from regard.data.pairs import Pairs
 from regard.errors import SpecError, UnknownName
 from regard.metrics import METRICS, Metric
-from regard.metrics.bootstrap import Difference, Interval, bootstrap
+from regard.metrics.bootstrap import Difference, Interval, bootstrap, check_samples
 from regard.metrics.class_metrics import SplitLabels, count_classes
 from regard.metrics.items import CountedItems, Items, bits_per_byte, count_items, percentage
 from regard.registry import kind_of
@@ -153,6 +153,7 @@ def evaluate(
     """
     given = [models] if isinstance(models, str | Path | Model) else list(models)
     files = [str(data)] if isinstance(data, str | Path) else [str(path) for path in data]
+    check_samples(samples)
     if not given:
         raise SpecError("evaluate needs a model folder, got none")
     if not files:

@@ -25,6 +25,8 @@ from regard.tasks import find
 from regard.tasks.common.task import Dataset
 from regard.tasks.common.training_hooks import advise
 
+MAX_LENGTH = 1 << 20
+"""Maximum number of tokens that costs are given for."""
 TYPICAL_PAIRS = 30_000
 """The corpus size that a model is shown for if training would choose it from the data (Multi30k has 29,000)."""
 TYPICAL_LINE = "a sentence as long as most of them are in such a corpus"
@@ -67,6 +69,8 @@ def show(what: str | Path, *, set: Mapping[str, object] | None = None, length: i
 
     `set` changes settings of the model: `{"model.width": 128}`.
     """
+    if not 1 <= length <= MAX_LENGTH:
+        raise SpecError(f"length should be 1 to {MAX_LENGTH:,} tokens, got {length}")
     model, facts, notes = _find_model_settings(str(what))
     for path in set or {}:
         if not path.startswith("model."):

@@ -28,6 +28,8 @@ from regard.metrics.items import Items
 
 COVERAGE = (2.5, 97.5)
 """The percentiles that bound a 95 % interval."""
+MAX_SAMPLES = 1_000_000
+"""A thousand times as many as an interval needs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +106,10 @@ def bootstrap(
 
 
 def check_samples(samples: int) -> None:
-    """Refuse a bootstrap without samples, which would give no interval."""
-    if samples < 1:
-        raise SpecError(f"samples should be at least 1, got {samples}")
+    """Refuse a bootstrap without samples, which would give no interval, and one that would never end."""
+    if not 1 <= samples <= MAX_SAMPLES:
+        said = samples if abs(samples) < 10**18 else "more digits than fit here"
+        raise SpecError(f"samples should be 1 to {MAX_SAMPLES:,}, got {said}")
 
 
 def _interval(values: NDArray[np.float64]) -> tuple[float, float]:

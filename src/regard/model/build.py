@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -20,7 +21,8 @@ def build(spec: ModelSpec, seed: int | None = None) -> Net:
     """Check the spec, make the module and initialize it; all refusals are in one error."""
     _check(spec)
     if seed is None:
-        net = Net(spec)
+        with _explain_overflow():
+            net = Net(spec)
         initialize(net, spec.init)
         return net
     with torch.random.fork_rng(devices=[]):
@@ -31,7 +33,7 @@ def build(spec: ModelSpec, seed: int | None = None) -> Net:
 def build_with(spec: ModelSpec, weights: Mapping[str, Tensor]) -> Net:
     """Build the module with these weights, which must be complete; nothing is initialized first."""
     _check(spec)
-    with _Unset(), torch.random.fork_rng(devices=[]):
+    with _Unset(), torch.random.fork_rng(devices=[]), _explain_overflow():
         net = Net(spec)
     if faults := weight_faults(net.shapes(), weights) or nan_faults(weights):
         raise SpecError(*faults)
@@ -59,6 +61,19 @@ def nan_faults(weights: Mapping[str, Tensor]) -> list[str]:
             least = (tensor.float() if tensor.element_size() == 1 else tensor).amin()  # NaN if any value is
             found += [f"{name} has values that are not numbers (NaN)"] if least.isnan() else []
     return found
+
+
+@contextmanager
+def _explain_overflow() -> Iterator[None]:
+    """Refuse a weight whose size torch cannot even compute; without memory behind it, everything smaller can be made."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "overflow" not in str(error).lower():
+            raise
+        raise SpecError(
+            "a weight of this model would have more numbers than any machine holds; lower its sizes"
+        ) from None
 
 
 class _Unset(TorchFunctionMode):

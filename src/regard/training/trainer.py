@@ -352,6 +352,7 @@ class Trainer:
             raise CheckpointError(f"{self.checkpoints.folder} is of another model: {'; '.join(faults)}")
         try:
             log = loaded.facts.pop("log", None)
+            lost = log is not None and self.log.has_changed(log)
             self.state = TypeAdapter(TrainState).validate_python(loaded.facts)
             self.steps.restore(loaded.groups, changed=bool(changed))
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -365,7 +366,7 @@ class Trainer:
         if changed:
             self._apply_changes(changed)
         messages = list(loaded.messages)
-        if log is not None and self.log.has_changed(log):
+        if lost:
             messages.append(f"{self.log.path} is damaged or incomplete: only events that can be read are kept")
         self.log.rewind(self.state.step)
         step, total = self.state.step, self.total
