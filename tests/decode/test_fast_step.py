@@ -116,9 +116,11 @@ def test_it_stands_aside() -> None:
         "a bias of positions"
     )
     assert get_fast_decoder(net.eval()) is not None
-    handle = net.decoder.register_forward_hook(lambda *_: None)  # type: ignore[union-attr]
-    assert get_fast_decoder(net) is None, "somebody listens"
-    handle.remove()
+    for part in (net.decoder, net.head):
+        handle = part.register_forward_hook(lambda *_: None)  # type: ignore[union-attr]
+        assert get_fast_decoder(net) is None, "somebody listens"
+        handle.remove()
+    assert get_fast_decoder(net) is not None
     net.decoder.blocks[0].mix.q = torch.nn.Sequential(net.decoder.blocks[0].mix.q)  # type: ignore[union-attr, index]
     assert get_fast_decoder(net) is None, "a map that is not the plain one"
 

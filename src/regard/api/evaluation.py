@@ -103,7 +103,9 @@ class Evaluation:
         names = list(self.models[0].scores)
         rows = [(m.model, *(_render_score(name, m.scores[name]) for name in names)) for m in self.models]
         lines = [Table(("model", *names), tuple(rows)).markdown().rstrip(), ""]
-        lines.append(f"on {self.data}" if self.pairs is None else f"{self.pairs:,} pairs of {self.data}")
+        lines.append(
+            f"on {self.data}" if self.pairs is None else f"{self.pairs:,} pair{'s' * (self.pairs != 1)} of {self.data}"
+        )
         lines.append(SCOPE)
         lines += [f"{name}: {signature}" for name, signature in self.signatures.items()]
         for model in self.models:

@@ -204,6 +204,8 @@ def get_fast_decoder(net: object) -> FastDecoder | None:
     body = net.decoder
     if not isinstance(body, StackBody) or not _is_supported(body) or type(net.head) is not VocabHead:
         return None
+    if any(_has_hooks(part) for part in (body, net.head)):
+        return None
     stamp = stamp_weights(net)
     if net not in _CACHE or _CACHE[net][0] != stamp:
         _CACHE[net] = (stamp, FastDecoder(net, body))
@@ -234,7 +236,7 @@ register_optimizer_step_post_hook(_count_step)
 
 
 def _is_supported(body: StackBody) -> bool:
-    """Whether every layer has a fast version and none has hooks."""
+    """Whether every layer has a fast version."""
     parts = [part for block in _blocks(body) for _, part in block.parts()]
     return (
         type(body) is StackBody
@@ -243,8 +245,12 @@ def _is_supported(body: StackBody) -> bool:
         and body.tags is None
         and all(type(layer) is nn.Linear for part in parts for layer in _list_maps(part))
         and all(_has_plain_scores(part, body) for part in parts if isinstance(part, FullMixer))
-        and not any(part._forward_hooks or part._forward_pre_hooks for part in body.modules())
     )
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Whether somebody listens to what a part computes."""
+    return any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
 
 
 def _list_maps(part: nn.Module) -> list[nn.Module]:
