@@ -162,7 +162,8 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "phonemes, WER: {f[say, wer, one model for both]} against {f[say, wer, a model for each]}"),
         "smollm2": (
             "SmolLM2 135M from a GGUF file",
-            "perplexity {f[perplexity]:.4f}; transformers gives {f[perplexity, transformers]:.4f}"),
+            "perplexity {f[perplexity]:.4f}; transformers gives {f[perplexity, transformers]:.4f}; with the file's "
+            "4-bit blocks {f[tokens a second, regard native int4]} tokens/s, llama.cpp {f[tokens a second, llama.cpp]}"),
         "quality": (
             "All fast paths against their plain twins, three seeds",
             "difference {f[difference of the means]} BLEU, standard deviation over seeds "
@@ -197,6 +198,9 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             f"{SPEED}: {{f[nanoGPT][{BY}]}}× nanoGPT, {{f[transformers][{BY}]}}× transformers"),
         "bench-decode-tiny": ("Translating with Transformer-Tiny", DECODE),
         "bench-decode-base": ("Translating with Transformer-Base", DECODE),
+        "bench-recurrent-small": (
+            "Training an LSTM encoder-decoder",
+            f"{SPEED}: {{f[torch.nn.LSTM][{BY}]}}× a plain loop around `torch.nn.LSTM`"),
         "bench-serve": (
             "`regard serve` with the native engine on one thread, a small Multi30k model, beam 5",
             "32 clients: {f[native][32 clients][sentences_per_second]} sentences/s, {f[native][of_offline]} of the same engine "
@@ -208,7 +212,7 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
         "bench-lm-write": (
             "A decoder with 124 M parameters generates one text",
             f"{SPEED}: {{f[transformers][{BY}]}}× transformers, "
-            f"{{f[ctranslate2 float32][{BY}]}}× CTranslate2 float32"),
+            f"{{f[ctranslate2 float32][{BY}]}}× CTranslate2 float32; in int8 {{f[ctranslate2 int8][{BY}]}}× CTranslate2 int8"),
     },
     "Comparing": {
         "study-pre-post": ("Pre-norm against post-norm", "{f[verdict]}"),
