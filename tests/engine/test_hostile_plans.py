@@ -59,6 +59,9 @@ CHANGES: dict[str, tuple[Callable[[Plan], object], str]] = {
         lambda p: p["decoder"]["blocks"][0][2].update(up=p["decoder"]["blocks"][0][2]["down"]),
         "up should be 48 × 32, is 32 × 48",
     ),
+    "no word of an encoder": (lambda p: p.pop("encoder"), "it has no 'encoder'"),
+    "no room": (lambda p: p.update(room="much"), "its room is 'much'"),
+    "a length in words": (lambda p: p.update(length="long"), "its length is 'long'"),
     "an unknown activation": (
         lambda p: p["decoder"]["blocks"][0][2].update(activation="sine"),
         "where one of none, relu",

@@ -181,10 +181,21 @@ class PlanFlattener:
         self.norm(part.get("norm"))
 
 
+KEYS = (
+    "width", "vocab", "source_vocab", "length", "room", "embed", "source", "encoder", "decoder", "head", "positions",
+)  # fmt: skip
+"""What every plan says."""
+
+
 def flatten_plan(plan: Plain, tensors: Mapping[str, TensorEntry]) -> array[float]:
     """The plan as the library reads it."""
     if plan.get("format") != FORMAT:
         raise CheckpointError(f"{PLAN} has format {plan.get('format')!r}, this version reads {FORMAT}; convert again")
+    if missing := [key for key in KEYS if key not in plan]:
+        raise CheckpointError(f"{PLAN} is damaged: it has no {missing[0]!r}")
+    for key, least in (("length", plan["length"]), ("room", plan["room"] or 1)):
+        if not isinstance(least, int) or least < 1:
+            raise CheckpointError(f"{PLAN} is damaged: its {key} is {plan[key]!r:.60}")
     out, positions, encoder = PlanFlattener(tensors), _list(plan.get("positions")), plan.get("encoder")
     decoder = plan.get("decoder")
     out.put(
