@@ -54,12 +54,19 @@ def _tokens(net: Net, n: int) -> int:
 def attention_plans(net: Net, n: int) -> dict[str, str]:
     """Find out how attention over `n` tokens runs in training, by running a row with a tape."""
     n = min(n, net.spec.room or n)
-    if net.device.type == "meta":
-        try:
-            return _plans(net, n)
-        except (NotImplementedError, RuntimeError):  # a mixer that reads tags or buckets cannot run without numbers
-            return _plans(_thin(net.spec).build(), n)
-    return _plans(net, n)
+    if net.device.type != "meta":
+        return _plans(net, n)
+    shallow = _make_shallow(net.spec)
+    try:
+        with torch.device("meta"):
+            found = _plans(shallow.build(), n)
+    except (NotImplementedError, RuntimeError):  # a mixer that reads tags or buckets cannot run without numbers
+        found = _plans(_make_thin(shallow).build(), n)
+    for path, part in _equal_stacks(net.spec):
+        first = f"{path}.blocks.0."
+        own = {name.removeprefix(first): plan for name, plan in found.items() if name.startswith(first)}
+        found |= {f"{path}.blocks.{i}.{name}": plan for i in range(part.depth or 0) for name, plan in own.items()}
+    return found
 
 
 def _plans(net: Net, n: int) -> dict[str, str]:
@@ -74,12 +81,22 @@ def _plans(net: Net, n: int) -> dict[str, str]:
     return tape.plans
 
 
-def _thin(spec: ModelSpec) -> ModelSpec:
-    """Shrink a model to one block and a small vocabulary, so that it is cheap to build."""
+def _make_shallow(spec: ModelSpec) -> ModelSpec:
+    """Shrink stacks of equal blocks to one: all of them run alike."""
+    for path, _ in _equal_stacks(spec):
+        spec = spec.replace(f"{path}.depth", 1)
+    return spec
+
+
+def _equal_stacks(spec: ModelSpec) -> list[tuple[str, Stack]]:
+    """The stacks that repeat one block, and where they are."""
+    return [(path, part) for path, part in spec.walk() if isinstance(part, Stack) and part.depth is not None]
+
+
+def _make_thin(spec: ModelSpec) -> ModelSpec:
+    """Shrink the vocabulary, so that a model is cheap to build."""
     for path, part in list(spec.walk()):
-        if isinstance(part, Stack) and part.depth is not None:
-            spec = spec.replace(f"{path}.depth", 1)
-        elif isinstance(part, Tokens):
+        if isinstance(part, Tokens):
             spec = spec.replace(f"{path}.vocab", 8)
     return spec
 
