@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -340,6 +341,12 @@ def test_how_pixels_become_numbers_comes_along_and_goes_back(tmp_path: Path) -> 
     back = json.loads((tmp_path / "back" / "preprocessor_config.json").read_text())
     assert back | said == back
     assert back["size"] == {"height": 12, "width": 12}
+    for wrong in ("\udcff", 3, [0.5, None], [0.5, math.inf]):
+        (place / "preprocessor_config.json").write_text(json.dumps(said | {"image_std": wrong}))
+        with pytest.raises(
+            CheckpointError, match=r"^image_std in preprocessor_config.json should be a list of numbers, is "
+        ):
+            convert(str(place), str(tmp_path / "other"))
 
 
 def test_names_of_classes_come_along_and_go_back(tmp_path: Path) -> None:

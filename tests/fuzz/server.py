@@ -111,16 +111,20 @@ def _seal(folder: Path) -> None:
 
 
 def _same_json(one: bytes, other: bytes) -> bool:
-    """Whether two files hold the same JSON: a manifest may be spaced as one likes, and nobody reads the README."""
+    """Whether two files hold the same JSON: a manifest may be spaced as one likes, nobody reads the README, and a folder
+    without a plan for the engine runs on torch."""
     try:
-        return bool(_drop_readme(json.loads(one)) == _drop_readme(json.loads(other)))
+        before, after = _list_files(json.loads(one)), _list_files(json.loads(other))
+        spare = {"README.md"} | ({"engine.json"} - {*after})
+        return bool({**before, **dict.fromkeys(spare)} == {**after, **dict.fromkeys(spare)})
     except (ValueError, RecursionError):
         return False
 
 
-def _drop_readme(found: Any) -> Any:
+def _list_files(found: Any) -> dict[str, Any]:
+    """The files that a manifest lists, or whatever else this is."""
     files = found.get("files") if isinstance(found, dict) else None
-    return {**found, "files": {**files, "README.md": None}} if isinstance(files, dict) else found
+    return {**files, "": {**found, "files": None}} if isinstance(files, dict) else {"": found}
 
 
 class Server:

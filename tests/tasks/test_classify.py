@@ -148,7 +148,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 
 def test_what_a_class_is_called_moves_no_cursor() -> None:
     assert check_class_names(["größer", "日本", "a b"], "x") == ("größer", "日本", "a b")
-    for name in ("a\x1b[2J", "a\nb", "\x7f", "\x9b0m"):
+    for name in ("a\x1b[2J", "a\nb", "\x7f", "\x9b0m", "\udcff"):
         with pytest.raises(DataError, match=r"x has a class .*; class names cannot have control characters"):
             check_class_names(["a", name], "x")
         with pytest.raises(DataError, match="x has a class"):

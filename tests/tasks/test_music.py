@@ -191,7 +191,12 @@ def test_a_model_folder_has_what_the_task_needs(tmp_path: Path) -> None:
     task, _ = prepared(tmp_path)
     assert Music.load(task.settings, task.files()).ranges == task.ranges
     assert task.frame() is None
-    for wrong in (b"{", b'{"ranges": {"soprano": [60, 200]}}', b'{"ranges": [1]}'):
+    for wrong in (
+        b"{",
+        b'{"ranges": {"soprano": [60, 200]}}',
+        b'{"ranges": [1]}',
+        b'{"ranges": {"bass": [-Infinity, 48]}}',
+    ):
         with pytest.raises(
             CheckpointError, match=r"^music\.json should have the lowest and highest pitch of each of 4"
         ):

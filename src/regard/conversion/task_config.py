@@ -5,6 +5,7 @@ So that `regard run` and fine-tuning work at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -135,8 +136,17 @@ def _image(found: HfModel, folder: Path, chosen: Tokenizer | None) -> TaskConfig
     if not isinstance(found.spec.head, Classes):
         raise SpecError(f"{folder} has no classes, so there is no task for it; use a model with a classification head")
     side, channels = found.spec.embed.side, found.spec.embed.channels  # type: ignore[attr-defined]
-    mean, deviation = (said.get(name) or [0.5] * channels for name in ("image_mean", "image_std"))
+    mean, deviation = (
+        _numbers(said.get(name) or [0.5] * channels, f"{name} in preprocessor_config.json")
+        for name in ("image_mean", "image_std")
+    )
     return "image", Image(ImageData(side=side), _classes(found), side, mean, deviation), Search()
+
+
+def _numbers(found: object, what: str) -> list[float]:
+    if not isinstance(found, list) or not all(isinstance(each, int | float) and math.isfinite(each) for each in found):
+        raise CheckpointError(f"{what} should be a list of numbers, is {found!r:.80}")
+    return found
 
 
 _TASKS: dict[str, Callable[[HfModel, Path, Tokenizer | None], TaskConfig]] = {

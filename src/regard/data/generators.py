@@ -77,7 +77,7 @@ class Copy(GeneratorSpec):
     """Random strings to be copied, or with `reverse` written backwards; validation strings never occur in training."""
 
     symbols: Annotated[int, Field(ge=1, le=len(LETTERS))] = 10
-    max_length: Annotated[int, Field(ge=1, le=100_000)] = 12
+    max_length: Annotated[int, Field(ge=1, le=20_000)] = 12
     count: Count = 10_000
     valid: Count = 200
     reverse: bool = False

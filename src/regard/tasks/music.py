@@ -352,7 +352,7 @@ def _unpack_ranges(files: Mapping[str, bytes], count: int) -> Ranges:
     try:
         found = list(json.loads(files[RANGES_FILE])["ranges"].values())
         rows = {part: (int(row[0]), int(row[1])) for part, row in enumerate(found)}
-    except (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError):
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError, RecursionError, OverflowError):
         rows = {}
     if len(rows) != count or not all(0 <= low <= high < PITCHES for low, high in rows.values()):
         raise CheckpointError(f"{RANGES_FILE} should have the lowest and highest pitch of each of {count} parts")
