@@ -31,8 +31,9 @@ from regard.nn.positions.position import Position, PositionSpec
 from regard.registry import Registry, kind_of
 from regard.spec import Count, Spec, spec
 
-MAX_LAYERS = 1000
-"""Maximum number of layers: each is several Python objects, which are made before any weight is allocated."""
+MAX_LAYERS = 500
+"""Maximum number of layers, as in the deepest published Transformer (DeepNet): each is several Python objects, which are made
+before any weight is allocated."""
 BODIES: Registry[type[BodySpec]] = Registry("body")
 
 
