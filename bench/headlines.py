@@ -261,6 +261,10 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
         "document": (
             "A document of 16,384 tokens through a Performer",
             "{f[encode][peak MB]} MB to read, {f[train][peak MB]:,} MB to train"),
+        "large-corpora": (
+            "A language model on 10 GB of text: memory, mapped files aside",
+            "{f[lm, 10GB, peak MB preparing]} MB to prepare it, {f[lm, 10GB, peak MB training]} MB to train; with 1 GB "
+            "{f[lm, 1GB, peak MB preparing]} and {f[lm, 1GB, peak MB training]} MB"),
         "large": (
             "Ten million pairs, prepared and trained on",
             "{f[peak MB preparing]:,} MB of memory at most, {f[minutes of preparation]} minutes of preparation"),
