@@ -84,7 +84,7 @@ def test_sizes_that_are_none(folder: Path, value: Any) -> None:
 
 def test_more_layers_than_weights_are_not_built(folder: Path) -> None:
     configure(folder, n_layer=10**12)
-    assert "depth is 1,000,000,000,000; a stack may have at most 1,000 layers" in said(folder)
+    assert "depth is 1,000,000,000,000; a stack may have at most 500 layers" in said(folder)
 
 
 def test_a_vocabulary_of_any_size_is_not_made(folder: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_window_in_some_layers(tmp_path: Path) -> None:
     configure(tmp_path, max_window_layers=-(10**12))
     assert hf.read(tmp_path).spec == hf.read(saved(make("qwen2, window"), tmp_path / "same")).spec
     configure(tmp_path, max_window_layers=10**12, num_hidden_layers=10**11)
-    assert "depth is 100,000,000,000; a stack may have at most 1,000 layers" in said(tmp_path)
+    assert "depth is 100,000,000,000; a stack may have at most 500 layers" in said(tmp_path)
 
 
 def test_no_config(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ def test_stretched_positions(bpe: tokenizers.Tokenizer, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"llama.block_count": 900}, r"decoder.depth is 900, but there are only 20 weights"),
+        ({"llama.block_count": 400}, r"decoder.depth is 400, but there are only 20 weights"),
         ({"llama.embedding_length": 0}, r"llama.embedding_length should be a number above 0, got 0"),
         ({"llama.embedding_length": "wide"}, r"llama.embedding_length should be a number above 0, got 'wide'"),
         ({"llama.context_length": None}, r"llama.context_length should be a number above 0, got None"),

@@ -211,8 +211,8 @@ def test_a_grid_of_other_cells_is_refused() -> None:
 
 def test_too_many_cells() -> None:
     for make in (CgruLoop, OutputTape):
-        with pytest.raises(SpecError, match=r"^depth is 1,001; a step may have at most 1,000 CGRUs$"):
-            make(depth=1001)
+        with pytest.raises(SpecError, match=r"^depth is 501; a step may have at most 500 CGRUs$"):
+            make(depth=501)
 
 
 def test_packed_documents_are_refused() -> None:

@@ -162,11 +162,11 @@ SPOILED: dict[str, tuple[Callable[[Any], None], str]] = {
     ),
     "too deep": (
         lambda c: c["model"]["encoder"].update(depth=10**9),
-        "depth is 1,000,000,000; a stack may have at most 1,000 layers",
+        "depth is 1,000,000,000; a stack may have at most 500 layers",
     ),
     "deeper than its weights": (
-        lambda c: c["model"]["encoder"].update(depth=900),
-        "encoder.depth is 900, but there are only",
+        lambda c: c["model"]["encoder"].update(depth=400),
+        "encoder.depth is 400, but there are only",
     ),
     "too wide": (lambda c: c["model"].update(width=2**62, length=8), "config.json: "),
     "heads that do not divide": (lambda c: c["model"]["encoder"]["block"]["mix"].update(heads=3), "config.json: "),
