@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -269,6 +271,27 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("[]")
     with pytest.raises(CheckpointError, match=r"tokenizer_config.json should hold an object, got list"):
         from_hf(tmp_path)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_a_huge_id_takes_no_memory(tmp_path: Path) -> None:
+    """The library would list all ids below it, and end the process if they do not fit."""
+    folder = said(tmp_path, "PreTrainedTokenizerFast", "bert", eos_token="</s>", pad_token="<pad>", unk_token="<unk>")
+    made = json.loads(Tokenizer.train(CORPUS, WordPiece(vocab=500)).to_bytes())
+    made["model"]["vocab"][next(reversed(made["model"]["vocab"]))] = 2**31
+    (folder / "tokenizer.json").write_text(json.dumps(made))
+    code = f"""
+import pathlib, resource
+from regard.conversion.hf_tokenizer import from_hf
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, ((pages << 12) + (1 << 30),) * 2)
+try:
+    from_hf(pathlib.Path({str(folder)!r}))
+except Exception as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and "its ids have gaps" in done.stdout, done.stderr
 
 
 def test_values_of_another_kind_are_refused_or_harmless(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def _judge(code: int, out: str, err: str, memory: int, must_refuse: bool, traine
         return "panic"
     if code not in CODES:
         return f"code {code}"
-    if memory > ROOM:
+    if memory > ROOM and not trained:  # what a model needs was compared with what there is
         return "memory"
     if must_refuse and code == 0:
         return "accepted"

@@ -27,7 +27,7 @@ from regard.text.importers import build_sentencepiece, check_vocabulary, read_se
 from regard.text.native_calls import translate_errors
 from regard.text.sandbox import MAX_FILE_BYTES, check_tokenizer_file
 from regard.text.template import Template
-from regard.text.tokenizer import Tokenizer
+from regard.text.tokenizer import Tokenizer, has_gaps
 from regard.text.tokenizer_specs import BOS, EOS, PAD, UNK
 
 MASK = "<mask>"
@@ -64,6 +64,8 @@ def with_names(core: Core, template: Template, names: Mapping[str, str], path: P
     special = {token.content: i for i, token in core.get_added_tokens_decoder().items() if token.special}
     others = {ours: (token, special[token]) for ours, token in names.items() if special.get(ours) != special[token]}
     core.post_processor = template.to_post_processor(others)
+    if has_gaps(core):
+        raise CheckpointError(f"{path} is not a usable tokenizer: its ids have gaps")
     return Tokenizer.from_bytes(core.to_str().encode(), path)
 
 

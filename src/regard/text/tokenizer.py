@@ -373,6 +373,11 @@ def _read_post_processor(core: Core) -> dict[str, Any] | None:
     return None if post is None else json.loads(post.__getstate__())
 
 
+def has_gaps(core: Core) -> bool:
+    """Whether some ids have no token. The library must not write such a vocabulary: it would list every missing id."""
+    return sorted(core.get_vocab().values()) != list(range(core.get_vocab_size()))
+
+
 def _find_faults(core: Core) -> list[str]:
     """Return all reasons why a tokenizer of the library cannot be used."""
     faults, special, post = [], _special_tokens(core), _read_post_processor(core)
@@ -388,7 +393,7 @@ def _find_faults(core: Core) -> list[str]:
     else:
         if template and not {i for ids in template.ids.values() for i in ids} <= set(core.get_vocab().values()):
             faults.append("its template has tokens that are not in its vocabulary")
-    if sorted(core.get_vocab().values()) != list(range(core.get_vocab_size())):
+    if has_gaps(core):
         faults.append("its ids have gaps")
     if getattr(core.model, "dropout", None) or getattr(core.model, "alpha", None):
         faults.append("it segments the same text differently each time (dropout or sampling); switch that off")
