@@ -137,3 +137,9 @@ def test_damaged_lines_are_passed_over(tmp_path: Path) -> None:
     ]
     (tmp_path / "log.jsonl").write_text("\n".join([*damaged, whole, "\0"]))
     assert read_log(tmp_path / "log.jsonl") == [{"event": "step", "step": 1}]
+
+
+def test_half_a_character_can_be_written_again(tmp_path: Path) -> None:
+    line = '{"event": "step", "step": 1, "a": "\\udcff", "b": "\\u00e9", "c": "\\ud83d\\ude00"}'
+    (tmp_path / "log.jsonl").write_text(line)
+    assert read_log(tmp_path / "log.jsonl") == [{"event": "step", "step": 1, "a": "?", "b": "é", "c": "😀"}]

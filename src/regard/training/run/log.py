@@ -85,6 +85,8 @@ def read_log(path: Path) -> list[Plain]:
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             event = json.loads(line)
+            if "\\u" in line:  # may stand for half a character, which no file can hold
+                event = json.loads(json.dumps(event, ensure_ascii=False).encode(errors="replace"))
         except (ValueError, RecursionError):
             continue  # the last line of a run that was killed, or a damaged one
         if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("step"), int):
