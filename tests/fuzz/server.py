@@ -214,7 +214,7 @@ def _judge(code: int, out: str, err: str, memory: int, must_refuse: bool, traine
         return "panic"
     if code not in CODES:
         return f"code {code}"
-    if memory > ROOM and not trained:  # what a model needs was compared with what there is
+    if memory > ROOM and not trained and "not enough memory for this run" not in err:  # a default model needs as much
         return "memory"
     if must_refuse and code == 0:
         return "accepted"
