@@ -259,7 +259,7 @@ def test_a_damaged_log_has_no_maps():
     whole = {"source": "a b", "layer": "blocks.0", "rows": ["x", "y"], "columns": ["a"], "percent": [[100], [50]]}
     damage = [
         7, [7], [{}], [whole | {"percent": 3}], [whole | {"percent": [[1], 2]}], [whole | {"percent": [["x"], [2]]}],
-        [whole | {"rows": 1}], [whole | {"columns": []}],
+        [whole | {"rows": 1}], [whole | {"columns": []}], [whole | {"percent": [[10**400], [2]]}],
     ]  # fmt: skip
     for maps in damage:
         log = [{"event": "valid", "step": 1, "loss": 1.0, "attention": maps, "samples": maps}]

@@ -210,7 +210,7 @@ def _is_map(found: Row) -> bool:
     if not (isinstance(rows, list) and isinstance(columns, list) and isinstance(percent, list)):
         return False
     lines = [line for line in percent if isinstance(line, list) and len(line) == len(columns)]
-    numbers = all(isinstance(value, int | float) for line in lines for value in line)
+    numbers = all(isinstance(value, int | float) and 0 <= value <= 100 for line in lines for value in line)
     return len(rows) == len(percent) == len(lines) and numbers
 
 
