@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -75,6 +77,13 @@ def test_a_beginning_may_hold_what_is_banned_elsewhere(search: Search) -> None:
     first, *rest = found[0][0].tokens
     assert first == UNK
     assert UNK not in rest
+
+
+@pytest.mark.parametrize("search", [Search(beam=1), Search(beam=3), Search(sample=True, temperature=0.1)])
+def test_a_beginning_may_hold_what_the_model_deems_impossible(search: Search) -> None:
+    strict = Oracle(lambda source, written: [9.0 if written else 0.0, 0.0, 0.0, 0.0, 1.0, -math.inf], 6)
+    (found,) = generate([strict], [[4, EOS]], search, MARKS, constraints=Constraints(prefixes=[[5, 5]]))  # type: ignore[list-item]
+    assert found[0].tokens[:2] == (5, 5)
 
 
 @pytest.mark.parametrize("search", [Search(beam=1), Search(beam=3), Search(sample=True)])

@@ -53,6 +53,8 @@ class ForcedPrefix(Constraint):
     """
 
     NONE = -2
+    LEAST = -1e9
+    """The log-probability of a forced token to which the model gives none: finite, so that the search still prefers it."""
 
     def __init__(self, forced: Tensor, rest: Sequence[Constraint] = (), *, eos: int | None = None) -> None:
         self.forced, self.rest, self.eos, self.step = forced, rest, eos, 0
@@ -66,7 +68,7 @@ class ForcedPrefix(Constraint):
         if want.shape[1] and self.eos is not None:
             log_probs[:, self.eos].masked_fill_(want[:, 0] == FREE, -torch.inf)
         if want.shape[1]:
-            held = torch.where(want < 0, log_probs.gather(1, at), given)
+            held = torch.where(want < 0, log_probs.gather(1, at), given.clamp(min=self.LEAST))
             log_probs.masked_fill_(want >= 0, -torch.inf).scatter_(1, at, held)
 
     def update(self, tokens: Tensor) -> None:
