@@ -32,7 +32,7 @@ def trap() -> Tokenizer:
     return Tokenizer.from_bytes(json.dumps(made).encode(), "trap")
 
 
-@pytest.mark.parametrize("way", ["encode", "encode_all", "find_offsets", "decode"])
+@pytest.mark.parametrize("way", ["encode", "encode_all", "encode_with_offsets", "decode"])
 def test_a_panic_is_an_error_and_nothing_is_printed(
     trap: Tokenizer, way: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

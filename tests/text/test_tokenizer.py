@@ -129,6 +129,19 @@ def test_many_lines_are_the_lines_one_by_one(bpe: Tokenizer) -> None:
     assert bpe.encode_all([]) == []
 
 
+@EVERY_KIND
+def test_offsets_come_with_the_same_tokens(kind: str) -> None:
+    """Also of a text that is encoded in pieces, in which the offsets count from its beginning."""
+    tokenizer, lines = trained(kind), [*CORPUS[:3], "", "Größe a b " * 700]
+    found = tokenizer.encode_with_offsets(lines)
+    assert [ids for ids, _ in found] == tokenizer.encode_all(lines)
+    for line, (ids, spans) in zip(lines, found, strict=True):
+        assert len(ids) == len(spans)
+        assert all(0 <= start <= end <= len(line) for start, end in spans)
+        covered = {place for start, end in spans for place in range(start, end)}
+        assert covered >= {place for place, letter in enumerate(line) if not letter.isspace()}
+
+
 def test_chunks_change_nothing(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = bpe.encode_all(CORPUS)
     monkeypatch.setattr("regard.text.tokenizer._CHUNK", 7)

@@ -210,7 +210,7 @@ class Code(CausalTask[CodeData]):
         """The pieces of each token of Python, as places among all ids."""
         out, ends = [np.empty((0, 2), np.int64)], rows.windows.texts.ends
         for text, begin, end in zip(raw.documents, (0, *ends[:-1].tolist()), ends.tolist(), strict=True):
-            (pieces,) = self.tokenizer.find_offsets([text])
+            ((_, pieces),) = self.tokenizer.encode_with_offsets([text])
             if len(pieces) == end - begin - len(self._front) - len(self._back):
                 out.append(cover_tokens(find_tokens(text), pieces) + begin + len(self._front))
         return np.concatenate(out)

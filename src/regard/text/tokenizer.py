@@ -179,9 +179,9 @@ class Tokenizer:
         """Return where a text can be cut into two, near its first `limit` characters, without a change of its tokens."""
         return find_cut(text, limit, self._encode)
 
-    def find_offsets(self, lines: Sequence[str]) -> list[list[tuple[int, int]]]:
-        """Return the start and end in its text of each token that `encode_all` returns."""
-        out = list[list[tuple[int, int]]]()
+    def encode_with_offsets(self, lines: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """Return the tokens of each line, as `encode_all` does, and the start and end of each token in the line."""
+        out = list[tuple[list[int], list[tuple[int, int]]]]()
         pieces = (
             (number, *piece) for number, line in enumerate(check_lines(lines)) for piece in cut_text(line, self._encode)
         )
@@ -189,8 +189,12 @@ class Tokenizer:
             with translate_errors(DataError, "the tokenizer failed on this text"):
                 encodings = self._core.encode_batch([text for _, _, text in chunk], add_special_tokens=False)
             for (number, start, _), encoding in zip(chunk, encodings, strict=True):
-                out += [[]] if number == len(out) else []
-                out[-1] += [(start + a, start + b) for a, b in encoding.offsets] if start else encoding.offsets
+                ids, spans = self._seal(encoding.ids), encoding.offsets
+                if number == len(out):
+                    out.append((ids, spans))
+                else:
+                    out[-1][0].extend(ids)
+                    out[-1][1].extend((start + a, start + b) for a, b in spans)
         return out
 
     def mostly_unknown(self, lines: Iterable[str]) -> list[int]:
@@ -250,7 +254,7 @@ class Tokenizer:
         """
         return self.frame_template.fill(first, second)
 
-    @property
+    @cached_property
     def frame_template(self) -> Template:
         """The template of `frame`."""
         first, last = self.spell(self.bos), self.spell(self.eos)

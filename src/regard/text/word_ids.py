@@ -29,9 +29,8 @@ def align_words(
 
     A word for which the tokenizer has no token becomes one unknown token.
     """
-    cut = tokenizer.encode_all(texts)
-    spans = tokenizer.find_offsets(texts)
-    return [_align(tokenizer, *each) for each in zip(texts, cut, spans, places, strict=True)]
+    found = zip(texts, tokenizer.encode_with_offsets(texts), places, strict=True)
+    return [_align(tokenizer, text, ids, spans, where) for text, (ids, spans), where in found]
 
 
 def _align(
@@ -69,9 +68,8 @@ class TokenizedWords:
 
 def tokenize_words(tokenizer: Tokenizer, texts: Sequence[str]) -> list[TokenizedWords]:
     """Tokenize texts as a model reads them."""
-    ids = tokenizer.encode_all(texts)
-    spans = tokenizer.find_offsets(texts)
-    return [_assign_words(*each) for each in zip(texts, ids, spans, strict=True)]
+    found = zip(texts, tokenizer.encode_with_offsets(texts), strict=True)
+    return [_assign_words(text, ids, spans) for text, (ids, spans) in found]
 
 
 def group_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> TokenizedWords:
