@@ -98,6 +98,13 @@ def test_a_tar_is_its_folder(classes: Path, tmp_path: Path, ending: str) -> None
         assert read_image_set(path, part).fingerprint() == read_image_set(classes, part).fingerprint()  # type: ignore[arg-type]
 
 
+def test_a_name_that_is_not_utf8_is_escaped(classes: Path, tmp_path: Path) -> None:
+    path = tmp_path / "set.tar"
+    with tarfile.open(path, "w", encoding="utf-8", errors="surrogateescape") as tar:
+        tar.add(classes / "train" / "dog" / "0.png", "dog/\udcff\n.png")
+    assert read_image_set(path, "train")[0].name == r"dog/\udcff\n.png"
+
+
 def test_what_is_no_set_of_pictures(classes: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is not a set of images; name a folder with IDX files"):
         read_image_set(tmp_path / "nowhere", "train")

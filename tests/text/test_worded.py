@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import re
+from itertools import pairwise, takewhile
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,21 +46,39 @@ def test_reading_and_writing_agree(text: str, kind: str) -> None:
     assert len(read.owner) == len(read.ids)
     assert read.words == text.split()
     assert set(read.owner) <= set(range(max(len(read.words), 1)))
-    written = group_tokens(tokenizer, read.ids)
+    (written,) = group_tokens(tokenizer, [read.ids])
     assert len(written.owner) == len(written.ids)
     assert written.words == tokenizer.decode(read.ids).split()
     if tokenizer.unk not in read.ids:
         assert written == read
 
 
+@settings(max_examples=50)
+@given(st.integers(0, 200), st.integers(0, 10**6), st.sampled_from(sorted(KINDS)))
+def test_words_of_long_outputs(count: int, seed: int, kind: str) -> None:
+    """Any tokens, special ones and parts of characters included: the words are those of every token decoded with all before."""
+    tokenizer, draw = TOKENIZERS[kind], random.Random(seed)
+    ids = draw.choices(range(tokenizer.size), k=count)
+    text = tokenizer.decode(ids)
+    begun = [tokenizer.decode(ids[: i + 1]) for i in range(count)]
+    ends = [sum(1 for _ in takewhile(bool, map(str.__eq__, one, text))) for one in begun]
+    (written,) = group_tokens(tokenizer, [ids])
+    assert (written.ids, written.words) == (ids, text.split())
+    starts = [found.end() for found in re.finditer(r"\S+", text)]
+    wanted = [
+        min(sum(end <= max(a, b - 1) for end in starts), max(len(starts) - 1, 0)) for a, b in pairwise([0, *ends])
+    ]
+    assert written.owner == wanted
+
+
 def test_a_word_that_was_written_in_pieces_of_its_own() -> None:
     bpe = TOKENIZERS["bpe"]
     ids = [bpe.encode("the")[0], *(bpe.core.token_to_id(c) for c in "house"), bpe.encode("boat")[0]]
-    written = group_tokens(bpe, ids)
+    (written,) = group_tokens(bpe, [ids])
     assert written.words == ["thehouse", "boat"]
     assert written.owner == [0] * 6 + [1]
     cut = Tokenizer.train(["wor@@ ld a"], Pieces())
-    written = group_tokens(cut, cut.encode("a wor@@ ld a"))
+    (written,) = group_tokens(cut, [cut.encode("a wor@@ ld a")])
     assert (written.words, written.owner) == (["a", "world", "a"], [0, 1, 1, 2])
 
 

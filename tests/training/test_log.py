@@ -143,3 +143,11 @@ def test_half_a_character_can_be_written_again(tmp_path: Path) -> None:
     line = '{"event": "step", "step": 1, "a": "\\udcff", "b": "\\u00e9", "c": "\\ud83d\\ude00"}'
     (tmp_path / "log.jsonl").write_text(line)
     assert read_log(tmp_path / "log.jsonl") == [{"event": "step", "step": 1, "a": "?", "b": "é", "c": "😀"}]
+
+
+def test_half_a_character_can_be_written(tmp_path: Path) -> None:
+    """Python reads the name of a file that is not UTF-8 as half characters."""
+    log = Log(tmp_path / "log.jsonl")
+    log.write("valid", 1, example="rose/\udcff.png")
+    log.write("valid", 2)
+    assert [(event["step"], event.get("example")) for event in read_log(log.path)] == [(1, "rose/?.png"), (2, None)]

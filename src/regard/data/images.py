@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.scratch import allocate, blocks
-from regard.errors import DataError
+from regard.errors import DataError, make_printable
 from regard.files.user_file import UNREADABLE, decompress, open_user_file, read_user_file
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ImageSet:
     classes: tuple[str, ...]
     name: str
     names: Sequence[str] = ()
-    """Names of the images; images without names are numbered."""
+    """Names of the images, as messages show them; images without names are numbered."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -298,7 +298,7 @@ def _build_image_set(path: Path, walk: Walk, part: Part, side: int | None) -> Im
     assert whole is not None
     classes = tuple(sorted(set(owners.values())))
     labels = np.asarray([classes.index(label) for label in owners.values()], np.int64)
-    return ImageSet(whole, labels, classes, path.name, list(owners))
+    return ImageSet(whole, labels, classes, path.name, [*map(make_printable, owners)])
 
 
 def _decode(data: bytes, name: str, channels: int | None, side: int | None) -> Pixels:

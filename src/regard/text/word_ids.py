@@ -20,6 +20,8 @@ from regard.text.tokenizer import Tokenizer
 
 CharSpan = tuple[int, int]
 """Start and end of a word or character in its text."""
+BLOCK, CONTEXT = 32, 8
+"""Tokens that are decoded together to find where each ends, and tokens before them that influence the result."""
 
 
 def align_words(
@@ -72,11 +74,32 @@ def tokenize_words(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Tokenized
     return [_assign_words(text, ids, spans) for text, (ids, spans) in found]
 
 
-def group_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> TokenizedWords:
+def group_tokens(tokenizer: Tokenizer, rows: Sequence[Sequence[int]]) -> list[TokenizedWords]:
     """Group tokens that a model wrote into words; they may differ from the tokenization of their text."""
-    text = tokenizer.decode(ids)
-    ends = [_common_prefix(tokenizer.decode(ids[: i + 1]), text) for i in range(len(ids))]
-    return _assign_words(text, list(ids), list(pairwise([0, *ends])))
+    found = zip(rows, tokenizer.decode_all(rows), strict=True)
+    return [
+        _assign_words(text, list(ids), list(pairwise([0, *_find_ends(tokenizer, ids, text)]))) for ids, text in found
+    ]
+
+
+def _find_ends(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[int]:
+    """How many characters of its text each token completes.
+
+    A token is decoded with its block and a few tokens before it, which costs less than with all of them, if that gives what
+    the whole gives; otherwise with all of them.
+    """
+    starts, ends = range(0, len(ids), BLOCK), list[int]()
+    for start, (before, after) in zip(
+        starts, pairwise([*tokenizer.decode_all([ids[:i] for i in starts]), text]), strict=True
+    ):
+        context, block = ids[max(start - CONTEXT, 0) : start], ids[start : start + BLOCK]
+        head, *found = tokenizer.decode_all([[*context, *block[:n]] for n in range(len(block) + 1)])
+        if all(one.startswith(head) for one in found) and before + found[-1][len(head) :] == after:
+            found = [before + one[len(head) :] for one in found]
+        else:
+            found = tokenizer.decode_all([ids[: start + n + 1] for n in range(len(block))])
+        ends += [_common_prefix(one, text) for one in found]
+    return ends
 
 
 def encode_inside(tokenizer: Tokenizer, text: str) -> list[int]:

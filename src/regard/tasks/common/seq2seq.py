@@ -263,7 +263,7 @@ class TextPairs(PairsFrame[Net], Seq2Seq[P, TextPairsOptions]):
         found: Sequence[Sequence[Hypothesis]],
         options: TextPairsOptions,
     ) -> list[Plain]:
-        written = [group_tokens(self.tokenizer, h.tokens) for each in found for h in each]
+        written = group_tokens(self.tokenizer, [h.tokens for each in found for h in each])
         read = [text for text, each in zip(inputs, found, strict=True) for _ in each]
         return self._pair_words(read, written, options).plain(nets)
 

@@ -33,7 +33,7 @@ class Log:
             ensure_ascii=False,
             allow_nan=False,
         )
-        data = f"{line}\n".encode()
+        data = f"{line}\n".encode(errors="backslashreplace")  # half a character becomes its JSON escape
         with explain_errors("write the log", self.path.parent, needed=len(data)), self.path.open("ab") as out:
             out.write(data)
         if self._writer is not None:
