@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from regard.verbs.check_command import check
-from regard.verbs.command import Verb
+from regard.verbs.command import Verb, Verbs
 from regard.verbs.convert_command import convert
 from regard.verbs.doctor_command import doctor
 from regard.verbs.evaluate_command import evaluate
@@ -25,6 +25,7 @@ from regard.verbs.train_command import train
 
 app = typer.Typer(
     name="regard",
+    cls=Verbs,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,

@@ -32,6 +32,9 @@ from regard import cli
 from tests.fuzz.kinds import Kind
 
 SECONDS = 5
+"""CPU time of a mutant."""
+BYTES_PER_SECOND = 10_000
+"""What a model reads takes time: a second more for so many bytes on stdin."""
 ROOM = 1 << 30
 WAIT = 300
 """Seconds after which a mutant that computes nothing is one that waits for ever, however busy the machine is."""
@@ -278,7 +281,7 @@ def _run_case(case: Case, seeds: Path, home: Path, idle: int) -> Outcome:
         opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC if number else os.O_RDONLY)
         os.dup2(opened, number)
         os.close(opened)
-    begun = _limit()
+    begun = _limit(SECONDS + os.fstat(0).st_size // BYTES_PER_SECOND)
     code = _main(words) & 0xFF
     _set_limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
     os.chdir(home)
@@ -292,13 +295,13 @@ def _run_case(case: Case, seeds: Path, home: Path, idle: int) -> Outcome:
     return Outcome(fault, code, *texts, seconds, memory)
 
 
-def _limit() -> float:
+def _limit(seconds: int) -> float:
     """Set the limits of one case; returns the CPU time used before."""
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     begun = _cpu_time()
     Path("/proc/self/clear_refs").write_text("5")  # the peak of memory begins anew
     _set_limit(resource.RLIMIT_AS, taken + ROOM + (ROOM >> 1))
-    _set_limit(resource.RLIMIT_CPU, int(begun + SECONDS) + 1)
+    _set_limit(resource.RLIMIT_CPU, int(begun + seconds) + 1)
     _set_limit(resource.RLIMIT_FSIZE, ROOM >> 1)
     _set_limit(resource.RLIMIT_CORE, 0)
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from regard.errors import DataError, DiskFull, OutputLost, RegardError, make_printable
 
@@ -53,7 +53,23 @@ def select_verb(app: typer.Typer, asked: Sequence[str]) -> typer.Typer:
     return only
 
 
-class Verb(TyperCommand):
+class _Printable:
+    """Escapes what messages about wrong options quote from the command line, as `say` does."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().make_context(*args, **kwargs)  # type: ignore[misc]
+        except Exception as error:
+            if isinstance(message := getattr(error, "message", None), str):
+                error.message = "\n".join(map(make_printable, message.split("\n")))  # type: ignore[attr-defined]
+            raise
+
+
+class Verbs(_Printable, TyperGroup):
+    """A group of verbs."""
+
+
+class Verb(_Printable, TyperCommand):
     """A verb whose errors become one line on stderr and an exit code; --debug shows the traceback.
 
     Handling them around `app()` would be too late: typer handles Ctrl-C and broken pipes itself.

@@ -16,10 +16,10 @@ import typer
 
 from regard.errors import SpecError
 from regard.registry import load_plugins
-from regard.verbs.command import ProgressLine, Verb
+from regard.verbs.command import ProgressLine, Verb, Verbs
 from regard.verbs.options import Debug, Json, Plugin, parse_settings
 
-studies = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+studies = typer.Typer(cls=Verbs, no_args_is_help=True, rich_markup_mode=None)
 
 Recipe = Annotated[str, typer.Argument(metavar="RECIPE", help="The recipe that is changed")]
 Recipes = Annotated[list[str], typer.Argument(metavar="RECIPE", help="Recipes; the first one is the baseline")]
