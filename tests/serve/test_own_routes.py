@@ -128,7 +128,7 @@ def test_refusals(http: httpx.Client) -> None:
         (
             "/run",
             {"model": "translate", "inputs": "a", "to": "de"},
-            "was not trained to choose between target languages",
+            "was not trained with several target languages or lengths",
         ),
         ("/score", {"inputs": ["a"], "outputs": []}, "as many outputs as inputs are needed, got 0 for 1"),
         ("/classify", {"model": "lm", "text": "a"}, "the model lm cannot do this (classify); it can: complete"),

@@ -351,7 +351,9 @@ def test_target_languages(model: Path, polyglot: Path) -> None:
     assert (unknown.code, unknown.err) == (2, "regard: no target language 'fr'; available: cs, de\n")
     none = call("run", model, "--to", "de", stdin=b"abc\n")
     assert none.code == 2
-    assert none.err.endswith("was not trained to choose between target languages; leave out to='de'\n")
+    assert none.err.endswith(
+        "was not trained with several target languages or lengths to choose from; leave out to='de'\n"
+    )
 
 
 @pytest.mark.parametrize(

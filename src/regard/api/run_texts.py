@@ -93,10 +93,13 @@ def select_options(task: object, options: Mapping[str, object], besides: Collect
 
 
 def find_tag(model: RunsTexts, language: str) -> str:
-    """The tag that asks a many-to-many model for this language."""
+    """The tag that asks a many-to-many model for this language, or a summarizer for this length."""
     known = list_tags(model.task)
     if not known:
-        raise SpecError(f"{model.path} was not trained to choose between target languages; leave out to={language!r}")
+        raise SpecError(
+            f"{model.path} was not trained with several target languages or lengths to choose from; leave out "
+            f"to={language!r}"
+        )
     if language not in known:
         raise UnknownName("target language", language, known)
     return f"2{language}"
