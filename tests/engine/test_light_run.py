@@ -178,6 +178,7 @@ def test_a_damaged_head_is_refused(encoders: dict[str, Path], tmp_path: Path) ->
             ({"classes": "embed.weight"}, "does not fit a model of width 32"),
             ({"dense": "head.classes.weight", "dense_bias": "head.classes.bias"}, "does not fit a model of width 32"),
             ({"activation": "sine"}, "there is no activation 'sine'"),
+            ({"activation": {}}, "there is no activation {}"),
             ({"pool": "last"}, "does not say what follows the encoder"),
             ({"classes": None}, "does not say how texts become tokens"),
         )
@@ -185,6 +186,16 @@ def test_a_damaged_head_is_refused(encoders: dict[str, Path], tmp_path: Path) ->
         changed = {**plan, "head": {**plan["head"], **change}}
         write_folder(tmp_path / str(i), {**folder.files, PLAN: json.dumps(changed).encode()})
         with pytest.raises(CheckpointError, match=said):
+            open_light(tmp_path / str(i))
+
+
+def test_a_tagger_that_does_not_say_what_it_tags_is_refused(encoders: dict[str, Path], tmp_path: Path) -> None:
+    folder = read_folder(encoders["tag"])
+    plan = json.loads(folder[PLAN])
+    for i, unit in enumerate(("lines", {"x": 1}, None)):
+        changed = {**plan, "frame": {**plan["frame"], "unit": unit}}
+        write_folder(tmp_path / str(i), {**folder.files, PLAN: json.dumps(changed).encode()})
+        with pytest.raises(CheckpointError, match="does not say how texts become tokens"):
             open_light(tmp_path / str(i))
 
 

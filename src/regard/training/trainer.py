@@ -12,11 +12,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NoReturn, overload
+from typing import Annotated, NoReturn, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from regard.decode import Search
 from regard.errors import CheckpointError, Diverged, RegardError
@@ -53,24 +53,27 @@ MAX_SAMPLES = 3
 """Sample outputs printed and logged at each validation."""
 
 
+_Counter = Annotated[int, Field(ge=0, le=1 << 60)]
+
+
 @dataclasses.dataclass
 class TrainState:
     """The progress of a run in plain numbers, saved with every checkpoint."""
 
-    step: int = 0
-    epoch: int = 0
-    position: int = 0
-    tokens: int = 0
+    step: _Counter = 0
+    epoch: _Counter = 0
+    position: _Counter = 0
+    tokens: _Counter = 0
     seconds: float = 0.0
     best: float | None = None
     best_loss: float = 0.0
-    best_step: int = 0
-    worse: int = 0
-    bad: int = 0
+    best_step: _Counter = 0
+    worse: _Counter = 0
+    bad: _Counter = 0
     window_loss: float = 0.0
-    window_tokens: int = 0
+    window_tokens: _Counter = 0
     finished: bool = False
-    snapshots: list[tuple[int, float]] = dataclasses.field(default_factory=list)
+    snapshots: list[tuple[_Counter, float]] = dataclasses.field(default_factory=list)
     """Steps whose weights are kept for averaging, with their scores."""
 
 
