@@ -37,8 +37,8 @@ def test_every_position_code_builds_a_model() -> None:
 def test_test_sets_have_the_lengths_they_say() -> None:
     recipe, data = Preparation().complete(TrainRequest("copy", set={**SMALL, "data.generate.valid": 200}))
     tests = list_tests(dict(recipe.data["generate"]), 4)
-    assert list(tests) == ["test", "1 to 4", "5 to 6", "7 to 8", "9 to 12"]
-    for name, (low, high) in {"test": (13, 16), "1 to 4": (1, 4), "9 to 12": (9, 12)}.items():
+    assert list(tests) == ["test", "1 to 4", "5 to 6", "7 to 8", "9 to 12", "13 to 16"]
+    for name, (low, high) in {"test": (5, 16), "1 to 4": (1, 4), "9 to 12": (9, 12), "13 to 16": (13, 16)}.items():
         lengths = {len(text) for part in read_test(recipe.plain(), data.task, tests[name]) for text in part.source}  # type: ignore[attr-defined]
         assert lengths
         assert min(lengths) >= low
@@ -50,7 +50,7 @@ def test_from_end_to_end(tmp_path: Path) -> None:
     plain = found.plain()
     assert plain["trained_up_to"] == 4
     assert list(plain["by_length"]["rotary"]) == [  # type: ignore[index]
-        "1 to 4", "5 to 6", "7 to 8", "9 to 12", "13 to 16", "13 to 16, scaled linear", "13 to 16, scaled yarn",
+        "1 to 4", "5 to 6", "7 to 8", "9 to 12", "13 to 16", "5 to 16", "13 to 16, scaled linear", "13 to 16, scaled yarn",
     ]  # fmt: skip
     assert plain["by_length"]["sinusoidal"]["13 to 16, scaled yarn"] == []  # type: ignore[index]
     assert "| rotary " in found.render()

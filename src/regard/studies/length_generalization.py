@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -51,16 +52,22 @@ def list_positions(recipe: str, set: Mapping[str, object], only: Sequence[str] =
 
 
 def list_tests(generate: Plain, n: int) -> dict[str, Plain]:
-    """A test set for each range of lengths: up to n, and then only texts longer than the range before."""
-    out: dict[str, Plain] = {}
-    before = 0
-    for times in TIMES:
-        longest = round(times * n)
-        data = {"generate": {**generate, "max_length": longest, "seed": int(generate.get("seed", 1)) + 1_000_000}}
-        out[f"{before + 1} to {longest}"] = {"data": data, "min_length": before + 1}
-        before = longest
-    *names, last = out
-    return {TEST: out[last], **{name: out[name] for name in names}}
+    """A test set for each range of lengths: up to n, and then only texts longer than the range before.
+
+    The verdict is on all texts that are longer than n: on the longest alone, every score may be zero.
+    """
+    ends = [round(times * n) for times in TIMES]
+    ranges = {name_range(before, end): (before, end) for before, end in pairwise([0, *ends])}
+    seed = int(generate.get("seed", 1)) + 1_000_000
+    return {
+        name: {"data": {"generate": {**generate, "max_length": end, "seed": seed}}, "min_length": before + 1}
+        for name, (before, end) in {TEST: (n, ends[-1]), **ranges}.items()
+    }
+
+
+def name_range(before: int, end: int) -> str:
+    """The name of the test set of the texts longer than `before`, up to `end`."""
+    return f"{before + 1} to {end}"
 
 
 def list_scalings(n: int) -> dict[str, Plain]:
@@ -79,7 +86,7 @@ def list_scalings(n: int) -> dict[str, Plain]:
 
 @dataclasses.dataclass(frozen=True)
 class LengthResult(Reporting):
-    """Scores by length for every position code, and verdicts on the longest."""
+    """Scores by length for every position code, and verdicts on all texts longer than in training."""
 
     compared: CompareResult
     n: int
@@ -115,13 +122,15 @@ class LengthResult(Reporting):
         lead = f"{metric} by length, trained on at most {self.n}:\n"
         chapters = [
             Chapter("By length", [lead, self.table(), chart], "length"),
-            tell_verdicts(self.compared, "Verdicts on the longest texts"),
+            tell_verdicts(self.compared, "Verdicts on texts longer than in training"),
             tell_terms(self.compared),
         ]
         return StudyReport(f"Trained on at most {self.n}, tested on up to {round(TIMES[-1] * self.n)}", chapters)
 
     def _points(self, name: str) -> list[tuple[float, float]]:
-        ranged = [(label, self.scores(name, test)) for test, label in self.names.items() if "," not in label]
+        ranged = [
+            (label, self.scores(name, test)) for test, label in self.names.items() if test != TEST and "," not in label
+        ]
         found = [(float(label.split()[2]), float(np.mean(scores))) for label, scores in ranged if scores]
         return sorted(found)
 
@@ -147,9 +156,9 @@ def run(
             f"the study of length needs generated pairs with a max_length, as the recipe copy; got {recipe}"
         )
     tests = list_tests(dict(generate), n)
-    last = f"{round(TIMES[-2] * n) + 1} to {longest}"
-    names = {name: name for name in tests if name != TEST} | {TEST: last}
-    scaled = {f"scaled {name}": tests[TEST] | {"set": how, "for": ["rotary"]} for name, how in list_scalings(n).items()}
+    last = name_range(round(TIMES[-2] * n), longest)
+    names = {name: name for name in tests if name != TEST} | {TEST: name_range(n, longest)}
+    scaled = {f"scaled {name}": tests[last] | {"set": how, "for": ["rotary"]} for name, how in list_scalings(n).items()}
     terms = Terms(options.seeds_for(), metric=metric or "exact")
     comparer = Comparer(grid, terms, options, "length", {**tests, **scaled})
     entries = list_positions(recipe, settings, only)
