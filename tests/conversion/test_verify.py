@@ -16,7 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from regard.conversion import hf, verify
 from regard.conversion.task_config import make_task
-from regard.conversion.text_proof import TextProof
+from regard.conversion.text_proof import MAX_CHARACTERS, TextProof, make_texts
+from regard.text import Tokenizer, Words
 from tests.conversion.test_convert import folder as with_tokenizer
 from tests.conversion.tiny import MODELS, make, put, saved
 
@@ -153,3 +154,12 @@ def test_what_they_make_nothing_of_is_said(tmp_path: Path) -> None:
     says(folder, n_inner=0)
     with pytest.raises(hf.CheckpointError, match="transformers cannot build a model from this"):
         verify.compare(found := hf.read(folder), put(found.spec.build(), found.weights))
+
+
+def test_texts_are_short_whatever_the_vocabulary_has() -> None:
+    """A token of 100,000 characters may be cut into as many tokens when its text is read again."""
+    tokenizer = Tokenizer.train([f"a b c {'x' * 100_000}"], Words(min_count=1))
+    found = make_texts(tokenizer)
+    assert "x" not in "".join(found)
+    assert found
+    assert all(len(text) <= MAX_CHARACTERS for text in found)

@@ -28,6 +28,8 @@ from regard.tasks.common.task import Task
 from regard.text import Tokenizer
 from regard.text.sandbox import MAX_FILE_BYTES
 
+MAX_CHARACTERS = 1000
+"""Maximum length of a text that both sides are compared on; a vocabulary may have a token of a megabyte."""
 TEXTS = 12
 """Number of texts that are made from the vocabulary."""
 NEW_TOKENS = 16
@@ -65,11 +67,11 @@ def compare_outputs(task: Generates, one: Net, other: Net, texts: Sequence[str],
 
 
 def make_texts(tokenizer: Tokenizer, count: int = TEXTS) -> list[str]:
-    """Texts of random tokens of a vocabulary."""
+    """Texts of random tokens of a vocabulary, none of them long."""
     draw, marks = random.Random(0), tokenizer.marks
     ids = [i for i in range(tokenizer.size) if i not in marks]
     made = [tokenizer.decode(draw.choices(ids, k=draw.randint(2, 9))).strip() for _ in range(4 * count)] if ids else []
-    return [text for text in dict.fromkeys(made) if text.isprintable() and text][:count]
+    return [text for text in dict.fromkeys(made) if text.isprintable() and 0 < len(text) <= MAX_CHARACTERS][:count]
 
 
 def compare_texts(
