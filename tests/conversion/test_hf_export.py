@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -167,20 +168,24 @@ def test_a_decoder_reads_the_same_beginning_there(family: str, documents: Any, t
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "hf").padding_side == "left"
 
 
+def export_classifier(folder: Path) -> Path:
+    """A classifier in `ours`, and as a folder of `transformers` in `hf`, which is returned."""
+    tokenizer = Tokenizer.train(TEXTS, Chars())
+    spec = bert.spec(width=16, depth=2, heads=2, hidden=24, vocab=tokenizer.size, length=64)
+    task = Classify(ClassifyData(max_length=64), tokenizer, tuple("abcdefgh"))
+    save(folder / "ours", "classify", task, task.adapt_spec(spec), 4, std=0.7)
+    convert(folder / "ours", folder / "hf")
+    return folder / "hf"
+
+
 def test_a_classifier_reads_its_marks_there(tmp_path: Path) -> None:
     """A tokenizer without marks of its own gets BERT's, which the folder must say."""
-    tokenizer = Tokenizer.train(TEXTS, Chars())
-    classes = tuple("abcdefgh")
-    spec = bert.spec(width=16, depth=2, heads=2, hidden=24, vocab=tokenizer.size, length=64)
-    task = Classify(ClassifyData(max_length=64), tokenizer, classes)
-    spec = task.adapt_spec(spec)
-    ours = save(tmp_path / "ours", "classify", task, spec, 4, std=0.7)
-    convert(ours, tmp_path / "hf")
+    export_classifier(tmp_path)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf").eval()
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     with torch.no_grad():
         said = [model.config.id2label[int(model(**theirs(t, return_tensors="pt")).logits.argmax())] for t in TEXTS]
-    assert said == regard.load(ours).run(TEXTS)
+    assert said == regard.load(tmp_path / "ours").run(TEXTS)
     assert len(set(said)) > 2
 
 
@@ -240,3 +245,14 @@ def test_what_names_code_is_not_kept(tmp_path: Path) -> None:
     convert(tmp_path / "ours", tmp_path / "back")
     for place in (tmp_path / "ours" / "huggingface.json", tmp_path / "back" / "config.json"):
         assert not any(name in place.read_text() for name in harm)
+
+
+def test_tokens_that_the_model_does_not_have_are_told(tmp_path: Path) -> None:
+    """Without the class of the tokenizer and its first mark, `transformers` adds one of its own, beyond the vocabulary."""
+    theirs = export_classifier(tmp_path)
+    path, gone = theirs / "tokenizer_config.json", ("tokenizer_class", "cls_token")
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in gone}))
+    said = convert(theirs, tmp_path / "back").reason
+    assert re.fullmatch(
+        r"texts were not compared: the tokenizer of transformers gives token (\d+), and the model has \1", said
+    )

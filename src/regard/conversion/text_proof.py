@@ -99,6 +99,11 @@ def compare_texts(
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             return f"texts were not compared: transformers cannot use this tokenizer ({_first_line(error)})"
+    known = other.get_input_embeddings().weight.shape[0]
+    if beyond := [i for row in rows for i in row if i >= known]:
+        return (
+            f"texts were not compared: the tokenizer of transformers gives token {beyond[0]}, and the model has {known}"
+        )
     kind = found.form.uses[found.use].task
     if kind in ("lm", "translate"):
         new = NEW_TOKENS
@@ -118,7 +123,10 @@ def compare_texts(
     if kind == "classify":
         labels = found.config.get("id2label")
         labels = labels if isinstance(labels, Mapping) else {}
-        chosen = [int(other(input_ids=torch.tensor([row])).logits.argmax()) for row in rows]
+        try:
+            chosen = [int(other(input_ids=torch.tensor([row])).logits.argmax()) for row in rows]
+        except (IndexError, RuntimeError, ValueError) as error:  # texts that its tokenizer makes longer than ours
+            return f"texts were not compared: transformers does not classify them ({_first_line(error)})"
         ours = [each[0].text for each in runs.run([net], texts, Search(), options)]
         return _count("class", texts, [str(labels.get(str(i), labels.get(i, f"LABEL_{i}"))) for i in chosen], ours)
     read = [template.fill(ids, None)[0] for ids in reads.encode_all(texts)]
