@@ -37,6 +37,10 @@ BLOCK_BYTES = {4 * LANES + LANES * BLOCK: INT8_BLOCK_PANELS, 4 * LANES + LANES *
 """Bytes of a block of a panel: scales and minima of its rows in float16, then their numbers of 8 or 4 bits."""
 
 
+MAX_NUMBER = 2.0**53
+"""Whole numbers below this are exact in a double, which the library reads."""
+
+
 @dataclasses.dataclass
 class PlanFlattener:
     """Writes the numbers of a plan one after another. A plan comes from a file: whatever is missing or odd is refused."""
@@ -46,8 +50,8 @@ class PlanFlattener:
 
     def put(self, *values: object) -> None:
         for value in values:
-            if not isinstance(value, int | float):
-                raise CheckpointError(f"{PLAN} is damaged: it has {value!r} where a number should be")
+            if not isinstance(value, int | float) or not abs(value) < MAX_NUMBER:
+                raise CheckpointError(f"{PLAN} is damaged: it has {value!r:.60} where a number should be")
             self.numbers.append(float(value))
 
     def choose(self, value: object, names: Sequence[str]) -> None:
