@@ -1,7 +1,8 @@
 """The command of every study whose result is recorded.
 
-A command can be typed as it stands where `../shared/data` holds the data. Sizes are small: a study takes about 20 minutes of
-one core, that of transfer more than an hour. What counts as no difference (`--delta`) is written here, before any run.
+A command can be typed as it stands where `../shared/data` holds the data. Sizes are small: a study takes 10 to 20 minutes of
+one core, those of ablation and transfer more than an hour. What counts as no difference (`--delta`) is written here, before
+any run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ PACKAGES = "runs/packages"
 
 COMMANDS = {
     "length": "regard study length copy -n 12 --set train.batch_tokens=512 --set train.validate_every=300",
-    "ablate": f"regard study ablate {RECIPE} {MULTI30K} --delta 1 --set train.steps=400 --set train.batch_tokens=512",
+    "ablate": f"regard study ablate {RECIPE} {MULTI30K} --delta 1",
     "calibration": f"regard study calibration {RECIPE} {MULTI30K}",
     "pre-post": f"regard study compare {RECIPE} {MULTI30K} --vary model.norm=post,pre --match parameters --delta 1",
     "rotary": f"regard study compare {RECIPE} bench/studies/rotary.yaml {MULTI30K} --delta 1",

@@ -37,8 +37,8 @@ BLOCK_BYTES = {4 * LANES + LANES * BLOCK: INT8_BLOCK_PANELS, 4 * LANES + LANES *
 """Bytes of a block of a panel: scales and minima of its rows in float16, then their numbers of 8 or 4 bits."""
 
 
-MAX_NUMBER = 2.0**53
-"""Whole numbers below this are exact in a double, which the library reads."""
+MAX_NUMBER = 2**53
+"""Integers below this are exact in a double, which the library reads and checks."""
 
 
 @dataclasses.dataclass
@@ -50,7 +50,7 @@ class PlanFlattener:
 
     def put(self, *values: object) -> None:
         for value in values:
-            if not isinstance(value, int | float) or not abs(value) < MAX_NUMBER:
+            if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) >= MAX_NUMBER):
                 raise CheckpointError(f"{PLAN} is damaged: it has {value!r:.60} where a number should be")
             self.numbers.append(float(value))
 
