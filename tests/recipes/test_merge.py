@@ -188,3 +188,10 @@ def test_the_order_of_settings_does_not_matter(order: int) -> None:
     given = {"mix.features": "8", "mix": "performer", "train.steps": "3", "mix.kernel.kind": "relu"}
     found = merge_settings(dict([*given.items()][::order]))
     assert found == {"mix": {"kind": "performer", "features": 8, "kernel": {"kind": "relu"}}, "train": {"steps": 3}}
+
+
+@pytest.mark.parametrize("text", [r'a: "\ud800"', r'"\udc00x": 1', r'a: [{b: ["x\ud800"]}]', r'a: !!set {"\ud800"}'])
+def test_half_a_character_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match=r"^r has half a character, U\+D[8C]00$"):
+        parse_yaml(text, "r")
+    assert parse_yaml(r'a: "\u00e9\U0001F600"', "r") == {"a": "é😀"}

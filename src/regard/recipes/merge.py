@@ -5,7 +5,7 @@ A run's recipe is several layers, later ones over earlier ones: defaults, what t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -128,7 +128,24 @@ def _load_yaml(text: str, name: str) -> object:
         raise SpecError(
             f"{name} is too large: a recipe has at most {MAX_LEVELS} levels and {MAX_VALUES} values, with aliases expanded"
         )
+    if "\\" in text:  # an escape may be half a character, which no file can hold
+        _check_characters(value, name)
     return value
+
+
+def _check_characters(value: object, name: str) -> None:
+    """Refuse half characters (`"\\ud800"`) in keys and values."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise SpecError(f"{name} has half a character, U+{ord(value[error.start]):X}") from None
+    elif isinstance(value, Mapping):
+        for each in (*value, *value.values()):
+            _check_characters(each, name)
+    elif isinstance(value, Collection):
+        for each in value:
+            _check_characters(each, name)
 
 
 def _count_levels(text: str) -> int:
