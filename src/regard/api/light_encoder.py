@@ -95,6 +95,7 @@ def open_encoder(plan: Plain, folder: Folder, encoder: NativeEncoder) -> Encoder
                 if pair and plan["embed"].get("segments", 0) > 1
                 else EngineClassify(tokenizer, classes, length, pair)
             )
-        if kind == "tag" and given.get("unit") in [*UNITS] and encoder.pool is None and len(classes) == encoder.classes:
+        fits = encoder.pool is None and len(classes) == encoder.classes
+        if kind == "tag" and given.get("unit") in [*UNITS] and fits:  # a list: what a file has may be unhashable
             return EngineTag(tokenizer, classes, length, given["unit"])
     raise CheckpointError(f"{folder.path / PLAN} is damaged: it does not say how texts become tokens")

@@ -43,7 +43,7 @@ class NativeEncoder:
         self._weights, self._layers = weights, list[tuple[Numbers, Numbers, str | None]]()
         if head.get("dense") is not None:
             self._layers.append((*self._linear(head, "dense", self._width), str(head.get("activation"))))
-            if head.get("activation") not in [*ACTIVATIONS]:
+            if head.get("activation") not in [*ACTIVATIONS]:  # a list: what a file has may be unhashable
                 raise CheckpointError(f"{PLAN} is damaged: there is no activation {head.get('activation')!r}")
         if head.get("classes") is not None:
             self._layers.append((*self._linear(head, "classes"), None))
