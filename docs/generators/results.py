@@ -27,7 +27,7 @@ WORDS = {
     "exact": "Exact match, %", "accuracy": "Accuracy, %", "validation accuracy": "Validation accuracy, %",
     "bleu": "BLEU", "chrf": "chrF", "minutes": "Minutes of training", "MB": "MB", "ms": "ms",
     "chosen": "Chosen by the program", "letter_accuracy": "Letters correct, %", "word_error": "Words wrong, %",
-    "phone_error": "Phonemes wrong, %", "rouge_l": "ROUGE-L", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2",
+    "phone_error": "Phonemes wrong, %", "none": "No positions", "rouge_l": "ROUGE-L", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2",
 }  # fmt: skip
 """Names of figures that need a unit or another spelling."""
 WIDEST = 8
