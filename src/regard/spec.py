@@ -186,6 +186,14 @@ def _faults(cls: type, error: pydantic.ValidationError, under: str = "") -> list
     return [*lines, f"and {more} more faults"] if more > 0 else lines
 
 
+def describe_faults(error: pydantic.ValidationError, under: str = "") -> str:
+    """What a validation of something other than a spec found, in one line; each fault with its path below `under`."""
+    faults = error.errors(include_url=False)[:_FAULTS]
+    places = [".".join(str(part) for part in (*filter(None, [under]), *fault["loc"])) for fault in faults]
+    said = [f"{fault['msg'][0].lower()}{fault['msg'][1:]}, got {fault['input']!r}" for fault in faults]
+    return "; ".join(f"{place}: {text}" if place else text for place, text in zip(places, said, strict=True))
+
+
 _FAULTS = 50  # maximum number of listed faults; an untrusted file may have a million
 
 

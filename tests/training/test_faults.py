@@ -266,5 +266,6 @@ def test_a_checkpoint_that_says_something_else_is_refused_in_words(change: dict[
     write_folder(folder, files | {"facts.json": json.dumps(facts | {"facts": facts["facts"] | change}).encode()})
     with pytest.raises(
         CheckpointError, match=r"the checkpoint of step 4 in .* is not of this version: .*; start over with --fresh"
-    ):
+    ) as caught:
         run_training(tiny(tmp_path / "run", train__steps=5))
+    assert "validation error" not in str(caught.value)

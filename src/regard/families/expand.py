@@ -13,6 +13,7 @@ from regard.errors import SpecError, offer
 from regard.model.changes import change_model
 from regard.model.model_spec import ModelSpec
 from regard.model.mup import parametrize
+from regard.spec import describe_faults
 
 DEFAULT = "transformer"
 
@@ -36,8 +37,7 @@ def expand_model(model: Mapping[str, object], facts: Mapping[str, object], notes
         try:
             base = pydantic.validate_call(family)(**{k: v for k, v in {**facts, **model}.items() if k in known})
         except pydantic.ValidationError as error:
-            faults = [f"model.{f['loc'][0]}: {f['msg'].lower()}, got {f['input']!r}" for f in error.errors()]
-            raise SpecError("; ".join(faults)) from None
+            raise SpecError(describe_faults(error, "model")) from None
     overlay = {k: v for k, v in model.items() if k not in known and k not in ("family", "spec", "mup_base")}
     spec, implied = change_model(base, overlay) if overlay else (base, [])
     if (width := model.get("mup_base")) is not None:  # last: it depends on all of the model's parts

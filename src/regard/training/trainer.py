@@ -16,7 +16,7 @@ from typing import Annotated, NoReturn, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from regard.decode import Search
 from regard.errors import CheckpointError, Diverged, RegardError
@@ -25,7 +25,7 @@ from regard.model.build import weight_faults
 from regard.model.net import Net
 from regard.report.number import duration
 from regard.serialization.model_folder import SNAPSHOTS
-from regard.spec import Plain
+from regard.spec import Plain, describe_faults
 from regard.tasks.common.task import EvalSet, Examples, Task
 from regard.tasks.common.training_hooks import augment, order_batches
 from regard.training.optimizer import trained_tensors
@@ -361,7 +361,7 @@ class Trainer:
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             if isinstance(error, RegardError):
                 raise
-            said = str(error).partition("\n")[0]
+            said = describe_faults(error) if isinstance(error, ValidationError) else str(error).partition("\n")[0]
             raise CheckpointError(
                 f"the checkpoint of step {loaded.step} in {self.checkpoints.folder} is not of this version: {said}; "
                 "start over with --fresh"
