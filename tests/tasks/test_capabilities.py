@@ -26,7 +26,7 @@ CAPABILITIES = {
     "frames": "",
     "image": "Augments",
     "music": (
-        "Augments ChecksVocabulary Framed OrdersBatches FramesText ReadsFiles ReadsTexts Stores Streams StreamsText"
+        "Augments ChecksVocabulary Framed OrdersBatches FramesText ReadsFiles ReadsTexts Stores Streams StreamsText WritesFiles"
     ),
     "lm": "ChecksVocabulary Framed OrdersBatches FramesText ReadsTexts Stores Streams StreamsText",
     "mlm": "Augments ChecksVocabulary Embeds FramesText ReadsTexts Stores",

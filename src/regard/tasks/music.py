@@ -90,6 +90,7 @@ class Music(Lm):
     Options = MusicOptions
     settings: MusicData
     data_hint = "name a folder of MIDI files, or chorales as .json"
+    file_suffix = ".mid"
 
     def __init__(self, settings: MusicData, tokenizer: Tokenizer, ranges: Ranges) -> None:
         super().__init__(settings, tokenizer)
@@ -237,7 +238,7 @@ class Music(Lm):
         said += checks or ["every part stays within its range in the training data"]
         faults = encoding.count_faults([*given, *words])
         said += [f"{what}: {count}" for what, count in faults.items()]
-        files = {".mid": encoding.write(notes, piece.beats_per_minute)}
+        files = {self.file_suffix: encoding.write(notes, piece.beats_per_minute)}
         if notes:
             bars = [Bar(note.start, note.end, note.pitch, note.part) for note in notes]
             files[".png"] = draw_piano_roll(bars, steps_per_line=rate, given=begin)

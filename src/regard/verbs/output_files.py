@@ -15,10 +15,19 @@ from pathlib import Path
 from regard.data.music.synthesizer import Synthesizer
 from regard.errors import DataError, SpecError
 from regard.files.storage import explain_errors
+from regard.tasks.common.capabilities import WritesFiles, supports
 from regard.tasks.common.task import Output
 from regard.verbs.command import say
 
 Batch = Sequence[tuple[object, Sequence[Output]]]
+
+
+def check_target(out: Path, task: object, *, single: bool) -> None:
+    """Refuse a model whose outputs are not files, and a file name that is not for its files."""
+    if not supports(task, WritesFiles):
+        raise SpecError(f"this model's outputs are text; write them with > {out} instead of --out")
+    if single and not out.is_dir() and out.suffix.lower() != task.file_suffix:
+        raise SpecError(f"--out should end in {task.file_suffix} or be a folder, got {out}")
 
 
 def write_files(batches: Iterable[Batch], out: Path, *, single: bool) -> Iterator[list[tuple[object, list[Output]]]]:
@@ -31,26 +40,22 @@ def write_files(batches: Iterable[Batch], out: Path, *, single: bool) -> Iterato
                 done.append((given, list(outputs)))
                 continue
             best = outputs[0]
-            if not best.files:
-                raise SpecError(f"this model's outputs are text; write them with > {out} instead of --out")
             files = dict(best.files)
             if ".mid" in files and synthesizer is not None:
                 try:
                     files[".wav"] = synthesizer.render(files[".mid"])
                 except DataError as error:
                     say(str(error))
-            stem = _choose_stem(out, given, next(iter(files)), single, used)
+            stem = _choose_stem(out, given, single, used)
             paths = _write(stem, files, given)
             more = {**best.more, "files": [str(path) for path in paths]}
             done.append((given, [dataclasses.replace(best, text=str(paths[0]), more=more)]))
         yield done
 
 
-def _choose_stem(out: Path, given: object, suffix: str, single: bool, used: set[Path]) -> Path:
+def _choose_stem(out: Path, given: object, single: bool, used: set[Path]) -> Path:
     """Where the files of an output go, without their suffix; no two inputs have the same."""
     if single and not out.is_dir():
-        if out.suffix.lower() != suffix:
-            raise SpecError(f"--out should end in {suffix} or be a folder, got {out}")
         return out.with_suffix("")
     name = Path(str(given)).stem[:80] or "output"
     stem, number = out / name, 2

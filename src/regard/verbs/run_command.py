@@ -121,7 +121,8 @@ def run(
     options = {name: value for name, value in given.items() if value is not None}
     cursor = None if at is None else Cursor.read(at)
     at_terminal = texts is None and cursor is None and sys.stdin is not None and sys.stdin.isatty()
-    multiline = at_terminal or cursor is not None or (texts is not None and len(texts) == 1)
+    single = texts is not None and len(texts) == 1
+    multiline = at_terminal or cursor is not None or single
     if is_address(model):
         if ensemble or out or stream:
             raise SpecError(
@@ -143,6 +144,10 @@ def run(
     if cursor is not None:
         require(handle.task, Completes)
         inputs = [cursor]
+    if out is not None:
+        from regard.verbs.output_files import check_target
+
+        check_target(out, handle.task, single=single)
     if stream:
         way: dict[str, Any] = {"to": to, "prefix": prefix, "long": long, "notify": say, **options}
         stream_outputs(partial(handle.stream, **way), lines, sys.stdout)
@@ -154,5 +159,5 @@ def run(
     if out is not None:
         from regard.verbs.output_files import write_files
 
-        batches = write_files(batches, out, single=texts is not None and len(texts) == 1)
+        batches = write_files(batches, out, single=single)
     write_outputs(batches, sys.stdout, as_json=as_json, multiline=multiline)

@@ -176,6 +176,15 @@ class ReadsFiles(Protocol):
 
 
 @runtime_checkable
+class WritesFiles(Protocol):
+    """Gives outputs that are also files, such as music."""
+
+    @property
+    def file_suffix(self) -> str:
+        """The suffix of the first file of an output."""
+
+
+@runtime_checkable
 class FramesText(Protocol):
     """Puts special tokens around the texts that it reads."""
 
