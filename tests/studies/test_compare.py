@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from regard.errors import SpecError
+from regard.errors import RegardError, SpecError
 from regard.studies.compare import Comparer, CompareResult
 from regard.studies.compare import run as compare
 from regard.studies.grid import Grid
@@ -16,6 +16,7 @@ from regard.studies.methods import NamedRecipe, Terms, list_entries, parse_vary
 from regard.studies.run_study import study
 from regard.studies.study_options import StudyOptions
 from regard.studies.train_cell import select_long
+from regard.training.run.lock import RunLock
 from tests.training.small import COPY, TINY
 
 LESS = {**COPY, **TINY, "train.steps": 4, "train.validate_every": 2, "train.log_every": 2}
@@ -144,6 +145,12 @@ def test_bad_input_is_one_line(tmp_path: Path, recipes: list[str], how: dict[str
         study("compare", *recipes, out=tmp_path / "out", processes=0, **{**small, **how})
     assert wanted in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_study_has_one_writer(tmp_path: Path) -> None:
+    with RunLock(tmp_path / "out"), pytest.raises(RegardError, match="out is being written by process"):
+        study("compare", "copy", vary=["model.norm=pre,post"], set=LESS, out=tmp_path / "out", processes=0)
 
 
 @pytest.mark.parametrize("metric", ["bleu", "accuracy", "masked_accuracy"])

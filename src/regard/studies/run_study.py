@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import UnknownName
-from regard.files.storage import DISK, make_folder, write_file
+from regard.files.storage import write_file
 from regard.machine import machine
 from regard.studies.grid import HERE, Grid, Progress, Say
 from regard.studies.study_options import OPTIONS, StudyOptions
 from regard.studies.study_report import StudyResult
+from regard.training.run.lock import RunLock
 
 STUDIES = {
     "complexity": "complexity",
@@ -58,14 +59,15 @@ def study(
     """
     run = find_study(name)
     folder, tell = Path(out or f"runs/{name}"), notify or (lambda _: None)
-    make_folder(DISK, folder)
     count = machine().cores if processes is None else processes
     grid = Grid(folder, count, tuple(plugins), keep, tell, progress or (lambda *_: None), on)
     common = StudyOptions(**{key: value for key, value in settings.items() if key in OPTIONS})
-    found = run(grid, recipes, common, **{key: value for key, value in settings.items() if key not in OPTIONS})
-    write_file(folder / f"{name}.json", json.dumps(found.plain(), indent=2, ensure_ascii=False) + "\n")
-    write_file(folder / "report.html", found.page())
-    drawn = found.draw(folder)
+    own = {key: value for key, value in settings.items() if key not in OPTIONS}
+    with RunLock(folder):
+        found = run(grid, recipes, common, **own)
+        write_file(folder / f"{name}.json", json.dumps(found.plain(), indent=2, ensure_ascii=False) + "\n")
+        write_file(folder / "report.html", found.page())
+        drawn = found.draw(folder)
     if not drawn:
         tell(PLOTS)
     tell(f"wrote {', '.join([f'{name}.json', 'report.html', *(path.name for path in drawn)])} to {folder}")

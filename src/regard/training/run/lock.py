@@ -1,4 +1,4 @@
-"""One writer per run, by a lock of the kernel.
+"""One writer per run or study, by a lock of the kernel.
 
 The kernel drops the lock when the process ends, however it ends.
 """
