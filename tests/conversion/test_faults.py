@@ -57,7 +57,11 @@ def said(folder: Path, kind: type[RegardError] = CheckpointError) -> str:
 
 def test_an_unknown_family(folder: Path) -> None:
     configure(folder, model_type="gtp2")
-    assert said(folder, UnknownName) == f"no model_type in {folder}/config.json 'gtp2'; did you mean 'gpt2'?"
+    assert said(folder, UnknownName) == "no model family 'gtp2'; did you mean 'gpt2'?"
+    configure(folder, model_type=None)
+    assert said(folder, SpecError).endswith(
+        "config.json has no model_type: it is not the configuration of a Hugging Face model"
+    )
 
 
 def test_an_unknown_class(folder: Path) -> None:

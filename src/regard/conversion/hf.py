@@ -126,8 +126,10 @@ def read_config(folder: Path) -> dict[str, Any]:
 def find_form(config: Config, folder: Path) -> Form:
     """The published form of a config's family, from our own table."""
     forms, kind = families.forms(), config.get("model_type")
+    if kind is None:
+        raise SpecError(f"{folder / CONFIG} has no model_type: it is not the configuration of a Hugging Face model")
     if not isinstance(kind, str) or kind not in forms:
-        raise UnknownName(f"model_type in {folder / CONFIG}", str(kind), forms)
+        raise UnknownName("model family", str(kind), forms)
     if config.get("quantization_config"):
         raise CheckpointError(
             f"{folder} holds quantized weights, which only its own library can read; use the unquantized model"
