@@ -178,3 +178,6 @@ def test_the_recipe_on_the_command_line(tmp_path: Path) -> None:
     bad = call("run", out, stdin=b"[[60]]\n[[99]]\n", terminal=False)
     assert bad.code == 2 and bad.lines[1] == ""
     assert "input 2 has no output: the roll, frame 1: pitches go from 60 to 65, got 99" in bad.err
+    many = call("run", out, stdin=b"[[99]]\n" * 70, terminal=False)
+    assert many.lines == [""] * 70 and many.err.count("has no output") == 50
+    assert "more of these, which are not shown" in many.err and "70 of 70 inputs could not be read" in many.err

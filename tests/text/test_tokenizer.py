@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import regard.text
 from regard.errors import CheckpointError, DataError, RegardError, SpecError, UnknownName
 from regard.text import TOKENIZERS, Bpe, ByteBpe, Bytes, Chars, Tokenizer, TokenizerSpec, Words
+from regard.text.tokenizer import check_tags
 
 IMPORTED = ("sentencepiece", "subword_nmt")
 """Kinds that come from a file of the user's and learn nothing."""
@@ -192,6 +193,13 @@ def test_a_tag_that_text_could_be_is_refused(tag: str) -> None:
 def test_a_tag_twice_is_refused(tags: list[str]) -> None:
     with pytest.raises(SpecError, match=f"the token '{tags[-1]}' already exists; choose another name"):
         Tokenizer.train(CORPUS, Bpe(), tags)
+
+
+def test_many_tags_are_checked_in_one_pass() -> None:
+    tags = [f"<t{i}>" for i in range(200_000)]  # a quadratic check would take minutes
+    assert check_tags(tags) == tags
+    with pytest.raises(SpecError, match="the token '<t5>' already exists"):
+        check_tags([*tags, "<t5>"])
 
 
 def test_an_unknown_tag_names_its_neighbour(bpe: Tokenizer) -> None:

@@ -163,7 +163,7 @@ class TextRunner:
                 if i in faults:
                     outputs = [Output("", error=faults[i])]
                 if outputs and (fault := outputs[0].error) is not None:
-                    self.note(f"input {before + i}", f"input {before + i + 1} has no output: {fault}")
+                    self.note.each("no output", f"input {before + i + 1} has no output: {fault}")
                 done.append((given, outputs))
             yield done
             before += len(some)

@@ -51,8 +51,8 @@ class Span(CorruptionTask[SpanData]):
 
     def __init__(self, settings: SpanData, tokenizer: Tokenizer) -> None:
         self.settings, self.tokenizer = settings, tokenizer
-        names = [SENTINEL.format(k) for k in range(settings.sentinels)]
-        if missing := [name for name in names if name not in tokenizer.tags]:
+        names, known = self.special_tokens(settings), set(tokenizer.tags)
+        if missing := [name for name in names if name not in known]:
             raise SpecError(
                 f"this vocabulary has {len(names) - len(missing)} of {len(names)} sentinels, {missing[0]} is missing; "
                 "set data.sentinels, or start from a model trained on span corruption"

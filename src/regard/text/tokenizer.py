@@ -365,11 +365,13 @@ _BYTES = {letter: byte for byte, letter in enumerate(byte_alphabet())}
 
 def check_tags(tags: Sequence[str]) -> Sequence[str]:
     """Return the tags if they are distinct and valid."""
-    for i, tag in enumerate(tags):
+    taken = set(ROLES)
+    for tag in tags:
         if not TAG.fullmatch(tag):
             raise SpecError(f"a tag should be letters or digits in angle brackets, such as '<2de>', got {tag!r}")
-        if tag in ROLES or tag in tags[:i]:
+        if tag in taken:
             raise SpecError(f"the token {tag!r} already exists; choose another name for the tag")
+        taken.add(tag)
     return tags
 
 

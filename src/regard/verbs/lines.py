@@ -122,7 +122,7 @@ def stream_outputs(stream: Callable[..., Iterator[str]], texts: Iterable[str], o
 
     `stream` takes a text and, as `first`, its number, which sampling depends on.
     """
-    count = failed = 0
+    note, count, failed = Notes(say), 0, 0
     for text in texts:
         count += 1
         try:
@@ -131,7 +131,7 @@ def stream_outputs(stream: Callable[..., Iterator[str]], texts: Iterable[str], o
                 out.flush()
         except DataError as error:
             failed += 1
-            say(f"input {count} has no output: {error}")
+            note.each("no output", f"input {count} has no output: {error}")
         out.write("\n")
         out.flush()
     if failed:
