@@ -297,7 +297,8 @@ def _build_image_set(path: Path, walk: Walk, part: Part, side: int | None) -> Im
         whole[order[name]] = pixels  # grayscale images among color images have equal channels
     assert whole is not None
     classes = tuple(sorted(set(owners.values())))
-    labels = np.asarray([classes.index(label) for label in owners.values()], np.int64)
+    number = {label: i for i, label in enumerate(classes)}
+    labels = np.asarray([number[label] for label in owners.values()], np.int64)
     return ImageSet(whole, labels, classes, path.name, [*map(make_printable, owners)])
 
 

@@ -66,4 +66,5 @@ def find_word(labels: Sequence[str], word: str) -> list[int]:
     if wanted not in words:
         said = ", ".join(repr(w) for w in words if w)
         raise SpecError(f"there is no word {word!r} here; there are {said}")
-    return [i for i, each in enumerate(owner) if each == words.index(wanted)]
+    first = words.index(wanted)
+    return [i for i, each in enumerate(owner) if each == first]
