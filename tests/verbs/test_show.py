@@ -137,6 +137,7 @@ def test_costs_grow_with_the_length() -> None:
         (["copy", "--set", "train.steps=2"], "set takes model.… here, got 'train.steps'\n"),
         (["tiny", "--length", "0"], "Invalid value for '--length'"),
         (["t5-small", "--set", "model.width=0"], "model.width should be at least 1, got 0"),
+        (["t5-small", "--set", "model.width=1e-400"], "model.width should be at least 1, got 0.0"),
         (["tiny", "--length", "2147483648"], "length should be 1 to 1,048,576 tokens, got 2147483648"),
         (
             ["tiny", "--set", "model.width=2147483648"],

@@ -32,7 +32,7 @@ def expand_model(model: Mapping[str, object], facts: Mapping[str, object], notes
         name = str(model.get("family", DEFAULT))
         family, known = families.find(name), family_arguments(name)
         for key in ("width", "heads"):  # families divide by these before any spec is made
-            if isinstance(size := model.get(key), int) and size < 1:
+            if isinstance(size := model.get(key), int | float) and not size >= 1:
                 raise SpecError(f"model.{key} should be at least 1, got {size}")
         try:
             base = pydantic.validate_call(family)(**{k: v for k, v in {**facts, **model}.items() if k in known})
