@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import inspect
+import math
+from contextlib import suppress
+
 import pytest
 import torch
 
 from regard import families
-from regard.errors import UnknownName
+from regard.errors import RegardError, SpecError, UnknownName
+from regard.families.expand import expand_model
 from regard.families.named_sizes import resolve_size
 from regard.model.model_spec import ModelSpec
 from regard.model.tree import summary
@@ -55,3 +60,15 @@ def test_numbers_given_replace_those_of_the_size() -> None:
 def test_an_unknown_size_lists_all() -> None:
     with pytest.raises(UnknownName, match=r"^no size 'huge'; available: small$"):
         resolve_size({"small": {}}, "huge")
+
+
+@pytest.mark.parametrize("family", families.names())
+def test_no_size_is_too_much_to_refuse(family: str) -> None:
+    """Families make layers and divide by widths before a spec checks them."""
+    for argument in inspect.signature(families.find(family)).parameters:
+        for size in (2**70, 10**9, 0, -1, 0.0, math.inf, math.nan, [2**70], "x"):
+            with suppress(RegardError):
+                expand_model({"family": family, argument: size}, {"vocab": 20, "length": 16})
+    if "depth" in inspect.signature(families.find(family)).parameters:
+        with pytest.raises(SpecError, match=r"model.depth is 1,000,000,000; a stack may have at most 500 layers"):
+            expand_model({"family": family, "depth": 10**9}, {"vocab": 20, "length": 16})

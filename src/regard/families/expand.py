@@ -13,6 +13,7 @@ from regard.errors import SpecError, offer
 from regard.model.changes import change_model
 from regard.model.model_spec import ModelSpec
 from regard.model.mup import parametrize
+from regard.nn.blocks.body import MAX_LAYERS
 from regard.spec import describe_faults
 
 DEFAULT = "transformer"
@@ -34,6 +35,9 @@ def expand_model(model: Mapping[str, object], facts: Mapping[str, object], notes
         for key in ("width", "heads"):  # families divide by these before any spec is made
             if isinstance(size := model.get(key), int | float) and not size >= 1:
                 raise SpecError(f"model.{key} should be at least 1, got {size}")
+        for key, size in model.items():  # families make their layers before any spec counts them
+            if key.endswith("depth") and isinstance(size, int | float) and size > MAX_LAYERS:
+                raise SpecError(f"model.{key} is {size:,}; a stack may have at most {MAX_LAYERS} layers")
         try:
             base = pydantic.validate_call(family)(**{k: v for k, v in {**facts, **model}.items() if k in known})
         except pydantic.ValidationError as error:
