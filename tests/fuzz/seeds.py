@@ -21,7 +21,7 @@ from PIL import Image
 from ruamel.yaml import YAML
 
 import regard
-from regard import tasks
+from regard import families, tasks
 from regard.conversion.hf_tokenizer import from_hf
 from regard.data.music.grid_notes import Note
 from regard.data.music.midi_file import write_midi
@@ -115,7 +115,7 @@ def _write(name: str, *lines: str) -> None:
 
 
 def write_recipes() -> dict[str, dict[str, Any]]:
-    """A recipe of every task, also as files; and some with every option of its data."""
+    """A recipe of every task, also as files; some with every option of its data; and one of every family that writes."""
     found = {task: next(iter(examples.values()))(Path()) for task, examples in TASK.items()}
     for use in USES:
         if use.task not in found and use.task != "image":
@@ -139,6 +139,12 @@ def write_recipes() -> dict[str, dict[str, Any]]:
                          "tokenizer": {"kind": "sentencepiece", "path": "their.model"}}}  # fmt: skip
     found["codes"] = {"task": "translate", "data": {"train": [{"paths": ["pairs.jsonl"]}], "max_length": 20,
                       "tokenizer": {"kind": "subword_nmt", "codes": "codes.txt"}}}  # fmt: skip
+    used = {(recipe.get("model") or {}).get("family") for recipe in found.values()}
+    for family in (name for name in families.names() if name not in used):
+        spec = families.find(family)()
+        if spec.decoder is not None:
+            task = "lm" if spec.encoder is None else "translate"
+            found[family] = {**found[task], "model": {"family": family}}
     for name, recipe in found.items():
         model = recipe.get("model") or {}
         recipe["model"] = {**model, **{key: value for key, value in MODEL.items() if key in model_keys(model)}}
