@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.claims import CLAIMS, FAILS, HOLDS, NOT_RUN, OPEN, STUDIES, judge, says
+from bench.claims import CLAIMS, STUDIES, judge
+from bench.readings import FAILS, HOLDS, NOT_RUN, OPEN, Verdict, is_never_worse
+from bench.readme import stored
 from bench.results import ROOT
 from bench.study import figures_of, list_calls
 from bench.study_commands import COMMANDS
@@ -32,10 +34,8 @@ def test_claims_name_contenders_that_their_studies_have() -> None:
         "study-calibration": ["smoothing 0.1"],
     }  # fmt: skip
     for claim in CLAIMS:
-        if claim.result in known and "by length" not in str(claim.read.__code__.co_consts):
-            words = dict.fromkeys(known[claim.result], "worse")
-            figures = {"verdicts": words, "by length": {"sinusoidal": {"1": 0.0}}}
-            assert judge(claim, {claim.result: {"figures": figures}}) != NOT_RUN, claim.text
+        if claim.result in known and isinstance(claim.reading, Verdict):
+            assert claim.reading.contender in known[claim.result], claim.text
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,28 @@ def test_claims_name_contenders_that_their_studies_have() -> None:
     ],
 )
 def test_a_verdict_on_a_claim(word: str, wanted: str, verdict: str) -> None:
-    assert says("new", wanted)({"verdicts": {"new": word}}) == verdict
-    assert says("other", wanted)({"verdicts": {"new": word}}) == NOT_RUN
+    assert Verdict("new", wanted).judge({"verdicts": {"new": word}}) == verdict
+    assert Verdict("other", wanted).judge({"verdicts": {"new": word}}) == NOT_RUN
+    assert Verdict("new", wanted, "lm").judge({"tasks": {"lm": {"verdicts": {"new": word}}}}) == verdict
+
+
+def test_no_loss_on_any_task_must_be_shown() -> None:
+    assert is_never_worse(["better", "no difference", None]) is True
+    assert is_never_worse(["better", "not shown"]) is None
+    assert is_never_worse(["better", "not shown", "worse"]) is False
 
 
 def test_the_page_lists_every_claim() -> None:
     page = claims.page()
     assert all(claim.text in page for claim in CLAIMS)
-    assert "| Time of a window grows linearly | Beltagy et al. 2020 | **holds here** |" in page
+    assert "| Time of a window grows linearly | Beltagy et al. 2020 | **holds here** | exponent 1.09 |" in page
+
+
+def test_every_verdict_has_its_figure() -> None:
+    found = {claim: judge(claim, stored()) for claim in CLAIMS}
+    assert all((figure == "") == (word == NOT_RUN) for word, figure in found.values())
+    (rotary,) = (figure for claim, (_, figure) in found.items() if claim.result == "study-rotary")
+    assert re.fullmatch(r"BLEU [\d.]+ ± [\d.]+, sinusoidal [\d.]+ ± [\d.]+", rotary)
 
 
 def test_commands_of_studies_can_be_run() -> None:
@@ -86,7 +100,7 @@ def test_recurrence_becomes_a_result() -> None:
     figures = figures_of({"study": "complexity", "recurrence": [row]})
     assert figures["recurrence"]["lstm, width 64"]["times the time of attention there"] == 3.25
     (claim,) = (claim for claim in CLAIMS if claim.result == "study-recurrence")
-    assert judge(claim, {"study-recurrence": {"figures": figures}}) == HOLDS
+    assert judge(claim, {"study-recurrence": {"figures": figures}})[0] == HOLDS
 
 
 def test_a_study_becomes_a_result() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench.claims import CLAIMS, HOLDS, NOT_RUN, STUDIES, judge
+from bench.claims import CLAIMS, STUDIES, judge
+from bench.readings import FAILS, HOLDS, NOT_RUN, OPEN
 from bench.readme import stored
 
 INTRO = """# Claims
@@ -20,16 +21,16 @@ def page() -> str:
     """The whole page."""
     found = stored()
     verdicts = {claim: judge(claim, found) for claim in CLAIMS}
-    counts = Counter(verdicts.values())
-    lines = [
-        INTRO,
-        f"{len(CLAIMS)} claims: {', '.join(f'{count} {word}' for word, count in counts.most_common())}.",
-        "",
-    ]
-    lines += ["| claim | by | verdict | study |", "|---|---|---|---|"]
-    for claim, word in verdicts.items():
+    counts = Counter(word for word, _ in verdicts.values())
+    words = {HOLDS: "hold here", FAILS: "do not", OPEN: "are not shown", NOT_RUN: "were not run"}
+    said = ", ".join(f"{counts[word]} {text}" for word, text in words.items() if counts[word])
+    lines = [INTRO, f"Of {len(CLAIMS)} claims {said}.", ""]
+    lines += ["| claim | by | verdict | figure | study |", "|---|---|---|---|---|"]
+    for claim, (word, figure) in verdicts.items():
         study = f"[{claim.result}](results.md#{claim.result})" if word != NOT_RUN else f"`{claim.result}`"
-        lines.append(f"| {claim.text} | {claim.source} | {f'**{word}**' if word == HOLDS else word} | {study} |")
+        lines.append(
+            f"| {claim.text} | {claim.source} | {f'**{word}**' if word == HOLDS else word} | {figure} | {study} |"
+        )
     lines += ["", "## Studies", "", "| study | command |", "|---|---|"]
     lines += [f"| `{name}` | `{command}` |" for name, command in STUDIES.items()]
     return "\n".join(lines) + "\n"
