@@ -29,7 +29,7 @@ def page() -> str:
     for claim, (word, figure) in verdicts.items():
         study = f"[{claim.result}](results.md#{claim.result})" if word != NOT_RUN else f"`{claim.result}`"
         lines.append(
-            f"| {claim.text} | {claim.source} | {f'**{word}**' if word == HOLDS else word} | {figure} | {study} |"
+            f"| {claim.text} | {claim.source} | {f'**{word}**' if word == HOLDS else word} | {figure.replace('; ', '<br>')} | {study} |"
         )
     lines += ["", "## Studies", "", "| study | command |", "|---|---|"]
     lines += [f"| `{name}` | `{command}` |" for name, command in STUDIES.items()]
