@@ -28,9 +28,8 @@ def page() -> str:
     lines += ["| claim | by | verdict | figure | study |", "|---|---|---|---|---|"]
     for claim, (word, figure) in verdicts.items():
         study = f"[{claim.result}](results.md#{claim.result})" if word != NOT_RUN else f"`{claim.result}`"
-        lines.append(
-            f"| {claim.text} | {claim.source} | {f'**{word}**' if word == HOLDS else word} | {figure.replace('; ', '<br>')} | {study} |"
-        )
+        shown, bold = figure.replace("; ", "<br>"), "**" if word == HOLDS else ""
+        lines.append(f"| {claim.text} | {claim.source} | {bold}{word}{bold} | {shown} | {study} |")
     lines += ["", "## Studies", "", "| study | command |", "|---|---|"]
     lines += [f"| `{name}` | `{command}` |" for name, command in STUDIES.items()]
     return "\n".join(lines) + "\n"
