@@ -6,6 +6,7 @@ normalized text.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal
 
 from tokenizers import Regex, normalizers
@@ -37,4 +38,10 @@ class Normalize(Spec):
 
     def apply(self, text: str) -> str:
         """Return the text as a tokenizer with this spec sees it."""
-        return normalizers.Sequence(self.steps()).normalize_str(text)
+        return _join_steps(self).normalize_str(text)
+
+
+@cache
+def _join_steps(normalize: Normalize) -> normalizers.Sequence:
+    """All steps in one: a text is faster normalized than its regular expression is compiled."""
+    return normalizers.Sequence(normalize.steps())
