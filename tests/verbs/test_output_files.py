@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from regard.data.music.four_voices import FourVoices
 from regard.data.music.grid_notes import Note
 from regard.data.music.synthesizer import Synthesizer
 from regard.errors import DataError
+from regard.tasks.music import Music
 from tests.verbs.calling import call
 from tests.verbs.conftest import settings, train
 
@@ -123,6 +125,8 @@ def test_what_is_refused(songs: Path, model: Path, tmp_path: Path) -> None:
         said = call("run", *words)
         assert said.code == 2
         assert message in said.err
+    with mock.patch.object(Music, "run", side_effect=AssertionError("refused before anything is made")):
+        assert call("run", songs / "run", melody, "--out", tmp_path / "x.wav").code == 2
     assert call("run", songs / "run", melody, "--no-sample", "--length", 4).lines[1].startswith("  harmonized: ")
 
 
