@@ -190,7 +190,7 @@ def describe_faults(error: pydantic.ValidationError, under: str = "") -> str:
     """What a validation of something other than a spec found, in one line; each fault with its path below `under`."""
     faults = error.errors(include_url=False)[:_FAULTS]
     places = [".".join(str(part) for part in (*filter(None, [under]), *fault["loc"])) for fault in faults]
-    said = [f"{fault['msg'][0].lower()}{fault['msg'][1:]}, got {fault['input']!r}" for fault in faults]
+    said = [f"{fault['msg'][0].lower()}{fault['msg'][1:]}, got {repr(fault['input'])[:200]}" for fault in faults]
     return "; ".join(f"{place}: {text}" if place else text for place, text in zip(places, said, strict=True))
 
 
