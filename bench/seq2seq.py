@@ -91,7 +91,9 @@ def prepare(folder: Path, tiny: bool) -> dict[str, list[str]]:
     return out
 
 
-def recipe(contender: str, seed: int, files: dict[str, list[str]], *, steps: int | None, tiny: bool) -> dict[str, Any]:
+def recipe(
+    contender: str, seed: int, files: dict[str, list[str]], *, threads: int, steps: int | None, tiny: bool
+) -> dict[str, Any]:
     chosen, short = CONTENDERS[contender], {"schedule": {"kind": "constant", "lr": 1e-3}} if tiny or steps else {}
     small = TINY.get(contender, TINY_RECURRENT) if tiny else {}
     return {
@@ -103,7 +105,7 @@ def recipe(contender: str, seed: int, files: dict[str, list[str]], *, steps: int
         "model": {**chosen["model"], **small},
         "train": {
             "batch_tokens": BATCH, **chosen["train"], **short, "seed": seed, "epochs": 1 if tiny else EPOCHS, "steps": steps,
-            "validate_every": steps, "log_every": 10,
+            "validate_every": steps, "log_every": 10, "threads": threads,
         },
         "decode": {"beam": 1, "max_extra": 50},
     }  # fmt: skip
@@ -114,10 +116,10 @@ def tokenized_bleu(outputs: list[str], references: list[str]) -> float:
     return float(sacrebleu.corpus_bleu(outputs, [references], tokenize="none", force=True).score)
 
 
-def run(out: Path, contender: str, seed: int, *, steps: int | None, tiny: bool) -> dict[str, Any]:
+def run(out: Path, contender: str, seed: int, *, threads: int, steps: int | None, tiny: bool) -> dict[str, Any]:
     """Train, or go on; then score the best checkpoint on the test, once."""
     files, kept = prepare(out / "data", tiny), out / f"{contender}-{seed}"
-    regard.train(recipe(contender, seed, files, steps=steps, tiny=tiny), out=kept)
+    regard.train(recipe(contender, seed, files, threads=threads, steps=steps, tiny=tiny), out=kept)
     log = read_log(kept / "log.jsonl")
     start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
     model = regard.load(kept / "best")
@@ -131,7 +133,7 @@ def run(out: Path, contender: str, seed: int, *, steps: int | None, tiny: bool) 
         "contender": contender, "seed": seed, "bleu": round(tokenized_bleu(outputs, references), 2),
         "published": PUBLISHED.get(contender), "best validation bleu": max(valid.values(), default=0.0),
         "validation bleu by minute": list(valid.items()),
-        "minutes": round(done["seconds"] / 60, 1), "steps": done["step"], "parameters": start["parameters"],
+        "minutes": round(done["seconds"] / 60, 1), "threads": threads, "steps": done["step"], "parameters": start["parameters"],
     }  # fmt: skip
 
 
@@ -150,7 +152,8 @@ def tabulate(out: Path) -> dict[str, Any]:
         figures[name] = {
             "published": PUBLISHED.get(name), "test BLEU": round(mean(scores), 2), "seeds": len(rows),
             "spread": round(stdev(scores), 2) if len(rows) > 1 else None,
-            "minutes": round(mean(row["minutes"] for row in rows), 1), "parameters": rows[0]["parameters"],
+            "minutes": round(mean(row["minutes"] for row in rows), 1), "threads": rows[0]["threads"],
+            "parameters": rows[0]["parameters"],
             "validation BLEU by minute": rows[0]["validation bleu by minute"],
         }  # fmt: skip
     return figures
@@ -170,6 +173,7 @@ def main() -> None:
     arguments.add_argument("contender", nargs="?", choices=CONTENDERS)
     arguments.add_argument("seed", nargs="?", type=int, default=1)
     arguments.add_argument("--out", default=str(ROOT / "runs" / "seq2seq"))
+    arguments.add_argument("--threads", type=int, default=1, help="one, so that two contenders can train side by side")
     arguments.add_argument("--steps", type=int, help="stop after so many steps, to see how fast it is")
     arguments.add_argument(
         "--table", action="store_true", help="print what has been measured, and write it as a result"
@@ -178,13 +182,13 @@ def main() -> None:
     said = parse(arguments)
     out = Path(tempfile.mkdtemp() if said.tiny else said.out)
     if said.contender is not None:
-        row = run(out, said.contender, said.seed, steps=said.steps, tiny=said.tiny)
+        row = run(out, said.contender, said.seed, threads=said.threads, steps=said.steps, tiny=said.tiny)
         print(json.dumps(row))
         if not said.tiny and not said.steps:
             (out / f"{said.contender}-{said.seed}.json").write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
     if said.table:
         figures = tabulate(out)
-        head = ("published", "test BLEU", "seeds", "spread", "minutes", "parameters")
+        head = ("published", "test BLEU", "seeds", "spread", "minutes", "threads", "parameters")
         print(Table(("contender", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
         title = "Multi30k German to English, test 2016: tokenized BLEU of lower-cased words, greedy, ten epochs"
         print(write("seq2seq", title=title, command="python -m bench.seq2seq --table", figures=figures))
