@@ -138,7 +138,7 @@ def test_hops_are_a_map_of_sentences(asked: regard.Model) -> None:
     assert layer.title == "encoder, hops"
     assert layer.rows == ["hop 1", "hop 2", "hop 3"]
     assert layer.columns == ["Mary went home.", "John went out.", "Mary went out."], "the oldest first"
-    torch.testing.assert_close(layer.weights.sum(-1), torch.ones(1, 3))
+    assert ((layer.weights.sum(-1) > 0) & (layer.weights.sum(-1) < 1)).all(), "two slots of the memory are empty"
     (best,) = asked.task.run([asked.net], [STORY], asked.search)[0]
     assert [(hop.number, hop.sentence) for hop in view.hops] == [(h["hop"], h["sentence"]) for h in best.more["hops"]]  # type: ignore[index, attr-defined]
     for hop, line in zip(view.hops, best.explanation, strict=True):

@@ -189,7 +189,7 @@ BODY: dict[str, tuple[BodySpec, ...]] = {
         DilatedConvolutions((1, 2, 1), norm=RMSNorm(), causal=True),
         DilatedConvolutions((1, 3), stacked=True, causal=True),
     ),
-    "memory_hops": (MemoryHops(1), MemoryHops(3), MemoryHops(7, linear_start=2)),
+    "memory_hops": (MemoryHops(1), MemoryHops(3, empty_slots=True), MemoryHops(7, linear_start=2)),
     "cgru_loop": (CgruLoop(3), CgruLoop(1, depth=1, relaxation=Relaxation(2))),
     "columns": (Columns(),),
     "output_tape": (OutputTape(), OutputTape(depth=1)),

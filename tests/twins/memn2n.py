@@ -30,15 +30,27 @@ def sentence(w: W, words: Sequence[int], *, table: int, width: int, encoding: st
 
 
 def memn2n(
-    w: W, rows: Sequence[Sequence[int]], *, width: int, hops: int, tying: str, encoding: str, linear: bool = False
+    w: W,
+    rows: Sequence[Sequence[int]],
+    *,
+    width: int,
+    hops: int,
+    tying: str,
+    encoding: str,
+    linear: bool = False,
+    slots: int = 0,
 ) -> Tensor:
-    """Logits (v,) of the answer; rows are the question and the story from the newest sentence backwards."""
+    """Logits (v,) of the answer; rows are the question and the story from the newest sentence backwards.
+
+    The story fills a memory of at least `slots` sentences; the rest of it holds zeros.
+    """
 
     def story(table: int) -> Tensor:
         ago = w["embed.ago"][:, table * width : (table + 1) * width]
         found = [
             sentence(w, row, table=table, width=width, encoding=encoding) + ago[i] for i, row in enumerate(rows) if i
         ]
+        found += [torch.zeros(width, dtype=torch.double)] * (slots - len(found))
         return torch.stack(found) if found else torch.zeros(0, width, dtype=torch.double)
 
     u = sentence(w, rows[0], table=0 if tying == "adjacent" else 1, width=width, encoding=encoding)

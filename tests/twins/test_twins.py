@@ -185,12 +185,12 @@ def test_predecessors(spec: ModelSpec, flat: Callable[..., Tensor]) -> None:
 
 
 @pytest.mark.parametrize("tying", ["adjacent", "layerwise"])
+@pytest.mark.parametrize("empty_slots", [True, False])
 @pytest.mark.parametrize(("encoding", "linear"), [("bag", False), ("position", False), ("centered", True)])
-def test_memory_network(tying: Any, encoding: Any, linear: bool) -> None:
+def test_memory_network(tying: Any, encoding: Any, linear: bool, empty_slots: bool) -> None:
     """With padded words and sentences; one story is empty. Linear start holds for its steps, and only in training."""
-    spec = memn2n.spec(
-        width=5, hops=2, vocab=17, memory=6, tying=tying, encoding=encoding, linear_start=3 if linear else 0
-    )
+    shape: dict[str, Any] = {"width": 5, "hops": 2, "tying": tying, "encoding": encoding}
+    spec = memn2n.spec(vocab=17, memory=6, linear_start=3 if linear else 0, empty_slots=empty_slots, **shape)
     net, w = random_net(spec)
     lengths = [7, 4, 1]
     ids = torch.randint(1, 17, (3, 7, 4)) * (torch.arange(4) < torch.randint(1, 5, (3, 7, 1)))
@@ -199,9 +199,7 @@ def test_memory_network(tying: Any, encoding: Any, linear: bool) -> None:
         net.train().before_step(step)
         mine = net.logits(net(ids, at)[:, 0])
         theirs = [
-            flat_memn2n.memn2n(
-                w, row[:n].tolist(), width=5, hops=2, tying=tying, encoding=encoding, linear=linear and step == 3
-            )
+            flat_memn2n.memn2n(w, row[:n].tolist(), linear=linear and step == 3, slots=6 * empty_slots, **shape)
             for row, n in zip(ids, lengths, strict=True)
         ]
         torch.testing.assert_close(mine, torch.stack(theirs), **CLOSE)

@@ -32,12 +32,16 @@ def spec(
     encoding: Literal["bag", "position", "centered"] = "centered",
     temporal: bool = True,
     linear_start: int = 0,
+    empty_slots: bool = True,
     vocab: int | None = None,
     init: str = "memn2n",
 ) -> ModelSpec:
-    """Build a memory network for stories of `memory` sentences; `linear_start` is a number of training steps."""
+    """Build a memory network for stories of `memory` sentences; `linear_start` is a number of training steps.
+
+    With `empty_slots` the softmax of a hop runs over all `memory` sentences, also where the story is shorter.
+    """
     shape = resolve_size(SIZES, size, width=width, hops=hops, vocab=vocab)
-    body = MemoryHops(shape["hops"], tying, linear_start)
+    body = MemoryHops(shape["hops"], tying, linear_start, empty_slots)
     return ModelSpec(
         width=shape["width"],
         length=memory + 1,

@@ -9,13 +9,15 @@ tables side by side (`sentences.py`). Hop k compares the question u with the sto
     layerwise   A, B, C for all hops;  u ← H u + o        three tables
 
 The result is that of the question and stands at every position. For the first `linear_start` training steps the hops have no
-softmax; a model that is not in training always has it.
+softmax; a model that is not in training always has it. With `empty_slots` the softmax runs over the whole memory: a slot
+without a sentence has score 0 and adds nothing, so that the weights of a hop may sum to less than 1.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -40,6 +42,8 @@ class MemoryHops(BodySpec):
     """Which tables are shared: each hop's values are the next one's keys, or all hops have the same."""
     linear_start: Annotated[int, Field(ge=0)] = 0
     """Number of training steps without softmax at the beginning."""
+    empty_slots: bool = False
+    """Slots of the memory without a sentence take part in the softmax, as in the authors' code: a hop may find nothing."""
     causal: bool = False
     can = Can(causal=False, cross=False, stream=False, rewind=False, packed=False, positions=frozenset[Act]())
 
@@ -81,7 +85,7 @@ class MemoryHopsBody(Body):
         b, n, _ = sizes(x, "b n d", d=self.site.width)
         tables, pos = x.reshape(b, n, self.spec.tables, self.width).unbind(2), ctx.at.pos.expand(b, -1)
         story = pos > 0
-        adjacent, there = self.spec.tying == "adjacent", story.any(-1, keepdim=True)
+        adjacent = self.spec.tying == "adjacent"
         asked = tables[0 if adjacent else 1].masked_fill((pos != 0).unsqueeze(-1), 0.0)
         u = asked.sum(1)
         for i in range(self.spec.hops):
@@ -90,13 +94,22 @@ class MemoryHopsBody(Body):
             if self.is_linear and self.training:
                 weights = scores.masked_fill(~story, 0.0)
             else:
-                weights = masked_softmax(scores, story) * there
+                weights = self._weigh(scores, story)
             path = f"{self.site.path}.hops.{i}"
             ctx.tape.plan(path, "one question for each story")
             ctx.tape.keep(f"{path}.weights", weights[:, None, None].expand(b, 1, n, n))
             found = (weights.unsqueeze(1) @ values).squeeze(1)
             u = (u if self.recur is None else self.recur(u)) + found
         return ctx.tape.at(self.site.path, u.unsqueeze(1).expand(b, n, self.width)), state
+
+    def _weigh(self, scores: Tensor, story: Tensor) -> Tensor:
+        """The share of each sentence (b, n): a softmax over the story and, if asked for, over the empty slots as well."""
+        keep = story
+        if self.spec.empty_slots:  # as many slots of score 0 as one of score log(their number)
+            empty = self.site.length - 1 - story.sum(-1, keepdim=True)
+            scores = torch.cat([scores, empty.clamp(min=1).to(scores.dtype).log()], -1)
+            keep = torch.cat([story, empty > 0], -1)
+        return masked_softmax(scores, keep)[:, : story.shape[1]] * story.any(-1, keepdim=True)
 
     def flops(self, n: int, m: int) -> float:
         own = 0.0 if self.recur is None else 2.0 * self.width**2
