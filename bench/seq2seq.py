@@ -31,35 +31,33 @@ PUBLISHED = {"lstm": 13.8, "gru": 20.6, "gru-attention": 28.3, "convs2s": 34.1, 
 EPOCHS = 10
 BATCH = 2048
 """Tokens of a batch: about 128 sentences, as published."""
-RECURRENT: dict[str, Any] = {
+ADAM: dict[str, Any] = {
     "optimizer": {"kind": "adam", "betas": [0.9, 0.999], "eps": 1e-8},
     "schedule": {"kind": "wsd", "lr": 1e-3, "warmup": 100, "decay": 0.3},
     "label_smoothing": 0.0,
     "clip_norm": 1.0,
 }
 CONTENDERS: dict[str, dict[str, Any]] = {
-    "lstm": {"model": {"family": "lstm", "size": "lstm-multi30k"}, "train": RECURRENT},
-    "gru": {"model": {"family": "gru", "size": "gru-multi30k"}, "train": RECURRENT},
-    "gru-attention": {"model": {"family": "gru", "size": "gru-attention-multi30k"}, "train": RECURRENT},
+    "lstm": {"model": {"family": "lstm", "size": "lstm-multi30k"}, "train": ADAM},
+    "gru": {"model": {"family": "gru", "size": "gru-multi30k"}, "train": ADAM},
+    "gru-attention": {"model": {"family": "gru", "size": "gru-attention-multi30k"}, "train": ADAM},
     "transformer": {
         "model": {
             "family": "transformer", "width": 256, "depth": 3, "heads": 8, "hidden": 512, "dropout": 0.1, "norm": "post",
-            "tied": False, "attention_dropout": 0.1, "hidden_dropout": 0.1,
+            "tied": False, "attention_dropout": 0.1, "hidden_dropout": 0.1, "init": "normal",
             "embed": {"position": "learned"}, "source": {"position": "learned"},
         },
-        "train": {
-            "optimizer": {"kind": "adam", "betas": [0.9, 0.999], "eps": 1e-8},
-            "schedule": {"kind": "wsd", "lr": 5e-4, "warmup": 100, "decay": 0.3}, "label_smoothing": 0.0, "clip_norm": 1.0,
-        },
+        "train": ADAM,
     },
-    "convs2s": {"model": {"family": "convs2s", "size": "convs2s-multi30k"}, "train": {**RECURRENT, "clip_norm": 0.1}},
+    "convs2s": {"model": {"family": "convs2s", "size": "convs2s-multi30k"}, "train": {**ADAM, "clip_norm": 0.1}},
     "bytenet": {
         "model": {"family": "bytenet", "width": 128, "depth": 10, "dropout": 0.1},
-        "train": {**RECURRENT, "batch_tokens": 8192},
+        "train": {**ADAM, "batch_tokens": 8192},
         "data": {"tokenizer": {"kind": "chars"}, "joint_vocab": True, "max_length": 400, "unfold": 1.2},
     },
 }  # fmt: skip
-"""Sizes and optimizers are the published ones. What differs: batches by tokens, full teacher forcing, a rate that decays.
+"""Sizes and optimizers are the published ones. What differs: batches by tokens, full teacher forcing, a rate that decays; the
+Transformer has twice its published rate and starts from smaller tables, which does better on validation after one epoch.
 ByteNet has no published figure here; it reads and writes characters, and its width is what two cores can train."""
 TINY: dict[str, dict[str, Any]] = {
     "transformer": {"width": 16, "heads": 2, "hidden": 16},
