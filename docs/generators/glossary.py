@@ -72,6 +72,7 @@ GLOSSARY = {
     "encoding": "How the words of a sentence are summed: `bag`, `position` or `centered`.",
     "temporal": "Add a learned vector of how many sentences ago it was.",
     "linear_start": "Number of training steps without softmax at the beginning.",
+    "empty_slots": "Slots of the memory without a sentence take part in the softmax: a hop may find nothing.",
     "patch": "Side of a patch in pixels.",
     "image": "Side of the image in pixels; in a recipe the data decide it.",
     "channels": "Color channels; in a recipe the data decide it.",
