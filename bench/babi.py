@@ -81,12 +81,12 @@ def tabulate(done: dict[str, Any], groups: list[list[int]], published: list[floa
                 each = [run["test"][i] for run in runs]
                 row |= {
                     "ours": round(best["test"][i], 1),
-                    "median": round(statistics.median(each), 1),
+                    "median of runs": round(statistics.median(each), 1),
                     "runs": len(runs),
                 }
             figures[f"task {n}"] = row
-    if all("median" in row for row in figures.values()):
-        names = ("published", "ours", "median")
+    if all("median of runs" in row for row in figures.values()):
+        names = ("published", "ours", "median of runs")
         figures["mean"] = {name: round(statistics.mean(row[name] for row in figures.values()), 1) for name in names}
     return figures
 
@@ -121,7 +121,7 @@ def main() -> None:
             store.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
             print(key, done[key], flush=True)
     figures = tabulate(done, groups, JOINT if said.joint else SINGLE)
-    head = ("published", "ours", "median", "runs")
+    head = ("published", "ours", "median of runs", "runs")
     print(
         Table(("per cent wrong", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown()
     )

@@ -115,10 +115,10 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "loss {f[loss]:.3f}; " + RUN),
         "babi-single": (
             "bAbI with 1,000 questions per task, a memory network for each: mean of 20 tasks",
-            "{f[mean][ours]} % wrong, median of the runs {f[mean][median]} % (published: {f[mean][published]} %)"),
+            "{f[mean][ours]} % wrong, median of the runs {f[mean][median of runs]} % (published: {f[mean][published]} %)"),
         "babi-joint": (
             "bAbI with 1,000 questions per task, one memory network for all: mean of 20 tasks",
-            "{f[mean][ours]} % wrong, median of the runs {f[mean][median]} % (published: {f[mean][published]} %)"),
+            "{f[mean][ours]} % wrong, median of the runs {f[mean][median of runs]} % (published: {f[mean][published]} %)"),
         "chorales": (
             "Bach's chorales in four voices (JSB, sixteenths), nats per word on the test",
             "relative positions {f[relative][nats per word]}, sinusoids {f[sinusoidal][nats per word]}; "

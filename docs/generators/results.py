@@ -28,6 +28,7 @@ WORDS = {
     "bleu": "BLEU", "chrf": "chrF", "minutes": "Minutes of training", "MB": "MB", "ms": "ms",
     "chosen": "Chosen by the program", "letter_accuracy": "Letters correct, %", "word_error": "Words wrong, %",
     "phone_error": "Phonemes wrong, %", "none": "No positions", "rouge_l": "ROUGE-L", "rouge1": "ROUGE-1", "rouge2": "ROUGE-2",
+    "lstm": "LSTM", "gru": "GRU", "gru-attention": "GRU with attention", "convs2s": "ConvS2S", "bytenet": "ByteNet",
 }  # fmt: skip
 """Names of figures that need a unit or another spelling."""
 WIDEST = 8
