@@ -16,7 +16,7 @@ from statistics import mean
 from typing import Any
 
 import regard
-from bench.results import ROOT, parse, write
+from bench.results import ROOT, merge_runs, parse, write
 from regard.report.table import Table
 from regard.tasks.common.losses import evaluate_loss
 from regard.training.run.log import read_log
@@ -116,11 +116,11 @@ def measure(out: Path, music: str, name: str, seeds: int, *, tiny: bool) -> None
             print(json.dumps(row), flush=True)
 
 
-def tabulate(rows: list[dict[str, Any]], music: str) -> dict[str, dict[str, Any]]:
+def tabulate(runs: list[dict[str, Any]], music: str) -> dict[str, dict[str, Any]]:
     """What has been measured so far, beside what was published."""
     figures: dict[str, dict[str, Any]] = {}
     for name in MODELS:
-        found = [row for row in rows if (row["music"], row["model"]) == (music, name)]
+        found = [row for row in runs if row["model"] == name]
         row: dict[str, Any] = {"published": PUBLISHED[music].get(name), "nats per frame": "not run"}
         if found:
             row |= {
@@ -149,14 +149,14 @@ def main() -> None:
     for music in said.music or FILES:
         for name in () if said.table else said.model or MODELS:
             measure(out, music, name, said.seeds, tiny=said.tiny)
-        rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
-        figures = tabulate(rows, music)
+        runs = [row for row in merge_runs(f"piano-{music}", out, "music", "model", "seed") if row["music"] == music]
+        figures = tabulate(runs, music)
         head = ("published", "nats per frame", "frame accuracy", "seeds", "minutes", "parameters")
         print(Table((music, *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
         if not said.tiny and not said.model:
             title = f"Piano rolls, {TITLES[music]}, test: nats per frame (sum over 88 keys), beside Bai et al. 2018"
             command = f"python -m bench.piano --music {music} --seeds {said.seeds}"
-            print(write(f"piano-{music}", title=title, command=command, figures=figures))
+            print(write(f"piano-{music}", title=title, command=command, figures=figures, runs=runs))
 
 
 if __name__ == "__main__":

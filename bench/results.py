@@ -61,6 +61,16 @@ def write(name: str, *, title: str, command: str, figures: dict[str, Any], **fac
     return path
 
 
+def merge_runs(name: str, made: Path, *key: str) -> list[dict[str, Any]]:
+    """Rows of single runs: the recorded result's `runs` and the files of `made`, which replace rows with the same key."""
+    recorded, rows = RECORDED / f"{name}.json", []
+    if recorded.exists():
+        rows = json.loads(recorded.read_text(encoding="utf-8")).get("runs", [])
+    rows += [json.loads(path.read_text(encoding="utf-8")) for path in sorted(made.glob("*.json"))]
+    merged = {tuple(row[part] for part in key): row for row in rows}
+    return [merged[place] for place in sorted(merged)]
+
+
 def from_run(run: Path, name: str, title: str) -> Path:
     """The result of a finished run: its final scores and how long it trained."""
     log = read_log(run / "log.jsonl")

@@ -12,6 +12,7 @@ import gzip
 import json
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import sacrebleu
 
 import regard
-from bench.results import ROOT, folder, parse, write
+from bench.results import ROOT, folder, merge_runs, parse, write
 from regard.report.chart import Series, line_chart
 from regard.report.page import Section, page
 from regard.report.table import Table
@@ -38,7 +39,10 @@ ADAM: dict[str, Any] = {
     "clip_norm": 1.0,
 }
 CONTENDERS: dict[str, dict[str, Any]] = {
-    "lstm": {"model": {"family": "lstm", "size": "lstm-multi30k"}, "train": ADAM},
+    "lstm": {
+        "model": {"family": "lstm", "size": "lstm-multi30k"},
+        "train": {**ADAM, "schedule": {**ADAM["schedule"], "lr": 2e-3}},
+    },
     "gru": {"model": {"family": "gru", "size": "gru-multi30k"}, "train": ADAM},
     "gru-attention": {"model": {"family": "gru", "size": "gru-attention-multi30k"}, "train": ADAM},
     "transformer": {
@@ -135,12 +139,11 @@ def run(out: Path, contender: str, seed: int, *, threads: int, steps: int | None
     }  # fmt: skip
 
 
-def tabulate(out: Path) -> dict[str, Any]:
+def tabulate(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What has been measured so far: mean and spread over seeds, beside the published score."""
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in CONTENDERS}
-    for path in sorted(out.glob("*.json")):
-        row = json.loads(path.read_text(encoding="utf-8"))
-        found.setdefault(row["contender"], []).append(row)
+    for row in runs:
+        found[row["contender"]].append(row)
     figures: dict[str, Any] = {}
     for name, rows in found.items():
         if not rows:
@@ -185,11 +188,12 @@ def main() -> None:
         if not said.tiny and not said.steps:
             (out / f"{said.contender}-{said.seed}.json").write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
     if said.table:
-        figures = tabulate(out)
+        runs = merge_runs("seq2seq", out, "contender", "seed")
+        figures = tabulate(runs)
         head = ("published", "test BLEU", "seeds", "spread", "minutes", "threads", "parameters")
         print(Table(("contender", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
         title = "Multi30k German to English, test 2016: tokenized BLEU of lower-cased words, greedy, ten epochs"
-        print(write("seq2seq", title=title, command="python -m bench.seq2seq --table", figures=figures))
+        print(write("seq2seq", title=title, command="python -m bench.seq2seq --table", figures=figures, runs=runs))
         print(draw(figures, folder() / "seq2seq.html"))
 
 

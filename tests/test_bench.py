@@ -46,3 +46,16 @@ def test_every_bench_that_writes_has_the_flag(path: Path) -> None:
         assert "parse" in called, "parse the arguments with bench.results.parse, which adds --record"
     own = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "parse_args"]
     assert not own or path.stem in {"results", "readme", "library", "packages"}
+
+
+def test_runs_of_a_recorded_result_outlive_their_folders(places: tuple[Path, Path], tmp_path: Path) -> None:
+    first, second = {"model": "lstm", "seed": 1, "bleu": 13.0}, {"model": "gru", "seed": 1, "bleu": 20.0}
+    assert results.merge_runs("race", tmp_path / "none", "model", "seed") == []
+    results.parse(argparse.ArgumentParser(), ["--record"])
+    results.write("race", title="Race", command="python -m bench.race", figures={}, runs=[first, second])
+    made = tmp_path / "made"
+    made.mkdir()
+    again, another = first | {"bleu": 14.0}, first | {"seed": 2}
+    for row in (again, another):
+        (made / f"{row['model']}-{row['seed']}.json").write_text(json.dumps(row), encoding="utf-8")
+    assert results.merge_runs("race", made, "model", "seed") == [second, again, another]
