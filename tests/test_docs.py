@@ -122,6 +122,14 @@ def test_a_program_is_shown_as_it_is() -> None:
     assert any("| Right | 0.5 |" in line for line in lines)
 
 
+def test_curves_are_drawn_and_not_printed() -> None:
+    curves = {"gru": {"bleu": 20.0, "BLEU by minute": [[1.5, 10.0], [3.0, 20.0]]}, "lstm": {"bleu": "not run"}}
+    assert results.without_curves(curves) == {"gru": {"bleu": 20.0}, "lstm": {"bleu": "not run"}}
+    (chart, _) = results.charts(curves)
+    assert chart.startswith("<iframe") and "BLEU against minute: " in chart and "10" in chart
+    assert results.charts(results.without_curves(curves)) == []
+
+
 def test_numbers_have_separators_and_units() -> None:
     assert results.number(1011712, "parameters") == "1,011,712"
     assert results.number(1.39, "regard is faster by") == "1.39×"

@@ -11,6 +11,10 @@ from typing import Any
 from bench.headlines import HEADLINES, headline
 from bench.readme import ROOT, stored
 
+from regard.report.chart import Series, line_chart
+from regard.report.page import notebook_frame
+from regard.report.page import page as html_page
+
 INTRO = """# Results
 
 Every number here is read from `results/*.json` when this page is built. The command below each table measures it again.
@@ -33,6 +37,10 @@ WORDS = {
 """Names of figures that need a unit or another spelling."""
 WIDEST = 8
 """Columns of a table, at most."""
+CHART_HEIGHT = 440
+"""Pixels of a chart with its legend."""
+PLAIN = "header { display: none } body { padding: 0 } main > figure { margin-top: 0 }"
+"""A chart inside the page needs no title or margins of its own."""
 
 
 def page() -> str:
@@ -48,7 +56,8 @@ def page() -> str:
 def _result(name: str, result: Mapping[str, Any]) -> list[str]:
     title, figures = headline(name, result["figures"])
     lines = [f"### {title} {{#{name}}}", "", f"{_label(figures)}.", ""]
-    body = tables({key: value for key, value in result["figures"].items() if not key.endswith("∝ n^")})
+    shown = {key: value for key, value in result["figures"].items() if not key.endswith("∝ n^")}
+    body = [*tables(without_curves(shown)), *charts(shown)]
     mark = "???+" if any(isinstance(value, Mapping) for value in result["figures"].values()) else "???"
     return [
         *lines,
@@ -58,6 +67,25 @@ def _result(name: str, result: Mapping[str, Any]) -> list[str]:
         "",
         *_origin(name, result),
     ]
+
+
+def without_curves(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures that tables can show."""
+    kept = {key: value for key, value in figures.items() if not _is_curve(value)}
+    return {key: without_curves(value) if isinstance(value, Mapping) else value for key, value in kept.items()}
+
+
+def charts(figures: Mapping[str, Any]) -> list[str]:
+    """A chart for each curve that rows have: "BLEU by minute" is drawn for all rows together, minutes across."""
+    rows = {key: value for key, value in figures.items() if isinstance(value, Mapping)}
+    lines = []
+    for curve in dict.fromkeys(key for row in rows.values() for key, value in row.items() if _is_curve(value)):
+        what, _, along = curve.partition(" by ")
+        drawn = [Series(_label(name), [(x, y) for x, y in row[curve]]) for name, row in rows.items() if curve in row]
+        chart = line_chart(what, drawn, x=along, zero=True, width=720, height=360)
+        frame = notebook_frame(html_page(curve, [], body=[chart], style=PLAIN), height=CHART_HEIGHT)
+        lines += [" ".join(str(frame).split()), ""]
+    return lines
 
 
 def tables(figures: Mapping[str, Any]) -> list[str]:
@@ -135,6 +163,11 @@ def _is_prose(value: Any) -> bool:
 def _is_text(value: Any) -> bool:
     """Whether a figure is no number: sentences, or a text of several lines such as a program."""
     return _is_prose(value) or (isinstance(value, str) and "\n" in value)
+
+
+def _is_curve(value: Any) -> bool:
+    """Whether a figure is a list of points."""
+    return isinstance(value, list) and bool(value) and all(isinstance(p, list) and len(p) == 2 for p in value)
 
 
 def _is_flat(value: Mapping[str, Any]) -> bool:

@@ -60,10 +60,10 @@ def page(
     return f"<!doctype html>\n{tag('html', head, tag('body', contents, main, *code), lang='en')}\n"
 
 
-def notebook_frame(html: str, *, scripts: bool = False) -> Html:
-    """A page inside a notebook, kept apart from it; `scripts` lets the page's own one run."""
+def notebook_frame(html: str, *, scripts: bool = False, height: int = 720) -> Html:
+    """A page inside a notebook or another page, kept apart from it; `scripts` lets the page's own one run."""
     allowed = "allow-scripts" if scripts else ""
-    return tag("iframe", sandbox=allowed, style="width:100%;height:720px;border:0", srcdoc=html)
+    return tag("iframe", sandbox=allowed, style=f"width:100%;height:{height}px;border:0", srcdoc=html)
 
 
 def figures(named: Sequence[tuple[str, str, str]]) -> Html:
