@@ -40,7 +40,9 @@ RECURRENT: dict[str, Any] = dict(family="lstm", width=200, embedding=200, depth=
 SEEDS = (1, 2, 3)
 """Of the LSTM."""
 STEPS, TOKENS, ASIDE = 1500, 4096, 40
-"""Every so-manieth pair of training is kept for validation, so that the test says nothing about when to stop."""
+LSTM_STEPS, LSTM_TOKENS = 4000, 1024
+"""Steps, and tokens of a batch. Every pair of training whose number is a multiple of `ASIDE` is kept for validation, so that
+the test says nothing about when to stop."""
 _ROW = re.compile(r"IN: (.+) OUT: (.+)")
 
 
@@ -62,7 +64,7 @@ def table(path: Path, pairs: list[tuple[str, str]]) -> str:
 def train(folder: Path, name: str, split: str, tiny: bool, seed: int = 1) -> tuple[regard.Model, float]:
     """A model of a split, and the minutes it took."""
     lstm = name == "lstm"
-    pairs, steps = read("train", split), 4 if tiny else 2 * STEPS if lstm else STEPS
+    pairs, steps = read("train", split), 4 if tiny else LSTM_STEPS if lstm else STEPS
     pairs = pairs[::50] if tiny else pairs
     learned = [pair for i, pair in enumerate(pairs) if i % ASIDE]
     corpora = {
@@ -73,13 +75,14 @@ def train(folder: Path, name: str, split: str, tiny: bool, seed: int = 1) -> tup
     data = {**corpora, "tokenizer": {"kind": "pieces"}, "max_length": 64, "metrics": ["exact"]}
     small = dict(width=32) if lstm else dict(width=32, hidden=32)
     model = (RECURRENT if lstm else MODELS[name]) | (small if tiny else {})
+    tokens = LSTM_TOKENS if lstm else TOKENS
     optimizer, lr = ({"kind": "adam"}, 1e-3) if lstm else ({"kind": "muon", "weight_decay": 0.1}, 2e-3)
     recipe = {
         "task": "translate",
         "data": data,
         "model": model,
         "train": {
-            "steps": steps, "batch_tokens": TOKENS, "optimizer": optimizer, "label_smoothing": 0.0, "seed": seed,
+            "steps": steps, "batch_tokens": tokens, "optimizer": optimizer, "label_smoothing": 0.0, "seed": seed,
             "schedule": {"kind": "wsd", "lr": lr, "warmup": steps // 20, "decay": 0.5},
             "validate_every": max(steps // 5, 1),
         },
@@ -131,7 +134,9 @@ def main() -> None:
         if not said.tiny and not said.only:
             title = "SCAN: per cent of commands whose actions are all right, an LSTM without attention, three seeds"
             print(
-                write("scan-lstm", title=title, command="python -m bench.scan --lstm", figures=figures, steps=2 * STEPS)
+                write(
+                    "scan-lstm", title=title, command="python -m bench.scan --lstm", figures=figures, steps=LSTM_STEPS
+                )
             )
         return
     for split in said.only or SPLITS:
