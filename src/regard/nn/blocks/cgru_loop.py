@@ -28,7 +28,7 @@ from regard.nn.core.context import Context
 from regard.nn.core.mixer import Act, Can, Site
 from regard.nn.core.shape import sizes
 from regard.nn.core.state import State
-from regard.nn.layers.cgru import CGRU, Kernels, count_columns, drop_cells, from_columns, step_cgru, to_columns
+from regard.nn.layers.cgru import CGRU, GRID, Kernels, count_columns, drop_cells, from_columns, step_cgru, to_columns
 from regard.spec import Count, Share, Spec, spec
 
 MAX_PULL = 0.1
@@ -107,7 +107,7 @@ class CgruLoopBody(Body):
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         _, n, _ = sizes(x, "b n d", d=self.site.width)
         first, lengths = to_columns(x, ctx.at).mT.unsqueeze(-1), count_columns(ctx.at)
-        grid = nn.functional.pad(first, (0, self.spec.rows - 1))
+        grid = nn.functional.pad(first, (0, self.spec.rows - 1)).contiguous(memory_format=GRID)
         kept = None if lengths is None else (torch.arange(n, device=x.device) < lengths[:, None])[:, None, :, None]
         rate = dropout_of(self.spec.dropout, self.spec.dropout_rule, n if lengths is None else lengths)
         relaxed = self.training and self.pull is not None

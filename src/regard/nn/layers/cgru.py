@@ -8,7 +8,8 @@ all cells at once, each by its neighbors:
 σ'(x) = 1.2·σ(x) − 0.1, cut to [0, 1], so that gates can be fully open or closed. In a decoder, the convolutions also read the
 output tape p, a grid like s: U∗(r·s) + W∗p + B, and so on (Kaiser & Bengio 2016).
 
-Grids are (b, width, columns, rows). Columns behind the last token of a row are zero, as what is beyond the edges.
+Grids are (b, width, columns, rows), in memory with the width last (`GRID`), which convolutions read fastest. Columns behind
+the last token of a row are zero, as what is beyond the edges.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from regard.nn.layers.dropout import dropout
 KERNEL = 3
 """Columns and rows that a cell reads."""
 CUTOFF = 1.2
+GRID = torch.channels_last
+"""How grids and kernels lie in memory."""
 INIT_FACTOR = 1.8
 """Kernels start from U(−a, a), a = factor · √(3 / inputs), as in the authors' code."""
 
@@ -47,9 +50,8 @@ class GridConvolution(nn.Module):
 
     def kernel(self, copy: int | None) -> tuple[Tensor, Tensor]:
         """Return weight and bias of a copy; None: the mean of all copies."""
-        if copy is None:
-            return self.weight.mean(0), self.bias.mean(0)
-        return self.weight[copy], self.bias[copy]
+        weight, bias = (part.mean(0) if copy is None else part[copy] for part in (self.weight, self.bias))
+        return weight.contiguous(memory_format=GRID), bias
 
     def spread(self) -> Tensor:
         """Return the sum of squared distances of the copies to their mean."""
@@ -132,5 +134,5 @@ def drop_cells(cells: Tensor, p: float | Tensor) -> Tensor:
     if not isinstance(p, Tensor):
         return dropout(cells, p)
     p = p.to(cells.dtype).view(-1, 1, 1, 1)
-    drawn = torch.rand(cells.shape, generator=generator(), dtype=torch.float32, device="cpu").to(cells.device)
-    return torch.where(drawn >= p, cells / (1 - p), 0.0)
+    drawn = torch.rand(cells.permute(0, 2, 3, 1).shape, generator=generator(), dtype=torch.float32, device="cpu")
+    return torch.where(drawn.permute(0, 3, 1, 2).to(cells.device) >= p, cells / (1 - p), 0.0)
