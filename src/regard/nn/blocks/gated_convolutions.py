@@ -108,7 +108,7 @@ class GatedConvolutionsBody(Body):
         self.enter = linear(spec, site.width, spec.widths[0])
         widths = [spec.widths[0], *spec.widths[:-1]]
         self.blocks = nn.ModuleList(
-            GatedConvolution(spec, site.at(f"blocks.{i}", layer=i), read, *layer)
+            GatedLayer(spec, site.at(f"blocks.{i}", layer=i), read, *layer)
             for i, (read, *layer) in enumerate(zip(widths, spec.widths, spec.kernels, strict=True))
         )
         self.leave = linear(spec, spec.widths[-1], spec.leaves(site.width))
@@ -146,7 +146,7 @@ class GatedConvolutionsBody(Body):
         return Memory(z, (z + x) * HALF, ctx.at)
 
     @property
-    def _layers(self) -> list[GatedConvolution]:
+    def _layers(self) -> list[GatedLayer]:
         return list(self.blocks)  # type: ignore[arg-type]
 
     def start(self, rows: int, capacity: int) -> ConvolutionState:
@@ -160,7 +160,7 @@ class GatedConvolutionsBody(Body):
         return float(sum(min(c.conv.reach, n) * c.conv.read for c in self._layers)) if self.spec.causal else 0.0
 
 
-class GatedConvolution(nn.Module):
+class GatedLayer(nn.Module):
     """One layer: convolution, gated linear unit, attention in a decoder, residual sum."""
 
     def __init__(self, spec: GatedConvolutions, site: Site, read: int, width: int, kernel: int) -> None:

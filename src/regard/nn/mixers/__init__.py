@@ -4,6 +4,7 @@ from regard.nn.core.mixer import MIXERS
 from regard.nn.mixers.bigbird import BigBird
 from regard.nn.mixers.flash import Flash
 from regard.nn.mixers.full import Full
+from regard.nn.mixers.gated_convolution import GatedConvolution
 from regard.nn.mixers.linear_attention import LinearAttention
 from regard.nn.mixers.linformer import Linformer
 from regard.nn.mixers.local import Local
@@ -14,6 +15,6 @@ from regard.nn.mixers.sparse import Sparse
 from regard.nn.mixers.xl_memory import XLMemory
 
 __all__ = [
-    "GRU", "LSTM", "MIXERS", "RNN", "BigBird", "Flash", "Full", "LinearAttention", "Linformer", "Local", "Lsh", "Performer",
-    "Sparse", "XLMemory",
+    "GRU", "LSTM", "MIXERS", "RNN", "BigBird", "Flash", "Full", "GatedConvolution", "LinearAttention", "Linformer",
+    "Local", "Lsh", "Performer", "Sparse", "XLMemory",
 ]  # fmt: skip
