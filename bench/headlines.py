@@ -138,8 +138,9 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "{f[reverse][extended_neural_gpu][mean]} and {f[reverse][transformer][mean]}, dates "
             "{f[dates][extended_neural_gpu][mean]} and {f[dates][transformer][mean]}"),
         "hybrid": (
-            "Recurrent layers under attention, characters of tinyshakespeare, same number of parameters",
-            "loss {f[attention][loss]} attention, {f[lstm][loss]} LSTM, {f[lstm under attention][loss]} LSTM under attention"),
+            "Recurrent or convolutional layers under attention, characters of tinyshakespeare, same number of parameters",
+            "loss {f[attention][loss]} attention, {f[lstm][loss]} LSTM, {f[lstm under attention][loss]} LSTM under attention, "
+            "{f[convolutions under attention][loss]} convolutions under attention"),
         "memory": (
             "Transformer-XL and Compressive Transformer beside a plain decoder, three seeds",
             "loss {f[plain][loss]:.3f} plain, {f[xl, memory 128][loss]:.3f} with memory, "

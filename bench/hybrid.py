@@ -1,17 +1,19 @@
-"""Recurrent layers under attention, beside either alone. `python -m bench.hybrid TEXT`.
+"""Recurrent or convolutional layers under attention, beside either alone. `python -m bench.hybrid TEXT`.
 
 A language model of characters with four layers, in the setting of the recipe `gpt`; all contenders have about the same number
-of parameters, because the feed-forward layers of recurrent blocks are half as wide.
+of parameters, because the feed-forward layers of blocks without attention are half as wide.
 
     attention                 four layers of attention, told where tokens stand
     attention, no positions   the same, not told
     lstm                      four LSTM layers
     lstm under attention      two LSTM layers, then two of attention, not told: the recurrence below knows the order
     gru under attention       the same with GRU layers, which are smaller by a quarter
+    convolutions              four gated convolutions of four characters
+    convolutions under attention
     attention under lstm      the other way round
 
-The table has the validation loss (mean and spread of the seeds) and the minutes; the figure shows the loss against both steps
-and minutes. A stopped bench goes on; `--table` prints what there is.
+The table has the validation loss (mean and spread of the seeds) and the minutes; the results page of the documentation draws
+the loss against steps and against minutes. A stopped bench goes on; `--table` prints what there is.
 """
 
 from __future__ import annotations
@@ -24,9 +26,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import regard
-from bench.results import ROOT, folder, parse, write
-from regard.report.chart import Series, line_chart
-from regard.report.page import Section, page
+from bench.results import ROOT, merge_runs, parse, write
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
@@ -38,17 +38,21 @@ ATTENTION: dict[str, Any] = {
 }
 
 
-def recurrent(kind: str) -> dict[str, Any]:
-    return {"mix": kind, "feed": {**ATTENTION["feed"], "width": HIDDEN // 2}}
+def without_attention(mix: str | dict[str, Any]) -> dict[str, Any]:
+    return {"mix": mix, "feed": {**ATTENTION["feed"], "width": HIDDEN // 2}}
 
 
+LSTM, GRU = without_attention("lstm"), without_attention("gru")
+CONVOLUTION = without_attention({"kind": "gated_convolution", "kernel": 4})
 CONTENDERS: dict[str, list[dict[str, Any]]] = {
     "attention": [ATTENTION] * 4,
     "attention, no positions": [ATTENTION] * 4,
-    "lstm": [recurrent("lstm")] * 4,
-    "lstm under attention": [recurrent("lstm")] * 2 + [ATTENTION] * 2,
-    "gru under attention": [recurrent("gru")] * 2 + [ATTENTION] * 2,
-    "attention under lstm": [ATTENTION] * 2 + [recurrent("lstm")] * 2,
+    "lstm": [LSTM] * 4,
+    "lstm under attention": [LSTM] * 2 + [ATTENTION] * 2,
+    "gru under attention": [GRU] * 2 + [ATTENTION] * 2,
+    "convolutions": [CONVOLUTION] * 4,
+    "convolutions under attention": [CONVOLUTION] * 2 + [ATTENTION] * 2,
+    "attention under lstm": [ATTENTION] * 2 + [LSTM] * 2,
 }
 
 
@@ -87,22 +91,15 @@ def tabulate(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             "loss": round(mean(losses), 4), "spread": round(stdev(losses), 4) if len(losses) > 1 else None,
             "seeds": len(losses), "minutes": round(mean(row["minutes"] for row in found), 2),
             "parameters": found[0]["parameters"],
+            **{f"validation loss by {along}": average([row["curve"] for row in found], axis)
+               for axis, along in enumerate(("step", "minute"))},
         }  # fmt: skip
     return figures
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> Path:
-    """The mean curves of all contenders as a page."""
-    charts = []
-    for axis, label in ((0, "step"), (1, "minutes")):
-        series = []
-        for name in CONTENDERS:
-            curves = [row["curve"] for row in rows if row["contender"] == name]
-            points = [[mean(p[i] for p in at) for i in (axis, 2)] for at in zip(*curves, strict=False)]
-            series += [Series(name, [(x, y) for x, y in points])] if points else []
-        charts.append(line_chart("validation loss", series, x=label, width=720, height=360))
-    path.write_text(page("Recurrence under attention", [Section("Loss", tuple(charts))]), encoding="utf-8")
-    return path
+def average(curves: list[list[list[float]]], axis: int) -> list[list[float]]:
+    """The mean of curves with points (step, minutes, loss), against one of the first two."""
+    return [[round(mean(p[i] for p in at), 4) for i in (axis, 2)] for at in zip(*curves, strict=False)]
 
 
 def main() -> None:
@@ -110,26 +107,27 @@ def main() -> None:
     arguments.add_argument("text", type=Path, nargs="?", default=TEXT)
     arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "hybrid")
     arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--contender", action="append", choices=CONTENDERS, help="only this one; may be repeated")
     arguments.add_argument("--table", action="store_true", help="train nothing; print and write what has been measured")
     arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
     said = parse(arguments)
     out = Path(tempfile.mkdtemp()) if said.tiny else said.out
     out.mkdir(parents=True, exist_ok=True)
     for seed in range(1, 1 + (0 if said.table else 1 if said.tiny else said.seeds)):
-        for name in CONTENDERS:
+        for name in said.contender or CONTENDERS:
             kept = out / f"{name}-{seed}.json"
             if not kept.exists():
                 kept.write_text(json.dumps(run(out, said.text, name, seed, tiny=said.tiny)) + "\n", encoding="utf-8")
-    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*.json"))]
+    rows = merge_runs("hybrid", out, "contender", "seed")
     figures = tabulate(rows)
     head = ("loss", "spread", "seeds", "minutes", "parameters")
     print(Table(("contender", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
-    print(draw(rows, (out if said.tiny else folder()) / "hybrid.html"))
-    if not said.tiny:
+    if not said.tiny and not said.contender:
         title = (
-            "Recurrent layers under attention: a character language model of four layers, context 128, validation loss"
+            "Recurrent or convolutional layers under attention: characters, four layers, context 128, validation loss"
         )
-        print(write("hybrid", title=title, command=f"python -m bench.hybrid --seeds {said.seeds}", figures=figures))
+        command = f"python -m bench.hybrid --seeds {said.seeds}"
+        print(write("hybrid", title=title, command=command, figures=figures, runs=rows))
 
 
 if __name__ == "__main__":
