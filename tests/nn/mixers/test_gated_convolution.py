@@ -42,8 +42,7 @@ def test_equals_torch(spec: GatedConvolution, causal: bool, dtype: torch.dtype) 
     into = [x, linear.weight, linear.bias]
     y, _ = mixer(x, Context(Coords.span(12)))
     theirs = convolve(x, linear.weight, linear.bias, spec, causal)
-    close = dict(rtol=0, atol=TOLERANCE[dtype])
-    torch.testing.assert_close(y, theirs, **close)
+    torch.testing.assert_close(y, theirs, rtol=0, atol=TOLERANCE[dtype])
     grad = torch.randn_like(y)
     for mine, other in zip(*(torch.autograd.grad(out, into, grad) for out in (y, theirs)), strict=True):
         torch.testing.assert_close(mine, other, rtol=TOLERANCE[dtype] * 10, atol=TOLERANCE[dtype] * 10)
