@@ -4,18 +4,20 @@ Binary numbers of at most 20 digits are learned, with five seeds. The best check
 digits, and tried on 1,000 sums of 100 and of 200 digits, and on ten of 2,000. Kaiser & Sutskever (2015) report no error at
 2,000 digits for the best of many runs. A sum counts if all of its digits are right.
 
-About an hour a seed on two cores; run again after a stop, it goes on where it was.
+Run again after a stop, it goes on where it was; `--seed` runs one seed, and `--table` prints and writes what has been measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import parse, write
+from bench.results import ROOT, merge_runs, parse, write
 from regard.data.generators import Algorithm, Problem
 from regard.data.pairs import Pairs
 from regard.metrics import METRICS
@@ -28,6 +30,7 @@ DIGITS = 20
 CHOSEN_ON = (DIGITS + 1, 2 * DIGITS)
 TESTS = {100: 1000, 200: 1000, 2000: 10}
 """Digits of the numbers, and how many problems are tried."""
+CHOSEN = "exact, 21 to 40 digits"
 BATCH = 50
 """Problems that are solved at a time."""
 
@@ -74,44 +77,52 @@ def right(model: regard.Model, pairs: Pairs) -> float:
     return METRICS["exact"].compute(outputs, list(pairs.target))
 
 
+def measure(out: Path, problem: Problem, seed: int, tiny: bool) -> dict[str, Any]:
+    """Train one seed, or go on, and try its best checkpoint on longer numbers."""
+    model, facts = train(out, problem, seed, tiny)
+    row = {"problem": problem, "seed": seed, CHOSEN: round(facts["chosen"], 2), "minutes": round(facts["minutes"], 1)}
+    for digits, count in ({10: 4} if tiny else TESTS).items():
+        row[f"exact, {digits} digits"] = round(right(model, problems(problem, (digits, digits), count, seed=9)), 2)
+    return row
+
+
+def tabulate(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What has been measured so far, and how many seeds make no error."""
+    figures: dict[str, dict[str, Any]] = {
+        f"seed {run['seed']}": {key: value for key, value in run.items() if key not in ("problem", "seed")}
+        for run in runs
+    }
+    tested = [key for key in (runs[0] if runs else {}) if key.startswith("exact, ") and key != CHOSEN]
+    perfect = {key.removeprefix("exact, "): f"{sum(r[key] == 100 for r in runs)} of {len(runs)}" for key in tested}
+    return figures | {"seeds without an error": perfect}
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", default="runs/neural-gpu")
+    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "neural-gpu")
     arguments.add_argument(
         "--problem", default="addition", choices=("addition", "multiplication", "copy", "reverse", "sort")
     )
     arguments.add_argument("--seed", type=int, action="append", help="only this seed; may be repeated")
+    arguments.add_argument("--table", action="store_true", help="train nothing; print and write what has been measured")
     arguments.add_argument(
         "--tiny", action="store_true", help="does it run at all? Nothing is kept, unless --out says where"
     )
     said = parse(arguments)
-    out = Path(tempfile.mkdtemp() if said.tiny and said.out == "runs/neural-gpu" else said.out)
-    tests = {10: 4} if said.tiny else TESTS
-    figures: dict[str, dict[str, Any]] = {}
-    for seed in said.seed or SEEDS[: 1 if said.tiny else None]:
-        model, facts = train(out, said.problem, seed, said.tiny)
-        row = {"exact, 21 to 40 digits": round(facts["chosen"], 2), "minutes": round(facts["minutes"], 1)}
-        for digits, count in tests.items():
-            row[f"exact, {digits} digits"] = round(
-                right(model, problems(said.problem, (digits, digits), count, seed=9)), 2
-            )
-        figures[f"seed {seed}"] = row
-    head = tuple(next(iter(figures.values())))
-    print(Table(("run", *head), tuple((name, *row.values()) for name, row in figures.items())).markdown())
-    if said.tiny or said.seed:
-        return
-    perfect = {digits: sum(row[f"exact, {digits} digits"] == 100 for row in figures.values()) for digits in tests}
-    figures["seeds without an error"] = {f"{digits} digits": f"{n} of {len(SEEDS)}" for digits, n in perfect.items()}
-    title = f"Neural GPU, {said.problem} of binary numbers: per cent exact, trained on at most {DIGITS} digits"
-    print(
-        write(
-            f"neural-gpu-{said.problem}",
-            title=title,
-            command="python -m bench.neural_gpu",
-            figures=figures,
-            tests=tests,
-        )
-    )
+    kept = said.out != arguments.get_default("out")
+    out = Path(tempfile.mkdtemp()) if said.tiny and not kept else said.out
+    out.mkdir(parents=True, exist_ok=True)
+    for seed in () if said.table else said.seed or SEEDS[: 1 if said.tiny else None]:
+        row = measure(out, said.problem, seed, said.tiny)
+        (out / f"{said.problem}-{seed}.json").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    name = f"neural-gpu-{said.problem}"
+    runs = [run for run in merge_runs(name, out, "problem", "seed") if run["problem"] == said.problem]
+    figures = tabulate(runs)
+    rows = [(run, *row.values()) for run, row in figures.items() if run.startswith("seed ")]
+    print(Table(("run", *(next(iter(figures.values())) if rows else ())), tuple(rows)).markdown())
+    if not said.tiny and not said.seed:
+        title = f"Neural GPU, {said.problem} of binary numbers: per cent exact, trained on at most {DIGITS} digits"
+        print(write(name, title=title, command="python -m bench.neural_gpu", figures=figures, tests=TESTS, runs=runs))
 
 
 if __name__ == "__main__":

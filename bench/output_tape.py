@@ -2,19 +2,23 @@
 
 Kaiser & Bengio (2016) let a Neural GPU read the symbols it wrote. Both models learn the same problems from the same
 examples for the same number of steps, with three seeds. What counts is the share of 1,000 unseen problems whose output is
-right to the last symbol, by the model of the last step: nothing is chosen on them. Run again after a stop, it goes on.
+right to the last symbol, by the model of the last step: nothing is chosen on them.
+
+Run again after a stop, it goes on; `--only` and `--seed` run a part, and `--table` prints and writes what has been measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import regard
-from bench.results import parse, write
+from bench.results import ROOT, merge_runs, parse, write
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
@@ -71,31 +75,51 @@ def train(out: Path, problem: str, name: str, seed: int, tiny: bool) -> dict[str
     regard.train(recipe, out=run)
     log = read_log(run / "log.jsonl")
     start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
-    return {"exact": done["scores"]["exact"], "minutes": done["seconds"] / 60, "parameters": start["parameters"]}
+    return {
+        "problem": problem, "model": name, "seed": seed, "exact": round(done["scores"]["exact"], 2),
+        "minutes": round(done["seconds"] / 60, 1), "parameters": start["parameters"],
+    }  # fmt: skip
+
+
+def tabulate(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What has been measured so far: the mean over seeds, and each of them."""
+    figures: dict[str, dict[str, Any]] = {}
+    for problem in STEPS:
+        figures[problem] = {}
+        for name in MODELS:
+            found = [run for run in runs if (run["problem"], run["model"]) == (problem, name)]
+            figures[problem][name] = {"mean": "not run"} if not found else {
+                "mean": round(mean(run["exact"] for run in found), 2), "each seed": [run["exact"] for run in found],
+                "minutes": round(mean(run["minutes"] for run in found), 1), "parameters": found[0]["parameters"],
+            }  # fmt: skip
+    return figures
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", default="runs/output-tape")
+    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "output-tape")
     arguments.add_argument("--only", action="append", choices=STEPS, help="a problem; may be repeated")
-    arguments.add_argument("--seeds", type=int, default=len(SEEDS), help="how many; three are recorded")
+    arguments.add_argument("--seed", type=int, action="append", help="only this seed; may be repeated")
+    arguments.add_argument("--table", action="store_true", help="train nothing; print and write what has been measured")
     arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
     said = parse(arguments)
-    out = Path(tempfile.mkdtemp() if said.tiny else said.out)
-    figures: dict[str, dict[str, Any]] = {}
-    for problem in said.only or STEPS:
-        figures[problem] = {}
-        for name in MODELS:
-            runs = [train(out, problem, name, seed, said.tiny) for seed in SEEDS[: 1 if said.tiny else said.seeds]]
-            figures[problem][name] = {
-                "mean": round(mean(run["exact"] for run in runs), 2), "each seed": [round(run["exact"], 2) for run in runs],
-                "minutes": round(mean(run["minutes"] for run in runs), 1), "parameters": runs[0]["parameters"],
-            }  # fmt: skip
+    out = Path(tempfile.mkdtemp()) if said.tiny else said.out
+    out.mkdir(parents=True, exist_ok=True)
+    for seed in () if said.table else said.seed or SEEDS[: 1 if said.tiny else None]:
+        for problem in said.only or STEPS:
+            for name in MODELS:
+                kept = out / f"{problem}-{name}-{seed}.json"
+                if not kept.exists():
+                    row = train(out, problem, name, seed, said.tiny)
+                    kept.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    runs = merge_runs("output-tape", out, "problem", "model", "seed")
+    figures = tabulate(runs)
     rows = tuple((problem, *(row[name]["mean"] for name in MODELS)) for problem, row in figures.items())
     print(Table(("per cent exact", *MODELS), rows).markdown())
-    if not said.tiny and not said.only and said.seeds == len(SEEDS):
+    if not said.tiny and not said.only and not said.seed:
         title = "Extended Neural GPU and Transformer: per cent of unseen problems that are exact"
-        print(write("output-tape", title=title, command="python -m bench.output_tape", figures=figures, steps=STEPS))
+        command = "python -m bench.output_tape"
+        print(write("output-tape", title=title, command=command, figures=figures, steps=STEPS, runs=runs))
 
 
 if __name__ == "__main__":

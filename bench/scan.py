@@ -12,6 +12,7 @@ minutes a model and split on two cores; run again after a stop, it goes on where
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import tempfile
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from statistics import mean
 from typing import Any
 
 import regard
-from bench.results import parse, write
+from bench.results import ROOT, merge_runs, parse, write
 from regard.data.text_files import read_lines
 from regard.errors import DataError
 from regard.metrics import METRICS
@@ -100,44 +101,55 @@ def right(model: regard.Model, pairs: list[tuple[str, str]]) -> float:
     return METRICS["exact"].compute(outputs, [target for _, target in pairs])
 
 
-def measure_lstm(out: Path, splits: Sequence[str], tiny: bool) -> dict[str, Any]:
-    """Every split, every seed: the LSTM beside what was published for it."""
-    figures: dict[str, Any] = {}
+def measure_lstm(out: Path, splits: Sequence[str], seeds: Sequence[int], *, tiny: bool) -> None:
+    """Train the LSTM on splits with seeds, and keep what each run gives on the test."""
     for split in splits:
         test = read("test", split)[: 20 if tiny else None]
-        found, spent = [], []
-        for seed in SEEDS[: 1 if tiny else None]:
-            model, minutes = train(out, "lstm", split, tiny, seed)
-            found.append(round(right(model, test), 2))
-            spent.append(minutes)
-        row = {"published": LSTM[split], "test commands": len(test), "each seed": found}
-        figures[split] = row | {"mean": round(mean(found), 2), "minutes": round(mean(spent), 1)}
+        for seed in seeds:
+            kept = out / f"{split}-lstm-{seed}.json"
+            if not kept.exists():
+                model, minutes = train(out, "lstm", split, tiny, seed)
+                row = {"split": split, "seed": seed, "exact": round(right(model, test), 2), "test commands": len(test)}
+                kept.write_text(json.dumps(row | {"minutes": round(minutes, 1)}) + "\n", encoding="utf-8")
+
+
+def tabulate_lstm(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The LSTM of each split beside what was published for it: the mean over seeds, and each of them."""
+    figures: dict[str, Any] = {}
+    for split in SPLITS:
+        found = [run for run in runs if run["split"] == split]
+        figures[split] = {"published": LSTM[split], "mean": "not run"}
+        if found:
+            figures[split] |= {
+                "mean": round(mean(run["exact"] for run in found), 2), "each seed": [run["exact"] for run in found],
+                "test commands": found[0]["test commands"], "minutes": round(mean(run["minutes"] for run in found), 1),
+            }  # fmt: skip
     return figures
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", default="runs/scan")
+    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "scan")
     arguments.add_argument("--only", action="append", choices=SPLITS, help="a split; may be repeated")
     arguments.add_argument("--lstm", action="store_true", help="the LSTM, three seeds, instead of the Transformers")
+    arguments.add_argument("--seed", type=int, action="append", help="of the LSTM: only this one; may be repeated")
+    arguments.add_argument("--table", action="store_true", help="of the LSTM: print and write what has been measured")
     arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
     said = parse(arguments)
-    out = Path(tempfile.mkdtemp() if said.tiny else said.out)
+    out = Path(tempfile.mkdtemp()) if said.tiny else said.out
     figures: dict[str, Any] = {}
     if said.lstm:
-        figures = measure_lstm(out, said.only or list(SPLITS), said.tiny)
-        print(
-            Table(
-                ("split", "published", "mean"), tuple((s, r["published"], r["mean"]) for s, r in figures.items())
-            ).markdown()
-        )
-        if not said.tiny and not said.only:
-            title = "SCAN: per cent of commands whose actions are all right, an LSTM without attention, three seeds"
-            print(
-                write(
-                    "scan-lstm", title=title, command="python -m bench.scan --lstm", figures=figures, steps=LSTM_STEPS
-                )
-            )
+        out.mkdir(parents=True, exist_ok=True)
+        seeds = () if said.table else said.seed or SEEDS[: 1 if said.tiny else None]
+        measure_lstm(out, said.only or list(SPLITS), seeds, tiny=said.tiny)
+        runs = merge_runs("scan-lstm", out, "split", "seed")
+        figures = tabulate_lstm(runs)
+        rows = tuple((split, row["published"], row["mean"]) for split, row in figures.items())
+        print(Table(("split", "published", "mean"), rows).markdown())
+        if not said.tiny and not said.only and not said.seed:
+            title = "SCAN: per cent of commands whose actions are all right, an LSTM without attention"
+            command = "python -m bench.scan --lstm"
+            print(write("scan-lstm", title=title, command=command, figures=figures, steps=LSTM_STEPS, runs=runs))
         return
     for split in said.only or SPLITS:
         test = read("test", split)[: 20 if said.tiny else None]
