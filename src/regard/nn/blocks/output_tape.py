@@ -30,7 +30,7 @@ from regard.nn.core.context import Context, Memory
 from regard.nn.core.mixer import Act, Can, Site
 from regard.nn.core.shape import sizes
 from regard.nn.core.state import State, join_padded, moving
-from regard.nn.layers.cgru import CGRU, Kernels, drop_cells, step_cgru, to_columns
+from regard.nn.layers.cgru import CGRU, GRID, Kernels, drop_cells, step_cgru, to_columns
 from regard.spec import Count, Share, spec
 
 
@@ -137,7 +137,8 @@ class OutputTapeBody(Body):
         if sentences == 0 or rows % sentences:
             raise StateError(f"{rows} hypotheses cannot be divided among the {sentences} sentences of a memory")
         each = to_columns(memory.values, memory.at).unflatten(2, (self.rows, -1))  # type: ignore[no-untyped-call]
-        grid = each.permute(0, 3, 1, 2).repeat_interleave(rows // sentences, 0).to(now.grid.dtype)
+        grid = each.permute(0, 3, 1, 2).repeat_interleave(rows // sentences, 0)
+        grid = grid.to(now.grid.dtype).contiguous(memory_format=GRID)
         lengths = memory.at.kept.sum(1).expand(sentences).repeat_interleave(rows // sentences, 0)
         return dataclasses.replace(now, grid=grid, tape=torch.zeros_like(grid), lengths=lengths, begun=True)
 
