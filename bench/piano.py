@@ -55,6 +55,7 @@ CANDIDATES: dict[str, dict[str, list[dict[str, Any]]]] = {
             {"width": 300, "depth": 2, "dropout": 0.4},
             {"width": 400, "depth": 1, "dropout": 0.4},
             {"width": 300, "depth": 2, "dropout": 0.5, "batch_tokens": 2048, "validate_every": 200},
+            {"width": 280, "depth": 3, "dropout": 0.3},
         ],
         "transformer": [{"width": 128, "depth": 4, "hidden": 512, "dropout": 0.3}],
     },
@@ -109,26 +110,27 @@ def evaluate(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key != "folder"} | scores
 
 
-def measure(out: Path, music: str, name: str, seeds: int, *, known: list[float], tiny: bool) -> None:
+def measure(out: Path, music: str, name: str, seeds: int, *, recorded: dict[str, Any] | None, tiny: bool) -> None:
     """Choose a candidate on validation data, train it with all seeds, and read the test for it.
 
-    `known` has the validation losses of the first candidates where they were recorded; those are not trained again.
+    The candidates of a `recorded` run are not trained again; if none is better than its own, that run stays.
     """
     count = len(CANDIDATES[music][name])
-    known = known if len(known) < count and not tiny else []
+    known = [] if recorded is None or tiny or len(recorded["candidates"]) >= count else recorded["candidates"]
     trained: list[dict[str, Any]] = [{"validation": loss} for loss in known]
     trained += [train(out, music, name, i, 1, tiny=tiny) for i in range(len(known), count)]
     for row in trained:
         print(json.dumps(row), flush=True)
-    best = min(range(count), key=lambda i: trained[i]["validation"])
-    if best < len(known):
-        print(f"{music}, {name}: no new candidate is better than the recorded one", flush=True)
+    best, losses = min(range(count), key=lambda i: trained[i]["validation"]), [one["validation"] for one in trained]
+    if recorded is not None and best < len(known):
+        row = {**recorded, "candidates": losses}
+        (out / f"{music}-{name}-{row['seed']}.json").write_text(json.dumps(row) + "\n", encoding="utf-8")
         return
     for seed in range(1, seeds + 1):
         kept = out / f"{music}-{name}-{seed}.json"
         if not kept.exists():
             row = evaluate(trained[best] if seed == 1 else train(out, music, name, best, seed, tiny=tiny))
-            row["candidates"] = [one["validation"] for one in trained]
+            row["candidates"] = losses
             kept.write_text(json.dumps(row) + "\n", encoding="utf-8")
             print(json.dumps(row), flush=True)
 
@@ -165,11 +167,9 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     for music in said.music or FILES:
         for name in () if said.table else said.model or MODELS:
-            earlier = [
-                row for row in merge_runs(f"piano-{music}", out, "music", "model", "seed") if row["model"] == name
-            ]
-            known = earlier[0]["candidates"] if earlier else []
-            measure(out, music, name, said.seeds, known=known, tiny=said.tiny)
+            earlier = merge_runs(f"piano-{music}", out, "music", "model", "seed")
+            recorded = next((row for row in earlier if row["model"] == name), None)
+            measure(out, music, name, said.seeds, recorded=recorded, tiny=said.tiny)
         runs = [row for row in merge_runs(f"piano-{music}", out, "music", "model", "seed") if row["music"] == music]
         figures = tabulate(runs, music)
         head = ("published", "nats per frame", "frame accuracy", "seeds", "minutes", "parameters")
