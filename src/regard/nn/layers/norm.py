@@ -5,10 +5,9 @@ Ba et al. 2016; Zhang & Sennrich 2019.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from regard.nn.core.shape import device_kind
+from regard.nn.core.shape import autocast_dtype
 from regard.registry import Registry
 from regard.spec import Spec, spec
 
@@ -60,6 +59,5 @@ class _RMSNorm(nn.RMSNorm):
 
 def _in_compute_dtype(x: Tensor) -> Tensor:
     """Cast as autocast would for each layer that reads the norm, so that they share one copy; float64 is unchanged."""
-    kind = device_kind(x)
-    casts = torch.is_autocast_enabled(kind) and x.dtype == torch.float32
-    return x.to(torch.get_autocast_dtype(kind)) if casts else x
+    dtype = autocast_dtype(x)
+    return x if dtype is None else x.to(dtype)
