@@ -94,7 +94,7 @@ def step_cgru(s: Tensor, kernels: Kernels, tape: Tensor | None = None) -> Tensor
     """Return the state after one step of a CGRU."""
     update, reset = open_gate(_convolve(s, kernels.gates, tape)).chunk(2, 1)
     candidate = _convolve(reset * s, kernels.candidate, tape).tanh()
-    return update * s + (1 - update) * candidate
+    return torch.lerp(candidate.to(s.dtype), s, update.to(s.dtype))
 
 
 def open_gate(x: Tensor) -> Tensor:
