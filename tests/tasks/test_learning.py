@@ -96,8 +96,8 @@ def test_a_neural_gpu_reverses_numbers(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "data.generate": {"kind": "algorithm", "problem": "reverse", "max_digits": 4, "count": 4000, "valid": 60},
         "data.curriculum": {"start": 5, "steps": 100},
-        "model": {"family": "neural_gpu", "width": 24, "rows": 2, "copies": 2, "pull_every": 3, "dropout": 0.05},
-        "train.steps": 160,
+        "model": {"family": "neural_gpu", "width": 24, "rows": 2, "copies": 4, "pull_every": 6, "dropout": 0.05},
+        "train.steps": 240,
         "train.batch_tokens": 512,
         "train.schedule": {"kind": "wsd", "lr": 5e-3, "warmup": 20, "decay": 0.3},
         "train.gradient_noise": None,
