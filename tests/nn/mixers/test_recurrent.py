@@ -108,39 +108,6 @@ def test_one_token_is_torchs_cell(spec: RecurrentLayer, theirs: type[nn.RNNBase]
         torch.testing.assert_close(own, their, rtol=0, atol=1e-12)
 
 
-@kinds
-@ways
-@pytest.mark.parametrize("lengths", [[7, 7, 7], [4, 7, 2]], ids=["full", "padded"])
-def test_autocast_runs_torchs_layer_in_bfloat16(
-    spec: RecurrentLayer, theirs: type[nn.RNNBase], dials: dict[str, str], causal: bool, lengths: list[int]
-) -> None:
-    """Equal to torch's layer of bfloat16 weights; gradients and states stay in float32."""
-    mine, other, parameters = pair(spec, theirs, dials, causal, torch.float)
-    other, x = other.bfloat16(), torch.randn(3, 7, 5)
-    with torch.autocast("cpu", torch.bfloat16):
-        y, state = mine(x, Context(Coords.lengths(lengths)), mine.start(3, 0))
-    packed = nn.utils.rnn.pack_padded_sequence(
-        x.bfloat16(), torch.tensor(lengths), batch_first=True, enforce_sorted=False
-    )
-    wanted, _ = nn.utils.rnn.pad_packed_sequence(other(packed)[0], batch_first=True)
-    assert (y.dtype, state.h.dtype) == (torch.bfloat16, torch.float)
-    torch.testing.assert_close(y, wanted, rtol=2**-6, atol=2**-7)
-    own = torch.autograd.grad(y.float().sin().sum(), [p[0] for p in parameters])
-    their = torch.autograd.grad(wanted.float().sin().sum(), list(other.parameters()))
-    names = [name for name, _ in other.named_parameters()]
-    order = [n for end in ("", "_reverse") for n in names if n.endswith(f"_l0{end}")]
-    for mine_, theirs_ in zip(own, (their[names.index(name)] for name in order), strict=True):
-        assert mine_.dtype == torch.float
-        assert (mine_ - theirs_).abs().max() <= 0.03 * max(theirs_.abs().max(), 1)
-
-
-def test_cells_that_step_by_themselves_stay_in_float32() -> None:
-    mixer = GRU(norm=LayerNorm()).build(Site("mix", 4, 12))
-    with torch.autocast("cpu", torch.bfloat16):
-        y, _ = mixer(torch.randn(1, 3, 4, dtype=torch.bfloat16), Context(Coords.span(3)))
-    assert y.dtype == torch.float
-
-
 class TestNorm:
     def test_the_gates_of_an_lstm(self) -> None:
         """Ba et al. 2016, eq. 20-22, written plainly."""

@@ -30,7 +30,7 @@ from regard.nn.attention.source_attention import Score, SourceAttention
 from regard.nn.blocks.body import BODIES, Body, BodySpec, Layers, Stack
 from regard.nn.core.context import Context, Memory
 from regard.nn.core.mixer import Act, Can, MixerSpec, Site
-from regard.nn.core.shape import autocast_dtype, device_kind, sizes
+from regard.nn.core.shape import device_kind, sizes
 from regard.nn.core.state import State, fixed, join_padded, moving
 from regard.nn.layers.dropout import dropout
 from regard.nn.mixers.recurrent import LSTM, RecurrentLayer, RecurrentMixer, RecurrentState
@@ -155,17 +155,16 @@ class RecurrentDecoderBody(Body):
         b, _, _ = sizes(x, "b n d", d=self.site.width)
         if ctx.memory is None:
             raise SpecError(f"{self.site.path} reads a memory, and none was given; give the model a source")
-        now, dtype = state if isinstance(state, RecurrentDecoderState) else self.start(b, 0), autocast_dtype(x)
+        now = state if isinstance(state, RecurrentDecoderState) else self.start(b, 0)
         with torch.autocast(device_kind(x), enabled=False):
             memory = _in(ctx.memory, self._mixers[0].cells[0].hidden.weight.dtype)
             x = x.to(memory.keys.dtype)
             now = now if now.begun else self._begin(now, memory, b)
             if self.cross is not None and now.keys is None:
                 now = dataclasses.replace(now, keys=self.cross.project(memory))
-            if self._ties:
-                y, now = self._step(x, ctx, memory, now)
-            else:
-                y, now = self._run(x, ctx, memory, now, keep=state is not None, dtype=dtype)
+            y, now = (
+                self._step(x, ctx, memory, now) if self._ties else self._run(x, ctx, memory, now, state is not None)
+            )
         return ctx.tape.at(self.site.path, y), None if state is None else now
 
     @property
@@ -191,14 +190,7 @@ class RecurrentDecoderBody(Body):
         return dataclasses.replace(now, layers=layers, begun=True)
 
     def _run(
-        self,
-        x: Tensor,
-        ctx: Context,
-        memory: Memory,
-        now: RecurrentDecoderState,
-        *,
-        keep: bool,
-        dtype: torch.dtype | None,
+        self, x: Tensor, ctx: Context, memory: Memory, now: RecurrentDecoderState, keep: bool
     ) -> tuple[Tensor, RecurrentDecoderState]:
         """Layer by layer over all tokens, where no layer reads a higher one."""
         context: Tensor | None = None
@@ -208,9 +200,8 @@ class RecurrentDecoderBody(Body):
             y = torch.cat([x, context], -1)
         layers = []
         for mixer, before in zip(self._mixers, now.layers, strict=True):
-            y, after = mixer.run(y, ctx, before, keep=keep, dtype=dtype)
+            y, after = mixer.run(y, ctx, before, keep=keep)
             layers.append(after)
-        y = y.to(x.dtype)
         if self.cross is not None and self.combine is not None and now.keys is not None:
             context, weights = self.cross(y, now.keys, memory)
             self._record(weights, ctx, "all tokens at once")

@@ -12,7 +12,6 @@ Layouts: stream (b, n, d), heads (b, h, n, e), scores (b, h, n, m).
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from regard.errors import ShapeError, SpecError
@@ -51,10 +50,3 @@ def merge_heads(x: Tensor) -> Tensor:
 def device_kind(x: Tensor) -> str:
     """Return the device type for autocast; meta tensors count as CPU."""
     return "cpu" if x.is_meta else x.device.type
-
-
-def autocast_dtype(x: Tensor) -> torch.dtype | None:
-    """Return what autocast computes products of this tensor in; None where it is off, or leaves the tensor as it is."""
-    kind = device_kind(x)
-    casts = torch.is_autocast_enabled(kind) and x.dtype != torch.float64
-    return torch.get_autocast_dtype(kind) if casts else None

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from regard.nn.core.autograd import FunctionContext
-from regard.nn.core.shape import autocast_dtype
+from regard.nn.core.shape import device_kind
 
 IGNORE = -100
 """A target that is ignored."""
@@ -47,8 +47,8 @@ class _Fused(torch.autograd.Function):
     def forward(
         ctx: FunctionContext, x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        if (dtype := autocast_dtype(x)) is not None:
-            x, weight = x.to(dtype), weight.to(dtype)
+        if torch.is_autocast_enabled(device_kind(x)):
+            x, weight = (t.to(torch.get_autocast_dtype(device_kind(x))) for t in (x, weight))
         v, kind = weight.shape[0], torch.promote_types(x.dtype, torch.float32)
         wants = any(ctx.needs_input_grad[:3])
         grad_x = torch.empty_like(x) if wants else None

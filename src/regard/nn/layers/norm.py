@@ -5,9 +5,10 @@ Ba et al. 2016; Zhang & Sennrich 2019.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
-from regard.nn.core.shape import autocast_dtype
+from regard.nn.core.shape import device_kind
 from regard.registry import Registry
 from regard.spec import Spec, spec
 
@@ -59,5 +60,6 @@ class _RMSNorm(nn.RMSNorm):
 
 def _in_compute_dtype(x: Tensor) -> Tensor:
     """Cast as autocast would for each layer that reads the norm, so that they share one copy; float64 is unchanged."""
-    dtype = autocast_dtype(x)
-    return x if dtype is None else x.to(dtype)
+    kind = device_kind(x)
+    casts = torch.is_autocast_enabled(kind) and x.dtype == torch.float32
+    return x.to(torch.get_autocast_dtype(kind)) if casts else x

@@ -131,17 +131,16 @@ class LSTMCell(RecurrentCell):
 def run_fused(cells: Sequence[RecurrentCell], x: Tensor, sizes: Tensor | None, states: States) -> tuple[Tensor, States]:
     """Run torch's kernel: one cell, or two for both directions, side by side in the states (b, directions·h).
 
-    With `sizes`, x is packed (tokens, d); otherwise it is (b, n, d). The output has the same layout. It computes in the type of
-    x; the final states have that of the first ones.
+    With `sizes`, x is packed (tokens, d); otherwise it is (b, n, d). The output has the same layout.
     """
-    weights, both = [w.to(x.dtype) for cell in cells for w in cell.weights], len(cells) == 2
-    hx = [torch.stack(s.to(x.dtype).chunk(len(cells), -1)) for s in states]
+    weights, both = [w for cell in cells for w in cell.weights], len(cells) == 2
+    hx = [torch.stack(s.chunk(len(cells), -1)) for s in states]
     start, training = tuple(hx) if len(hx) > 1 else hx[0], torch.is_grad_enabled()
     if sizes is None:
         y, *after = cells[0].kernel(x, start, weights, True, 1, 0.0, training, both, True)
     else:
         y, *after = cells[0].kernel(x, sizes, start, weights, True, 1, 0.0, training, both)
-    return y, tuple(torch.cat(list(s), -1).to(old.dtype) for s, old in zip(after, states, strict=True))
+    return y, tuple(torch.cat(list(s), -1) for s in after)
 
 
 def run_plain(

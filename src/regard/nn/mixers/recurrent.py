@@ -5,8 +5,7 @@
                     ←  ←  ←  ←
 
 A sequence starts from zeros, padding changes nothing, and packed documents are separate sequences. Where torch's kernels
-compute the same they run, in bfloat16 if a training run does; otherwise (layer norm, dropout of the hidden state, adapters) the
-cells step by themselves, in float32.
+compute the same they run; otherwise (layer norm, dropout of the hidden state, adapters) the cells step by themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from regard.errors import SpecError
 from regard.nn.core.context import Context
 from regard.nn.core.mixer import MIXERS, Act, Can, Mixer, MixerSpec, Site
 from regard.nn.core.packed_rows import PackedRows
-from regard.nn.core.shape import autocast_dtype, device_kind, sizes
+from regard.nn.core.shape import device_kind, sizes
 from regard.nn.core.state import State, moving
 from regard.nn.layers.dropout import dropout
 from regard.nn.layers.norm import NormSpec
@@ -151,21 +150,16 @@ class RecurrentMixer(Mixer):
 
     def forward(self, x: Tensor, ctx: Context, state: State | None = None) -> tuple[Tensor, State | None]:
         b, _, _ = sizes(x, "b n d", d=self.site.width)
-        before, dtype = state if isinstance(state, RecurrentState) else self.start(b, 0), autocast_dtype(x)
+        before = state if isinstance(state, RecurrentState) else self.start(b, 0)
         with torch.autocast(device_kind(x), enabled=False):
-            y, after = self.run(x, ctx, before, keep=state is not None, dtype=dtype)
+            y, after = self.run(x.to(before.h.dtype), ctx, before, keep=state is not None)
         return y, None if state is None else after
 
-    def run(
-        self, x: Tensor, ctx: Context, before: RecurrentState, *, keep: bool, dtype: torch.dtype | None
-    ) -> tuple[Tensor, RecurrentState]:
-        """Run all cells from a state; `keep`: whether the state after the last token is wanted.
-
-        `dtype` is what torch's kernels compute in; None: the type of the weights, as for cells that step by themselves.
-        """
-        at, drop, way = ctx.at, self.spec.hidden_dropout if self.training else 0.0, self.spec.reverse
+    def run(self, x: Tensor, ctx: Context, before: RecurrentState, *, keep: bool) -> tuple[Tensor, RecurrentState]:
+        """Run all cells from a state; `keep`: whether the state after the last token is wanted."""
+        at, drop, x = ctx.at, self.spec.hidden_dropout if self.training else 0.0, self.drop(x)
+        way = self.spec.reverse
         fused = not drop and all(cell.is_plain for cell in self.cells)
-        x = self.drop(x.to(dtype if fused and dtype is not None else before.h.dtype))
         ctx.tape.plan(self.site.path, "fused: torch's kernel" if fused else "step by step")
         if x.is_meta:  # an outline has no numbers to pack by
             return x.new_empty(*x.shape[:2], self.width), before
