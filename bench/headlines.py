@@ -96,7 +96,7 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "(twin {f[random middles][left to right][bits per byte]})"),
         "scan": ("SCAN, percent of commands correct on the splits simple, length, add-jump", SCAN),
         "scan-lstm": (
-            "SCAN with an LSTM without attention, three seeds, percent of commands correct",
+            "SCAN with an LSTM without attention, percent of commands correct",
             "simple {f[simple][mean]} (published: 99.8), length {f[length][mean]} (13.8), add-jump {f[add-jump][mean]} (0.1)"),
         "seq2seq": (
             "Multi30k De→En as in the bentrevett notebooks (lower-cased words, ten epochs, greedy), tokenized BLEU, beside the "
@@ -132,8 +132,13 @@ HEADLINES: dict[str, dict[str, tuple[str, str]]] = {
             "{f[bert4rec, seed 1][sampled_hr@10]} and {f[bert4rec, seed 1][sampled_ndcg@10]}, popularity "
             "{f[popularity][sampled_hr@10]} and {f[popularity][sampled_ndcg@10]}; among all items, NDCG@10: SASRec "
             "{f[sasrec, mean][ndcg@10]}, BERT4Rec {f[bert4rec, seed 1][ndcg@10]}, item-kNN {f[item-kNN][ndcg@10]}"),
+        "neural-gpu-addition": (
+            "A Neural GPU adds binary numbers, trained on at most 20 digits; seeds that make no error",
+            "100 digits: {f[seeds without an error][100 digits]}, 200 digits: {f[seeds without an error][200 digits]}, ten "
+            "sums of 2,000 digits: {f[seeds without an error][2000 digits]}; seed 1: {f[seed 1][exact, 100 digits]} % and "
+            "{f[seed 1][exact, 200 digits]} % of 1,000 sums exact"),
         "output-tape": (
-            "Extended Neural GPU beside a Transformer with as many steps, three seeds, percent exact",
+            "Extended Neural GPU beside a Transformer with as many steps, percent exact",
             "copy {f[copy][extended_neural_gpu][mean]} and {f[copy][transformer][mean]}, reverse "
             "{f[reverse][extended_neural_gpu][mean]} and {f[reverse][transformer][mean]}, dates "
             "{f[dates][extended_neural_gpu][mean]} and {f[dates][transformer][mean]}"),
