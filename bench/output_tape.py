@@ -119,7 +119,7 @@ def main() -> None:
     if not said.tiny and not said.only and not said.seed:
         title = "Extended Neural GPU and Transformer: per cent of unseen problems that are exact"
         command = "python -m bench.output_tape"
-        print(write("output-tape", title=title, command=command, figures=figures, steps=STEPS, runs=runs))
+        print(write("output-tape", title=title, command=command, figures=figures, trained=STEPS, runs=runs))
 
 
 if __name__ == "__main__":
