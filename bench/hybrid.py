@@ -8,9 +8,9 @@ of parameters, because the feed-forward layers of blocks without attention are h
     lstm                      four LSTM layers
     lstm under attention      two LSTM layers, then two of attention, not told: the recurrence below knows the order
     gru under attention       the same with GRU layers, which are smaller by a quarter
-    convolutions              four gated convolutions of four characters
-    convolutions under attention
-    attention under lstm      the other way round
+    convolutions              four layers of gated convolutions, which read four characters each
+    convolutions under attention    two of them, then two of attention, not told
+    attention under lstm      two layers of attention, not told, then two LSTM layers
 
 The table has the validation loss (mean and spread of the seeds) and the minutes; the results page of the documentation draws
 the loss against steps and against minutes. A stopped bench goes on; `--table` prints what there is.
@@ -19,14 +19,14 @@ the loss against steps and against minutes. A stopped bench goes on; `--table` p
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import regard
-from bench.results import ROOT, merge_runs, parse, write
+from bench.results import ROOT, keep_run, merge_runs, parse, write
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
@@ -115,9 +115,8 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     for seed in range(1, 1 + (0 if said.table else 1 if said.tiny else said.seeds)):
         for name in said.contender or CONTENDERS:
-            kept = out / f"{name}-{seed}.json"
-            if not kept.exists():
-                kept.write_text(json.dumps(run(out, said.text, name, seed, tiny=said.tiny)) + "\n", encoding="utf-8")
+            measure = partial(run, out, said.text, name, seed, tiny=said.tiny)
+            keep_run(out / f"{name}-{seed}.json", measure)
     rows = merge_runs("hybrid", out, "contender", "seed")
     figures = tabulate(rows)
     head = ("loss", "spread", "seeds", "minutes", "parameters")

@@ -4,20 +4,21 @@ Binary numbers of at most 20 digits are learned, with five seeds. The best check
 digits, and tried on 1,000 sums of 100 and of 200 digits, and on ten of 2,000. Kaiser & Sutskever (2015) report no error at
 2,000 digits for the best of many runs. A sum counts if all of its digits are right.
 
-Run again after a stop, it goes on where it was; `--seed` runs one seed, and `--table` prints and writes what has been measured.
+A seed takes about half an hour of one core to train, and as long again to try. Run again after a stop, it goes
+on; `--seed` runs one seed, and `--table` prints and writes what has been measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import ROOT, merge_runs, parse, write
+from bench.results import ROOT, keep_run, merge_runs, parse, write
 from regard.data.generators import Algorithm, Problem
 from regard.data.pairs import Pairs
 from regard.metrics import METRICS
@@ -60,7 +61,12 @@ def train(out: Path, problem: Problem, seed: int, tiny: bool) -> tuple[regard.Mo
     if tiny:
         recipe["data"]["curriculum"] = {"start": 5, "steps": 4}
         recipe["model"] = {**recipe["model"], "width": 8, "rows": 2, "copies": 2, "pull_every": 1}
-        recipe["train"] |= {"steps": 6, "validate_every": 3, "batch_tokens": 128}
+        recipe["train"] |= {
+            "steps": 6,
+            "validate_every": 3,
+            "batch_tokens": 128,
+            "schedule": {"kind": "constant", "lr": 1e-3},
+        }
     run = out / f"{problem}-{seed}"
     regard.train(recipe, out=run)
     log = read_log(run / "log.jsonl")
@@ -109,14 +115,16 @@ def main() -> None:
         "--tiny", action="store_true", help="does it run at all? Nothing is kept, unless --out says where"
     )
     said = parse(arguments)
-    kept = said.out != arguments.get_default("out")
-    out = Path(tempfile.mkdtemp()) if said.tiny and not kept else said.out
+    unnamed = said.out == arguments.get_default("out")
+    out = Path(tempfile.mkdtemp()) if said.tiny and unnamed else said.out
     out.mkdir(parents=True, exist_ok=True)
-    for seed in () if said.table else said.seed or SEEDS[: 1 if said.tiny else None]:
-        row = measure(out, said.problem, seed, said.tiny)
-        (out / f"{said.problem}-{seed}.json").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    made = [
+        keep_run(out / f"{said.problem}-{seed}.json", partial(measure, out, said.problem, seed, said.tiny))
+        for seed in (() if said.table else said.seed or SEEDS[: 1 if said.tiny else None])
+    ]
     name = f"neural-gpu-{said.problem}"
-    runs = [run for run in merge_runs(name, out, "problem", "seed") if run["problem"] == said.problem]
+    merged = [run for run in merge_runs(name, out, "problem", "seed") if run["problem"] == said.problem]
+    runs = made if said.tiny else merged  # what is recorded has other tests
     figures = tabulate(runs)
     rows = [(run, *row.values()) for run, row in figures.items() if run.startswith("seed ")]
     print(Table(("run", *(next(iter(figures.values())) if rows else ())), tuple(rows)).markdown())

@@ -10,15 +10,15 @@ Run again after a stop, it goes on; `--only` and `--seed` run a part, and `--tab
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import regard
-from bench.results import ROOT, merge_runs, parse, write
+from bench.results import ROOT, keep_run, merge_runs, parse, write
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
@@ -108,10 +108,7 @@ def main() -> None:
     for seed in () if said.table else said.seed or SEEDS[: 1 if said.tiny else None]:
         for problem in said.only or STEPS:
             for name in MODELS:
-                kept = out / f"{problem}-{name}-{seed}.json"
-                if not kept.exists():
-                    row = train(out, problem, name, seed, said.tiny)
-                    kept.write_text(json.dumps(row) + "\n", encoding="utf-8")
+                keep_run(out / f"{problem}-{name}-{seed}.json", partial(train, out, problem, name, seed, said.tiny))
     runs = merge_runs("output-tape", out, "problem", "model", "seed")
     figures = tabulate(runs)
     rows = tuple((problem, *(row[name]["mean"] for name in MODELS)) for problem, row in figures.items())

@@ -113,7 +113,7 @@ def evaluate(row: dict[str, Any]) -> dict[str, Any]:
 def measure(out: Path, music: str, name: str, seeds: int, *, recorded: dict[str, Any] | None, tiny: bool) -> None:
     """Choose a candidate on validation data, train it with all seeds, and read the test for it.
 
-    The candidates of a `recorded` run are not trained again; if none is better than its own, that run stays.
+    If there are more candidates than a `recorded` run had, only the new ones are trained; if none is better, that run stays.
     """
     count = len(CANDIDATES[music][name])
     known = [] if recorded is None or tiny or len(recorded["candidates"]) >= count else recorded["candidates"]
@@ -168,7 +168,7 @@ def main() -> None:
     for music in said.music or FILES:
         for name in () if said.table else said.model or MODELS:
             earlier = merge_runs(f"piano-{music}", out, "music", "model", "seed")
-            recorded = next((row for row in earlier if row["model"] == name), None)
+            recorded = next((row for row in earlier if (row["music"], row["model"]) == (music, name)), None)
             measure(out, music, name, said.seeds, recorded=recorded, tiny=said.tiny)
         runs = [row for row in merge_runs(f"piano-{music}", out, "music", "model", "seed") if row["music"] == music]
         figures = tabulate(runs, music)

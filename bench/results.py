@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,14 @@ def write(name: str, *, title: str, command: str, figures: dict[str, Any], **fac
     path = folder() / f"{name}.json"
     path.write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return path
+
+
+def keep_run(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the row of a run from its file, or measure it and write the file, so that it is measured once."""
+    if not path.exists():
+        path.write_text(json.dumps(measure()) + "\n", encoding="utf-8")
+    row: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return row
 
 
 def merge_runs(name: str, made: Path, *key: str) -> list[dict[str, Any]]:

@@ -12,16 +12,17 @@ minutes a model and split on two cores; run again after a stop, it goes on where
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import tempfile
 from collections.abc import Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import regard
-from bench.results import ROOT, merge_runs, parse, write
+from bench.results import ROOT, keep_run, merge_runs, parse, write
 from regard.data.text_files import read_lines
 from regard.errors import DataError
 from regard.metrics import METRICS
@@ -101,16 +102,12 @@ def right(model: regard.Model, pairs: list[tuple[str, str]]) -> float:
     return METRICS["exact"].compute(outputs, [target for _, target in pairs])
 
 
-def measure_lstm(out: Path, splits: Sequence[str], seeds: Sequence[int], *, tiny: bool) -> None:
-    """Train the LSTM on splits with seeds, and keep what each run gives on the test."""
-    for split in splits:
-        test = read("test", split)[: 20 if tiny else None]
-        for seed in seeds:
-            kept = out / f"{split}-lstm-{seed}.json"
-            if not kept.exists():
-                model, minutes = train(out, "lstm", split, tiny, seed)
-                row = {"split": split, "seed": seed, "exact": round(right(model, test), 2), "test commands": len(test)}
-                kept.write_text(json.dumps(row | {"minutes": round(minutes, 1)}) + "\n", encoding="utf-8")
+def measure_lstm(out: Path, split: str, seed: int, tiny: bool) -> dict[str, Any]:
+    """Train the LSTM on a split, and try it on the test."""
+    test = read("test", split)[: 20 if tiny else None]
+    model, minutes = train(out, "lstm", split, tiny, seed)
+    row = {"split": split, "seed": seed, "exact": round(right(model, test), 2), "test commands": len(test)}
+    return row | {"minutes": round(minutes, 1)}
 
 
 def tabulate_lstm(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -141,7 +138,8 @@ def main() -> None:
     if said.lstm:
         out.mkdir(parents=True, exist_ok=True)
         seeds = () if said.table else said.seed or SEEDS[: 1 if said.tiny else None]
-        measure_lstm(out, said.only or list(SPLITS), seeds, tiny=said.tiny)
+        for split, seed in product(said.only or SPLITS, seeds):
+            keep_run(out / f"{split}-lstm-{seed}.json", partial(measure_lstm, out, split, seed, said.tiny))
         runs = merge_runs("scan-lstm", out, "split", "seed")
         figures = tabulate_lstm(runs)
         rows = tuple((split, row["published"], row["mean"]) for split, row in figures.items())

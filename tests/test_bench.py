@@ -59,3 +59,15 @@ def test_runs_of_a_recorded_result_outlive_their_folders(places: tuple[Path, Pat
     for row in (again, another):
         (made / f"{row['model']}-{row['seed']}.json").write_text(json.dumps(row), encoding="utf-8")
     assert results.merge_runs("race", made, "model", "seed") == [second, again, another]
+
+
+def test_a_run_is_measured_once(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def measure() -> dict[str, float]:
+        calls.append(1)
+        return {"seed": 1, "exact": 99.5}
+
+    kept = tmp_path / "one.json"
+    assert results.keep_run(kept, measure) == results.keep_run(kept, measure) == {"seed": 1, "exact": 99.5}
+    assert len(calls) == 1

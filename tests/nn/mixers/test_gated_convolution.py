@@ -45,7 +45,7 @@ def test_equals_torch(spec: GatedConvolution, causal: bool, dtype: torch.dtype) 
     torch.testing.assert_close(y, theirs, rtol=0, atol=TOLERANCE[dtype])
     grad = torch.randn_like(y)
     for mine, other in zip(*(torch.autograd.grad(out, into, grad) for out in (y, theirs)), strict=True):
-        torch.testing.assert_close(mine, other, rtol=TOLERANCE[dtype] * 10, atol=TOLERANCE[dtype] * 10)
+        assert (mine - other).abs().max() <= TOLERANCE[dtype] * max(other.abs().max(), 1)
 
 
 def test_layers_see_as_far_as_their_windows_reach() -> None:
