@@ -33,6 +33,10 @@ def test_a_question_is_about_the_sentences_before_it(tmp_path: Path) -> None:
         ("3 Mary left.", "line 2: the number should be 2, or 1 for a new story, got 3"),
         ("2 ...", "line 2: the sentence has no words"),
         ("2 Where? \t \t1", "line 2: the question has no answer after its tab"),
+        ("1" * 5000 + " x", "line 2: a number and a sentence should be there"),
+        ("2 Where?\thome\tx", r"line 2: numbers of earlier sentences should be behind the answer \(`1 3`\), got 'x'"),
+        ("2 Where?\thome\t1 2", "line 2: numbers of earlier sentences should be behind the answer"),
+        ("2 Where?\thome\t1\t1", "line 2: numbers of earlier sentences should be behind the answer"),
     ],
 )
 def test_a_malformed_line_is_named_by_its_number(tmp_path: Path, row: str, said: str) -> None:

@@ -21,6 +21,7 @@ from regard.errors import DataError
 
 _SENTENCE = re.compile(r"[^.?!]+[.?!]?")
 _WORD = re.compile(r"[^\s.,?!]+")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,20 @@ def parse_story(text: str) -> Story:
     return Story(tuple(found[:-1]), found[-1])
 
 
+def _are_facts(fields: list[str], question: int) -> bool:
+    """Whether what follows the answer in a line are the numbers of sentences before the question, or nothing."""
+    return len(fields) <= 1 and all(
+        _NUMBER.fullmatch(number) and 1 <= int(number) < question for field in fields for number in field.split()
+    )
+
+
 def read_stories(path: str | Path) -> list[Story]:
     """Every question of a file with the story before it; a malformed line is an error with its number."""
     out, sentences, before = list[Story](), list[str](), 0
     for line, row in enumerate(read_lines(path), 1):
         where = f"{path}, line {line}"
         number, _, text = row.strip().partition(" ")
-        if not number.isascii() or not number.isdigit() or not text.strip():
+        if not _NUMBER.fullmatch(number) or not text.strip():
             raise DataError(f"{where}: a number and a sentence should be there (`1 Mary went home.`), got {row[:60]!r}")
         if int(number) not in (1, before + 1):
             raise DataError(f"{where}: the number should be {before + 1}, or 1 for a new story, got {number[:20]}")
@@ -69,6 +77,10 @@ def read_stories(path: str | Path) -> list[Story]:
             sentences.append(asked)
         elif not more[0]:
             raise DataError(f"{where}: the question has no answer after its tab")
+        elif not _are_facts(more[1:], before):
+            raise DataError(
+                f"{where}: numbers of earlier sentences should be behind the answer (`1 3`), got {' '.join(more[1:])[:60]!r}"
+            )
         else:
             question = asked if asked.endswith("?") else f"{asked}?"
             out.append(Story(tuple(sentences), question, more[0].lower(), where))
