@@ -14,6 +14,7 @@ from regard.families.named_sizes import resolve_size
 from regard.model.model_spec import ModelSpec
 from regard.model.tree import summary
 from regard.nn.mixers.full import FullMixer
+from regard.recipes.merge import list_recipes
 
 
 def test_a_family_is_found_by_its_files_name() -> None:
@@ -28,6 +29,11 @@ def test_an_unknown_family() -> None:
         families.find("transfromer")
     with pytest.raises(AttributeError, match=r"^module 'regard.families' has no attribute 'rnnn'; there is .*gpt"):
         _ = families.rnnn
+
+
+def test_no_size_has_the_name_of_a_recipe() -> None:
+    """`regard show NAME` takes either."""
+    assert not families.sizes().keys() & list_recipes().keys()
 
 
 @pytest.mark.parametrize("name", families.names())

@@ -20,7 +20,7 @@ SIZES: dict[str, Settings] = {
     "bytenet-lm": dict(
         width=512, depth=30, kernel=3, max_dilation=16, unit="multiplicative", reads=False, dropout=0.1, vocab=205,
     ),
-    "bytenet": dict(width=800, depth=30, kernel=3, max_dilation=16, unit="relu", reads=True, dropout=0.0, vocab=323),
+    "bytenet-wmt": dict(width=800, depth=30, kernel=3, max_dilation=16, unit="relu", reads=True, dropout=0.0, vocab=323),
 }  # fmt: skip
 """The models for Hutter Prize Wikipedia and for translation."""
 PAPER: dict[str, float] = {}
@@ -28,7 +28,7 @@ PAPER: dict[str, float] = {}
 
 
 def spec(
-    size: str = "bytenet",
+    size: str = "bytenet-wmt",
     *,
     width: int | None = None,
     depth: int | None = None,
