@@ -12,11 +12,12 @@ import torch
 
 from regard.data.pair_reader import Corpus, read_corpus
 from regard.errors import SpecError, UnknownName
+from regard.families.expand import check_model_keys
 from regard.machine import resolve_device
 from regard.recipes.merge import parse_yaml
 from regard.tasks.common.advice import advise_pairs
 from regard.training.recipe import Train
-from regard.training.request import TrainRequest
+from regard.training.request import TrainRequest, build_recipe
 from regard.training.train import run_training
 from tests.training.small import ROWS, events, on_files, tiny
 
@@ -46,6 +47,20 @@ def test_defaults_then_advice_then_recipe_then_set(tmp_path: Path, corpus: Path)
     assert kept["train"]["optimizer"]["weight_decay"] == 0.25, "the recipe, within the part that was advised"
     assert kept["train"]["log_every"] == 3, "--set, over the recipe"
     assert kept["model"]["hidden"] == 8, "--set, over advice"
+
+
+def test_a_recipe_keeps_what_another_family_has_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "book.txt"
+    text.write_text("to be or not to be\n" * 40)
+    changes = {"model.family": "rnn", "train.steps": 2, "train.schedule": "constant", "data.context": 16}
+    run_training(TrainRequest("gpt", (str(text),), set=changes, out=str(tmp_path / "run")))
+    left_out = "left out of the recipe's model, because 'rnn' does not have them: heads, hidden, bias, activation"
+    assert left_out in capsys.readouterr().err
+    kept = parse_yaml((tmp_path / "run" / "recipe.yaml").read_text(), "x")["model"]
+    assert (kept["family"], kept["width"], kept["depth"]) == ("rnn", 128, 4)
+    asked = TrainRequest("gpt", set={"model.family": "rnn", "model.heads": 4})
+    with pytest.raises(SpecError, match=r"no key 'model\.heads' in 'rnn'"):
+        check_model_keys(build_recipe(asked, None)["model"])
 
 
 def test_advice_can_be_declined(tmp_path: Path, corpus: Path) -> None:

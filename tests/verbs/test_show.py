@@ -88,6 +88,15 @@ def test_a_recipe_that_waits_for_data_shows_what_training_would_take() -> None:
     assert (wide["width"], wide["encoder"]["depth"]) == (256, 4)
 
 
+def test_a_recipe_with_another_family() -> None:
+    """Where the model waits for data, it is what training would take for that family."""
+    found = json.loads(call("show", "translate", "--set", "model.family=lstm", "--json").out)["spec"]
+    assert (found["width"], found["encoder"]["blocks"][0]["mix"]["bidirectional"]) == (256, True)
+    said = call("show", "gpt", "--set", "model.family=rnn", "--json")
+    assert json.loads(said.out)["spec"]["width"] == 128
+    assert "because 'rnn' does not have them: heads, hidden, bias, activation" in said.err
+
+
 def test_what_a_change_implies_is_said() -> None:
     said = call("show", "gpt2", "--set", "model.decoder.position=rotary")
     assert said.err == (

@@ -14,13 +14,14 @@ from regard import families
 from regard.data.pairs import Pairs
 from regard.engine.choose_engine import Chosen, choose_engine
 from regard.errors import SpecError, UnknownName
-from regard.families.expand import expand_model, model_keys
+from regard.families.expand import expand_model, model_keys, switch_family
 from regard.model.net import Net
 from regard.model.tree import summary, tree
 from regard.recipes.merge import list_recipes, merge, merge_settings, read_recipe
 from regard.report.page import pre
 from regard.serialization.load import load_model
 from regard.serialization.model_folder import find_model
+from regard.spec import Plain
 from regard.tasks import find
 from regard.tasks.common.task import Dataset
 from regard.tasks.common.training_hooks import advise
@@ -71,14 +72,12 @@ def show(what: str | Path, *, set: Mapping[str, object] | None = None, length: i
     """
     if not 1 <= length <= MAX_LENGTH:
         raise SpecError(f"length should be 1 to {MAX_LENGTH:,} tokens, got {length}")
-    model, facts, notes = _find_model_settings(str(what))
+    changes = merge_settings({path: value for path, value in (set or {}).items() if path.startswith("model.")})
+    model, facts, notes = _find_model_settings(str(what), changes.get("model", {}))
     for path in set or {}:
         if not path.startswith("model."):
             near = f"; did you mean 'model.{path}'?" if path.split(".")[0] in model_keys(model) else ""
             raise SpecError(f"show looks at the model only: set takes model.… here, got {path!r}{near}")
-    changed = merge({"model": model}, merge_settings(set or {}))["model"]
-    assert isinstance(changed, Mapping)
-    model = changed
     with torch.device("meta"):  # shapes are enough: the largest model takes no memory
         net = expand_model(model, facts, notes).build()
     return ModelSummary(net, length, "" if set else _quote_paper(str(what)), notes)
@@ -92,13 +91,14 @@ def _quote_paper(what: str) -> str:
     return f"; the paper says {figure / 1e6:.4g} M" if figure < 1e9 else f"; the paper says {figure / 1e9:.4g} G"
 
 
-def _find_model_settings(what: str) -> tuple[Mapping[str, Any], Mapping[str, object], list[str]]:
-    """The `model` part of a recipe for what was named, facts that data would give, and notes."""
+def _find_model_settings(what: str, changes: Plain) -> tuple[Plain, Mapping[str, object], list[str]]:
+    """The `model` part of a recipe for what was named, with changes; facts that data would give; and notes."""
+    notes: list[str] = []
     if Path(what).is_dir():
-        return {"spec": load_model(find_model(what))[0].spec.plain()}, {}, []
+        return merge({"spec": load_model(find_model(what))[0].spec.plain()}, changes), {}, notes
     sizes = families.sizes()
     if what in sizes:
-        return {"family": sizes[what], "size": what}, {}, []
+        return merge(switch_family({"family": sizes[what], "size": what}, changes, notes), changes), {}, notes
     if what not in list_recipes() and Path(what).suffix not in (".yaml", ".yml"):
         raise UnknownName("size, recipe or model folder", what, [*sizes, *list_recipes()])
     recipe = read_recipe(what)
@@ -107,16 +107,17 @@ def _find_model_settings(what: str) -> tuple[Mapping[str, Any], Mapping[str, obj
         raise SpecError(
             f"model in {what} should be a mapping such as {{family: transformer, width: 128}}, got {model!r}"
         )
-    advised = _advise(recipe) if recipe.get("auto") else None
+    model = merge(switch_family(model, changes, notes), changes)
+    advised = _advise({**recipe, "model": model}) if recipe.get("auto") else None
     if advised is None:
-        return model, {}, ["the vocabulary is chosen from the data; this is the family's default until then"]
+        return model, {}, [*notes, "the vocabulary is chosen from the data; this is the family's default until then"]
     from regard.training.recipe import select_supported  # here: showing a model folder needs nothing of training
 
     vocab = advised["data"]["tokenizer"]["vocab"]
     note = (
         f"training chooses size and vocabulary from the data; this is its choice for {TYPICAL_PAIRS:,} sentence pairs"
     )
-    return merge(select_supported(advised["model"], model), model), {"vocab": vocab}, [note]
+    return merge(select_supported(advised["model"], model), model), {"vocab": vocab}, [*notes, note]
 
 
 def _advise(recipe: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -51,6 +51,20 @@ def expand_model(model: Mapping[str, object], facts: Mapping[str, object], notes
     return spec
 
 
+def switch_family(model: Mapping[str, object], changes: Mapping[str, object], notes: list[str]) -> dict[str, object]:
+    """Return the settings of a recipe's `model` that stay when `changes` name another family: those it has too.
+
+    What is left out is added to `notes`.
+    """
+    other = str(changes.get("family", DEFAULT))
+    if "family" not in changes or "spec" in model or other == str(model.get("family", DEFAULT)):
+        return dict(model)
+    known = family_arguments(other) - {"size"}
+    if lost := [key for key in model if key not in known and key != "family"]:
+        notes.append(f"left out of the recipe's model, because {other!r} does not have them: {', '.join(lost)}")
+    return {key: value for key, value in model.items() if key in known}
+
+
 def check_model_keys(model: Mapping[str, object]) -> None:
     """Refuse an unknown family, and keys that it does not have."""
     known = model_keys(model)

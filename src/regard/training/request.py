@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from regard.errors import SpecError
+from regard.families.expand import switch_family
 from regard.files.folder import Folder
 from regard.recipes.merge import merge, merge_settings, read_recipe
 from regard.serialization.model_folder import read_config
@@ -73,8 +74,11 @@ class TrainRequest:
         return words
 
 
-def build_recipe(request: TrainRequest, start: Folder | None) -> Plain:
-    """Merge the recipe with the files and settings of the request; what `auto` leaves open stays open."""
+def build_recipe(request: TrainRequest, start: Folder | None, notes: list[str] | None = None) -> Plain:
+    """Merge the recipe with the files and settings of the request; what `auto` leaves open stays open.
+
+    What the settings imply without saying so is added to `notes`.
+    """
     _check_text(request.words)
     requested = read_recipe(request.recipe) if isinstance(request.recipe, str) else merge(request.recipe)
     requested |= {"task": request.set["task"]} if "task" in request.set else {}
@@ -90,6 +94,8 @@ def build_recipe(request: TrainRequest, start: Folder | None) -> Plain:
         under, over = inherit_settings(start, requested["task"], find(requested["task"]).Settings)
         requested = {**merge(under, requested, over), "model": {"spec": read_config(start)["model"]}}
     chosen = merge_settings(request.set)
+    if isinstance(model := requested.get("model"), Mapping) and isinstance(changes := chosen.get("model"), Mapping):
+        requested["model"] = switch_family(model, changes, [] if notes is None else notes)
     requested = merge(_drop_overruled_length(requested, chosen), chosen)
     if isinstance(requested["task"], str):
         check_placement(requested, find(requested["task"]).Settings)

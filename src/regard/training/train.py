@@ -54,7 +54,10 @@ def run_training(request: TrainRequest) -> Path:
         if request.folder.resolve() in (start.path.resolve(), *start.path.resolve().parents):
             raise SpecError(f"a run cannot start from a model in its own folder {request.folder}; choose another --out")
         load_model(start)  # report its faults before anything else is done
-    run = _Run(request, build_recipe(request, start), start)
+    notes: list[str] = []
+    run = _Run(request, build_recipe(request, start, notes), start)
+    for note in notes:
+        run.progress.say(note)
     lock = RunLock(request.folder) if run.process_group.is_leader else nullcontext()
     with lock, progress_to(run.progress.say), explain_lack_of_memory():
         return run.execute()
