@@ -71,7 +71,7 @@ def test_what_no_row_speaks_of() -> None:
         compute_shapes(ROWS, {"embed.weight": (2, 2), "tail.weight": (1,), "blocks.0.tail.bias": (1,)})
 
 
-RECURRENT = ("rnn, lstm", "rnn, gru", "lstm", "lstm, luong", "gru", "gru, bahdanau", "rnnsearch")
+RECURRENT = ("rnn, lstm", "rnn, gru", "lstm", "lstm, luong", "lstm, both ways", "gru", "gru, bahdanau", "rnnsearch")
 """Hugging Face has no recurrent models that translate."""
 CONVOLUTIONAL = ("convs2s", "convs2s-wmt", "bytenet", "bytenet-lm", "neural_gpu", "extended_neural_gpu")
 """Nor has it convolutional ones, or models of active memory."""
@@ -99,7 +99,7 @@ def test_every_family_that_others_have_can_go_out() -> None:
                 assert compute_shapes(form.rows(use), spec.build().shapes())
 
 
-@pytest.mark.parametrize("name", [*RECURRENT, *CONVOLUTIONAL])
+@pytest.mark.parametrize("name", [*RECURRENT, *CONVOLUTIONAL, *STORIES])
 def test_what_others_do_not_have_is_refused_in_words(name: str) -> None:
     spec = next(shape[name] for shape in FAMILY.values() if name in shape)
     with pytest.raises(SpecError, match=r"^Hugging Face has no equivalent model"):

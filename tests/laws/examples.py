@@ -392,6 +392,7 @@ FAMILY: dict[str, dict[str, ModelSpec]] = {
         "bart": bart.spec(**SMALL, length=LENGTH),
         "lstm": lstm.spec(**RECURRENT, depth=2, length=LENGTH),
         "lstm, luong": lstm.spec(**RECURRENT, depth=2, attention="dot", length=LENGTH),
+        "lstm, both ways": lstm.spec(**RECURRENT, depth=1, attention="additive", bidirectional=True, length=LENGTH),
         "gru": gru.spec("gru-multi30k", **RECURRENT, length=LENGTH),
         "gru, bahdanau": gru.spec(**RECURRENT, length=LENGTH),
         "rnnsearch": gru.spec("rnnsearch", **RECURRENT, length=LENGTH),

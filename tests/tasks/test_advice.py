@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard import families
 from regard.data.pairs import Pairs
+from regard.errors import SpecError
 from regard.families.expand import expand_model, family_arguments
 from regard.model.build import refusals
 from regard.recipes.merge import merge
@@ -90,11 +92,41 @@ def test_each_family_gets_settings_of_its_own(family: str, row: int) -> None:
     found = TABLES[family][row]
     assert set(found.model) <= family_arguments(family)
     recipe = advise_pairs(
-        [Pairs(Many("ein Haus", min(found.pairs, 9)), Many("ein Haus", min(found.pairs, 9)))], {}, family
+        [Pairs(Many("ein Haus", min(found.pairs, 9)), Many("ein Haus", min(found.pairs, 9)))], {}, {"family": family}
     )
     assert recipe.recipe["model"]["family"] == family
     whole = Recipe.parse(merge({"task": "translate"}, recipe.recipe, {"model": found.model}))
     assert refusals(whole.model_spec({"vocab": 1000, "length": 32})) == []
+
+
+@pytest.mark.parametrize("family", ["lstm", "gru"])
+@pytest.mark.parametrize(
+    ("asked", "both"),
+    [
+        ({}, True),
+        ({"attention": "general"}, True),
+        ({"attention": "none"}, False),
+        ({"attention": "dot"}, False),
+        ({"attention": "additive", "reverse_source": True}, False),
+    ],
+    ids=["default", "general", "none", "dot", "reversed"],
+)
+def test_a_recurrent_encoder_reads_as_its_attention_needs(family: str, asked: dict[str, Any], both: bool) -> None:
+    """Without attention it is the published model: one direction, and for an LSTM the source in reverse."""
+    model = {"family": family, **asked}
+    advised = advise_pairs([corpus(50)], {}, model).recipe
+    whole = Recipe.parse(merge({"task": "translate"}, advised, {"model": model}))
+    spec = whole.model_spec({"vocab": 100, "length": 32})
+    assert refusals(spec) == []
+    first = spec.plain()["encoder"]["blocks"][0]["mix"]
+    reverse = not both and (family == "lstm" or "reverse_source" in asked)
+    assert (first.get("bidirectional", False), first.get("reverse", False)) == (both, reverse)
+
+
+@pytest.mark.parametrize("family", ["lstm", "gru"])
+def test_a_source_read_both_ways_is_not_reversed(family: str) -> None:
+    with pytest.raises(SpecError, match="reverse_source does nothing if the encoder reads in both directions"):
+        families.find(family)(bidirectional=True, reverse_source=True)
 
 
 @pytest.mark.parametrize(("threads", "width"), [(1, 256), (2, 384), (8, 512)])

@@ -57,11 +57,40 @@ def luong(w: W, source: Tensor, target: Tensor, *, depth: int, width: int, score
             states[layer] = lstm_step(w, f"encoder.blocks.{layer}.mix.forth", x, *states[layer])
             x = states[layer][0]
         memory = torch.cat([memory[:j], x.unsqueeze(0), memory[j + 1 :]])
-    attended, out = torch.zeros(width, dtype=torch.double), []
+    return _attend(w, target, memory, states, score=score, feeding=feeding)
+
+
+def additive_both_ways(w: W, source: Tensor, target: Tensor, *, depth: int, width: int) -> Tensor:
+    """What is advised: annotations and scores of Bahdanau et al. 2014, in the decoder of Luong et al. 2015.
+
+    The decoder starts from a map of the last states of both directions: tanh of it for h, and as it is for c.
+    """
+    xs = [w["embed.weight"][token] for token in source.tolist()]
+    last: list[Tensor] = []
+    for layer in range(depth):
+        outs, last = [], []
+        for way in ("forth", "back"):
+            h, c, each = torch.zeros(width, dtype=torch.double), torch.zeros(width, dtype=torch.double), []
+            for x in xs if way == "forth" else reversed(xs):
+                h, c = lstm_step(w, f"encoder.blocks.{layer}.mix.{way}", x, h, c)
+                each.append(h)
+            outs.append(each if way == "forth" else each[::-1])
+            last.append(h)
+        xs = [torch.cat(pair) for pair in zip(*outs, strict=True)]
+    parts = (w["decoder.initial.weight"] @ torch.cat(last) + w["decoder.initial.bias"]).chunk(2 * depth)
+    states = [(torch.tanh(parts[2 * layer]), parts[2 * layer + 1]) for layer in range(depth)]
+    return _attend(w, target, torch.stack(xs), states, score="additive", feeding=True)
+
+
+def _attend(
+    w: W, target: Tensor, memory: Tensor, states: list[tuple[Tensor, Tensor]], *, score: str, feeding: bool
+) -> Tensor:
+    """Luong's decoder, from these states of its layers."""
+    attended, out = torch.zeros(len(states[0][0]), dtype=torch.double), []
     for token in target.tolist():
         x = w["embed.weight"][token]
         x = torch.cat([x, attended]) if feeding else x
-        for layer in range(depth):
+        for layer in range(len(states)):
             states[layer] = lstm_step(w, f"decoder.layers.{layer}.forth", x, *states[layer])
             x = states[layer][0]
         scores = []

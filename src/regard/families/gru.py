@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from regard.families.lstm import build_seq2seq
+from regard.families.lstm import build_seq2seq, refuse_reversed
 from regard.families.named_sizes import Settings, resolve_size
 from regard.model.model_spec import ModelSpec
 from regard.nn.attention.source_attention import Score
@@ -59,5 +59,6 @@ def spec(
         bidirectional=bidirectional, reverse_source=reverse_source, readout=readout, vocab=vocab,
         source_vocab=source_vocab if vocab is None or source_vocab is not None else 0,
     )  # fmt: skip
+    refuse_reversed(reverse_source, shape)
     decoder = dict(readout=shape["readout"], context=shape["attention"] == "none")
     return build_seq2seq("gru", shape, decoder, hidden_dropout, layer_norm, length, tied, init)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from regard.errors import SpecError
 from regard.families.named_sizes import Settings, resolve_size
 from regard.model.model_spec import ModelSpec
 from regard.nn.attention.source_attention import Score
@@ -69,9 +70,19 @@ def spec(
         bidirectional=bidirectional, reverse_source=reverse_source, vocab=vocab,
         source_vocab=source_vocab if vocab is None or source_vocab is not None else 0,
     )  # fmt: skip
+    refuse_reversed(reverse_source, shape)
     looks = shape["attention"] != "none"
     decoder = dict(attend="after", input_feeding=looks and input_feeding) if looks else {}
     return build_seq2seq("lstm", shape, decoder, hidden_dropout, layer_norm, length, tied, init)
+
+
+def refuse_reversed(reverse_source: bool | None, shape: Settings) -> None:
+    """Refuse to reverse the source of an encoder that reads it in both directions anyway."""
+    if reverse_source and shape["bidirectional"]:
+        raise SpecError(
+            "reverse_source does nothing if the encoder reads in both directions; "
+            "set model.bidirectional to false, or leave out model.reverse_source"
+        )
 
 
 def build_seq2seq(

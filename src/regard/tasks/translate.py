@@ -152,8 +152,7 @@ class Translate(TextPairs[TranslateData]):
 
     @classmethod
     def advise(cls, settings: TranslateData, dataset: Dataset, recipe: Plain) -> Advice:
-        family = (recipe.get("model") or {}).get("family", "transformer")
-        return advise_pairs(dataset.train, recipe.get("train") or {}, str(family))
+        return advise_pairs(dataset.train, recipe.get("train") or {}, recipe.get("model") or {})
 
     @classmethod
     def prepare(cls, settings: TranslateData, dataset: Dataset) -> Self:

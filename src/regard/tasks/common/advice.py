@@ -49,6 +49,10 @@ class SizeRow:
         shape = {"width": self.width, "depth": self.depth, "heads": max(self.width // 64, 4), "hidden": self.hidden}
         return {"norm": "pre", **shape, "dropout": self.dropout, **inner}
 
+    def model_for(self, asked: Plain) -> dict[str, object]:
+        """Model settings that go with those that were `asked` for."""
+        return self.model
+
     def operations_per_token(self, vocab: int) -> float:
         """Floating-point operations of a training step per target token, with about as many source tokens."""
         layers = self.depth * (12 * self.width**2 + 4 * self.width * self.hidden)
@@ -81,6 +85,11 @@ class RecurrentRow(SizeRow):
     def model(self) -> dict[str, object]:
         shape = {"width": self.width, "embedding": self.hidden, "depth": self.depth}
         return {**shape, "dropout": self.dropout, "attention": "additive", "bidirectional": True}
+
+    def model_for(self, asked: Plain) -> dict[str, object]:
+        """Without attention, the model is the published one, which reads in one direction; `dot` needs one as well."""
+        one_way = asked.get("attention") in ("none", "dot") or asked.get("reverse_source")
+        return self.model | ({"bidirectional": False} if one_way and "bidirectional" in self.model else {})
 
     def operations_per_token(self, vocab: int) -> float:
         layers = self.depth * 24 * self.width**2 + 8 * self.width * self.hidden
@@ -205,8 +214,10 @@ def plan_length(asked: Plain, steps_per_epoch: float, epochs: int) -> PlannedLen
     return PlannedLength(about, {"epochs": epochs}, f"{epochs} passes, about {about:,} steps")
 
 
-def advise_pairs(corpora: Sequence[Pairs], train: Plain, family: str = "transformer") -> Advice:
-    """Vocabulary, model, batch and schedule for these corpora, where `train` of the recipe leaves them open."""
+def advise_pairs(corpora: Sequence[Pairs], train: Plain, model: Plain | None = None) -> Advice:
+    """Vocabulary, model, batch and schedule for these corpora, where `train` and `model` of the recipe leave them open."""
+    model = model or {}
+    family = str(model.get("family", "transformer"))
     rows = TABLES.get(family, ROWS)
     count = sum(map(len, corpora))
     characters = sum(len(text) for pairs in corpora for text in pairs.target)
@@ -225,7 +236,7 @@ def advise_pairs(corpora: Sequence[Pairs], train: Plain, family: str = "transfor
             "tokenizer": {"kind": "bpe", "vocab": vocab},
             **({"unfold": UNFOLD[family]} if family in UNFOLD else {}),
         },
-        "model": {"family": family, **row.model},
+        "model": {"family": family, **row.model_for(model)},
         "train": {
             **length.settings,
             "batch_tokens": batch,
