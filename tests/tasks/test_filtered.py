@@ -131,6 +131,13 @@ def test_swapped_validation_files_are_refused_unless_the_model_goes_both_ways(tm
         assert not any("swapped" in line for line in Translate.read(data, 1).messages)
 
 
+def test_pairs_that_were_held_out_cannot_be_swapped() -> None:
+    """Numbers and their reverse: sources of validation occur among the targets of training."""
+    problem = {"kind": "algorithm", "problem": "reverse", "base": 10, "min_digits": 1, "max_digits": 5}
+    data = TranslateData.parse({"generate": {**problem, "count": 50_000, "valid": 300, "seed": 1}})
+    assert any(report["swapped"] for report in Translate.read(data, 1).statistics["valid"])
+
+
 def test_on_bad_of_the_command_line_is_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[TrainRequest] = []
     monkeypatch.setattr(train, "run_training", lambda order: orders.append(order) or Path("there"))

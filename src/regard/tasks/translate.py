@@ -130,7 +130,7 @@ class Translate(TextPairs[TranslateData]):
         reports = [describe_corpus(pairs, offer=offer) for pairs in train]
         valid_reports = [describe_corpus(pairs, train=train) for pairs in valid]
         for report in valid_reports:
-            if report.swapped:
+            if report.swapped and settings.valid:  # examples that were held out cannot be
                 raise DataError(
                     f"{report.name}: source and target are swapped: each side has the other's words in the training "
                     "data; name the files in the other order"
