@@ -130,6 +130,10 @@ SEQ2SEQ: dict[str, Any] = dict(width=6, embedding=5, vocab=17, length=10, dropou
             )
             for score, feeding in (("dot", True), ("general", True), ("concat", True), ("general", False))
         ),
+        (
+            lstm.spec(**SEQ2SEQ, depth=2, attention="additive", bidirectional=True),
+            partial(flat_recurrent.additive_both_ways, depth=2, width=6),
+        ),
         (gru.spec("gru-multi30k", **SEQ2SEQ), partial(flat_recurrent.cho, width=6)),
         (gru.spec(**SEQ2SEQ), partial(flat_recurrent.bahdanau, width=6, maxout=False)),
         (gru.spec("rnnsearch", **SEQ2SEQ), partial(flat_recurrent.bahdanau, width=6, maxout=True)),
@@ -148,9 +152,12 @@ SEQ2SEQ: dict[str, Any] = dict(width=6, embedding=5, vocab=17, length=10, dropou
             neural_gpu.spec(width=4, rows=2, copies=2, vocab=17, length=10, dropout=0.0),
             partial(active_memory.neural_gpu, rows=2, depth=2),
         ),
-        (
-            extended_neural_gpu.spec(width=4, rows=3, depth=1, vocab=17, length=10, dropout=0.0),
-            partial(active_memory.extended_neural_gpu, rows=3, depth=1),
+        *(
+            (
+                extended_neural_gpu.spec(width=4, rows=3, depth=1, copies=copies, vocab=17, length=10, dropout=0.0),
+                partial(active_memory.extended_neural_gpu, rows=3, depth=1),
+            )
+            for copies in (1, 2)
         ),
     ],
     ids=[
@@ -159,6 +166,7 @@ SEQ2SEQ: dict[str, Any] = dict(width=6, embedding=5, vocab=17, length=10, dropou
         "luong general",
         "luong concat",
         "luong without feeding",
+        "as advised",
         "cho",
         "bahdanau",
         "rnnsearch",
@@ -167,6 +175,7 @@ SEQ2SEQ: dict[str, Any] = dict(width=6, embedding=5, vocab=17, length=10, dropou
         "bytenet multiplicative",
         "neural gpu",
         "extended neural gpu",
+        "extended neural gpu, copies",
     ],
 )
 def test_predecessors(spec: ModelSpec, flat: Callable[..., Tensor]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from regard.families.named_sizes import Settings, resolve_size
 from regard.model.model_spec import ModelSpec
-from regard.nn.blocks.cgru_loop import CgruLoop, Relaxation
+from regard.nn.blocks.cgru_loop import CgruLoop, relax
 from regard.nn.blocks.columns import Columns
 from regard.nn.blocks.embedding import Tokens
 from regard.nn.blocks.head import Vocab
@@ -41,13 +41,12 @@ def spec(
         SIZES, size, width=width, rows=rows, depth=depth, copies=copies, dropout=dropout, vocab=vocab,
         source_vocab=source_vocab,
     )  # fmt: skip
-    relaxed = Relaxation(shape["copies"], every=pull_every) if shape["copies"] > 1 else None
     return ModelSpec(
         width=shape["width"],
         length=length,
         embed=Tokens(shape["vocab"]),
         source=Tokens(shape["source_vocab"]) if shape.get("source_vocab") else None,
-        encoder=CgruLoop(shape["rows"], shape["depth"], relaxed, shape["dropout"]),
+        encoder=CgruLoop(shape["rows"], shape["depth"], relax(shape["copies"], pull_every), shape["dropout"]),
         decoder=Columns(),
         head=Vocab(tied=False),
         init=init,

@@ -56,6 +56,11 @@ class Relaxation(Spec):
         return math.exp(exponent) if exponent < math.log(MAX_PULL) else None
 
 
+def relax(copies: int, every: int) -> Relaxation | None:
+    """Return the relaxation for so many copies of the weights; None for one."""
+    return None if copies == 1 else Relaxation(copies, every=every)
+
+
 @BODIES.add
 @spec
 class CgruLoop(BodySpec):
