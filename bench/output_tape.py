@@ -23,12 +23,16 @@ from regard.report.table import Table
 from regard.training.run.log import read_log
 
 SEEDS = (1, 2, 3)
-STEPS = {"copy": 1500, "reverse": 1500, "dates": 3000}
+STEPS = {"copy": 1500, "reverse": 3000, "dates": 3000}
+START = {"copy": 5, "reverse": 5, "dates": 10}
+"""Tokens of the first examples; those of all lengths are used after half of the steps."""
+PULLS = 50
+"""How often the penalty on the copies of the encoder's weights grows; they become one at the thirtieth time."""
 MODELS: dict[str, dict[str, Any]] = {
     "extended_neural_gpu": {
-        "model": {"family": "extended_neural_gpu", "width": 24, "dropout": 0.0},
+        "model": {"family": "extended_neural_gpu", "width": 24, "dropout": 0.0, "copies": 6},
         "optimizer": {"kind": "adam", "betas": [0.9, 0.999], "eps": 1e-4},
-        "lr": 2e-3,
+        "lr": 5e-3,
     },
     "transformer": {
         "model": {
@@ -57,13 +61,16 @@ def generator(problem: str, tiny: bool) -> dict[str, Any]:
 def train(out: Path, problem: str, name: str, seed: int, tiny: bool) -> dict[str, Any]:
     """Train one model: its share of exact outputs, the minutes and the number of parameters."""
     chosen, steps = MODELS[name], 4 if tiny else STEPS[problem]
+    model = {**chosen["model"], **({"width": 8} if tiny else {})}
+    if "copies" in model:
+        model["pull_every"] = max(steps // PULLS, 1)
     recipe = {
         "task": "translate",
         "data": {
             "generate": generator(problem, tiny), "tokenizer": {"kind": "chars"}, "joint_vocab": False, "max_length": 64,
-            "metrics": ["exact"],
+            "metrics": ["exact"], "curriculum": {"start": START[problem], "steps": max(steps // 2, 1)},
         },
-        "model": {**chosen["model"], **({"width": 8} if tiny else {})},
+        "model": model,
         "train": {
             "steps": steps, "batch_tokens": 512, "seed": seed, "optimizer": chosen["optimizer"], "label_smoothing": 0.0,
             "schedule": {"kind": "wsd", "lr": chosen["lr"], "warmup": steps // 20, "decay": 0.3}, "clip_norm": 1.0,

@@ -56,6 +56,7 @@ CANDIDATES: dict[str, dict[str, list[dict[str, Any]]]] = {
             {"width": 400, "depth": 1, "dropout": 0.4},
             {"width": 300, "depth": 2, "dropout": 0.5, "batch_tokens": 2048, "validate_every": 200},
             {"width": 280, "depth": 3, "dropout": 0.3},
+            {"width": 300, "depth": 2, "dropout": 0.4, "weight_decay": 0.1},
         ],
         "transformer": [{"width": 128, "depth": 4, "hidden": 512, "dropout": 0.3}],
     },
@@ -66,12 +67,15 @@ TRAIN: dict[str, dict[str, Any]] = {
     "jsb": {"epochs": 200, "batch_tokens": 512, "validate_every": 54, "patience": 12},
     "nottingham": {"epochs": 60, "batch_tokens": 4096, "validate_every": 100, "patience": 10},
 }
+WEIGHT_DECAY = 0.01
 
 
 def recipe(music: str, name: str, candidate: int, seed: int, *, tiny: bool) -> dict[str, Any]:
     chosen = CANDIDATES[music][name][candidate]
-    training = {**TRAIN[music], **{key: value for key, value in chosen.items() if key in TRAIN[music]}}
-    sizes = {key: value for key, value in chosen.items() if key not in TRAIN[music]}
+    usual = {**TRAIN[music], "weight_decay": WEIGHT_DECAY}
+    training = {key: chosen.get(key, value) for key, value in usual.items()}
+    decay = training.pop("weight_decay")
+    sizes = {key: value for key, value in chosen.items() if key not in usual}
     model = MODELS[name] | sizes | ({} if name == "transformer" else {"init": "xavier"})
     small = {"width": 16, "depth": 1} if tiny else {}
     rate = 2e-3 if name in ("transformer", "rnn") else 4e-3
@@ -80,7 +84,7 @@ def recipe(music: str, name: str, candidate: int, seed: int, *, tiny: bool) -> d
         "data": {"train": [str(DATA / FILES[music])]},
         "model": {**model, **small},
         "train": {
-            **training, "seed": seed, "optimizer": {"kind": "adamw", "weight_decay": 0.01}, "clip_norm": 1.0,
+            **training, "seed": seed, "optimizer": {"kind": "adamw", "weight_decay": decay}, "clip_norm": 1.0,
             "schedule": {"kind": "cosine", "lr": rate, "warmup": 100}, "label_smoothing": 0.0, "precision": "float32",
             **({"steps": 4, "validate_every": 2, "schedule": {"kind": "constant", "lr": rate}} if tiny else {}),
         },
