@@ -57,6 +57,7 @@ CANDIDATES: dict[str, dict[str, list[dict[str, Any]]]] = {
             {"width": 300, "depth": 2, "dropout": 0.5, "batch_tokens": 2048, "validate_every": 200},
             {"width": 280, "depth": 3, "dropout": 0.3},
             {"width": 300, "depth": 2, "dropout": 0.4, "weight_decay": 0.1},
+            {"width": 300, "depth": 2, "dropout": 0.4, "weight_decay": 0.3},
         ],
         "transformer": [{"width": 128, "depth": 4, "hidden": 512, "dropout": 0.3}],
     },
@@ -132,7 +133,7 @@ def measure(out: Path, music: str, name: str, seeds: int, *, recorded: dict[str,
         return
     for seed in range(1, seeds + 1):
         kept = out / f"{music}-{name}-{seed}.json"
-        if not kept.exists():
+        if not kept.exists() or json.loads(kept.read_text(encoding="utf-8"))["candidates"] != losses:
             row = evaluate(trained[best] if seed == 1 else train(out, music, name, best, seed, tiny=tiny))
             row["candidates"] = losses
             kept.write_text(json.dumps(row) + "\n", encoding="utf-8")

@@ -11,6 +11,7 @@ from torch import Tensor
 from regard import families
 from regard.conversion.hf import match_form
 from regard.errors import SpecError
+from regard.families.expand import expand_model
 from regard.families.published import Key
 from regard.families.weight_map import (
     Drop,
@@ -104,6 +105,25 @@ def test_what_others_do_not_have_is_refused_in_words(name: str) -> None:
     spec = next(shape[name] for shape in FAMILY.values() if name in shape)
     with pytest.raises(SpecError, match=r"^Hugging Face has no equivalent model"):
         match_form(spec)
+
+
+def test_the_parts_of_a_refusal_are_named_by_their_kinds() -> None:
+    """A hybrid of lists of blocks, which differs in nearly everything, gets one short line."""
+    blocks = [{"mix": "lstm"}, {"mix": {"kind": "full", "heads": 2}}]
+    parts = {"block": None, "depth": None, "blocks": blocks}
+    model = {
+        "family": "transformer",
+        "width": 8,
+        "depth": 2,
+        "heads": 2,
+        "hidden": 8,
+        "encoder": parts,
+        "decoder": parts,
+    }
+    with pytest.raises(SpecError) as refused:
+        match_form(expand_model(model, {"vocab": 9}))
+    assert "encoder should be None, is stack" in str(refused.value)
+    assert len(str(refused.value)) < 400
 
 
 def test_a_value_without_a_word() -> None:

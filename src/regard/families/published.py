@@ -184,7 +184,14 @@ def differences(theirs: object, ours: object, path: str = "") -> list[str]:
     if isinstance(theirs, dict) and isinstance(ours, dict):
         keys = dict.fromkeys([*theirs, *ours])
         return [d for k in keys for d in differences(theirs.get(k), ours.get(k), f"{path}.{k}" if path else k)]
-    return [] if theirs == ours else [f"{path} should be {theirs!r}, is {ours!r}"]
+    return [] if theirs == ours else [f"{path} should be {_name(theirs)}, is {_name(ours)}"]
+
+
+def _name(value: object) -> str:
+    """A value in a message: a part is its kind."""
+    if isinstance(value, dict):
+        return str(value.get("kind", "a mapping"))
+    return f"a list of {len(value)}" if isinstance(value, list) else repr(value)
 
 
 def _drop_training(plain: object) -> object:
