@@ -1,4 +1,6 @@
-"""Whatever the task: a resumed run is the run that was never stopped, a model folder gives the model back, N in and N out."""
+"""Whatever the task: a resumed run is the run that was never stopped, a model folder gives the model back, N in and N out.
+
+A folder that was tampered with is refused."""
 
 from __future__ import annotations
 
@@ -16,6 +18,7 @@ from regard.registry import kind_of
 from regard.tasks import find, names
 from regard.tasks.common.losses import evaluate_loss
 from regard.training.train import run_training
+from tests.laws.hostile import check_hostile
 from tests.laws.lines import check_lines
 from tests.laws.tasks import TASK, Recipe, order_of
 from tests.laws.uses import USES
@@ -68,6 +71,7 @@ def test_a_model_folder_gives_the_model_back(tmp_path: Path, task: str, name: st
     assert "Finished." in (run / "report.html").read_text()
     assert regard.show(moved).net.spec == one.spec
     check_lines(moved, texts, *(["<mask>" * 150] if task == "span" else []))
+    check_hostile(moved, tmp_path / "spoiled")
 
 
 @pytest.mark.parametrize("task", ["lm", "mlm", "span", "denoise"])
