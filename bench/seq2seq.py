@@ -50,7 +50,9 @@ CONTENDERS: dict[str, dict[str, Any]] = {
             "tied": False, "attention_dropout": 0.1, "hidden_dropout": 0.1, "init": "normal",
             "embed": {"position": "learned"}, "source": {"position": "learned"},
         },
-        "train": {**ADAM, "schedule": {"kind": "wsd", "lr": 5e-4, "warmup": 10, "decay": 0.3}},
+        "train": {
+            **ADAM, "schedule": {"kind": "wsd", "lr": 5e-4, "warmup": 10, "decay": 0.3}, "label_smoothing": 0.1,
+        },
     },
     "convs2s": {"model": {"family": "convs2s", "size": "convs2s-multi30k"}, "train": {**ADAM, "clip_norm": 0.1}},
     "bytenet": {
@@ -60,8 +62,9 @@ CONTENDERS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """Sizes and optimizers are the published ones. What differs: batches by tokens, full teacher forcing, a rate that decays; the
-LSTM learns at twice the published rate; the Transformer starts from smaller tables, which does better on validation, and
-twice the rate does worse after ten epochs.
+LSTM learns at twice the published rate; the Transformer starts from smaller tables and learns smoothed labels, which both do
+better on validation (36.4 BLEU instead of 36.1 with smoothing), where twice the rate, or smaller batches with a longer decay, do
+worse.
 ByteNet has no published figure here; it reads and writes characters, and its width is what two cores can train."""
 TINY: dict[str, dict[str, Any]] = {
     "transformer": {"width": 16, "heads": 2, "hidden": 16},
