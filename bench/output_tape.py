@@ -26,9 +26,9 @@ SEEDS = (1, 2, 3)
 STEPS = {"copy": 1500, "reverse": 3000, "dates": 3000}
 START = {"copy": 5, "reverse": 5, "dates": 10}
 """Tokens of the first examples; those of all lengths are used after half of the steps."""
-PULLS = 50
-"""How often the penalty on the copies of the encoder's weights grows; they become one at the thirtieth time. The rate falls
-from 30 % of the steps on: at a high one, a model that made no error forgot everything soon after its copies became one."""
+PULLS = 36
+"""How often the penalty on the copies of the encoder's weights grows; they become one at the thirtieth time. By then the rate
+has fallen for half of the steps: at a high one, a model that made no error forgot everything soon after."""
 MODELS: dict[str, dict[str, Any]] = {
     "extended_neural_gpu": {
         "model": {"family": "extended_neural_gpu", "width": 24, "dropout": 0.0, "copies": 6},

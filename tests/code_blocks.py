@@ -33,7 +33,7 @@ TINY = (
 )  # fmt: skip
 """Laid over every `regard train` of a page."""
 SIZES = ("model.width=16", "model.hidden=16")
-PREDECESSORS = ("lstm", "gru", "convs2s", "bytenet", "neural_gpu", "extended_neural_gpu")
+PREDECESSORS = ("rnn", "lstm", "gru", "convs2s", "bytenet", "neural_gpu", "extended_neural_gpu")
 """Families without `model.hidden`."""
 OUTPUT = "text"
 """The language of what a program prints, and of drawings."""
