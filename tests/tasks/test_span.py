@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from regard.decode import Search
 from regard.errors import CheckpointError, DataError, SpecError
 from regard.families import t5
 from regard.model.net import Net
+from regard.tasks.common.fill_mask import find_fills
 from regard.tasks.common.task import Dataset, RunOptions
 from regard.tasks.common.text_corpus import Texts
 from regard.tasks.span import Span, SpanData
@@ -100,6 +103,33 @@ def test_marks_are_filled_in_and_scored(task: Span, net: Net) -> None:
         task.score(net, texts[:1], ["a cat"])
     with pytest.raises(DataError, match="as many outputs as inputs are needed, got 0 for 1"):
         task.score(net, texts[:1], [])
+
+
+def test_find_fills_is_the_regular_expression() -> None:
+    rng = random.Random(1)
+    matches = 0
+    for _ in range(5000):
+        letters = rng.choice(["ab ", "a ", "a \n", "ab", "abc  "])
+        parts = ["".join(rng.choices(letters, k=rng.randint(0, 3))) for _ in range(rng.randint(1, 4))]
+        whole = parts[0] + "".join("".join(rng.choices(letters, k=rng.randint(0, 4))) + part for part in parts[1:])
+        if rng.random() < 0.3:
+            whole = "".join(rng.choices(letters, k=rng.randint(0, 8)))
+        wanted = re.fullmatch(r"\s*(.*?)\s*".join(map(re.escape, parts)), whole, re.DOTALL)
+        assert find_fills(parts, whole) == (None if wanted is None else [*wanted.groups()]), (parts, whole)
+        matches += wanted is not None
+    assert 3000 < matches < 5000
+
+
+@pytest.mark.parametrize("end", [" sun", " cat"])
+def test_score_is_linear_in_the_number_of_masks(task: Span, end: str) -> None:
+    """The regular expression tried 400 to the 8th power ways."""
+    text = "a" + "".join(f" <extra_id_{i}> dog" for i in range(8)) + " cat"
+    output = "a" + " dog" * 400 + end
+    if end == " cat":
+        assert task._encode_target(text, output).count(task.sentinels[7]) == 1
+    else:
+        with pytest.raises(DataError, match="the output should be its input with text at each mask, got 'a dog dog"):
+            task._encode_target(text, output)
 
 
 def test_long_texts_are_cut_and_that_is_told(task: Span) -> None:

@@ -20,7 +20,7 @@ from regard.data.scratch import ArrayWriter, blocks
 
 DocumentUnit = Literal["file", "blank", "line"]
 
-_BLANK = re.compile(r"(?:[ \t]*\r?\n){2,}")
+_BLANK = re.compile(r"(?<![ \t])(?:[ \t]*\r?\n){2,}")
 _STOP = re.compile(r"(?<=[.!?])\s+")
 
 

@@ -5,7 +5,6 @@ An encoder-decoder reads a text with masked spans and writes them (Raffel et al.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -18,7 +17,7 @@ from regard.decode import Constraints, Draw, Search
 from regard.errors import DataError, SpecError
 from regard.model.net import Net
 from regard.spec import spec
-from regard.tasks.common.fill_mask import MARK, encode_masked
+from regard.tasks.common.fill_mask import MARK, encode_masked, find_fills
 from regard.tasks.common.task import TASKS, Output, RunOptions
 from regard.tasks.common.text_corruption import CorruptionData, CorruptionTask, Ids
 from regard.text import Tokenizer
@@ -112,8 +111,8 @@ class Span(CorruptionTask[SpanData]):
         """What the decoder should write to turn a text with masks into the output."""
         parts = [self.tokenizer.decode(self.tokenizer.encode(part)) for part in MARK.split(text)]
         whole = self.tokenizer.decode(self.tokenizer.encode(output))
-        match = re.fullmatch(r"\s*(.*?)\s*".join(map(re.escape, parts)), whole, re.DOTALL)
-        if match is None:
+        found = find_fills(parts, whole)
+        if found is None:
             raise DataError(f"the output should be its input with text at each mask, got {output[:80]!r}")
-        fills = self.tokenizer.encode_all(match.groups())
+        fills = self.tokenizer.encode_all(found)
         return [t for sentinel, ids in zip(self.sentinels, fills, strict=False) for t in (sentinel, *ids)]

@@ -23,6 +23,7 @@ MASKS = ("<mask>", "[MASK]")
 """How a mask is written: by us and RoBERTa, and by BERT."""
 MARK = re.compile("|".join([*map(re.escape, MASKS), r"<extra_id_\d+>"]))
 """Everything that people write for a missing part; the last is T5's."""
+SPACES = re.compile(r"\s*")
 TOKENS = 8192
 """Tokens per batch."""
 
@@ -53,6 +54,51 @@ def encode_masked(tokenizer: Tokenizer, texts: Sequence[str], token: Callable[[i
             ids += [token(k), *next(parts)]
         out.append(ids)
     return out
+
+
+def find_fills(parts: Sequence[str], whole: str) -> list[str] | None:
+    """Return what stands in `whole` between its `parts`, without spaces at the ends; None if these are not its parts.
+
+    Finds what the regular expression `parts[0] \\s*(.*?)\\s* parts[1] …` finds, which would try n^parts ways. Here each part
+    is looked for twice: from the right, for the last place that leaves room for all after it, and from the left, for the first.
+    """
+    first, *rest = parts
+    places = _find_last_places(rest, whole)
+    if not whole.startswith(first) or places is None or (not rest and whole != first):
+        return None
+    out, start = list[str](), len(first)
+    for i, (part, latest) in enumerate(zip(rest, places, strict=True), 1):
+        if latest < start:
+            return None
+        place = latest if i == len(rest) else _find_first_place(part, whole, start, latest)
+        out.append(whole[start:place].strip())
+        start = place + len(part)
+    return out
+
+
+def _find_last_places(parts: Sequence[str], whole: str) -> list[int] | None:
+    """Return for each part the last place that leaves room for those after it; the last part ends the text."""
+    back, after, out = whole[::-1], 0, list[int]()  # searched backwards by `find`: `rfind` may take quadratic time
+    for part in reversed(parts):
+        found = back.find(part[::-1], after)
+        if found < 0 or (found and not out):
+            return None
+        after = found + len(part)
+        out.append(len(whole) - after)
+    return out[::-1]
+
+
+def _find_first_place(part: str, whole: str, start: int, latest: int) -> int:
+    """Return the first place of a part that stands at `latest`, too. Of places in a run of spaces, the last one counts."""
+    first = whole.find(part, min(_skip_spaces(whole, start), latest))
+    last = min(_skip_spaces(whole, first), latest)
+    found = whole[first : last + len(part)][::-1].find(part[::-1])
+    return last - found
+
+
+def _skip_spaces(text: str, start: int) -> int:
+    found = SPACES.match(text, start)
+    return found.end() if found else start
 
 
 def _encode_parts(tokenizer: Tokenizer, parts: Sequence[tuple[str, bool, bool]]) -> list[list[int]]:
