@@ -156,6 +156,32 @@ def test_others_may_add_while_a_step_is_taken() -> None:
     assert len(found) == 40 and not differ([*found.values()], [alone[numbers[n]] for n in found])
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_cache_of_batch_that_is_never_empty_stays_bounded(threads: int) -> None:
+    """Whichever worker starts a sequence and whichever finishes it, memory is used again; when the load falls, it is freed."""
+    engine, draw = open_native(build(FAMILIES["transformer"]), threads=threads), random.Random(1)
+    batch, over, largest = engine.open_batch(), 0, list[int]()
+    for round_ in range(4):
+        largest.append(0)
+        while over < 150 * (round_ + 1):
+            while len(batch) < 32:
+                batch.add([5, 9, 7], Search(beam=5, max_extra=draw.randrange(2, 25)), SPECIAL)
+            over += sum(p.hypotheses is not None for p in batch.step())
+            largest[-1] = max(largest[-1], batch.cache_bytes)
+    assert largest[3] <= 2 * largest[0]
+    for _ in range(200):
+        batch.add([5, 9, 7], Search(beam=8, max_extra=40), SPECIAL)
+    for _ in range(30):
+        batch.step()
+    held = batch.cache_bytes
+    batch.add([5, 9, 7], Search(beam=1), SPECIAL)
+    while len(batch) > 1:
+        batch.step()
+    assert batch.cache_bytes < held / 4
+    batch.close()
+    assert batch.cache_bytes < held / 4 and batch.step() == [] and batch.cache_bytes == 0
+
+
 def test_requests_outside_the_model_do_not_join() -> None:
     batch = open_native(build(FAMILIES["gpt"]), threads=1).open_batch()
     for source in ([99], [-1], [], [5] * 99):

@@ -24,7 +24,7 @@ NAME = {"darwin": "libregard_engine.dylib", "win32": "regard_engine.dll"}.get(sy
 LIBRARY = HERE / NAME
 STAMP = HERE / "libregard_engine.stamp"
 """What the library was made of: a library of other sources is not used."""
-PARTS = ("weights", "model", "team", "forward", "shortlist", "worker", "search", "batch", "interface")
+PARTS = ("weights", "model", "team", "pages", "forward", "shortlist", "worker", "search", "batch", "interface")
 PROGRAMS = ("fuzz", "compare")
 """Sources that are no part of the library: programs that test it."""
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra")

@@ -95,6 +95,11 @@ class NativeBatch:
     def __len__(self) -> int:
         return len(self._sequences)
 
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the key-value cache, also of memory that is kept for later tokens."""
+        return self._sequences.cache_bytes
+
     def close(self) -> None:
         """Let every sequence leave; the memory goes with the last reference."""
         self._sequences.clear()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # starting without numpy is faster
     import numpy as np
     from numpy.typing import NDArray
 
-ABI = 3
+ABI = 4
 ERROR = 512
 """Bytes of an error message."""
 
@@ -138,6 +138,7 @@ def open_library() -> ctypes.CDLL:
     library.regard_remove.argtypes, library.regard_remove.restype = [c_void_p, c_int64], c_int
     library.regard_step.argtypes, library.regard_step.restype = [c_void_p, *error], POINTER(FoundRows)
     library.regard_batch_size.argtypes, library.regard_batch_size.restype = [c_void_p], c_int64
+    library.regard_batch_bytes.argtypes, library.regard_batch_bytes.restype = [c_void_p], c_int64
     library.regard_close_batch.argtypes, library.regard_close_batch.restype = [c_void_p], None
     library.regard_score.argtypes = [c_void_p, texts, texts, c_int64, *error]
     library.regard_score.restype = POINTER(FoundRows)
@@ -240,6 +241,11 @@ class NativeSequences:
 
     def __len__(self) -> int:
         return int(self._library.regard_batch_size(self._batch))
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the key-value cache, also of memory that is kept for later tokens."""
+        return int(self._library.regard_batch_bytes(self._batch))
 
     def __del__(self) -> None:
         if batch := getattr(self, "_batch", None):

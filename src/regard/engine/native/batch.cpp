@@ -10,7 +10,7 @@ constexpr size_t MAX_SEQUENCES = 1 << 16;
 
 }  // namespace
 
-Batch::Batch(const Model& model, Team& team) : model_(model), team_(team) {
+Batch::Batch(const Model& model, Team& team) : model_(model), team_(team), pages_(model) {
     for (int i = 0; i < team.size(); i++) workers_.push_back(std::make_unique<Worker>(model, i ? nullptr : &team));
 }
 
@@ -21,7 +21,7 @@ int64_t Batch::add(const Input& input, Request request) {
     made->request = std::move(request);
     Input own = input;
     own.source = {made->source.data(), input.source.n}, own.prefix = {made->prefix.data(), input.prefix.n};
-    made->sentence = std::make_unique<Sentence>(model_, own, made->request);
+    made->sentence = std::make_unique<Sentence>(model_, own, made->request, pages_);
     std::lock_guard<std::mutex> lock(mutex_);
     if (sequences_.size() >= MAX_SEQUENCES) throw Refused("the batch has too many sequences");
     sequences_.emplace(next_, std::move(made));
@@ -31,8 +31,12 @@ int64_t Batch::add(const Input& input, Request request) {
 bool Batch::remove(int64_t sequence) {
     std::lock_guard<std::mutex> lock(mutex_);
     bool found = false;
-    for (auto& [number, each] : sequences_)
-        if ((number == sequence || sequence == -1) && !each->removed) found = each->removed = true;
+    for (auto at = sequences_.begin(); at != sequences_.end();) {
+        const auto each = at++;
+        if ((each->first != sequence && sequence != -1) || each->second->removed) continue;
+        found = each->second->removed = true;
+        if (!stepping_) sequences_.erase(each);
+    }
     return found;
 }
 
@@ -80,10 +84,22 @@ void Batch::take_step(const std::vector<Sentence*>& ready) {
     workers_[0]->share(sharing_.next(steps_++, shared, took));
 }
 
+// While it lives, sequences that are removed stay in memory.
+struct Batch::Stepping {
+    explicit Stepping(Batch& batch) : batch_(batch) { set(true); }
+    ~Stepping() { set(false); }
+    void set(bool yes) {
+        std::lock_guard<std::mutex> lock(batch_.mutex_);
+        batch_.stepping_ = yes;
+    }
+    Batch& batch_;
+};
+
 std::vector<Change> Batch::step() {
     if (failed_) throw Refused("an earlier step of this batch failed; open another one");
     std::vector<Sequence*> now;
     std::vector<int64_t> numbers;
+    const Stepping stepping(*this);
     {
         std::lock_guard<std::mutex> lock(mutex_);
         for (auto at = sequences_.begin(); at != sequences_.end();) {
@@ -97,7 +113,7 @@ std::vector<Change> Batch::step() {
     }
     std::vector<Change> out;
     if (now.empty()) {
-        for (auto& worker : workers_) worker->forget();
+        pages_.forget();
         return out;
     }
     failed_ = true;  // until this step succeeds

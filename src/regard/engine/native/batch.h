@@ -28,7 +28,8 @@ class Batch {
     bool remove(int64_t sequence);
     // Reads at most PROMPT_ROWS tokens of new sequences, but at least one source; then takes one step with all that are ready.
     std::vector<Change> step();
-    int64_t size();  // sequences that are neither finished nor removed
+    int64_t size();   // sequences that are neither finished nor removed
+    int64_t bytes() { return pages_.bytes(); }  // of the key-value cache
 
   private:
     struct Sequence {
@@ -37,15 +38,17 @@ class Batch {
         std::unique_ptr<Sentence> sentence;
         bool removed = false;
     };
+    struct Stepping;
     void read_new(const std::vector<Sequence*>& now);
     void take_step(const std::vector<Sentence*>& ready);
 
     const Model& model_;
     Team& team_;
-    std::mutex mutex_;  // guards the map and the flags `removed`
+    Pages pages_;       // of all workers: a sequence may be started by one and finished by another
+    std::mutex mutex_;  // guards the map, the flags `removed` and `stepping_`
     std::map<int64_t, std::unique_ptr<Sequence>> sequences_;
     int64_t next_ = 0, steps_ = 0, rows_ = -1;
-    bool failed_ = false;
+    bool failed_ = false, stepping_ = false;
     std::vector<std::unique_ptr<Worker>> workers_;  // the team can share the work of the first
     Sharing sharing_;
 };

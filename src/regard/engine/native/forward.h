@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model.h"
+#include "pages.h"
 #include "team.h"
 
 namespace regard {
@@ -14,34 +15,6 @@ struct Memory {
     std::shared_ptr<Buffer<float>> data;  // shared by all sources that were encoded together
     std::vector<const float*> base;       // by cross-attention layer
     int64_t n = 0;
-};
-
-// The key-value cache of a sentence. A page holds PAGE tokens: first all of them for the first layer, then for the second …
-class Slots {
-  public:
-    explicit Slots(const Model& model) : model_(&model) {}
-    // Returns the slot of a new token; takes pages from `spare` first.
-    float* add(std::vector<Buffer<float>>& spare) {
-        if (used_ == PAGE) {
-            if (spare.empty()) {
-                pages_.emplace_back(PAGE * model_->slot * std::max<int64_t>(model_->decoder.mixes, 1));
-            } else {
-                pages_.push_back(std::move(spare.back()));
-                spare.pop_back();
-            }
-            used_ = 0;
-        }
-        return pages_.back().get() + model_->slot * used_++;
-    }
-    void give_back(std::vector<Buffer<float>>& spare) {
-        for (auto& page : pages_) spare.push_back(std::move(page));
-        pages_.clear();
-    }
-
-  private:
-    const Model* model_;
-    std::vector<Buffer<float>> pages_;
-    int64_t used_ = PAGE;
 };
 
 // The rows of a pass, one per token. In the encoder, the rows of a sentence are `length` rows from row `first` on. In the decoder,

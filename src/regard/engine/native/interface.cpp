@@ -321,6 +321,7 @@ int64_t regard_add(regard_batch* batch, const regard_texts* source, const regard
 
 int regard_remove(regard_batch* batch, int64_t sequence) { return batch && batch->batch.remove(sequence); }
 int64_t regard_batch_size(regard_batch* batch) { return batch ? batch->batch.size() : 0; }
+int64_t regard_batch_bytes(regard_batch* batch) { return batch ? batch->batch.bytes() : 0; }
 void regard_close_batch(regard_batch* batch) { delete batch; }
 
 regard_found* regard_step(regard_batch* batch, char* error, int64_t error_size) {

@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#define REGARD_ABI 3
+#define REGARD_ABI 4
 
 #ifdef __cplusplus
 extern "C" {
@@ -80,6 +80,8 @@ REGARD_API int regard_remove(regard_batch* batch, int64_t sequence);
 // Reads some of the new sources, then writes one token of each sequence that is read. Finished sequences leave by themselves.
 REGARD_API regard_found* regard_step(regard_batch* batch, char* error, int64_t error_size);
 REGARD_API int64_t regard_batch_size(regard_batch* batch);
+// Bytes of the key-value cache: of the tokens in it, and of memory that is kept for later ones.
+REGARD_API int64_t regard_batch_bytes(regard_batch* batch);
 REGARD_API void regard_close_batch(regard_batch* batch);
 
 // The log-probability of each token of each target after its source.

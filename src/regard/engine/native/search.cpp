@@ -54,6 +54,7 @@ struct Call {
 
     void run(Queue& queue, int64_t most, Team* team, Sharing* sharing) {
         const int64_t k = request.how.hypotheses(), room = std::max<int64_t>(most / k, 1);
+        Pages pages(model);
         Worker worker(model, team);
         std::vector<std::unique_ptr<Sentence>> owned;
         std::vector<Sentence*> active, fresh;
@@ -64,7 +65,7 @@ struct Call {
             if (queue.left() && int64_t(active.size()) <= room / 2) {
                 fresh.clear();
                 for (size_t i : queue.take(room - int64_t(active.size()), PROMPT_ROWS)) {
-                    owned.push_back(std::make_unique<Sentence>(model, inputs[i], request));
+                    owned.push_back(std::make_unique<Sentence>(model, inputs[i], request, pages));
                     fresh.push_back(owned.back().get()), active.push_back(owned.back().get()), places.push_back(i);
                 }
                 if (!fresh.empty()) worker.start(fresh);
@@ -119,6 +120,7 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, cons
 std::vector<std::vector<double>> score_targets(const Model& model, const std::vector<Input>& inputs, int32_t bos) {
     std::vector<std::vector<double>> out;
     Forward forward(model);
+    Pages pages(model);
     for (const Input& input : inputs) {
         Rows rows;
         Memory memory;
@@ -138,14 +140,13 @@ std::vector<std::vector<double>> score_targets(const Model& model, const std::ve
         const int64_t skipped = int64_t(read.size()) - 1;
         read.insert(read.end(), target.data, target.data + target.n);
         read.pop_back();
-        Slots slots(model);
-        std::vector<Buffer<float>> spare;
+        Slots slots(pages);
         std::vector<float*> past;
         rows.clear();
         std::vector<int64_t> which;
         std::vector<Top> tops;
         for (int64_t t = 0; t < int64_t(read.size()); t++) {
-            past.push_back(slots.add(spare));
+            past.push_back(slots.add());
             rows.tokens.push_back(read[size_t(t)]), rows.pos.push_back(t), rows.memory.push_back(&memory);
             if (t < skipped) continue;
             Top top{};

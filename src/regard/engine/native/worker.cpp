@@ -94,9 +94,9 @@ double Search::divisor(int64_t length) const {
     return penalty == power ? std::pow(double(length), alpha) : 1.0;
 }
 
-Sentence::Sentence(const Model& model, const Input& given, const Request& asked)
+Sentence::Sentence(const Model& model, const Input& given, const Request& asked, Pages& pages)
     : input(given), request(&asked), candidates(choose_candidates(model, given, asked)), running(1),
-      finished(size_t(asked.how.sample ? 0 : asked.how.beam)), slots(model) {
+      finished(size_t(asked.how.sample ? 0 : asked.how.beam)), slots(pages) {
     running[0].last = model.has_encoder ? asked.how.bos : given.source.data[given.source.n - 1];
     ready = !model.has_encoder && given.source.n == 1;
 }
@@ -121,7 +121,7 @@ int64_t Worker::read_prompt(Sentence& s, int64_t most) {
     const int64_t from = s.read, to = std::min(from + std::min(most, PROMPT_ROWS), source.n - 1);
     std::vector<float*>& past = s.running[0].past;
     rows_.clear();
-    for (int64_t t = from; t < to; t++) past.push_back(s.slots.add(pages_));
+    for (int64_t t = from; t < to; t++) past.push_back(s.slots.add());
     for (int64_t t = from; t < to; t++) {
         rows_.tokens.push_back(source.data[t]), rows_.pos.push_back(t);
         rows_.past.push_back(past.data()), rows_.memory.push_back(nullptr);
@@ -148,7 +148,7 @@ void Worker::step(const std::vector<Sentence*>& some) {
         const Search& how = s->request->how;
         samples = samples || how.sample;
         for (Running& r : s->running) {
-            r.past.push_back(s->slots.add(pages_));
+            r.past.push_back(s->slots.add());
             rows_.tokens.push_back(r.last), rows_.pos.push_back(int64_t(r.past.size()) - 1);
             rows_.past.push_back(r.past.data()), rows_.memory.push_back(&s->memory);
             Top top{};
@@ -183,7 +183,7 @@ void Worker::step(const std::vector<Sentence*>& some) {
     for (Sentence* s : some) {
         if (s->request->how.hypotheses() == 1) extend(*s, row);
         else extend_beam(*s, row);
-        if (s->over) s->slots.give_back(pages_);
+        if (s->over) s->slots.give_back();
     }
 }
 

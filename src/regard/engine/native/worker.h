@@ -67,7 +67,7 @@ struct Sentence {
     std::vector<Hypothesis> out;     // once it is over
     Slots slots;
     bool ready = false, over = false;  // to take steps; finished
-    Sentence(const Model& model, const Input& input, const Request& request);
+    Sentence(const Model& model, const Input& input, const Request& request, Pages& pages);
     // Convert between tokens and the numbers of the head's outputs.
     int32_t number_of(int32_t token) const { return candidates ? candidates->find(token) : token; }
     int32_t token_of(int32_t number) const { return candidates ? candidates->ids[size_t(number)] : number; }
@@ -86,7 +86,6 @@ class Worker {
     void start(const std::vector<Sentence*>& some);
     // One token for every hypothesis of every sentence.
     void step(const std::vector<Sentence*>& some);
-    void forget() { pages_.clear(); }  // frees spare memory
     bool shares() const { return forward_.shares; }
     void share(bool yes) { forward_.shares = yes; }  // whether the team shares large products
 
@@ -102,7 +101,6 @@ class Worker {
 
     const Model& model_;
     Forward forward_;
-    std::vector<Buffer<float>> pages_;
     Rows rows_;
     std::vector<int64_t> which_;
     std::vector<Top> tops_;
