@@ -14,8 +14,9 @@ import pytest
 
 from regard.errors import SpecError
 from regard.serve.app import ROUTES, build_app
+from regard.serve.authentication import KEY_IN_BODY, PUBLIC
 from regard.serve.call import Route
-from regard.serve.gate import KEY_IN_BODY, PUBLIC, is_allowed_host
+from regard.serve.gate import is_allowed_host
 from regard.serve.server_settings import Limits, ServerSettings, name_models, parse_limits, read_keys
 from tests.serve.running import KEY
 

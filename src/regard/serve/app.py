@@ -21,8 +21,9 @@ from regard import __version__
 from regard.serve import libretranslate_routes, openai_routes, own_routes, run_routes, status_routes
 from regard.serve.admission import Admission
 from regard.serve.api_error import ApiError, answer_error
+from regard.serve.authentication import STATIC
 from regard.serve.call import Route, ServerContext
-from regard.serve.gate import STATIC, Gate
+from regard.serve.gate import Gate
 from regard.serve.inference_client import InferenceProcess
 from regard.serve.server_metrics import ServerMetrics
 from regard.serve.server_settings import ServerSettings

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from regard.serve.admission import Admission
 from regard.serve.api_error import ApiError, answer_error, invalid, shape_error
+from regard.serve.authentication import API_KEY, find_address, identify_by_body
 from regard.serve.inference_client import InferenceProcess
 from regard.serve.request_body import parse_body, read_body, validate_body
 from regard.serve.server_metrics import ServerMetrics
@@ -124,15 +125,14 @@ class Route:
         limits, known = server.settings.limits, request.state.client
         with ExitStack() as stack:
             if self.admits:
-                address = request.client.host if request.client else "local"
-                stack.enter_context(server.admission.enter(known or address))
-            data = await read_body(request, limits)
-            fields = await parse_body(request, data, limits, forms=self.forms, files=self.files)
-            key = fields.pop("api_key", None) or request.query_params.get("api_key")
+                stack.enter_context(server.admission.enter(known or find_address(request.scope)))
+            fields: dict[str, object] = {}
+            if self.body is not None or known is None:
+                data = await read_body(request, limits)
+                fields = await parse_body(request, data, limits, forms=self.forms, files=self.files)
             if known is None:
-                known = server.settings.find_client(key) if isinstance(key, str) else None
-                if known is None:
-                    raise ApiError(401, "a valid API key is needed", code="invalid_api_key")
+                known = identify_by_body(server.settings, fields)
+            fields.pop(API_KEY, None)
             call = Call(server, request, known)
             body = None if self.body is None else validate_body(self.body, fields)
             async with asyncio.timeout(limits.seconds):

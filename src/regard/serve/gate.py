@@ -1,9 +1,8 @@
 """The gate: what every request passes first.
 
 The Host header must be an address, localhost or an allowed name, so that a page elsewhere cannot reach this machine through a
-name of its own (DNS rebinding). A request that a browser makes for another site's page is refused. Without a key only the paths
-in `PUBLIC` answer, if the server has keys: any other path is denied by default, whether it exists or not. A LibreTranslate
-client has its key in the body, so its routes check it themselves (`call.py`).
+name of its own (DNS rebinding). A request that a browser makes for another site's page is refused. Then its client is found,
+or it is refused (`authentication.py`).
 """
 
 from __future__ import annotations
@@ -16,13 +15,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from regard.serve.api_error import ApiError, answer_error
+from regard.serve.authentication import PUBLIC, identify
 from regard.serve.server_settings import ServerSettings
 
-PUBLIC = ("/healthz", "/readyz", "/", "/favicon.ico")
-STATIC = "/static/"
-"""The page, which holds no secrets."""
-KEY_IN_BODY = ("/translate", "/detect", "/languages", "/frontend/settings")
-"""Routes of LibreTranslate."""
 SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -74,29 +69,7 @@ class Gate:
             raise ApiError(403, "requests of pages from other sites are refused")
         if headers.get("sec-fetch-site", "same-origin") == "cross-site" and scope["path"] not in PUBLIC:
             raise ApiError(403, "requests of pages from other sites are refused")
-        address = scope.get("client")
-        state = scope.setdefault("state", {})
-        state["client"] = address[0] if address else "local"
-        if not self.settings.keys or is_public(scope["path"]):
-            return
-        key = find_key(headers)
-        client = None if key is None else self.settings.find_client(key)
-        if client is not None:
-            state["client"] = client
-        elif key is None and scope["path"] in KEY_IN_BODY:
-            state["client"] = None  # the route finds it in the body
-        else:
-            raise ApiError(401, "a valid API key is needed", code="invalid_api_key")
-
-
-def is_public(path: str) -> bool:
-    return path in PUBLIC or (path.startswith(STATIC) and ".." not in path)
-
-
-def find_key(headers: Headers) -> str | None:
-    """The key in the header of an OpenAI client."""
-    scheme, _, key = headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" and key.strip() else None
+        scope.setdefault("state", {})["client"] = identify(self.settings, scope)
 
 
 @lru_cache(maxsize=1024)
