@@ -35,7 +35,7 @@ class ApiError(Exception):
 
 def shape_error(path: str, error: ApiError) -> dict[str, object]:
     """The body of an error."""
-    message = make_printable(error.message)[:MAX_MESSAGE]
+    message = make_printable(error.message[:MAX_MESSAGE])[:MAX_MESSAGE]
     if not path.startswith("/v1/"):
         return {"error": message}
     kind = TYPES.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")

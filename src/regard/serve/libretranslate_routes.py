@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 
 from regard.serve.api_error import ApiError, invalid
 from regard.serve.call import Call, Route
+from regard.serve.request_body import Texts
 from regard.spec import Plain
 
 TAGS = re.compile(r"(<[^<>]*>)")
@@ -26,7 +27,7 @@ MAX_DETECTED = 2000
 class TranslateBody(BaseModel):
     """`q` is a text or a list; `alternatives` further translations are given beside the best."""
 
-    q: str | list[str]
+    q: Texts
     source: str = "auto"
     target: str
     format: Literal["text", "html"] = "text"
@@ -36,7 +37,7 @@ class TranslateBody(BaseModel):
 
 
 class DetectBody(BaseModel):
-    q: str | list[str]
+    q: Texts
 
 
 async def translate(call: Call, body: TranslateBody) -> object:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 
 from regard.serve.api_error import invalid
 from regard.serve.call import Call, EventStream, Route
+from regard.serve.request_body import Texts
 from regard.spec import Plain
 
 Positive = Annotated[int, Field(ge=1)]
@@ -36,7 +37,7 @@ class GenerationBody(BaseModel):
     n: Annotated[int, Field(ge=1, le=16)] = 1
     stream: bool = False
     stream_options: StreamOptions | None = None
-    stop: str | list[str] | None = None
+    stop: Texts | None = None
     seed: Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -70,7 +71,7 @@ class GenerationBody(BaseModel):
 
 
 class CompletionBody(GenerationBody):
-    prompt: str | list[str] = ""
+    prompt: Texts = ""
     max_tokens: Positive | None = 16
     echo: bool = False
     suffix: str | None = None
@@ -88,7 +89,7 @@ class TextPart(BaseModel):
 
 class ChatMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)]
 
     def plain(self) -> dict[str, str]:
         content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
@@ -96,7 +97,7 @@ class ChatMessage(BaseModel):
 
 
 class ChatBody(GenerationBody):
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, fail_fast=True)]
     max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
     tools: list[object] | None = None
@@ -107,7 +108,7 @@ class ChatBody(GenerationBody):
 
 class EmbeddingBody(BaseModel):
     model: str
-    input: str | list[str]
+    input: Texts
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from regard.serve.api_error import invalid
 from regard.serve.call import Call, EventStream, Route
+from regard.serve.request_body import Texts
 from regard.spec import Plain
 
 GENERATES = ("translate", "complete", "fill", "classify", "tag", "answer", "image", "recommend", "continue")
@@ -55,7 +56,7 @@ class RunOptionsBody(BaseModel):
 
 
 class RunBody(OwnBody):
-    inputs: str | list[str]
+    inputs: Texts
     to: str | None = None
     """The target language of a many-to-many model."""
     prefix: str | None = None
@@ -66,19 +67,19 @@ class RunBody(OwnBody):
 
 
 class TextsBody(OwnBody):
-    text: str | list[str]
+    text: Texts
     n_best: Annotated[int, Field(ge=1)] = 1
 
 
 class ImageBody(OwnBody):
-    image: str | list[str]
+    image: Texts
     """The file in base64, or a data: URL; or send the file itself, or a form with a file `image`."""
     n_best: Annotated[int, Field(ge=1)] = 5
 
 
 class ScoreBody(OwnBody):
-    inputs: str | list[str]
-    outputs: str | list[str]
+    inputs: Texts
+    outputs: Texts
     to: str | None = None
 
 
@@ -130,7 +131,7 @@ def _find_use(call: Call, name: str) -> str:
     return next((use for use in GENERATES if use in uses), "complete")
 
 
-async def _use(call: Call, use: str, model: str | None, inputs: str | list[str], n_best: int) -> object:
+async def _use(call: Call, use: str, model: str | None, inputs: Texts, n_best: int) -> object:
     given = [inputs] if isinstance(inputs, str) else inputs
     most = call.server.settings.limits.beams
     if n_best > most:
