@@ -18,7 +18,9 @@ from dataclasses import asdict, dataclass, field
 
 LENGTH = re.compile(rb"content-length: *(\d+)", re.I)
 DRAIN_SECONDS = 30.0
-"""How long answers may take after the last request."""
+"""How long an answer may take."""
+RETRY_SECONDS = 0.1
+"""Pause of a client whose request failed."""
 
 
 @dataclass
@@ -31,6 +33,11 @@ class Order:
     seconds: float
     clients: int = 0
     rate: float = 0.0
+    method: str = "POST"
+    key: str = ""
+    """An API key, if the server wants one."""
+    keeps: bool = True
+    """Use a connection again; otherwise each request has one of its own."""
 
 
 @dataclass
@@ -75,7 +82,10 @@ class Driver:
 
     def __init__(self, order: Order) -> None:
         self._order, self.load, self._free = order, Load(), list[Connection]()
-        head = f"POST {order.path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+        head = f"{order.method} {order.path} HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Authorization: Bearer {order.key}\r\n" if order.key else ""
+        head += "" if order.keeps else "Connection: close\r\n"
+        head += "Content-Type: application/json\r\nContent-Length: "
         self._requests = [
             head.encode() + str(len(body)).encode() + b"\r\n\r\n" + body for body in map(str.encode, order.bodies)
         ]
@@ -105,17 +115,22 @@ class Driver:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
         if tasks:
-            await asyncio.wait(tasks, timeout=DRAIN_SECONDS)
+            await asyncio.wait(tasks)
 
     async def _ask(self, request: bytes) -> None:
         began = time.perf_counter()
         try:
-            connection = self._free.pop() if self._free else await Connection.open(self._order.port)
-            status = await connection.ask(request)
-        except (OSError, EOFError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                connection = self._free.pop() if self._free else await Connection.open(self._order.port)
+                status = await connection.ask(request)
+        except (OSError, EOFError):  # a TimeoutError is an OSError
             self.load.failed += 1
+            await asyncio.sleep(RETRY_SECONDS)
             return
-        self._free.append(connection)
+        if self._order.keeps:
+            self._free.append(connection)
+        else:
+            connection.writer.close()
         taken = time.perf_counter() - began
         if status == 200:
             self.load.done.append(taken)
@@ -140,6 +155,7 @@ def finish_load(process: subprocess.Popen[str]) -> Load:
     """What the clients saw."""
     assert process.stdout is not None
     said = process.stdout.read()
+    process.stdout.close()
     if process.wait():
         raise SystemExit("the load generator failed")
     return Load(**json.loads(said))

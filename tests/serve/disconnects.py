@@ -40,7 +40,7 @@ class Left:
 
     @classmethod
     def of(cls, running: Running) -> Left:
-        processes = [Path(f"/proc/{pid}") for pid in (running.process.pid, running.inference_pid)]
+        processes = [Path(f"/proc/{pid}") for pid in running.list_processes()]
         status = "".join((each / "status").read_text() for each in processes)
         memory = sum(int(n) for n in re.findall(r"VmRSS:\s+(\d+) kB", status)) << 10
         threads = sum(int(n) for n in re.findall(r"Threads:\s+(\d+)", status))

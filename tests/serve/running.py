@@ -57,10 +57,26 @@ class Running:
         return httpx.Client(base_url=self.address, headers=headers, timeout=60, trust_env=False, **more)  # type: ignore[arg-type]
 
     @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    @property
     def inference_pid(self) -> int:
         """The child that computes."""
         pid = self.process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+    def list_processes(self) -> list[int]:
+        """The server and what it started."""
+        found = [self.process.pid]
+        for pid in found:
+            found += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        return found
+
+    def measure_cpu(self) -> float:
+        """Seconds of a core that the server used so far."""
+        fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self.list_processes()]
+        return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
         end = time.monotonic() + seconds
@@ -79,12 +95,19 @@ def start_server(
     if keys:
         (folder / "keys").write_text("\n".join(keys))
         arguments += ["--key-file", str(folder / "keys")]
-    log = folder / "server.log"
+    with start_module(["regard", "serve", *arguments], folder / "server.log") as running:
+        yield running
+
+
+@contextmanager
+def start_module(words: Sequence[str], log: Path, files: int | None = None) -> Iterator[Running]:
+    """A server that is a module of Python, until the end of the block; it may open so many `files`."""
     environment = {k: v for k, v in os.environ.items() if k != "REGARD_API_KEY"} | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", *words]
+    if files is not None:
+        command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
     with log.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "regard", "serve", *arguments], stderr=out, stdout=out, text=True, env=environment
-        )
+        process = subprocess.Popen(command, stderr=out, stdout=out, text=True, env=environment)
     try:
         end = time.monotonic() + START_SECONDS
         while not (found := re.search(r" on (https?://\S+)", log.read_text())):
