@@ -21,7 +21,7 @@ from regard.errors import UnknownName
 
 CONTINUATION = "##"
 _MAX_WORD = 100  # characters; longer words are unknown, as in BERT
-_SMILES = r"\[[^\]]*\]|Br|Cl|%\(\d+\)|%\d\d|>>|\S"
+_SMILES = r"\[[^\[\]]*\]|Br|Cl|%\(\d+\)|%\d\d|>>|\S"
 """Atoms in brackets, chlorine and bromine, rings with two digits or more, arrows; each other character by itself."""
 Vocabulary = Mapping[str, int]
 

@@ -58,7 +58,7 @@ def load_model(folder: Folder, changes: Mapping[str, Mapping[str, object]] | Non
     except SpecError as error:
         if changes:
             raise SpecError(f"{folder.path}: {error}") from None
-        hint = f"; {PLUGIN_HINT}" if re.search(r"\bno (?!key\b)[a-z ]+ '", str(error)) else ""
+        hint = f"; {PLUGIN_HINT}" if re.search(r"\bno (?!key\b)[a-z]++(?: [a-z]++){0,3} '", str(error)) else ""
         raise CheckpointError(f"{folder.path / CONFIG}: {error}{hint}") from None
     return net.eval(), task, search
 

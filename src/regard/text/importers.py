@@ -100,7 +100,7 @@ def from_subword_nmt(
     with translate_errors(CheckpointError, f"{codes} is not a merge file"):
         core = Core(models.BPE(vocab=ids, merges=merges, unk_token=UNK, end_of_word_suffix=_END))
     joined = [normalizers.Replace(Regex(rf"{_JOINT}( |\z)"), "")] if undo else []
-    core.normalizer = normalizers.Sequence([*_collapse_spaces(ends=r"[ \r\n]+"), *joined])
+    core.normalizer = normalizers.Sequence([*_collapse_spaces(ends=r" \r\n"), *joined])
     core.pre_tokenizer = pre_tokenizers.Split(" ", "removed")
     core.decoder = decoders.BPEDecoder(suffix=_END)
     core.add_special_tokens(reserved)
@@ -245,14 +245,16 @@ def normalizer_steps(asked: Any) -> list[normalizers.Normalizer]:
         hold, free = normalizers.Replace(_BETWEEN_MARKS, _JOINER), normalizers.Replace(_JOINER, "")
         steps = [hold, normalizers.NFC(), *steps, normalizers.NFC(), free]
     if asked.remove_extra_whitespaces:
-        steps += _collapse_spaces(ends=" +")
+        steps += _collapse_spaces(ends=" ")
     if asked.add_dummy_prefix:
         steps.append(normalizers.Prepend(_SPACE))
     return [*steps, normalizers.Replace(" ", _SPACE)]
 
 
 def _collapse_spaces(ends: str) -> list[normalizers.Normalizer]:
-    return [normalizers.Replace(Regex(rf"\A{ends}|{ends}\z"), ""), normalizers.Replace(Regex(" +"), " ")]
+    """Remove these letters at both ends, then all but one of successive spaces."""
+    strip = Regex(rf"\A[{ends}]+|(?<![{ends}])[{ends}]+\z")  # without the look back, a run inside takes n² steps
+    return [normalizers.Replace(strip, ""), normalizers.Replace(Regex(" +"), " ")]
 
 
 def _build_unigram(model: Any, names: list[str]) -> models.Model:

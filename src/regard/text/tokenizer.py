@@ -28,7 +28,7 @@ from regard.text.template import Template, read_names
 from regard.text.tokenizer_specs import ROLES, TokenizerSpec, byte_alphabet, check_lines, encodes_words_apart
 from regard.text.word_cache import WordCache, cut_at_spaces
 
-TAG = re.compile(r"<[\w.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
+TAG = re.compile(r"<[_.:/-]*[A-Za-z0-9][\w.:/-]*>", re.ASCII)
 LARGE_SHARE = 0.3
 """Share of unknown characters from which on a text is not what the vocabulary was made for."""
 _CHUNK, _CHUNK_SIZE = 10_000, 1 << 20  # number of lines, and of characters, encoded by the library at once

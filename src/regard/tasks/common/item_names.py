@@ -23,7 +23,7 @@ MAX_OFFERED = 3
 """Maximum number of suggestions for an unknown name."""
 MAX_COMPARED = 60
 """Maximum number of characters of a name that are compared for suggestions."""
-_YEAR = re.compile(r"\s*\(\d{4}(?:[-–]\d{0,4})?\)$")
+_YEAR = re.compile(r"(?<!\s)\s*+\(\d{4}(?:[-–]\d{0,4})?\)$")
 _ARTICLE = re.compile(r"^(.+), (the|a|an|le|la|les|l'|il|el|der|die|das)$")
 
 
