@@ -5,13 +5,26 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from regard.errors import CheckpointError, DiskFull
-from regard.files.storage import DISK, Disk, Storage, explain_errors, format_bytes, make_folder, write_file
+from regard.errors import CheckpointError, DiskFull, SpecError
+from regard.files.storage import (
+    DISK,
+    Disk,
+    Storage,
+    explain_errors,
+    format_bytes,
+    make_folder,
+    write_file,
+    write_output,
+)
 from tests.faulty import Memory, PowerCut
 from tests.training.saves import disks
 
@@ -262,3 +275,85 @@ def test_a_file_that_cannot_be_written_leaves_nothing_half_written(tmp_path: Pat
     with pytest.raises(DiskFull):
         write_file(tmp_path / "x", "new", storage=Full())
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"x": "old"}
+
+
+def _make_pipe(path: Path) -> Path:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("pipes have no names here")
+    os.mkfifo(path)
+    return path
+
+
+def test_an_output_goes_into_a_pipe_which_stays_one(tmp_path: Path) -> None:
+    pipe, read = _make_pipe(tmp_path / "pipe"), list[bytes]()
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    write_output(pipe, "page" * 100_000)
+    reader.join(60)
+    assert read == [b"page" * 100_000]
+    assert pipe.is_fifo()
+    assert DISK.list(tmp_path) == ["pipe"]
+
+
+def test_an_output_goes_through_a_link_which_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("old")
+    for name, target in (("link", "target"), ("dangling", "new")):
+        (tmp_path / name).symlink_to(target)
+        write_output(tmp_path / name, "page")
+        assert (tmp_path / name).readlink() == Path(target)
+        assert (tmp_path / target).read_text() == "page"
+
+
+def test_a_device_stays_one_and_a_full_one_is_a_full_disk() -> None:
+    write_output("/dev/null", "page")
+    assert Path("/dev/null").is_char_device()
+    if Path("/dev/full").exists():
+        with pytest.raises(
+            DiskFull, match=r"not enough disk space to write full in /dev \(No space left on device\): 4 bytes"
+        ):
+            write_output("/dev/full", "page")
+        assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.parametrize("stdout", ["file", "pipe"])
+def test_an_output_to_dev_stdout_comes_beside_what_is_printed(tmp_path: Path, stdout: str) -> None:
+    code = (
+        "print('a', flush=True); from regard.files.storage import write_output as w; w('/dev/stdout', 'b'); print('c')"
+    )
+    if stdout == "pipe":
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+    else:
+        with (tmp_path / "out").open("ab") as file:
+            subprocess.run([sys.executable, "-c", code], stdout=file, check=True)
+        said = (tmp_path / "out").read_bytes()
+    assert said == b"a\nbc\n"
+
+
+@pytest.mark.parametrize("name", [".", "folder", "/"])
+def test_an_output_that_names_a_folder_is_refused(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    with pytest.raises(SpecError, match=r"is a directory; name a file in it"):
+        write_output(name, "page")
+
+
+def test_an_output_to_a_socket_is_refused_and_the_socket_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        with pytest.raises(CheckpointError, match=r"cannot write socket in \. \(No such device or address\)"):
+            write_output("socket", "page")
+    assert Path("socket").is_socket()
+
+
+def test_a_file_of_ours_never_takes_the_place_of_a_pipe_or_device(tmp_path: Path) -> None:
+    """What Regard writes into its own folders is neither waited for nor put through a link."""
+    pipe = _make_pipe(tmp_path / "report.html")
+    with pytest.raises(CheckpointError, match=r"cannot write report.html in .* \(Not a regular file\)"):
+        write_file(pipe, "page")
+    assert pipe.is_fifo()
+    assert DISK.list(tmp_path) == ["report.html"]
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / "link").symlink_to("other")
+    write_file(tmp_path / "link", "page")
+    assert (tmp_path / "other").read_text() == "kept"

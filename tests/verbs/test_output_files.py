@@ -135,3 +135,15 @@ def test_files_are_no_texts_by_mistake(songs: Path) -> None:
     said = call("run", songs / "run", songs / "melody.mid")
     assert said.err == ""
     assert len(said.lines[0].split()) == 16
+
+
+def test_look_writes_its_page_into_a_device_and_says_no_path(model: Path) -> None:
+    """The page itself may go to stdout, where a path would end up in it."""
+    said = call("look", model, "abc", "--out", "/dev/null")
+    assert (said.code, said.out, said.err) == (0, "", "")
+    assert Path("/dev/null").is_char_device()
+
+
+def test_look_refuses_a_folder_before_it_opens_the_model() -> None:
+    said = call("look", "nowhere", "abc", "--out", ".")
+    assert (said.code, said.err) == (2, "regard: . is a directory; name a file in it\n")

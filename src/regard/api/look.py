@@ -10,7 +10,7 @@ import torch
 
 from regard.api.trained_model import Model
 from regard.errors import SpecError
-from regard.files.storage import write_file
+from regard.files.storage import write_output
 from regard.interpret.heads import HeadLink
 from regard.interpret.interventions import Patched, list_places, patch
 from regard.interpret.look_page import render_page
@@ -43,7 +43,7 @@ class Look:
 
     def save(self, path: str | Path) -> Path:
         """Write the page."""
-        write_file(Path(path), self.html().encode())
+        write_output(path, self.html())
         return Path(path)
 
     def _repr_html_(self) -> str:

@@ -11,12 +11,13 @@ import hashlib
 import mmap
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from regard.errors import CheckpointError, DiskFull
+from regard.errors import CheckpointError, DiskFull, SpecError
 from regard.files.user_file import open_regular
 from regard.machine import free_memory
 
@@ -46,7 +47,7 @@ class Storage(Protocol):
         """Create a folder in an existing one."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Rename a file or folder atomically."""
+        """Rename a file or folder atomically; what is neither a file, a link nor a folder is not replaced."""
 
     def remove(self, path: Path) -> None:
         """Remove a file, or a folder with its contents."""
@@ -98,6 +99,10 @@ class Disk:
         path.mkdir()
 
     def rename(self, old: Path, new: Path) -> None:
+        with suppress(FileNotFoundError):
+            kind = stat.S_IFMT(new.stat(follow_symlinks=False).st_mode)
+            if kind not in (stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR):  # a device or a pipe would be gone
+                raise OSError(errno.EINVAL, "Not a regular file", str(new))
         old.rename(new)
 
     def remove(self, path: Path) -> None:
@@ -147,6 +152,41 @@ def write_file(path: Path, data: bytes | str, *, storage: Storage = DISK) -> Non
                 storage.remove(partial)
             raise
         storage.sync(path.parent)
+
+
+STREAMS = tuple(map(Path, ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")))
+"""Names of open files, which are not replaced: `/dev/stdout` may be a file, but one that others are writing, too."""
+
+
+def write_output(path: Path | str, data: bytes | str) -> None:
+    """Write a file that a user named: a regular file is replaced atomically, a pipe or device is written to.
+
+    A link is followed, as `tee` and `>` do: its target is written, and it stays a link.
+    """
+    path, data = Path(path), data.encode() if isinstance(data, str) else data
+    check_output(path)
+    if not is_stream(path):
+        write_file(Path(os.path.realpath(path)), data)
+        return
+    with explain_errors(f"write {path.name}", path.parent, needed=len(data)), path.open("ab", buffering=0) as file:
+        left = memoryview(data)
+        while left:  # opening waited until somebody reads a pipe
+            left = left[file.write(left) :]
+
+
+def check_output(path: Path | str) -> None:
+    """Refuse a folder where a file should be written."""
+    if Path(path).is_dir():
+        raise SpecError(f"{path} is a directory; name a file in it")
+
+
+def is_stream(path: Path | str) -> bool:
+    """Whether a path leads to a pipe, device or socket, or to a file by way of the streams of a process."""
+    path = Path(os.path.abspath(path))  # noqa: PTH100  (resolve() would follow /dev/stdout)
+    with suppress(OSError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            return True
+    return any(path.is_relative_to(stream) for stream in STREAMS)
 
 
 ADVICE = {

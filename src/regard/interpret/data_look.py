@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from regard.files.storage import write_file
+from regard.files.storage import write_output
 from regard.interpret.faithfulness import SHARES, Faithfulness
 from regard.interpret.heads import HeadCard, WordPair
 from regard.interpret.interventions import Worth
@@ -89,7 +89,7 @@ class DataLook:
 
     def save(self, path: str | Path) -> Path:
         """Write the page."""
-        write_file(Path(path), self.html().encode())
+        write_output(path, self.html())
         return Path(path)
 
     def _repr_html_(self) -> str:

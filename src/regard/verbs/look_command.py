@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.errors import SpecError
+from regard.files.storage import check_output, is_stream
 from regard.registry import load_plugins
 from regard.verbs.command import ProgressLine
 from regard.verbs.options import Debug, Device, Json, Plugin, print_result
@@ -65,6 +66,8 @@ def look(
     It shows the attention of all heads, what averaging over them loses, what each layer would predict, and how much each
     prediction falls without each token. Attention shows where a model looks, not why: --faithful measures on your data
     whether it, and other explanations, beat a random one."""
+    if not (as_text or as_json):
+        check_output(out)
     load_plugins(plugin)
     import regard
 
@@ -86,4 +89,6 @@ def look(
     if as_text or as_json:
         print_result(found, as_json)
     else:
-        print(found.save(out))
+        found.save(out)
+        if not is_stream(out):  # the page itself may be on stdout
+            print(out)

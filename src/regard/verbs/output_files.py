@@ -14,7 +14,7 @@ from pathlib import Path
 
 from regard.data.music.synthesizer import Synthesizer
 from regard.errors import DataError, SpecError
-from regard.files.storage import explain_errors
+from regard.files.storage import explain_errors, write_output
 from regard.tasks.common.capabilities import WritesFiles, supports
 from regard.tasks.common.task import Output
 from regard.verbs.command import say
@@ -73,7 +73,7 @@ def _write(stem: Path, files: dict[str, bytes], given: object) -> list[Path]:
     with explain_errors("write", stem.parent):
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, raw in zip(paths, files.values(), strict=True):
-            path.write_bytes(raw)
+            write_output(path, raw)
     return paths
 
 
