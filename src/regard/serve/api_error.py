@@ -51,7 +51,13 @@ def invalid(message: str, param: str | None = None) -> ApiError:
     return ApiError(400, message, param=param)
 
 
-FROM_INFERENCE = {"invalid": (400, None), "unknown": (404, None), "busy": (503, 5), "cancelled": (503, 1)}
+FROM_INFERENCE = {
+    "invalid": (400, None),
+    "unknown": (404, None),
+    "busy": (503, 5),
+    "cancelled": (503, 1),
+    "late": (504, None),
+}
 """Status and `Retry-After` of errors of the inference process; any other is a 500."""
 
 

@@ -43,7 +43,7 @@ PAGE = Path(__file__).parent / "static"
 
 def build_app(settings: ServerSettings) -> FastAPI:
     """The application of a server."""
-    inference = InferenceProcess(settings.for_inference())
+    inference = InferenceProcess(settings.for_inference(), settings.limits)
     server = ServerContext(settings, inference, Admission(settings.limits), ServerMetrics())
 
     @asynccontextmanager

@@ -20,10 +20,15 @@ from regard.serialization.load import load_task
 from regard.serialization.model_folder import find_model
 from regard.serve.served_model import LoadSettings, ServedModel, describe_task, read_chat_template, stamp_folder
 from regard.serve.ticket import ServerBusy
+from regard.serve.vital_signs import SchedulerRow
 from regard.spec import Plain
 
 COPIES = 2
 """Weights in memory per weight on disk: the model's own, and those that are laid out for decoding."""
+
+
+class UnknownModel(UnknownName):
+    """A request names a model that is not served."""
 
 
 @dataclasses.dataclass
@@ -46,8 +51,9 @@ class ModelTable:
         *,
         budget: int | None = None,
         tell: Callable[[str], None] = lambda text: None,
+        open_row: Callable[[], SchedulerRow] = SchedulerRow,
     ) -> None:
-        self._settings, self._budget, self._tell = settings, budget, tell
+        self._settings, self._budget, self._tell, self._open_row = settings, budget, tell, open_row
         self._lock = threading.RLock()
         self._entries = {name: self._examine(name, path) for name, path in paths.items()}
         for name, entry in self._entries.items():
@@ -75,7 +81,7 @@ class ModelTable:
         """A model by name, loaded if it is not; it is not unloaded before the end of the block."""
         with self._lock:
             if name not in self._entries:
-                raise UnknownName("model", name, self._entries)
+                raise UnknownModel("model", name, self._entries)
             entry = self._entries[name]
             served = entry.served
             if served is None:
@@ -97,7 +103,7 @@ class ModelTable:
             if old is None or stamp_folder(entry.path) == old.stamp:
                 continue
             try:
-                new = ServedModel(name, entry.path, self._settings)  # requests go on meanwhile
+                new = ServedModel(name, entry.path, self._settings, self._open_row)  # requests go on
             except RegardError as error:
                 self._tell(f"{name} has changed and cannot be loaded; the old one stays: {error}")
                 continue
@@ -109,12 +115,11 @@ class ModelTable:
         return changed
 
     def list_served(self) -> dict[str, ServedModel]:
-        """The loaded models."""
-        with self._lock:
-            return {name: entry.served for name, entry in self._entries.items() if entry.served is not None}
+        """The loaded models; it waits for nothing, not even for one that is being loaded."""
+        return {name: served for name, entry in self._entries.items() if (served := entry.served) is not None}
 
     def _load(self, name: str, entry: _Entry) -> ServedModel:
-        entry.served = ServedModel(name, entry.path, self._settings)
+        entry.served = ServedModel(name, entry.path, self._settings, self._open_row)
         self._tell(f"{name} was loaded from {entry.path}")
         return entry.served
 

@@ -5,7 +5,8 @@
 The scheduler is an engine: a model decodes through it as through any other, and does not know that its sentences share a batch
 with those of other requests. One thread computes. Between two steps it lets sequences that are over or cancelled leave, lets
 waiting ones enter, one of each client in turn, and runs one of the calls that are not decoding (a score, an embedding).
-Slots are rows: a sentence enters with all of its beams or waits.
+Slots are rows: a sentence enters with all of its beams or waits. Who waits is told at once when the request is cancelled or
+late; what the thread computes for it ends before the next step, or the next function of torch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import dataclasses
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -24,11 +26,14 @@ from numpy.typing import NDArray
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
 from regard.decode.engine import Engine, SequenceProgress
 from regard.decode.search import Search
+from regard.engine.fixed_batch import FixedBatch
+from regard.serve.stop_torch import StopTorch
 from regard.serve.ticket import CURRENT, RequestCancelled, Ticket
+from regard.serve.vital_signs import IDLE, STEP, SchedulerRow
 
 SLOTS = 64
 """Rows that are decoded together."""
-CANCELLED, UNLOADED = "the request was cancelled", "the model was unloaded; try again"
+UNLOADED = "the model was unloaded; try again"
 T = TypeVar("T")
 
 
@@ -58,6 +63,50 @@ class _Sequence:
         return self.is_withdrawn or self.ticket.is_cancelled
 
 
+@dataclasses.dataclass(eq=False)
+class _Call:
+    """Something else than decoding, and who waits for it."""
+
+    compute: Callable[[], object]
+    ticket: Ticket | None
+    outcome: Future[object] = dataclasses.field(default_factory=Future)
+
+    def run(self, row: SchedulerRow) -> None:
+        """Compute it, unless nobody waits any longer."""
+        ticket = self.ticket or Ticket()
+        row.turn(ticket.number, ticket.deadline)
+        try:
+            ticket.check()
+            with StopTorch(ticket.check):
+                found = self.compute()
+        except BaseException as error:
+            self.refuse(error)
+        else:
+            with suppress(InvalidStateError):
+                self.outcome.set_result(found)
+
+    def refuse(self, error: BaseException) -> None:
+        """Raise an error in the thread that waits, unless it was told before."""
+        with suppress(InvalidStateError):
+            self.outcome.set_exception(error)
+
+    def wait(self) -> object:
+        """The outcome, or the error of a request that is cancelled before; that does not wait for what is computed."""
+        if self.ticket is None:
+            return self.outcome.result()
+        ticket = self.ticket
+
+        def leave() -> None:
+            self.refuse(ticket.explain())
+
+        ticket.watch(leave)
+        try:
+            with ticket.wait():
+                return self.outcome.result()
+        finally:
+            ticket.unwatch(leave)
+
+
 @dataclasses.dataclass(frozen=True)
 class SchedulerStats:
     """How busy a scheduler is, and what it has done so far."""
@@ -73,13 +122,16 @@ class SchedulerStats:
 class Scheduler:
     """An `Engine` that decodes what many threads ask for in one batch of another engine."""
 
-    def __init__(self, engine: Engine, *, slots: int = SLOTS, has_encoder: bool = True) -> None:
-        self._engine, self._slots, self._has_encoder = engine, slots, has_encoder
+    def __init__(
+        self, engine: Engine, *, slots: int = SLOTS, has_encoder: bool = True, row: SchedulerRow | None = None
+    ) -> None:
+        self._engine, self._slots, self._has_encoder, self._row = engine, slots, has_encoder, row or SchedulerRow()
         self._batch = engine.open_batch()
         self._wake = threading.Condition()
         self._waiting: OrderedDict[str, deque[_Sequence]] = OrderedDict()
         self._running: dict[int, _Sequence] = {}
-        self._calls: deque[tuple[Callable[[], object], Future[object], Ticket | None]] = deque()
+        self._calls: deque[_Call] = deque()
+        self._poked = True
         self._closed, self._steps, self._sequences, self._tokens = False, 0, 0, 0
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._thread.start()
@@ -148,11 +200,20 @@ class Scheduler:
         """Run something else than decoding on the thread that computes, and wait for it."""
         if threading.current_thread() is self._thread:
             return call()
-        future: Future[object] = Future()
+        waiting = _Call(call, CURRENT.get())
         with self._wake:
-            self._calls.append((call, future, CURRENT.get()))
+            if self._closed:
+                raise RequestCancelled(UNLOADED)
+            self._calls.append(waiting)
             self._wake.notify()
-        return future.result()  # type: ignore[return-value]
+        return waiting.wait()  # type: ignore[return-value]
+
+    def poke(self) -> None:
+        """Let the loop turn, so that its row shows that it can. It may be called while the scheduler is stuck."""
+        self._poked = True
+        if self._wake.acquire(blocking=False):
+            self._wake.notify()
+            self._wake.release()
 
     @property
     def stats(self) -> SchedulerStats:
@@ -194,7 +255,11 @@ class Scheduler:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._closed or self._running or self._waiting or self._calls)
+                self._row.turn(IDLE)
+                self._wake.wait_for(
+                    lambda: self._closed or self._running or self._waiting or self._calls or self._poked
+                )
+                self._poked = False
                 if self._closed and not self._running:
                     break
                 self._drop_leaving()
@@ -203,22 +268,24 @@ class Scheduler:
             for sequence in entering:
                 self._enter(sequence)
             if self._running:
+                self._row.turn(STEP)
                 self._step()
             if call is not None:
-                _run_call(*call)
+                call.run(self._row)
         self._refuse_rest()
         self._batch.close()
+        self._row.close()
 
     def _drop_leaving(self) -> None:
         for number, sequence in list(self._running.items()):
             if sequence.leaves:
                 del self._running[number]
                 self._batch.remove(number)
-                sequence.tell(RequestCancelled(CANCELLED))
+                sequence.tell(sequence.ticket.explain())
         for client, queue in list(self._waiting.items()):
             for sequence in [each for each in queue if each.leaves]:
                 queue.remove(sequence)
-                sequence.tell(RequestCancelled(CANCELLED))
+                sequence.tell(sequence.ticket.explain())
             if not queue:
                 del self._waiting[client]
 
@@ -247,10 +314,22 @@ class Scheduler:
             return
         with self._wake:
             self._running[number] = sequence
+        if sequence.ticket.row is not None:
+            sequence.ticket.row.join_batch(self._row.place)
+
+    def _check_leaving(self) -> None:
+        """Raise an error if nobody waits for the batch any longer."""
+        running = list(self._running.values())
+        if running and all(sequence.leaves for sequence in running):
+            raise running[0].ticket.explain()
 
     def _step(self) -> None:
         try:
-            progress = self._batch.step()
+            if isinstance(self._batch, FixedBatch):  # such a step decodes whole sentences
+                with StopTorch(self._check_leaving):
+                    progress = self._batch.step()
+            else:
+                progress = self._batch.step()
         except Exception as error:  # what exactly failed is not known: all of them have to be told
             with self._wake:
                 lost, self._running = self._running, {}
@@ -279,18 +358,9 @@ class Scheduler:
                 for sequence in queue:
                     sequence.tell(RequestCancelled(UNLOADED))
             self._waiting.clear()
-            for _, future, _ in self._calls:
-                future.set_exception(RequestCancelled(UNLOADED))
+            for call in self._calls:
+                call.refuse(RequestCancelled(UNLOADED))
             self._calls.clear()
-
-
-def _run_call(call: Callable[[], object], future: Future[object], ticket: Ticket | None) -> None:
-    try:
-        if ticket is not None:
-            ticket.check()
-        future.set_result(call())
-    except BaseException as error:
-        future.set_exception(error)
 
 
 def count_tokens(hypotheses: Sequence[Hypothesis]) -> int:
@@ -309,6 +379,7 @@ class ClientBatch:
         self._events: SimpleQueue[tuple[int, SequenceProgress | BaseException]] = SimpleQueue()
         self._open: dict[int, _Sequence] = {}
         self._count = 0
+        ticket.watch(self._leave)
 
     def add(
         self,
@@ -337,7 +408,8 @@ class ClientBatch:
         return found is not None
 
     def step(self) -> list[SequenceProgress]:
-        number, event = self._events.get()
+        with self._ticket.wait():
+            number, event = self._events.get()
         if isinstance(event, BaseException):
             raise event
         if number not in self._open:
@@ -357,5 +429,10 @@ class ClientBatch:
         return len(self._open)
 
     def close(self) -> None:
+        self._ticket.unwatch(self._leave)
         for number in list(self._open):
             self.remove(number)
+
+    def _leave(self) -> None:
+        """Tell who waits that the request has ended, without the scheduler, which may be stuck."""
+        self._events.put((-1, self._ticket.explain()))

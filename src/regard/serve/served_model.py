@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from regard.registry import kind_of
 from regard.serialization.model_folder import BEST, FINAL
 from regard.serve.chat_template import ChatTemplate
 from regard.serve.scheduler import Scheduler
+from regard.serve.vital_signs import SchedulerRow
 from regard.spec import Plain
 from regard.tasks.common.capabilities import (
     Classifies,
@@ -72,14 +73,15 @@ class LoadSettings:
 class ServedModel:
     """A model whose requests share the batch of one scheduler. It stays until its last request is done."""
 
-    def __init__(self, name: str, path: Path, settings: LoadSettings) -> None:
+    def __init__(
+        self, name: str, path: Path, settings: LoadSettings, open_row: Callable[[], SchedulerRow] = SchedulerRow
+    ) -> None:
         self.name, self.stamp = name, stamp_folder(path)
         self.model: Model = load(path, device=settings.device, engine=settings.engine, set=settings.set)
-        self.scheduler = Scheduler(
-            _choose_engine(self.model), slots=settings.slots, has_encoder=self.model.net.encoder is not None
-        )
-        attach_engine(self.model.net, self.scheduler)
         self.chat_template = read_chat_template(read_folder(self.model.path), self.model.task)
+        engine, has_encoder = _choose_engine(self.model), self.model.net.encoder is not None
+        self.scheduler = Scheduler(engine, slots=settings.slots, has_encoder=has_encoder, row=open_row())
+        attach_engine(self.model.net, self.scheduler)
         self._users, self._retired, self._lock = 0, False, threading.Lock()
 
     @contextmanager

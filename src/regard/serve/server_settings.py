@@ -33,6 +33,8 @@ class Limits:
     """Tokens of an output."""
     seconds: float = 60.0
     """Time for an answer; of a stream, for all of it."""
+    silent_seconds: float = 10.0
+    """Time without a sign of life, or after the time for an answer, after which the process of the models is started again."""
     body_seconds: float = 10.0
     """Time for the body of a request to arrive."""
     requests: int = 128
@@ -116,7 +118,7 @@ class ServerSettings:
         return {
             "models": dict(self.models), "engine": self.engine, "device": self.device, "set": dict(self.set),
             "plugins": [*self.plugins], "slots": self.slots, "memory": self.memory, "watch": self.watch,
-            "requests": self.limits.requests,
+            "requests": self.limits.requests, "seconds": self.limits.seconds,
         }  # fmt: skip
 
 

@@ -13,10 +13,15 @@ async def check_health(call: Call, body: None) -> object:
 
 
 async def check_ready(call: Call, body: None) -> object:
-    """Whether models answer, and new requests are admitted."""
+    """Whether models answer, and new requests are admitted; if not, why."""
     server = call.server
-    ready = not server.admission.is_draining and (server.inference.is_ready or not server.settings.models)
-    return JSONResponse({"ready": ready}, 200 if ready else 503, headers={} if ready else {"Retry-After": "2"})
+    if server.admission.is_draining:
+        reason: str | None = "the server is shutting down"
+    else:
+        reason = server.inference.find_trouble() if server.settings.models else None
+    if reason is None:
+        return JSONResponse({"ready": True})
+    return JSONResponse({"ready": False, "reason": reason}, 503, headers={"Retry-After": "2"})
 
 
 async def show_metrics(call: Call, body: None) -> object:
