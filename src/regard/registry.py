@@ -16,17 +16,20 @@ you mean 'performer'?") and are never accepted in place of the name. Names from 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar, cast, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from regard.errors import SpecError, UnknownName
 
 T = TypeVar("T")
 P = TypeVar("P")
+PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 def kind_of(part: object) -> str:
@@ -45,6 +48,8 @@ class Registry(Generic[T]):
         self.what = what
         self._parts: dict[str, T] = {}
         self._synonyms: dict[str, str] = {}
+        self._homes: dict[str, Path] = {}
+        _REGISTRIES.add(self)
 
     @overload
     def add(self, part: P, /, *, also: Sequence[str] = ()) -> P: ...
@@ -59,6 +64,8 @@ class Registry(Generic[T]):
             raise SpecError(f"there already is a {self.what} {name!r}; choose another name")
         self._parts[name] = cast(T, part)
         self._synonyms |= dict.fromkeys(also, name)
+        if (home := _find_caller()) is not None:
+            self._homes[name] = home
         return part
 
     def __getitem__(self, name: str) -> T:
@@ -78,15 +85,39 @@ class Registry(Generic[T]):
     def items(self) -> Iterator[tuple[str, T]]:
         return iter(self._parts.items())
 
+    def homes(self, names: Collection[str]) -> Iterator[Path]:
+        """Yield the file of every part of these names that is not Regard's own."""
+        return (home for name, home in self._homes.items() if name in names and name in self._parts)
+
+
+_REGISTRIES: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()
+
+
+def find_homes(names: Collection[str]) -> list[Path]:
+    """Return the files, outside Regard, that added parts of these names to any registry."""
+    return sorted({home for registry in _REGISTRIES for home in registry.homes(names)})
+
+
+def _find_caller() -> Path | None:
+    """Return the file that adds a part, if it is none of Regard's; a notebook has no file."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+        frame = frame.f_back
+    name = frame.f_code.co_filename
+    return None if name.startswith(PACKAGE) or not Path(name).is_file() else Path(name).resolve()
+
 
 def load_plugins(files: Sequence[Path]) -> None:
     """Run Python files of the user, which add their parts to registries."""
+    from regard.digests import note_code  # here: nothing but a plugin needs it
+
     for file in files:
         spec = importlib.util.spec_from_file_location(f"regard_plugin_{file.stem}", file)
         if spec is None or spec.loader is None or not file.is_file():
             raise SpecError(f"no plugin {file}: it should be a Python file, such as mine.py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = module
+        note_code(file)
         try:
             spec.loader.exec_module(module)
         except Exception as error:  # the user's own code: say where it failed

@@ -42,7 +42,7 @@ def test_refused_with_the_difference_unless_told_otherwise(what: str, tmp_path: 
     request, difference = change(what, stopped(on_files(tmp_path / "run", corpus, decode__beam=1)), corpus)
     with pytest.raises(SpecError) as caught:
         run_training(request)
-    assert f"was started with another recipe or corpus: {difference}. Undo the change" in str(caught.value)
+    assert f"was started with another recipe, corpus or plugin: {difference}. Undo the change" in str(caught.value)
     assert "continue nevertheless with --anyway" in str(caught.value)
     assert Checkpoints(tmp_path / "run" / "checkpoints").steps() == [5]
     run_training(anyway(request))

@@ -41,7 +41,7 @@ def test_a_changed_recipe_is_refused_with_the_difference(finished: Path, changes
     before = traces(finished)
     with pytest.raises(SpecError) as caught:
         run_training(tiny(finished, **changes))
-    assert str(caught.value).startswith(f"{finished} was started with another recipe or corpus: ")
+    assert str(caught.value).startswith(f"{finished} was started with another recipe, corpus or plugin: ")
     assert message in str(caught.value)
     assert str(caught.value).endswith(
         "Undo the change, choose another --out, continue nevertheless with --anyway, or start over with --fresh"
@@ -52,7 +52,7 @@ def test_a_changed_recipe_is_refused_with_the_difference(finished: Path, changes
 def test_another_number_of_threads_on_the_machine_is_refused(tmp_path: Path) -> None:
     order = stopped(tiny(tmp_path, train__threads=None))
     torch.set_num_threads(2)
-    with pytest.raises(SpecError, match=r"corpus: threads: 1 -> 2\. Undo"):
+    with pytest.raises(SpecError, match=r"plugin: threads: 1 -> 2\. Undo"):
         run_training(order)
     torch.set_num_threads(1)
     run_training(order)
@@ -69,7 +69,7 @@ def test_a_changed_corpus_is_refused_but_a_moved_one_is_not(tmp_path: Path, corp
     order = stopped(on_files(tmp_path / "run", corpus))
     corpus.write_text("".join(ROWS[1:]))
     with pytest.raises(
-        SpecError, match=r"another recipe or corpus: the corpus is not the one this run started with\. "
+        SpecError, match=r"another recipe, corpus or plugin: the corpus is not the one this run started with\. "
     ):
         run_training(order)
     corpus.write_text("".join(ROWS))

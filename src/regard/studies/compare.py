@@ -11,8 +11,10 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import cast
 
+from regard.digests import digest_code
 from regard.errors import SpecError, UnknownName
 from regard.files.folder import parse_json
 from regard.files.storage import DISK, make_folder, write_file
@@ -20,7 +22,7 @@ from regard.metrics import METRICS
 from regard.report.number import duration
 from regard.spec import Plain
 from regard.studies.forecast import Work, forecast
-from regard.studies.grid import Cell, CellResult, Grid
+from regard.studies.grid import Cell, CellResult, Grid, tell_mixture
 from regard.studies.match import Dial, match_size
 from regard.studies.methods import Match, Method, NamedRecipe, Terms, check_tasks, find_rate, list_entries
 from regard.studies.preparation import Preparation, Timing, change, cost_of, model_of, time_recipe
@@ -55,6 +57,13 @@ class CompareResult(Reporting):
     looks: Sequence[int]
     parallel: int = 1
     """How many cells ran at once."""
+    basis: Plain = dataclasses.field(default_factory=dict)
+    """The code and files that the cells were computed with, unless `mixed` says otherwise."""
+
+    @property
+    def mixed(self) -> list[str]:
+        """What must be known before the verdict: which cells rest on something else than the others."""
+        return tell_mixture([cell for own in self.cells.values() for cell in own])
 
     def plain(self) -> dict[str, object]:
         """All results, ready for JSON. Only `timing` depends on the clock."""
@@ -79,6 +88,8 @@ class CompareResult(Reporting):
                 for method, sample in zip(self.methods, self.samples, strict=True)
             ],
             "verdicts": [verdict.plain() for verdict in self.verdicts],
+            "made_with": self.basis,
+            "mixed": self.mixed,
             "timing": {name: [f.timing.get("seconds") for f in found] for name, found in self.cells.items()},
         }
 
@@ -143,8 +154,23 @@ class Comparer:
         notes += self._say_test(methods[0])
         verdicts = judge(samples[0], samples[1:], rules)
         return CompareResult(
-            self.title, metric, self.terms, methods, samples, verdicts, finished, notes, looks, self.grid.parallel
-        )
+            self.title, metric, self.terms, methods, samples, verdicts, finished, notes, looks, self.grid.parallel,
+            self._describe_basis(methods, finished),
+        )  # fmt: skip
+
+    def _describe_basis(self, methods: Sequence[Method], found: Mapping[str, Sequence[CellResult]]) -> Plain:
+        """The code, files and processors of the whole comparison."""
+        results = [each for own in found.values() for each in own]
+        bases = [self.grid.ground(each.cell).basis for each in results]
+        plugins = {name: digest for basis in bases for name, digest in basis["plugins"].items()}
+        return {
+            **bases[0],
+            "plugins": dict(sorted(plugins.items())),
+            "data": methods[0].corpus.dataset.fingerprint,
+            "processors": sorted({each.processor for each in results if each.processor}),
+            "threads": methods[0].recipe.train.threads,
+            "device": self.options.device,
+        }
 
     def split_refused(self, entries: Sequence[NamedRecipe]) -> tuple[list[NamedRecipe], dict[str, str]]:
         """The contenders that can be built, and why the others cannot; the baseline must be."""
@@ -226,7 +252,7 @@ class Comparer:
         path = self.grid.folder / "calibration.json"
         known = parse_json(path.read_bytes(), path) if path.exists() else {}
         for method in methods:
-            key = _digest(method.recipe.plain())
+            key = _digest([method.recipe.plain(), digest_code(map(Path, self.grid.plugins))])
             if key not in known:
                 timing = time_recipe(method.recipe, method.corpus)
                 known[key] = {"name": method.name, "steps": timing.steps, "seconds_per_step": timing.seconds_per_step}
@@ -346,7 +372,8 @@ def _sample(name: str, found: Sequence[CellResult], metric: str, sets: Sequence[
     failed = {i + 1: each.error for i, each in enumerate(found) if each.error}
     good = [each.result["tests"][TEST] for each in found if not each.error]
     items = [read_items(tested, metric, sets) for tested in good]
-    return Sample(name, items, [tested["scores"][metric] for tested in good], failed)
+    marks = [_digest([each.result["valid"], each.result["tests"]]) for each in found if not each.error]
+    return Sample(name, items, [tested["scores"][metric] for tested in good], failed, marks)
 
 
 def _digest(value: object) -> str:

@@ -48,7 +48,7 @@ def report_comparison(found: CompareResult) -> StudyReport:
 
 def tell_verdicts(found: CompareResult, title: str = "Verdict") -> Chapter:
     """The table of scores, and a sentence for each contender."""
-    return Chapter(title, [score_table(found), *(verdict.sentence for verdict in found.verdicts)])
+    return Chapter(title, [*found.mixed, score_table(found), *(verdict.sentence for verdict in found.verdicts)])
 
 
 def tell_terms(found: CompareResult) -> Chapter:

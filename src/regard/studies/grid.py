@@ -1,18 +1,21 @@
 """The grid under every study: cells that run once.
 
 A cell is one independent piece of work with everything its result depends on, such as one recipe trained with one seed. Its
-result is one small JSON file, written atomically and named by a digest of its settings:
+result is one small JSON file, written atomically and named by a digest of its settings and of what else it rests on
+(`basis.py`: plugins, test files, versions):
 
     cells/NAME-DIGEST.json   the result of a finished cell; it never runs again
     work/NAME-DIGEST/        the run folder of an unfinished one; it resumes there
 
 So a study that was killed goes on with the same command, one with more seeds runs only the new cells, and a changed setting is
-another cell. Cells run in child processes of one thread each, in this process, or on a Ray cluster (`ray_cells.py`).
+another cell. Cells that were computed with other code are computed again, or taken on request, which the result says.
+Cells run in child processes of one thread each, in this process, or on a Ray cluster (`ray_cells.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import glob
 import hashlib
 import json
 import math
@@ -27,13 +30,17 @@ from pathlib import Path
 from regard.errors import Diverged, RegardError, SpecError, UnknownName
 from regard.files.folder import parse_json
 from regard.files.storage import DISK, make_folder, write_file
+from regard.machine import machine
 from regard.report.number import duration
 from regard.spec import Plain
+from regard.studies.basis import TESTS, check_tests, describe_difference, find_basis, same_settings
 from regard.studies.jobs import Outcome, find_job
 from regard.studies.worker import Child, Stopped
 
 CELLS, WORK = "cells", "work"
 HERE, RAY = "here", "ray"
+MAX_NAMED = 6
+"""Maximum number of cells that a message names."""
 POLL = 0.2
 """Seconds between two looks at the running cells."""
 
@@ -49,13 +56,18 @@ class Cell:
     name: str
     job: str
     settings: Plain
+    basis: Plain = dataclasses.field(default_factory=dict)
+    """What else its result rests on; the grid fills it in."""
+
+    @property
+    def slug(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:40]
 
     @property
     def key(self) -> str:
         """The name of its file."""
-        text = json.dumps([self.job, self.settings], sort_keys=True, ensure_ascii=False)
-        slug = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:40]
-        return f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        text = json.dumps([self.job, self.settings, self.basis], sort_keys=True, ensure_ascii=False)
+        return f"{self.slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +77,12 @@ class CellResult:
     cell: Cell
     result: Plain
     timing: Plain
+    processor: str | None = None
+    """Where it was computed."""
+    differs: Sequence[str] = ()
+    """How the code or test files it was computed with differ from those of the study."""
+    other_tests: bool = False
+    """Whether it was tested on other files, with which no other result can be compared."""
 
     @property
     def error(self) -> str | None:
@@ -85,6 +103,10 @@ class Grid:
     say: Say = lambda _: None
     progress: Progress = lambda *_: None
     on: str = HERE
+    anyway: bool = False
+    """Take finished cells although they were computed with other code or other test files."""
+    _bases: dict[str, Plain] = dataclasses.field(default_factory=dict, compare=False)
+    _older: dict[str, CellResult | None] = dataclasses.field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if self.on not in (HERE, RAY):
@@ -99,26 +121,66 @@ class Grid:
             return count_processors()
         return max(1, self.processes)
 
+    def ground(self, cell: Cell) -> Cell:
+        """The cell with what it rests on."""
+        if cell.basis:
+            return cell
+        if cell.key not in self._bases:
+            self._bases[cell.key] = find_basis(cell.settings, self.plugins)
+        return dataclasses.replace(cell, basis=self._bases[cell.key])
+
     def path(self, cell: Cell) -> Path:
-        return self.folder / CELLS / f"{cell.key}.json"
+        return self.folder / CELLS / f"{self.ground(cell).key}.json"
 
     def read(self, cell: Cell) -> CellResult | None:
-        """The result of a cell, if it is finished."""
+        """The result of a cell, if it is finished; one computed with other code only if `anyway`."""
         path = self.path(cell)
         if not path.exists():
-            return None
+            older = self.find_older(cell) if self.anyway else None
+            return None if older is None or older.other_tests else older
         found = parse_json(path.read_bytes(), path)
-        return CellResult(cell, found["result"], found["timing"])
+        return CellResult(cell, found["result"], found["timing"], found.get("processor"))
+
+    def find_older(self, cell: Cell) -> CellResult | None:
+        """The newest result of a cell of these settings that was computed with other code or test files."""
+        if cell.key in self._older:
+            return self._older[cell.key]
+        now, found = self.ground(cell).basis, None
+        paths = (self.folder / CELLS).glob(f"{glob.escape(cell.slug)}-*.json")
+        for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns):
+            old = parse_json(path.read_bytes(), path)
+            if old["job"] == cell.job and same_settings(old["settings"], cell.settings):
+                was = old.get("basis")
+                found = CellResult(
+                    cell, old["result"], old["timing"], old.get("processor"), describe_difference(was, now)
+                )
+                found = dataclasses.replace(found, other_tests=was is not None and was[TESTS] != now[TESTS])
+        self._older[cell.key] = found
+        return found
 
     def missing(self, cells: Sequence[Cell]) -> list[Cell]:
         """The cells that are still to run, each once."""
-        return [cell for cell in {cell.key: cell for cell in cells}.values() if not self.path(cell).exists()]
+        return [cell for cell in {cell.key: cell for cell in cells}.values() if self.read(cell) is None]
+
+    def tell_older(self, cells: Sequence[Cell]) -> list[str]:
+        """Say which finished cells were computed with other code or test files, and what becomes of them."""
+        unfinished = [cell for cell in {cell.key: cell for cell in cells}.values() if not self.path(cell).exists()]
+        older = [found for cell in unfinished if (found := self.find_older(cell)) is not None]
+        taken = [each for each in older if self.anyway and not each.other_tests]
+        again = [each for each in older if each not in taken]
+        offer = "" if any(each.other_tests for each in again) else " (--anyway takes them as they are)"
+        return [
+            *([f"mixed: {_describe_older(taken)}; taken as they are"] if taken else []),
+            *([f"{_describe_older(again)}; computed again{offer}"] if again else []),
+        ]
 
     def run(self, cells: Sequence[Cell]) -> list[CellResult]:
         """Run every cell that is not finished; returns the results of all, in their order."""
         for name in (CELLS, WORK):
             make_folder(DISK, self.folder / name)
-        left = self.missing(cells)
+        for line in self.tell_older(cells):
+            self.say(line)
+        left = [self.ground(cell) for cell in self.missing(cells)]
         board = Board(self, len({cell.key for cell in cells}), len(left))
         if left and self.on == RAY:
             from regard.studies.ray_cells import run_on_ray
@@ -169,7 +231,7 @@ class Grid:
                 return
             board.started(cell)
             question = {
-                "name": cell.name, "job": cell.job, "settings": cell.settings, "plugins": list(self.plugins),
+                "cell": dataclasses.asdict(cell), "plugins": list(self.plugins),
                 "out": str(self.path(cell)), "work": str(self.folder / WORK / cell.key), "keep": self.keep,
             }  # fmt: skip
             try:
@@ -185,11 +247,13 @@ class Grid:
 
 def compute_cell(cell: Cell, work: Path) -> str:
     """Run one cell to its end; returns its file. A refusal or a divergence is a result, too."""
+    check_tests(cell.settings, cell.basis)
     try:
         outcome = find_job(cell.job)(cell.settings, work)
     except (SpecError, Diverged) as error:
         outcome = Outcome({"error": str(error), "kind": type(error).__name__}, {})
-    body = {"name": cell.name, "job": cell.job, "settings": cell.settings} | dataclasses.asdict(outcome)
+    check_tests(cell.settings, cell.basis)  # they were read after training
+    body = dataclasses.asdict(cell) | {"processor": machine().processor} | dataclasses.asdict(outcome)
     return json.dumps(body, ensure_ascii=False)
 
 
@@ -198,6 +262,26 @@ def run_cell(cell: Cell, out: Path, work: Path, *, keep: bool = False) -> None:
     write_file(out, compute_cell(cell, work))
     if not keep and work.exists():
         shutil.rmtree(work)
+
+
+def tell_mixture(found: Sequence[CellResult]) -> list[str]:
+    """Say which of these results were computed with other code than the study has now, or on several processors."""
+    older = [each for each in found if each.differs]
+    out = [f"mixed: of {len(found)} cells used here, {_describe_older(older)}"] if older else []
+    if len(processors := sorted({each.processor for each in found if each.processor})) > 1:
+        out.append(
+            f"computed on {len(processors)} kinds of processors, whose rounding differs: {', '.join(processors)}"
+        )
+    return out
+
+
+def _describe_older(older: Sequence[CellResult]) -> str:
+    """Name finished cells that were computed with something else, and what that is."""
+    names = ", ".join(each.cell.name for each in older[:MAX_NAMED])
+    more = f" and {len(older) - MAX_NAMED} more" if len(older) > MAX_NAMED else ""
+    were = "cell was" if len(older) == 1 else "cells were"
+    why = "; ".join(dict.fromkeys(line for each in older for line in each.differs))
+    return f"{len(older)} finished {were} computed with something else ({why}): {names}{more}"
 
 
 class Board:

@@ -25,6 +25,7 @@ def main() -> None:
 
     torch.set_num_threads(1)
     from regard.registry import load_plugins
+    from regard.studies.basis import check_plugins
     from regard.studies.grid import Cell, run_cell
 
     loaded: set[str] = set()
@@ -32,8 +33,9 @@ def main() -> None:
         asked = json.loads(line)
         load_plugins([Path(name) for name in asked["plugins"] if name not in loaded])
         loaded |= set(asked["plugins"])
-        cell, failed = Cell(asked["name"], asked["job"], asked["settings"]), ""
+        cell, failed = Cell(**asked["cell"]), ""
         try:
+            check_plugins(asked["plugins"], cell.basis)
             run_cell(cell, Path(asked["out"]), Path(asked["work"]), keep=asked["keep"])
         except Exception as error:
             failed = f"{type(error).__name__}: {error}"

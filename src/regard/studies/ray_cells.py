@@ -81,6 +81,7 @@ def _compute(cell: Plain, place: Plain) -> str:
     import torch
 
     from regard.registry import load_plugins
+    from regard.studies.basis import check_plugins
     from regard.studies.grid import Cell, compute_cell
 
     if regard.__version__ != place["version"]:
@@ -90,6 +91,7 @@ def _compute(cell: Plain, place: Plain) -> str:
     torch.set_num_threads(1)
     load_plugins([Path(name) for name in place["plugins"] if name not in _LOADED])
     _LOADED.update(place["plugins"])
+    check_plugins(place["plugins"], cell["basis"])
     with tempfile.TemporaryDirectory() as work:
         return compute_cell(Cell(**cell), Path(work) / "run")
 

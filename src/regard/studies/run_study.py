@@ -42,6 +42,7 @@ def study(
     plugins: Sequence[str] = (),
     keep: bool = False,
     on: str = HERE,
+    anyway: bool = False,
     notify: Say | None = None,
     progress: Progress | None = None,
     **settings: Any,
@@ -54,13 +55,14 @@ def study(
     processes  how many cells run at once, with one thread each; 0: in this process; by default one per core
     keep       keep the run folders of finished cells, with their models
     on         where cells run: here, or on a Ray cluster (`ray`)
+    anyway     take finished cells although plugins, test files or versions changed since; the result names them as mixed
     notify     called with progress messages
     settings   those of the study: data, valid, test, set, seeds, minutes, device, and see `regard study NAME --help`
     """
     run = find_study(name)
     folder, tell = Path(out or f"runs/{name}"), notify or (lambda _: None)
     count = machine().cores if processes is None else processes
-    grid = Grid(folder, count, tuple(plugins), keep, tell, progress or (lambda *_: None), on)
+    grid = Grid(folder, count, tuple(plugins), keep, tell, progress or (lambda *_: None), on, anyway)
     common = StudyOptions(**{key: value for key, value in settings.items() if key in OPTIONS})
     own = {key: value for key, value in settings.items() if key not in OPTIONS}
     with RunLock(folder):

@@ -40,6 +40,12 @@ class Sample:
     items: Sequence[Items]
     scores: Sequence[float]
     failed: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    marks: Sequence[str] = ()
+    """A digest of all that validation and tests found, per seed."""
+
+    def is_identical(self, other: Sample) -> bool:
+        """Return whether every seed gave the same to the last bit."""
+        return bool(self.marks) and list(self.marks) == list(other.marks)
 
     @property
     def mean(self) -> float:
@@ -145,4 +151,6 @@ def _decide(a: Sample, b: Sample, found: Contrast, p: float, same: float, rules:
         word, text = "no difference", f"no difference above {rules.delta:g} compared with {a.name}"
     else:
         word, text = "not shown", f"no difference from {a.name} shown; differences above {beyond:.3g} are excluded"
+    if b.is_identical(a):
+        text = f"identical to the baseline in every seed: the change is probably not switched on; {text}"
     return Verdict(b.name, word, f"{b.name}: {text}; {gap}; {by}{more}", found, p, rules.level, needed)

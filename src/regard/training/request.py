@@ -42,12 +42,12 @@ class TrainRequest:
     out: str | None = None
     fresh: bool = False
     anyway: bool = False
-    """Continue a run although its recipe, corpus, threads or torch changed."""
+    """Continue a run although its recipe, corpus, plugins, threads or torch changed."""
     device: str = "auto"
     quiet: bool = False
     tensorboard: bool = False
     plugins: Sequence[str] = ()
-    """Plugin files, already loaded by the command line; kept to print the command again."""
+    """Plugin files, already loaded by the command line; kept to print the command again and to compare their code."""
 
     @property
     def folder(self) -> Path:

@@ -16,11 +16,13 @@ from tempfile import TemporaryDirectory
 import torch
 
 from regard.data.progress import progress_to
+from regard.digests import digest_code
 from regard.errors import Interrupted, SpecError
 from regard.families.expand import check_model_keys
 from regard.files.folder import Folder
-from regard.machine import keep_large_blocks, limit_kernel_caches, precision, resolve_device, versions
+from regard.machine import keep_large_blocks, limit_kernel_caches, machine, precision, resolve_device, versions
 from regard.model.cost import cost
+from regard.registry import find_homes
 from regard.serialization.load import load_model
 from regard.serialization.model_folder import FINAL, LOG, find_model
 from regard.spec import Plain
@@ -37,6 +39,7 @@ from regard.training.run.messages import describe_run, suggest_commands
 from regard.training.run.progress_bar import Progress
 from regard.training.run.repair import clean_up, copy_description, repair_description, restore_or_refuse
 from regard.training.run.resume import is_finished_without_checkpoint
+from regard.training.run.run_changes import PLUGINS, Change, list_words
 from regard.training.run.run_folder import has_begun, open_run, read_facts, replace_run, update_run
 from regard.training.step.data_parallel import ProcessGroup
 from regard.training.step.memory_budget import explain_lack_of_memory
@@ -76,7 +79,7 @@ class _Run:
         self.process_group = ProcessGroup.join(self.device)
         self.quiet = request.quiet or not self.process_group.is_leader
         self.progress = Progress(1, quiet=self.quiet)
-        self.changed: list[str] = []
+        self.changed: list[Change] = []
 
     def execute(self) -> Path:
         Recipe.parse(fill_open_settings(self.requested) if self.auto else self.requested)
@@ -94,8 +97,10 @@ class _Run:
             self.recipe.train.schedule.rate(1, total=self.recipe.train.steps, width=1)
         self.facts: Plain = {
             "fingerprint": dataset.fingerprint,
+            PLUGINS: digest_code([*map(Path, self.request.plugins), *find_homes(list_words(self.recipe.plain()))]),
             "command": self.process_group.command_line(self.request.command),
             **versions(),
+            "processor": machine().processor,
             "threads": self.recipe.train.threads or torch.get_num_threads(),
             "processes": self.process_group.size,
             "device": self.device,
@@ -113,6 +118,7 @@ class _Run:
                 return self._follow(kind, dataset)
             with replace_run(self.folder):
                 how = {"fresh": self.request.fresh, "anyway": self.request.anyway}
+                self._compare_processors()
                 self.changed = open_run(self.folder, self.recipe, self.facts, **how)
                 trainer = self._prepare(kind, dataset)
                 trainer.rate(1)  # report faults of the schedule before training
@@ -124,6 +130,14 @@ class _Run:
             clean_up(self.folder)
             for line in repair_description(self.folder):
                 self.progress.say(line)
+
+    def _compare_processors(self) -> None:
+        """Say that a run goes on elsewhere: another processor rounds differently."""
+        was, now = read_facts(self.folder).get("processor"), self.facts["processor"]
+        if has_begun(self.folder) and not self.request.fresh and was not in (None, now):
+            self.progress.say(
+                f"this run was started on another processor ({was}); from here on it may round differently"
+            )
 
     def _follow(self, kind: type[Task], dataset: Dataset) -> Path:
         """Be one of several processes that does not lead: wait for the run folder, and write nothing there."""
@@ -205,14 +219,14 @@ class _Run:
 
     def _change(self, trainer: Trainer) -> None:
         """Continue with changed settings. The checkpoint is saved first, then the recipe, so that no crash loses either."""
-        self.progress.say(f"changed since the run was started: {'; '.join(self.changed)}")
+        self.progress.say(f"changed since the run was started: {'; '.join(map(str, self.changed))}")
         if not trainer.state.finished:
             step = trainer.state.step + 1
             self.progress.say(
                 f"the schedule is now that of a run of {trainer.total:,} steps; "
                 f"the learning rate of step {step:,} is {trainer.rate(step):.3g}"
             )
-        trainer.log.write("changed", trainer.state.step, changes=self.changed)
+        trainer.log.write("changed", trainer.state.step, changes=list(map(str, self.changed)))
         trainer.save()
         self._update(trainer)
 

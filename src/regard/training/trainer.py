@@ -34,6 +34,7 @@ from regard.training.run.checkpoint import Checkpoints
 from regard.training.run.interrupt import InterruptHandler
 from regard.training.run.log import Log
 from regard.training.run.progress_bar import Progress
+from regard.training.run.run_changes import CORPUS, PLUGINS, Change
 from regard.training.step.bad_steps import BAD_STEPS, BadSteps
 from regard.training.step.data_parallel import ProcessGroup
 from regard.training.step.optimizer_step import (
@@ -331,18 +332,18 @@ class Trainer:
         self.checkpoints.save(self.state.step, groups, facts, self.copies)
         self.snapshots.prune(self.checkpoints)
 
-    def _apply_changes(self, changed: Sequence[str]) -> None:
+    def _apply_changes(self, changed: Sequence[Change]) -> None:
         """Reconsider what changed settings invalidate: the end of the run, the best score, snapshots."""
         state, patience = self.state, self.train.patience
         worn = patience is not None and state.worse >= patience
         state.finished = state.best is not None and (state.step >= self.total or worn)
-        greedy = tuple(f"decode.{name}:" for name in GREEDY)  # validation always decodes greedily
-        if any(line.startswith(("data.", "decode.", "the corpus")) and not line.startswith(greedy) for line in changed):
+        greedy = tuple(f"decode.{name}" for name in GREEDY)  # validation always decodes greedily
+        if any(each.under("data", "decode", CORPUS, PLUGINS) and not each.under(*greedy) for each in changed):
             state.best, state.worse = None, 0
         if self.train.average is None:
             state.snapshots = []
 
-    def resume(self, changed: Sequence[str] = ()) -> list[str]:
+    def resume(self, changed: Sequence[Change] = ()) -> list[str]:
         """Continue from the newest intact checkpoint; returns messages, or nothing if there is no checkpoint.
 
         `changed` lists what is different since the run was started.

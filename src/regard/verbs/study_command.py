@@ -61,6 +61,10 @@ def _shared(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the run folders of finished cells, with their models")
     ] = False,
+    anyway: Annotated[
+        bool,
+        typer.Option("--anyway", help="Take finished cells although plugins, test files or versions changed since"),
+    ] = False,
     plugin: Plugin = [],  # noqa: B006
     out: Annotated[
         Path | None,
@@ -74,7 +78,7 @@ def _shared(
 
 SHARED = inspect.signature(_shared, eval_str=True).parameters
 FILES = ("data", "valid", "test")
-TRAINED = ("sets", "seeds", "minutes", "device", "processes", "on", "keep", "plugin")
+TRAINED = ("sets", "seeds", "minutes", "device", "processes", "on", "keep", "anyway", "plugin")
 ALWAYS = ("out", "as_json", "debug")
 
 

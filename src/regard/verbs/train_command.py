@@ -36,7 +36,8 @@ def train(
     anyway: Annotated[
         bool,
         typer.Option(
-            "--anyway", help="Resume although the recipe, corpus, threads or torch changed, or a model was lost"
+            "--anyway",
+            help="Resume although the recipe, corpus, plugins, threads or torch changed, or a model was lost",
         ),
     ] = False,
     device: Device = "auto",

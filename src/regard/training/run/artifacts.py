@@ -103,7 +103,11 @@ class Artifacts:
         facts = {
             "recipe": json.dumps(json.loads(self.recipe.json()), ensure_ascii=False),
             "step": step,
-            **{key: value for key, value in self.facts.items() if key not in ("requested", "seconds_per_step")},
+            **{
+                key: value
+                for key, value in self.facts.items()
+                if key not in ("requested", "seconds_per_step") and value != {}
+            },
         }
         title = f"{self.folder.name}: a {self.recipe.task} model"
         card = render_card(title, scores or {}, metric_signatures(task.metrics) if scores else {}, facts)

@@ -1,6 +1,6 @@
 """The run folder: start a run, continue it, or replace it.
 
-run.json       facts that must not change: the corpus, threads, device, precision, the initial model; checksums
+run.json       facts that must not change: the corpus, plugins, threads, device, precision, the initial model; checksums
 recipe.yaml    the complete recipe
 log.jsonl, report.html, vocabulary/, tokens/, checkpoints/, snapshots/, best/, final/
 
@@ -41,6 +41,7 @@ from regard.serialization.model_folder import (
 from regard.spec import Plain
 from regard.training.recipe import Recipe
 from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.run_changes import CORPUS, Change, list_changes, list_plugin_changes
 
 BEFORE, GONE = ".before", ".before.gone"
 FOLDERS = (CHECKPOINTS, SNAPSHOTS, BEST, FINAL, VOCABULARY, TOKENS, TENSORBOARD)
@@ -63,7 +64,7 @@ BOUND = ("task", "data.tokenizer", "data.joint_vocab", "train.optimizer.kind", "
 ESSENTIAL = {"fingerprint", "threads", "torch"}
 """Facts by which the run.json of a run is recognized."""
 CHECKSUMS = "sha256"
-LENGTH = ("train.steps:", "train.epochs:")
+LENGTH = ("train.steps", "train.epochs")
 """Changes that make a run longer or shorter. They need no --anyway."""
 NOT_A_RUN = "was not written by regard train and would be overwritten; choose another --out"
 
@@ -105,11 +106,11 @@ def move_aside(folder: Path, names: Sequence[str] = RUN_FILES) -> None:
 
 def open_run(
     folder: Path, recipe: Recipe, facts: Mapping[str, object], *, fresh: bool = False, anyway: bool = False
-) -> list[str]:
+) -> list[Change]:
     """Start a run, or check that an earlier one can be continued; returns what changed since then.
 
-    A run may become longer or shorter. Other changes of recipe, corpus or machine are refused, unless `anyway`. A run that
-    saved no checkpoint starts again, but keeps the data it prepared.
+    A run may become longer or shorter. Other changes of recipe, corpus, plugins or machine are refused, unless `anyway`.
+    A run that saved no checkpoint starts again, but keeps the data it prepared.
     """
     path, before = folder / RECIPE, folder / FACTS
     begun = has_begun(folder)
@@ -127,19 +128,20 @@ def open_run(
     if fault := find_run_fault(folder):
         raise CheckpointError(f"{fault}, and no checkpoint has a copy of it; start over with --fresh")
     was, old = _read_run(folder)
-    changed = _list_changes(parse_yaml(old, str(path)), parse_yaml(recipe.yaml(), "the recipe"))
+    changed = list_changes(parse_yaml(old, str(path)), parse_yaml(recipe.yaml(), "the recipe"))
     if was["fingerprint"] != facts["fingerprint"]:
-        changed.append("the corpus is not the one this run started with")
-    changed += [f"{name}: {was.get(name)} -> {facts[name]}" for name in FIXED if was.get(name) != facts[name]]
-    if bound := [line for line in changed if line.startswith(BOUND)]:
+        changed.append(Change(CORPUS, was["fingerprint"], facts["fingerprint"]))
+    changed += list_changes({k: was.get(k) for k in FIXED}, {k: facts[k] for k in FIXED}, plain=True)
+    changed += list_plugin_changes(was, facts)
+    if bound := [change for change in changed if change.under(*BOUND)]:
         raise SpecError(
-            f"{folder} was started with another recipe: {'; '.join(bound)}. Its checkpoints cannot be used with this; "
-            "undo the change, choose another --out, or start over with --fresh"
+            f"{folder} was started with another recipe: {'; '.join(map(str, bound))}. Its checkpoints cannot be used "
+            "with this; undo the change, choose another --out, or start over with --fresh"
         )
-    if not anyway and (other := [line for line in changed if not line.startswith(LENGTH)]):
+    if not anyway and (other := [change for change in changed if not change.under(*LENGTH)]):
         raise SpecError(
-            f"{folder} was started with another recipe or corpus: {'; '.join(other)}. Undo the change, choose another "
-            "--out, continue nevertheless with --anyway, or start over with --fresh"
+            f"{folder} was started with another recipe, corpus or plugin: {'; '.join(map(str, other))}. Undo the change, "
+            "choose another --out, continue nevertheless with --anyway, or start over with --fresh"
         )
     return changed
 
@@ -292,16 +294,6 @@ def _clear(folder: Path, kept: Collection[str]) -> None:
                 _remove(folder / left)
         for name in (RECIPE, LOG, REPORT):
             _remove(folder / name)
-
-
-def _list_changes(old: object, new: object, path: str = "") -> list[str]:
-    """Where two recipes differ, with both values."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        out = []
-        for key in dict.fromkeys([*old, *new]):
-            out += _list_changes(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-        return out
-    return [] if old == new else [f"{path}: {old!r} -> {new!r}"]
 
 
 def _put_back(folder: Path, names: Sequence[str]) -> None:
