@@ -120,3 +120,18 @@ def test_what_can_be_imported_is_what_is_listed() -> None:
     assert public - modules <= {*regard.__all__, "annotations", "importlib", "TYPE_CHECKING", "Any"}
     with pytest.raises(AttributeError, match="module 'regard' has no attribute 'loda'"):
         _ = regard.loda
+
+
+def test_nothing_sends_people_to_a_package_index_for_regard() -> None:
+    """The name is not registered: whoever registers it could run anything on the machines of those who follow."""
+    sends = re.compile(
+        r"pip install[^\n`]*['\" ]regard\b|uv (?:add|pip)[^\n`]*\bregard\b|pypi\.org/project/regard", re.I
+    )
+    kinds = {".py", ".md", ".yaml", ".yml", ".toml", ".ts", ".html", ".ipynb", ".service", ""}
+    paths = [p for name in ("src", "docs", "page/src", "examples", "bench") for p in (ROOT / name).rglob("*")]
+    paths += [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"]
+    texts = {p: p.read_text(encoding="utf-8") for p in paths if p.is_file() and p.suffix in kinds}
+    assert len(texts) > 400
+    assert not {str(p.relative_to(ROOT)): found for p, text in texts.items() if (found := sends.findall(text))}
+    assert sends.search("pip install 'regard[serve]'")
+    assert sends.search("pip install regard")

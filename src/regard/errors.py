@@ -28,6 +28,13 @@ MAX_COMPARED = 60
 """Longer names are not compared: a file from elsewhere may hold a name of any length."""
 MIN_COMMON = 4
 """Minimum number of letters that make two names look related."""
+CHECKOUT = "in Regard's folder"
+"""Where to install from. Regard is on no package index: whoever takes its name there could run anything."""
+
+
+def name_extra(extra: str) -> str:
+    """How to install the packages that a part of Regard needs."""
+    return f"{CHECKOUT}, pip install '.[{extra}]' (of a wheel, 'FILE.whl[{extra}]')"
 
 
 class RegardError(Exception):

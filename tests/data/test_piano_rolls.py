@@ -115,7 +115,7 @@ def test_what_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         with pytest.raises(DataError, match=rf"^cannot read .*{name}: "):
             read_pieces(tmp_path / name, PIANO)
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(DataError, match=r"reading \.mat files needs scipy; pip install 'regard\[music\]'"):
+    with pytest.raises(DataError, match=r"reading \.mat files needs scipy; .*pip install '\.\[music\]'"):
         read_pieces(tmp_path / "cut.mat", PIANO)
     for text in ("", "x", "[]", "{}", "60", "[" * 100_000):
         with pytest.raises(DataError, match=r"^a roll should be a list of frames"):

@@ -9,6 +9,7 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 from regard import load
+from regard.errors import name_extra
 from regard.serve.libretranslate_routes import split_markup
 from tests.serve.running import Running
 from tests.serve.test_gate import OPEN, ask
@@ -93,4 +94,4 @@ def test_detection_needs_a_detector(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "langdetect", None)  # as if it were not installed
     answer = ask(OPEN, "POST", "/detect", json={"q": "a text"})
     assert answer.status_code == 501
-    assert answer.json() == {"error": "no language detector is installed on this server; pip install 'regard[detect]'"}
+    assert answer.json() == {"error": f"no language detector is installed on this server; {name_extra('detect')}"}

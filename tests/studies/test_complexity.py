@@ -232,7 +232,7 @@ class TestFigures:
     def test_without_matplotlib_there_are_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
         assert figures.draw(small(), tmp_path) == []
-        assert "pip install 'regard[plots]'" in run_study.PLOTS
+        assert "pip install '.[plots]'" in run_study.PLOTS
 
 
 def test_the_window_is_that_of_the_paper() -> None:

@@ -152,7 +152,7 @@ def test_a_damaged_sentencepiece_model_is_named(tmp_path: Path) -> None:
 
 def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(SpecError, match=r"pip install 'regard\[sentencepiece\]'"):
+    with pytest.raises(SpecError, match=r"pip install '\.\[sentencepiece\]'"):
         from_sentencepiece(tmp_path / "any.model")
 
 

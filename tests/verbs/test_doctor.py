@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from regard.api import doctor
+from regard.errors import name_extra
 from tests.verbs.calling import call
 
 SMALLER = "no NVIDIA GPU here: the build from https://download.pytorch.org/whl/cpu is smaller"
@@ -63,7 +64,7 @@ def test_an_extra_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(doctor.EXTRAS, "plots", "no_such_library")
     said = call("doctor")
     assert said.code == 0
-    assert "extra plots          not installed; pip install 'regard[plots]'" in said.out
+    assert f"extra plots          not installed; {name_extra('plots')}" in said.out
 
 
 def test_a_machine_that_cannot_compute(monkeypatch: pytest.MonkeyPatch) -> None:

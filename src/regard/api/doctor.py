@@ -14,6 +14,7 @@ import sys
 
 from regard.engine.compile_library import LIBRARY, CompileError, compile_library, is_current
 from regard.engine.native_library import find_fault, list_kernels
+from regard.errors import name_extra
 from regard.machine import free_memory, keep_large_blocks, machine, precision
 
 NEEDED = (
@@ -100,9 +101,7 @@ def examine() -> list[Finding]:
             out.append(Finding(name, False, f"cannot be imported: {error}; pip install '{name}'"))
     for extra, name in EXTRAS.items():
         there = importlib.util.find_spec(name) is not None
-        out.append(
-            Finding(f"extra {extra}", True, "installed" if there else f"not installed; pip install 'regard[{extra}]'")
-        )
+        out.append(Finding(f"extra {extra}", True, "installed" if there else f"not installed; {name_extra(extra)}"))
     return [*out, *_machine(), _native_engine(), _computes()] if all(finding.healthy for finding in out) else out
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.engine.engine_plan import MINIMUM, SCALE
-from regard.errors import CheckpointError, SpecError
+from regard.errors import CheckpointError, SpecError, name_extra
 from regard.files.storage import explain_errors
 from regard.files.user_file import open_user_file
 
@@ -249,5 +249,5 @@ def _library() -> tuple[Any, Any]:
     try:
         from gguf import constants, quants
     except ImportError:
-        raise SpecError("reading GGUF files needs an extra: pip install 'regard[convert]'") from None
+        raise SpecError(f"reading GGUF files needs an extra: {name_extra('convert')}") from None
     return quants, constants

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.scratch import allocate, blocks
-from regard.errors import DataError, make_printable
+from regard.errors import DataError, make_printable, name_extra
 from regard.files.user_file import UNREADABLE, decompress, open_user_file, read_user_file
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ def _open_image(data: bytes, name: str) -> Image:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
-        raise DataError("reading images needs pillow; pip install 'regard[vision]'") from None
+        raise DataError(f"reading images needs pillow; {name_extra('vision')}") from None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is lower

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.piece_parts import Part, share_pieces
-from regard.errors import DataError
+from regard.errors import DataError, name_extra
 from regard.files.user_file import read_user_file
 
 Roll = NDArray[np.uint8]
@@ -177,7 +177,7 @@ def _read_mat(path: Path, keyboard: Keyboard) -> dict[Part, list[Piece]]:
     try:
         from scipy.io import loadmat
     except ImportError:
-        raise DataError("reading .mat files needs scipy; pip install 'regard[music]'") from None
+        raise DataError(f"reading .mat files needs scipy; {name_extra('music')}") from None
     try:
         found: Mapping[str, Any] = loadmat(io.BytesIO(raw), variable_names=[f"{part}data" for part in get_args(Part)])
     except Exception as error:  # a damaged file raises many kinds

@@ -1,6 +1,6 @@
 """CTranslate2 as an engine, for encoder-decoders it knows.
 
-An optional backend (`pip install 'regard[ctranslate2]'`). The weights go into its own format, in a temporary folder that is
+An optional backend (the extra `ctranslate2`). The weights go into its own format, in a temporary folder that is
 gone once they are loaded. It searches by rules of its own: it stops and normalizes (by |Y|^alpha) differently, banned tokens do
 not count in its probabilities, and it has no repetition guard. Outputs may therefore differ from those of torch.
 """
@@ -24,7 +24,7 @@ from regard.decode.search import Search
 from regard.engine.fixed_batch import FixedBatch
 from regard.engine.native_engine import ROOM
 from regard.engine.write_plan import describe_model
-from regard.errors import SpecError
+from regard.errors import SpecError, name_extra
 from regard.machine import machine
 from regard.model.net import Net
 from regard.nn.blocks.embedding import Embedding, TokenEmbedding
@@ -40,7 +40,7 @@ POSITIONS = 4096
 def find_refusal(net: Net, device: str = "cpu") -> str | None:
     """Why CTranslate2 cannot run a model; None if it can."""
     if importlib.util.find_spec("ctranslate2") is None:
-        return "it is not installed; pip install 'regard[ctranslate2]'"
+        return f"it is not installed; {name_extra('ctranslate2')}"
     if device != "cpu":
         return f"it is used on the CPU only, not on {device}"
     try:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from regard.errors import SpecError
+from regard.errors import SpecError, name_extra
 from regard.metrics.items import CountedItems, count_items, percentage
 
 FOLDER = "REGARD_COMET"
@@ -45,5 +45,5 @@ def load_comet(checkpoint: Path) -> Any:
     try:
         from comet import load_from_checkpoint
     except ImportError:
-        raise SpecError("scoring with COMET needs an extra: pip install 'regard[comet]'") from None
+        raise SpecError(f"scoring with COMET needs an extra: {name_extra('comet')}") from None
     return load_from_checkpoint(str(checkpoint), local_files_only=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.data.pronunciation import OR
-from regard.errors import SpecError
+from regard.errors import SpecError, name_extra
 from regard.metrics.items import CountedItems, count_items, percentage
 
 SACREBLEU: dict[str, tuple[str, dict[str, Any]]] = {
@@ -75,7 +75,7 @@ def rouge_items(kind: str) -> Callable[[Sequence[str], Sequence[str]], CountedIt
         try:
             from rouge_score.rouge_scorer import RougeScorer
         except ImportError:
-            raise SpecError("scoring with ROUGE needs an extra: pip install 'regard[rouge]'") from None
+            raise SpecError(f"scoring with ROUGE needs an extra: {name_extra('rouge')}") from None
         scorer = RougeScorer([ROUGE[kind]])
         pairs = zip(outputs, references, strict=True)
         rows = [(scorer.score(reference, output)[ROUGE[kind]].fmeasure, 1) for output, reference in pairs]

@@ -14,7 +14,7 @@ def render_card(
     lines = [
         f"# {title}",
         "",
-        "Trained with [Regard](https://pypi.org/project/regard/).",
+        "Trained with Regard.",
         "",
         "| score | value | |",
         "|---|---|---|",

@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from regard.errors import name_extra
 from regard.serve.api_error import ApiError, invalid
 from regard.serve.call import Call, Route
 from regard.serve.request_body import Texts
@@ -118,7 +119,7 @@ async def detect(call: Call, body: DetectBody) -> object:
         from langdetect import DetectorFactory, detect_langs
         from langdetect.lang_detect_exception import LangDetectException
     except ImportError:
-        raise ApiError(501, "no language detector is installed on this server; pip install 'regard[detect]'") from None
+        raise ApiError(501, f"no language detector is installed on this server; {name_extra('detect')}") from None
     texts = body.q if isinstance(body.q, list) else [body.q]
     call.check_texts(texts, "q")
     DetectorFactory.seed = 0  # otherwise a short text has another language every time

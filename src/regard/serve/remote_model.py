@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from regard.errors import DataError, SpecError
+from regard.errors import DataError, SpecError, name_extra
 from regard.tasks.common.task import Output
 
 BATCH = 32
@@ -37,7 +37,7 @@ class RemoteModel:
         try:
             import httpx
         except ImportError:
-            raise SpecError("running on a server needs httpx; pip install 'regard[serve]'") from None
+            raise SpecError(f"running on a server needs httpx; {name_extra('serve')}") from None
         parts = urlsplit(address)
         self._model = parts.path.strip("/") or None
         key = os.environ.get(KEY)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import regard
-from regard.errors import RegardError, SpecError
+from regard.errors import RegardError, SpecError, name_extra
 from regard.files.storage import write_file
 from regard.spec import Plain
 
@@ -33,7 +33,7 @@ def connect() -> Any:
     try:
         import ray
     except ImportError:
-        raise SpecError("running cells on Ray needs an extra: pip install 'regard[ray]'") from None
+        raise SpecError(f"running cells on Ray needs an extra: {name_extra('ray')}") from None
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     return ray

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.errors import UnknownName
+from regard.errors import UnknownName, name_extra
 from regard.files.storage import write_file
 from regard.machine import machine
 from regard.studies.grid import HERE, Grid, Progress, Say
@@ -29,9 +29,7 @@ STUDIES = {
     "properties": "layer_properties",
 }
 """The module of each study; its function `run` is the study."""
-PLOTS = (
-    "no figures as files: matplotlib is not installed; pip install 'regard[plots]' brings it (report.html has them all)"
-)
+PLOTS = f"no figures as files: matplotlib is not installed; {name_extra('plots')} brings it (report.html has them all)"
 
 
 def study(

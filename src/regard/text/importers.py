@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Core
 
-from regard.errors import CheckpointError, DataError, SpecError
+from regard.errors import CheckpointError, DataError, SpecError, name_extra
 from regard.files.user_file import read_user_file
 from regard.spec import spec
 from regard.text.native_calls import translate_errors
@@ -166,7 +166,7 @@ def read_sentencepiece(path: Path) -> Any:
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from sentencepiece import sentencepiece_model_pb2
     except ImportError:
-        raise SpecError("reading SentencePiece models needs an extra: pip install 'regard[sentencepiece]'") from None
+        raise SpecError(f"reading SentencePiece models needs an extra: {name_extra('sentencepiece')}") from None
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     data = read_user_file(path, MAX_FILE_BYTES, CheckpointError, what="the SentencePiece model")
     try:
@@ -205,7 +205,7 @@ def write_sentencepiece(
     try:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError:
-        raise SpecError("writing SentencePiece models needs an extra: pip install 'regard[sentencepiece]'") from None
+        raise SpecError(f"writing SentencePiece models needs an extra: {name_extra('sentencepiece')}") from None
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     for name, kind in (("<unk>", _UNKNOWN), ("<s>", _CONTROL), ("</s>", _CONTROL)):
         model.pieces.add(piece=name, score=0.0, type=kind)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from regard.errors import SpecError
+from regard.errors import SpecError, name_extra
 from regard.verbs.options import Debug, Device, Engine, Plugin, Set, parse_settings
 
 
@@ -68,5 +68,5 @@ def serve(
     try:
         from regard.serve.server import run_server
     except ImportError as error:
-        raise SpecError(f"serving needs {error.name}; pip install 'regard[serve]'") from None
+        raise SpecError(f"serving needs {error.name}; {name_extra('serve')}") from None
     run_server(settings)

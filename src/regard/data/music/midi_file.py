@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.data.music.grid_notes import Note, resolve_overlaps
-from regard.errors import DataError
+from regard.errors import DataError, name_extra
 from regard.files.user_file import read_user_file
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def parse_midi(raw: bytes, name: str) -> MidiScore:
     try:
         from mido import MidiFile
     except ImportError:
-        raise DataError("reading MIDI files needs mido; pip install 'regard[music]'") from None
+        raise DataError(f"reading MIDI files needs mido; {name_extra('music')}") from None
     if not raw.startswith(b"MThd"):
         raise DataError(f"{name} is not a MIDI file: it should begin with 'MThd', got {raw[:4]!r}")
     try:
@@ -213,7 +213,7 @@ def write_midi(
     try:
         from mido import Message, MetaMessage, MidiFile, MidiTrack
     except ImportError:
-        raise DataError("writing MIDI files needs mido; pip install 'regard[music]'") from None
+        raise DataError(f"writing MIDI files needs mido; {name_extra('music')}") from None
     file = MidiFile(type=1, ticks_per_beat=ticks_per_beat)
     file.tracks.append(MidiTrack([MetaMessage("set_tempo", tempo=tempo)]))
     notes = resolve_overlaps(notes)

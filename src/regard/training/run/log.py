@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.errors import SpecError
+from regard.errors import SpecError, name_extra
 from regard.files.storage import DISK, explain_errors, write_file
 from regard.spec import Plain
 
@@ -98,7 +98,7 @@ def _summary_writer() -> type[SummaryWriter]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise SpecError("TensorBoard is not installed; pip install 'regard[tensorboard]'") from None
+        raise SpecError(f"TensorBoard is not installed; {name_extra('tensorboard')}") from None
     return SummaryWriter
 
 
