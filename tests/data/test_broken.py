@@ -49,6 +49,9 @@ ROWS = {
     ("jsonl", "no JSON"): (b"source\ttarget", "not JSON", "not JSON: Expecting value"),
     ("jsonl", "no line"): (b"", "not JSON", "not JSON: Expecting value"),
     ("jsonl", "too deep"): (b"[" * 99_000, "not JSON", "not JSON: "),
+    ("jsonl", "a key twice"): (
+        b'{"source": "a", "source": "b", "target": "c"}', "a key twice", "the key 'source' comes twice; leave one of them",
+    ),
     ("jsonl", "a key less"): (b'{"source": "a"}', "other JSON", "should be an object with the texts 'source' and"),
     ("jsonl", "a number"): (b'{"source": "a", "target": 1}', "other JSON", "should be an object with the texts"),
     ("jsonl", "a list"): (b'["a", "b"]', "other JSON", "should be an object with the texts 'source' and 'target', got ["),

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rouge_score.rouge_scorer import RougeScorer
 
-from regard.errors import SpecError, UnknownName
+from regard.errors import DataError, SpecError, UnknownName
 from regard.metrics import METRICS, Metric
 
 OUTPUTS = ["the cat sat on the mat .", "a dog", "hello world , again !"]
@@ -81,7 +81,7 @@ def test_unknown_and_own_metrics() -> None:
 
 def test_rouge_without_its_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
-    with pytest.raises(SpecError, match=r"scoring with ROUGE needs an extra: pip install 'regard\[rouge\]'"):
+    with pytest.raises(SpecError, match=r"scoring with ROUGE needs an extra: .*pip install '\.\[rouge\]'"):
         METRICS["rouge_l"].compute(OUTPUTS, REFERENCES)
 
 
@@ -112,4 +112,26 @@ def test_comet_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "model.ckpt").touch()
     monkeypatch.setitem(sys.modules, "comet", None)
-    refused("scoring with COMET needs an extra: pip install 'regard[comet]'")
+    refused(
+        "scoring with COMET needs an extra: in Regard's folder, pip install '.[comet]' (of a wheel, 'FILE.whl[comet]')"
+    )
+
+
+SCORED = [name for name in METRICS if METRICS[name].decodes and name != "comet"]
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_metrics_refuse_columns_of_different_lengths_and_none(name: str) -> None:
+    with pytest.raises(DataError, match=rf"^{name} needs as many outputs as references, got 3 and 1$"):
+        METRICS[name].compute(["a", "b", "c"], ["a"], ["a"])
+    with pytest.raises(DataError, match=rf"^{name} needs as many outputs as references, got 1 and 2$"):
+        METRICS[name].items(["a"], ["a", "b"], ["a", "b"])
+    with pytest.raises(DataError, match=rf"^{name} needs at least one output and its reference, got none$"):
+        METRICS[name].compute([], [], [])
+
+
+@pytest.mark.parametrize("name", [name for name in SCORED if METRICS[name].labels is not None])
+def test_metrics_of_classes_refuse_references_without_labels(name: str) -> None:
+    with pytest.raises(DataError, match=rf"^{name} needs labels, but all references are empty$"):
+        METRICS[name].compute(["", "a"], ["", ""])
+    assert METRICS[name].compute(["", "A"], ["", "A"]) == 100.0

@@ -101,6 +101,20 @@ def _read_csv(
     return _select_columns(path, wanted, rows(), on_bad_line, notify)
 
 
+class _TwiceError(Exception):
+    """A key that comes twice in an object."""
+
+
+def _read_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON; of a key that comes twice, nobody knows which value was meant."""
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _TwiceError(key)
+        found[key] = value
+    return found
+
+
 def _read_jsonl(
     path: str, wanted: TableColumns, on_bad_line: OnBadLine, max_bytes: int | None, notify: Notify
 ) -> Iterator[Row]:
@@ -113,7 +127,10 @@ def _read_jsonl(
             continue
         text, where = strip_line_end(text), f"{path}, line {line}"
         try:
-            entry = json.loads(text)
+            entry = json.loads(text, object_pairs_hook=_read_object)
+        except _TwiceError as error:
+            on_bad_line(BadLine("a key twice", f"{where}: the key {str(error)!r} comes twice; leave one of them"))
+            continue
         except (ValueError, RecursionError) as error:
             on_bad_line(BadLine("not JSON", f"{where}: not JSON: {error}"))
             continue

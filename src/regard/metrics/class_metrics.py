@@ -92,7 +92,7 @@ def macro_f1_items(split: SplitLabels = one_label) -> Callable[[Sequence[str], S
                 for kind, label in ((0, predicted), (1, true)):
                     if label != MISSING:
                         counts[i, kind, where[label]] += 1
-                if predicted == true:
+                if predicted == true != MISSING:
                     counts[i, 2, where[true]] += 1
         return count_items(counts, _mean_f1)
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from regard.errors import SpecError
+from regard.errors import DataError, SpecError
 from regard.metrics.class_metrics import (
     SplitLabels,
     accuracy_items,
@@ -79,7 +79,15 @@ class Metric:
         return self.score(*self._columns(outputs, references, sources))
 
     def _columns(self, outputs: Sequence[str], references: Sequence[str], sources: Sequence[object]) -> Columns:
-        """What the functions of the metric read."""
+        """What the functions of the metric read: columns of one length, which is not 0."""
+        if len(outputs) != len(references):
+            raise DataError(
+                f"{self.kind} needs as many outputs as references, got {len(outputs)} and {len(references)}"
+            )
+        if not len(outputs):
+            raise DataError(f"{self.kind} needs at least one output and its reference, got none")
+        if self.labels is not None and not any(label for text in references for label in self.labels(text)):
+            raise DataError(f"{self.kind} needs labels, but all references are empty")
         if not self.reads_sources:
             return outputs, references
         if len(sources) != len(references):
