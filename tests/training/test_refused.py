@@ -12,12 +12,13 @@ from unittest.mock import patch
 import pytest
 import torch
 
+import regard
 from regard.errors import CheckpointError, DataError, RegardError, SpecError
 from regard.recipes.merge import parse_yaml
 from regard.training.recipe import Recipe
 from regard.training.run.checkpoint import Checkpoints
 from regard.training.run.lock import RunLock
-from regard.training.run.run_folder import FIXED, open_run, save_facts
+from regard.training.run.run_folder import FIXED, move_aside, open_run, save_facts
 from regard.training.train import run_training
 from tests.training.small import ROWS, on_files, stopped, tiny, traces
 
@@ -84,6 +85,31 @@ def test_fresh_starts_over(finished: Path, tmp_path: Path) -> None:
     run_training(dataclasses.replace(tiny(folder), fresh=True))
     assert traces(folder) == traces(finished)
     assert {p.name for p in folder.iterdir()} - {p.name for p in finished.iterdir()} == {"mine.txt"}
+
+
+@pytest.mark.parametrize("written", [(), ("run.json", "recipe.yaml"), ("run.json", "recipe.yaml", "log.jsonl")])
+@pytest.mark.parametrize("name", ["final", "best"])
+def test_a_killed_fresh_names_the_model_that_is_still_there(
+    finished: Path, tmp_path: Path, name: str, written: tuple[str, ...]
+) -> None:
+    """Ctrl-C moves the old run back; a kill cannot, wherever it struck before the new run began."""
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    if name == "best":
+        shutil.rmtree(folder / "final")
+    move_aside(folder)
+    for file in written:
+        shutil.copy(finished / file, folder / file)
+    with pytest.raises(CheckpointError) as caught:
+        regard.load(folder)
+    assert str(caught.value) == (
+        f"{folder} has no model: train --fresh moved the one before to {folder / '.before' / name} and was stopped (or is "
+        "preparing a new run). Name that folder to use it; train without --fresh moves it back"
+    )
+    regard.load(folder / ".before" / name)
+    run_training(tiny(folder))
+    assert not (folder / ".before").exists()
+    regard.load(folder)
 
 
 def test_fresh_with_a_wrong_recipe_deletes_nothing(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ VOCABULARY, TOKENS, CHECKPOINTS, SNAPSHOTS, TENSORBOARD = (
 )
 FINAL, BEST = "final", "best"
 """The models of a run, the preferred one first."""
+BEFORE = ".before"
+"""Where `regard train --fresh` keeps the old run until the new one has started."""
 FINISHED = "finished"
 """The key of run.json that a run has once its final model was written: the size and SHA-256 of its log at that time."""
 
@@ -80,6 +82,7 @@ def find_model(path: str | Path, *, map_weights: bool = False) -> Folder:
         try:
             return read_folder(path / name, map_weights=map_weights)
         except SpecError:  # there is none
+            _check_not_moved(path)
             if name == FINAL and _was_finished(path):
                 raise CheckpointError(
                     f"{path / FINAL} is missing, though this run was finished: run the command that trained it again, which "
@@ -94,6 +97,16 @@ def find_model(path: str | Path, *, map_weights: bool = False) -> Folder:
         state = "has not validated yet; let it train longer" if begun else "has not started; train it first"
         raise CheckpointError(f"{path} is a run that {state}")
     return read_folder(path, map_weights=map_weights)
+
+
+def _check_not_moved(run: Path) -> None:
+    """Name the old model if a training with --fresh was stopped before the new run started: the user gave that one up."""
+    moved = next((run / BEFORE / name for name in (FINAL, BEST) if (run / BEFORE / name / MANIFEST).exists()), None)
+    if moved is not None and not (run / BEST).exists():
+        raise CheckpointError(
+            f"{run} has no model: train --fresh moved the one before to {moved} and was stopped (or is preparing a new run). "
+            "Name that folder to use it; train without --fresh moves it back"
+        )
 
 
 def _was_finished(run: Path) -> bool:

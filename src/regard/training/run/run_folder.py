@@ -26,6 +26,7 @@ from regard.files.folder import find_fault, find_foreign_files, parse_json
 from regard.files.storage import DISK, explain_errors, write_file
 from regard.recipes.merge import parse_yaml
 from regard.serialization.model_folder import (
+    BEFORE,
     BEST,
     CHECKPOINTS,
     FACTS,
@@ -43,7 +44,7 @@ from regard.training.recipe import Recipe
 from regard.training.run.checkpoint import Checkpoints
 from regard.training.run.run_changes import CORPUS, Change, list_changes, list_plugin_changes
 
-BEFORE, GONE = ".before", ".before.gone"
+GONE = f"{BEFORE}.gone"
 FOLDERS = (CHECKPOINTS, SNAPSHOTS, BEST, FINAL, VOCABULARY, TOKENS, TENSORBOARD)
 MODELS = (BEST, FINAL, VOCABULARY)
 RUN_FILES = (
