@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -30,6 +30,21 @@ class HeadedState(State):
     head: State
 
 
+@dataclasses.dataclass(frozen=True)
+class PassSize:
+    """What a pass through the encoder or decoder is about to compute: `rows` of `length` tokens."""
+
+    side: str
+    rows: int
+    length: int
+    before: int
+    """Tokens that a state remembers."""
+    source: int
+    """Tokens of the memory that a decoder reads; 0 without one."""
+    keeps: Callable[[str], bool]
+    """Whether the tensor at a place is recorded."""
+
+
 class Net(nn.Module):
     """A model of any shape: `encode` returns a memory, `decode` runs the stream, `logits` applies the head."""
 
@@ -53,6 +68,8 @@ class Net(nn.Module):
         self.beside: Head | None = spec.beside.build(aside, spec.embed.vocab) if spec.beside else None
         self.tape: Tape | None = None
         """The tape of every pass that is not given one; see `watch`."""
+        self.check_pass: Callable[[PassSize], None] | None = None
+        """Called before each pass; it may refuse the pass with an error."""
         self._picky = {"encoder": _picky(spec.encoder), "decoder": _picky(spec.decoder)}
 
     def encode(self, ids: Tensor, at: Coords, tape: Tape | None = None) -> Memory:
@@ -62,6 +79,8 @@ class Net(nn.Module):
         embed = self.embed if self.source is None else self.source
         self._fits("encoder", at)
         tape = tape or self.tape or Tape()
+        if self.check_pass is not None:
+            self.check_pass(PassSize("encoder", len(ids), at.n, 0, 0, tape.wants))
         first = tape.at("encoder.embed", embed(ids, at, self.embed.table))
         memory = self.encoder.encode(first, Context(at, tape=tape))
         return dataclasses.replace(memory, ids=ids) if self.spec.head.reads_source else memory
@@ -86,6 +105,9 @@ class Net(nn.Module):
             return stream[:, state.at.n - n :], state
         self._fits("decoder", at, memory)
         tape = tape or self.tape or Tape()
+        if self.check_pass is not None:
+            source = 0 if memory is None else memory.at.n
+            self.check_pass(PassSize("decoder", len(ids), at.n, at.first or 0, source, tape.wants))
         x = tape.at("decoder.embed", self.embed(ids, at))
         ctx = Context(at, memory=memory, tape=tape)
         if not self.spec.head.reads_source:

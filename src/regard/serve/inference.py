@@ -43,7 +43,9 @@ class InferenceServer:
         load_plugins([Path(path) for path in config["plugins"]])
         self._socket, self._signs, self._watch = sock, signs, float(config["watch"])
         self._seconds = float(config["seconds"])
-        settings = LoadSettings(config["engine"], config["device"], config["set"], config["slots"])
+        settings = LoadSettings(
+            config["engine"], config["device"], config["set"], config["slots"], config["working_memory"]
+        )
         paths = {name: Path(path) for name, path in config["models"].items()}
         self._table = ModelTable(
             paths, settings, budget=config["memory"], tell=self._tell, open_row=signs.open_scheduler

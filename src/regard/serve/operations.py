@@ -11,22 +11,27 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from regard.api.run_texts import SEARCH_OPTIONS, resolve_search
-from regard.api.trained_model import Model
+from regard.api.trained_model import Attention, Model
 from regard.data.images import decode_image
 from regard.errors import DataError, SpecError
 from regard.serve.served_model import ServedModel
 from regard.serve.stop_texts import cut_at_stops
 from regard.serve.ticket import Ticket
 from regard.spec import Plain
-from regard.tasks.common.capabilities import ReadsFiles, ReadsImages, StreamsText, supports
+from regard.tasks.common.capabilities import (
+    ReadsFiles,
+    ReadsImages,
+    StreamsText,
+    explain_cut,
+    find_too_long,
+    supports,
+)
 from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.task import Output, RunOptions
 
 Arguments = Mapping[str, Any]
 Pieces = Generator[str, None, Plain]
 """Pieces of text, and the result after them."""
-MAX_WEIGHTS = 4_000_000
-"""Attention weights in one answer."""
 
 
 def run(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
@@ -98,17 +103,24 @@ def score(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
 def attention(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:
     """The attention weights of every layer and head for one text and its output."""
     model, (text,) = served.model, read_inputs(served.model, given["inputs"])
-    output = given.get("output")
+    notes, output = list[str](), given.get("output")
+    if find_too_long(model.task, [text], model.own_options({})):
+        notes.append(f"the text {explain_cut(model.task, text)}")
     if output is None:
-        found = run(served, ticket, {"inputs": given["inputs"], "options": {"n_best": 1}})["outputs"][0]
+        options = {"n_best": 1, "long": "cut"}  # the weights are those of what the model reads at once
+        found = run(served, ticket, {"inputs": given["inputs"], "options": options})["outputs"][0]
         if found and found[0].get("error"):
             raise DataError(found[0]["error"])
         output = found[0]["text"] if found else ""
-    seen = served.scheduler.run(lambda: model.attention(text, output))  # type: ignore[arg-type]
-    if sum(weights.numel() for weights in seen.weights.values()) > MAX_WEIGHTS:
-        raise DataError(f"this text has more than {MAX_WEIGHTS:,} attention weights; shorten it")
+
+    def look() -> Attention:
+        read = model.forward_pass(text, output)  # nothing is computed yet
+        served.limit.check_answer(read.list_sizes(model.net))
+        return Attention(*read.attention(model.net))
+
+    seen = served.scheduler.run(look)
     weights = {name: _round(weights.tolist()) for name, weights in seen.weights.items()}
-    return {"output": output, "source": seen.source, "target": seen.target, "weights": weights}
+    return {"output": output, "source": seen.source, "target": seen.target, "weights": weights, "notes": notes}
 
 
 def describe(served: ServedModel, ticket: Ticket, given: Arguments) -> Plain:

@@ -30,6 +30,7 @@ from regard.engine.fixed_batch import FixedBatch
 from regard.serve.stop_torch import StopTorch
 from regard.serve.ticket import CURRENT, RequestCancelled, Ticket
 from regard.serve.vital_signs import IDLE, STEP, SchedulerRow
+from regard.serve.work_limit import WorkLimit
 
 SLOTS = 64
 """Rows that are decoded together."""
@@ -123,8 +124,10 @@ class Scheduler:
     """An `Engine` that decodes what many threads ask for in one batch of another engine."""
 
     def __init__(
-        self, engine: Engine, *, slots: int = SLOTS, has_encoder: bool = True, row: SchedulerRow | None = None
-    ) -> None:
+        self, engine: Engine, *, slots: int = SLOTS, has_encoder: bool = True, row: SchedulerRow | None = None,
+        limit: WorkLimit | None = None,
+    ) -> None:  # fmt: skip
+        self._limit = limit
         self._engine, self._slots, self._has_encoder, self._row = engine, slots, has_encoder, row or SchedulerRow()
         self._batch = engine.open_batch()
         self._wake = threading.Condition()
@@ -227,7 +230,10 @@ class Scheduler:
         return search.limit(len(source) if self._has_encoder else 0)
 
     def submit(self, sequence: _Sequence) -> None:
-        """Let a sequence wait for its turn."""
+        """Let a sequence wait for its turn, unless it would need too much memory then."""
+        if self._limit is not None:
+            written = self.limit_output(sequence.source, sequence.search)
+            self._limit.check_sequence(len(sequence.source), written, sequence.rows, has_encoder=self._has_encoder)
         sequence.ticket.watch(self._notify)
         with self._wake:
             if self._closed:
@@ -396,8 +402,8 @@ class ClientBatch:
             source, search, special, constraints, draw, self._ticket,
             lambda event: self._events.put((number, event)), self._streams,
         )  # fmt: skip
-        self._open[number] = sequence
         self._scheduler.submit(sequence)
+        self._open[number] = sequence
         self._ticket.prompt_tokens += len(source)
         return number
 

@@ -23,6 +23,7 @@ from regard.serialization.model_folder import BEST, FINAL
 from regard.serve.chat_template import ChatTemplate
 from regard.serve.scheduler import Scheduler
 from regard.serve.vital_signs import SchedulerRow
+from regard.serve.work_limit import WORKING_MEMORY, WorkLimit
 from regard.spec import Plain
 from regard.tasks.common.capabilities import (
     Classifies,
@@ -68,6 +69,8 @@ class LoadSettings:
     device: str = "cpu"
     set: Mapping[str, object] = dataclasses.field(default_factory=dict)
     slots: int = 64
+    working_memory: int = WORKING_MEMORY
+    """Bytes that a request may need, besides the models."""
 
 
 class ServedModel:
@@ -80,7 +83,11 @@ class ServedModel:
         self.model: Model = load(path, device=settings.device, engine=settings.engine, set=settings.set)
         self.chat_template = read_chat_template(read_folder(self.model.path), self.model.task)
         engine, has_encoder = _choose_engine(self.model), self.model.net.encoder is not None
-        self.scheduler = Scheduler(engine, slots=settings.slots, has_encoder=has_encoder, row=open_row())
+        self.limit = WorkLimit(self.model.net, settings.working_memory)
+        self.model.net.check_pass = self.limit.check_pass
+        self.scheduler = Scheduler(
+            engine, slots=settings.slots, has_encoder=has_encoder, row=open_row(), limit=self.limit
+        )
         attach_engine(self.model.net, self.scheduler)
         self._users, self._retired, self._lock = 0, False, threading.Lock()
 

@@ -31,6 +31,8 @@ class Limits:
     """Hypotheses of a sentence; also outputs of an input."""
     tokens: int = 2048
     """Tokens of an output."""
+    working_memory: int = 2 << 30
+    """Bytes that a request may need besides the models: for attention weights, logits, and what a decoder remembers."""
     seconds: float = 60.0
     """Time for an answer; of a stream, for all of it."""
     silent_seconds: float = 10.0
@@ -119,6 +121,7 @@ class ServerSettings:
             "models": dict(self.models), "engine": self.engine, "device": self.device, "set": dict(self.set),
             "plugins": [*self.plugins], "slots": self.slots, "memory": self.memory, "watch": self.watch,
             "requests": self.limits.requests, "seconds": self.limits.seconds,
+            "working_memory": self.limits.working_memory,
         }  # fmt: skip
 
 

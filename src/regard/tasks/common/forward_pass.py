@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.data.batch import IGNORE
 from regard.errors import SpecError
-from regard.model.net import Net
+from regard.model.net import Net, PassSize
 from regard.nn.core.context import Tape
 from regard.nn.core.coords import Coords
 from regard.nn.core.state import State
@@ -114,6 +114,14 @@ class ForwardPass:
             return net.decode(self.ids, self.at, state=self.read_before(net, self.ids.shape[0]), tape=tape)[0]
         pair = None if self.source is None or self.source_at is None else (self.source, self.source_at)
         return net(self.ids, self.at, pair, tape)  # type: ignore[no-any-return]
+
+    def list_sizes(self, net: Net) -> list[PassSize]:
+        """The sizes of the passes that a look inside computes."""
+        rows, n, m = self.ids.shape[0], self.at.n, 0 if self.source_at is None else self.source_at.n
+        encoder = [PassSize("encoder", rows, m, 0, 0, lambda place: True)] if m else []
+        before = sum(ids.shape[1] for ids in self.before)
+        side = "encoder" if net.decoder is None else "decoder"
+        return [*encoder, PassSize(side, rows, n, before, m, lambda place: True)]
 
     def log_probs(self, net: Net, tape: Tape | None = None) -> Tensor:
         """log P of everything that is wanted (rows, k), in order of positions."""
