@@ -37,6 +37,8 @@ MEMORY = 2 << 30
 """Bytes that attackers may use."""
 MOST = 16 << 20
 """Bytes of an answer that are read."""
+SMALL = 64 << 10
+"""Bytes of a request that a system holds for a server that does not read it."""
 STATUS = re.compile(rb"HTTP/1\.1 ([2-5]\d\d) ")
 READY = "ready"
 """What is said before the first visit."""
@@ -74,6 +76,8 @@ class Seen:
     """Connections that could not be made."""
     unanswered: list[str] = field(default_factory=list)
     """Where an answer was due, and none came in time, or the connection was closed without one."""
+    cut_off: int = 0
+    """Connections that were closed during a large body, of which the server did not want the rest; its answer was lost."""
     slowest: float = 0.0
     """Seconds until an answer that was due had come."""
     slowest_path: str = ""
@@ -221,7 +225,9 @@ class Attackers:
             return
         if taken > seen.slowest:
             seen.slowest, seen.slowest_path = taken, visit.path
-        if not ended or not found:
+        if ended and not found and sum(map(len, visit.pieces)) > SMALL:
+            seen.cut_off += 1
+        elif not ended or not found:
             what = "closed without an answer" if ended else f"no answer in {taken:.1f} s"
             keep(seen.unanswered, f"{what}: {visit.path} {visit.pieces[0][:300]!r}")
 

@@ -78,6 +78,10 @@ class Running:
         fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self.list_processes()]
         return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
+    def measure_wait(self) -> float:
+        """Seconds that the process that answers was ready to run and had no core, because others had them all."""
+        return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
+
     def wait_ready(self, seconds: float = START_SECONDS) -> None:
         end = time.monotonic() + seconds
         with self.client() as http:
