@@ -44,7 +44,9 @@ def model(folder: Path) -> regard.Model:
 
 def test_everything_public_is_there_and_nothing_is_imported_before() -> None:
     assert dir(regard) == regard.__all__ == sorted(regard.__all__)
-    public = "Model __version__ convert doctor evaluate families load look look_at_data show study train"
+    public = (
+        "CallStopped Model Stop __version__ convert doctor evaluate families load look look_at_data show study train"
+    )
     assert regard.__all__ == public.split()
     for name in regard.__all__:
         assert getattr(regard, name)

@@ -17,7 +17,7 @@ PACKAGE = Path(regard.__file__).parent
 
 ROWS: dict[str, tuple[str, str]] = {
     # row: (its modules, the rows it may import)
-    "base": ("errors digests registry spec machine", ""),
+    "base": ("errors digests registry spec machine stopping", ""),
     "files": ("files", "base"),
     "recipes": ("recipes", "files"),
     "report": ("report", "base"),

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from regard.api.look_at_data import look_at_data
     from regard.api.model_summary import show
     from regard.conversion.convert import convert
+    from regard.errors import CallStopped
+    from regard.stopping import Stop
     from regard.studies.run_study import study
 
 __all__ = [
+    "CallStopped",
     "Model",
+    "Stop",
     "__version__",
     "convert",
     "doctor",
@@ -43,6 +47,8 @@ __all__ = [
 
 _HOMES = {
     "Model": "regard.api",
+    "Stop": "regard.stopping",
+    "CallStopped": "regard.errors",
     "load": "regard.api",
     "train": "regard.api",
     "evaluate": "regard.api.evaluation",

@@ -11,6 +11,7 @@
     ├── CheckpointError           3   a file is damaged, incomplete or not trustworthy
     ├── Diverged                  4   training diverged
     ├── DiskFull                  5   there is no disk space for the next checkpoint
+    ├── CallStopped               1   another thread ended the call
     ├── OutputLost                1   results cannot be printed (5: the disk is full, 141: their reader has left)
     └── Interrupted             130   the user interrupted the program (143 for SIGTERM, 129 for SIGHUP)
 
@@ -108,6 +109,10 @@ class DiskFull(RegardError):
     """There is no disk space for the next checkpoint; the previous one is intact."""
 
     exit_code = 5
+
+
+class CallStopped(RegardError):
+    """Another thread ended the call (see `regard.stopping`)."""
 
 
 class OutputLost(RegardError):

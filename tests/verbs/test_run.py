@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 import regard
-from regard.api.run_texts import resolve_search
+from regard.api.run_texts import choose_batch, resolve_search
 from regard.decode import Search
 from regard.errors import SpecError
 from regard.tasks.common.seq2seq import TextPairsOptions
@@ -237,6 +237,11 @@ def test_at_a_terminal_each_line_is_answered_at_once(terminal: bool, wanted: int
             said = call("run", "parrot", stdin=b"x\n" * 4, terminal=terminal)
             assert (said.code, said.out) == (0, "y\n" * 4)
             assert run.call_args.kwargs["batch"] == wanted
+
+
+@pytest.mark.parametrize(("beam", "wanted"), [(1, 1024), (8, 1024), (16, 512), (64, 128), (10_000, 1)])
+def test_wide_beam_takes_fewer_lines_at_once(beam: int, wanted: int) -> None:
+    assert choose_batch(beam) == wanted
 
 
 def test_batches_do_not_show_in_the_output(model: Path) -> None:

@@ -18,6 +18,7 @@ from regard.api.notes import Notes, Tell
 from regard.data.glossary import Glossary
 from regard.decode import Search
 from regard.errors import DataError, NoRoom, SpecError, UnknownName
+from regard.stopping import check_stops
 from regard.tasks.common.capabilities import (
     Constrains,
     Generates,
@@ -250,6 +251,7 @@ class TextRunner:
 
     def _run_fitting(self, parts: Sequence[_Part], options: RunOptions) -> list[list[Output]]:
         """Run parts together; in halves, if together they do not fit into memory, or if one of them cannot be read."""
+        check_stops()
         try:
             return self.task.run(self.nets, [part.text for part in parts], self.search, options)
         except DataError as error:
@@ -293,6 +295,11 @@ class TextRunner:
             find = self.glossary.find
             changes["must_include"] = [[] if i in without else find(str(p.text)) for i, p in enumerate(parts)]
         return _replace(self.options, changes)
+
+
+def choose_batch(beam: int) -> int:
+    """The number of lines that are run before any is written: fewer with a wide beam, which takes long for each."""
+    return max(min(BATCH, BATCH * 8 // beam), 1)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

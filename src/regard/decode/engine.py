@@ -76,7 +76,11 @@ class ContinuousBatch(Protocol):
 
 
 class Engine(Protocol):
-    """Runs one model: token ids in, hypotheses out."""
+    """Runs one model: token ids in, hypotheses out.
+
+    Another thread can end a call (`regard.stopping`), which then raises `CallStopped`; so does Ctrl-C in the main thread, as
+    KeyboardInterrupt. The engine, and a batch whose step was ended, can be used again.
+    """
 
     @property
     def name(self) -> str:

@@ -32,6 +32,7 @@ from regard.decode.token_constraints import BannedTokens, Constraint, ForcedPref
 from regard.errors import SpecError
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
+from regard.stopping import check_stops, list_stops
 
 BATCH_TOKENS = 8192
 """Number of source tokens decoded together, over all hypotheses."""
@@ -79,14 +80,17 @@ def generate_on_torch(
         terms = constraints.terms(i)
         by_beam[widen_beam(search.beam, terms) if terms else 0].append(i)
 
+    stops = list_stops()  # `decode` may run in threads of its own
+
     def decode(indices: list[int]) -> None:
+        check_stops(stops)
         chosen = constraints.select(indices)
         wide = dataclasses.replace(search, beam=widen_beam(search.beam, chosen.terms(0)))
         batch = _Batch(
             nets, [sources[i] for i in indices], wide, special, chosen,
             Draw([numbers[i] for i in indices], draw.first_step), [limits[i] for i in indices],
         )  # fmt: skip
-        for i, hypotheses in zip(indices, batch.start().finish(), strict=True):
+        for i, hypotheses in zip(indices, batch.start().finish(stops), strict=True):
             out[i] = hypotheses
 
     usual = 1 if search.sample else search.beam
@@ -125,6 +129,7 @@ def stream_tokens(
         return
     batch = start_batch(nets, [source], search, special, constraints=constraints, draw=draw)
     while batch.keys:
+        check_stops()
         tokens = batch.step().tokens
         assert tokens is not None
         if (token := int(tokens[0])) != special.eos:

@@ -20,6 +20,7 @@ from torch import Tensor
 from regard.decode.decode_request import NOT_NUMBERS, Hypothesis
 from regard.decode.token_constraints import Constraint
 from regard.errors import CheckpointError, StateError
+from regard.stopping import Stop, check_stops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,10 +75,11 @@ class SearchBatch:
         self._join(other)
         self.keys = [*self.keys, *other.keys]
 
-    def finish(self) -> list[list[Hypothesis]]:
-        """Search until all sequences have ended; their hypotheses in order."""
+    def finish(self, stops: Sequence[Stop] | None = None) -> list[list[Hypothesis]]:
+        """Search until all sequences have ended; their hypotheses in order. `stops` are looked at before each step."""
         order, found = list(self.keys), dict[int, list[Hypothesis]]()
         while self.keys:
+            check_stops(stops)
             found |= self.step().done
         return [found[key] for key in order]
 

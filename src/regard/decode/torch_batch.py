@@ -23,6 +23,7 @@ from regard.decode.lexical_constraints import widen_beam
 from regard.decode.search import Search
 from regard.decode.search_batch import SearchBatch
 from regard.model.net import Net
+from regard.stopping import check_stops
 
 ENTERING_TOKENS = 1024
 """Source tokens, over all hypotheses, that are encoded in one step."""
@@ -102,6 +103,7 @@ class TorchBatch:
             return True
 
     def step(self) -> list[SequenceProgress]:
+        check_stops()
         with self._lock:
             left, self._left = self._left, set()
             entering = self._choose_entering()

@@ -15,13 +15,14 @@ from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
 from regard.engine.compile_library import LIBRARY
+from regard.engine.native_call import StopFlags, Turns
 from regard.errors import RegardError
 
 if TYPE_CHECKING:  # starting without numpy is faster
     import numpy as np
     from numpy.typing import NDArray
 
-ABI = 4
+ABI = 5
 ERROR = 512
 """Bytes of an error message."""
 
@@ -112,7 +113,7 @@ def open_library() -> ctypes.CDLL:
     if library.regard_abi() != ABI:
         raise OSError(f"{LIBRARY.name} has another version; run `regard doctor --build`")
     error = (POINTER(c_char), c_int64)
-    texts = POINTER(TokenRows)
+    texts, stop = POINTER(TokenRows), POINTER(StopFlags)
     library.regard_kernels.argtypes, library.regard_kernels.restype = [c_int, POINTER(c_int)], c_char_p
     library.regard_load.argtypes = [
         POINTER(c_double), c_int64, c_void_p, c_int64, c_int, c_int, c_int, c_char_p, *error,
@@ -123,7 +124,7 @@ def open_library() -> ctypes.CDLL:
     library.regard_model_kernels.argtypes, library.regard_model_kernels.restype = [c_void_p], c_char_p
     library.regard_decode.argtypes = [
         c_void_p, texts, texts, POINTER(c_int64), POINTER(c_int64), POINTER(c_int32), c_int64, POINTER(SearchSettings),
-        *error,
+        stop, *error,
     ]  # fmt: skip
     library.regard_decode.restype = POINTER(FoundRows)
     library.regard_set_shortlist.argtypes, library.regard_set_shortlist.restype = (
@@ -136,13 +137,14 @@ def open_library() -> ctypes.CDLL:
     ]  # fmt: skip
     library.regard_add.restype = c_int64
     library.regard_remove.argtypes, library.regard_remove.restype = [c_void_p, c_int64], c_int
-    library.regard_step.argtypes, library.regard_step.restype = [c_void_p, *error], POINTER(FoundRows)
+    library.regard_step.argtypes, library.regard_step.restype = [c_void_p, stop, *error], POINTER(FoundRows)
     library.regard_batch_size.argtypes, library.regard_batch_size.restype = [c_void_p], c_int64
+    library.regard_batch_tokens.argtypes, library.regard_batch_tokens.restype = [c_void_p], c_int64
     library.regard_batch_bytes.argtypes, library.regard_batch_bytes.restype = [c_void_p], c_int64
     library.regard_close_batch.argtypes, library.regard_close_batch.restype = [c_void_p], None
-    library.regard_score.argtypes = [c_void_p, texts, texts, c_int64, *error]
+    library.regard_score.argtypes = [c_void_p, texts, texts, c_int64, stop, *error]
     library.regard_score.restype = POINTER(FoundRows)
-    library.regard_encode.argtypes = [c_void_p, texts, POINTER(c_float), c_int64, *error]
+    library.regard_encode.argtypes = [c_void_p, texts, POINTER(c_float), c_int64, stop, *error]
     library.regard_encode.restype = c_int64
     library.regard_has_nan.argtypes, library.regard_has_nan.restype = (
         [c_void_p, c_int64, c_int64, c_int64, c_int],
@@ -194,7 +196,7 @@ class Message:
 class NativeSequences:
     """A batch in the library: sequences join and leave between steps, from any thread."""
 
-    def __init__(self, library: ctypes.CDLL, model: int, owner: object) -> None:
+    def __init__(self, library: ctypes.CDLL, model: int, owner: NativeModel) -> None:
         self._library, self._owner, said = library, owner, Message()  # the model must live as long as its batch
         self._batch = library.regard_open_batch(model, *said.room)
         if not self._batch:
@@ -228,16 +230,26 @@ class NativeSequences:
         self._library.regard_remove(self._batch, -1)
 
     def step(self) -> list[tuple[int, int, list[FoundHypothesis] | None]]:
-        """(sequence, token or -1, hypotheses once it is over) of each sequence that the step was taken with."""
+        """(sequence, token or -1, hypotheses once it is over) of each sequence that the step was taken with.
+
+        After a step that was stopped the batch goes on, and the next step returns what that one did.
+        """
         said = Message()
-        found = self._library.regard_step(self._batch, *said.room)
-        if not found:
-            raise NativeError(said.text)
-        try:
-            result = found.contents
-            return [*zip(result.sequences[: result.count], result.written[: result.count], result.read(), strict=True)]
-        finally:
-            self._library.regard_free_found(found)
+
+        def take(flags: StopFlags) -> list[tuple[int, int, list[FoundHypothesis] | None]]:
+            found = self._library.regard_step(self._batch, flags, *said.room)
+            if not found:
+                raise NativeError(said.text)
+            try:
+                result = found.contents
+                return [
+                    *zip(result.sequences[: result.count], result.written[: result.count], result.read(), strict=True)
+                ]
+            finally:
+                self._library.regard_free_found(found)
+
+        tokens = int(self._library.regard_batch_tokens(self._batch))
+        return self._owner.turns.run(take, tokens * self._owner.packed_bytes)
 
     def __len__(self) -> int:
         return int(self._library.regard_batch_size(self._batch))
@@ -265,6 +277,7 @@ class NativeModel:
         kernels: str = "auto",
     ) -> None:
         self._library, said = open_library(), Message()
+        self.turns = Turns()
         self._weights = weights  # the library reads from here while the model lives
         self._model = self._library.regard_load(
             _point(plan, c_double), len(plan), _address(weights), len(weights), isinstance(weights, mmap), precision, threads,
@@ -291,30 +304,39 @@ class NativeModel:
         """(tokens, log-probability, score) of the hypotheses of each source, best first."""
         texts, begun, said = TokenRows.of(sources), TokenRows.of(prefixes), Message()
         most, drawn, never = array("q", limits), array("q", numbers), array("i", banned)
-        found = self._library.regard_decode(
-            self._model, texts, begun, _point(most, c_int64), _point(drawn, c_int64), _point(never, c_int32), len(never),
-            search, *said.room,
-        )  # fmt: skip
-        if not found:
-            raise NativeError(said.text)
-        try:
-            return [row or [] for row in found.contents.read()]
-        finally:
-            self._library.regard_free_found(found)
+
+        def decode(flags: StopFlags) -> list[list[FoundHypothesis]]:
+            found = self._library.regard_decode(
+                self._model, texts, begun, _point(most, c_int64), _point(drawn, c_int64), _point(never, c_int32), len(never),
+                search, flags, *said.room,
+            )  # fmt: skip
+            if not found:
+                raise NativeError(said.text)
+            try:
+                return [row or [] for row in found.contents.read()]
+            finally:
+                self._library.regard_free_found(found)
+
+        tokens = sum(map(len, sources)) + sum(limits) * search.beam
+        return self.turns.run(decode, tokens * self.packed_bytes)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], bos: int) -> list[list[float]]:
         """The log-probability of each token of each target."""
-        said = Message()
-        found = self._library.regard_score(self._model, TokenRows.of(sources), TokenRows.of(targets), bos, *said.room)
-        if not found:
-            raise NativeError(said.text)
-        try:
-            result = found.contents
-            lengths = result.lengths[: result.count]
-            ends = accumulate(lengths)
-            return [result.log_probs[end - n : end] for n, end in zip(lengths, ends, strict=True)]
-        finally:
-            self._library.regard_free_found(found)
+        given, wanted, said = TokenRows.of(sources), TokenRows.of(targets), Message()
+
+        def score(flags: StopFlags) -> list[list[float]]:
+            found = self._library.regard_score(self._model, given, wanted, bos, flags, *said.room)
+            if not found:
+                raise NativeError(said.text)
+            try:
+                result = found.contents
+                lengths = result.lengths[: result.count]
+                ends = accumulate(lengths)
+                return [result.log_probs[end - n : end] for n, end in zip(lengths, ends, strict=True)]
+            finally:
+                self._library.regard_free_found(found)
+
+        return self.turns.run(score, sum(map(len, (*sources, *targets))) * self.packed_bytes)
 
     def encode(self, sources: Sequence[Sequence[int]], width: int) -> list[NDArray[np.float32]]:
         """The encoder's output for each source, (n, width)."""
@@ -323,11 +345,13 @@ class NativeModel:
         rows, said = TokenRows.of(sources), Message()
         ends = np.cumsum([len(source) for source in sources])
         out = np.empty((int(ends[-1]) if len(ends) else 0, width), np.float32)
-        wrote = self._library.regard_encode(
-            self._model, rows, out.ctypes.data_as(POINTER(c_float)), out.size, *said.room
-        )
-        if wrote < 0:
-            raise NativeError(said.text)
+
+        def encode(flags: StopFlags) -> None:
+            to = out.ctypes.data_as(POINTER(c_float))
+            if self._library.regard_encode(self._model, rows, to, out.size, flags, *said.room) < 0:
+                raise NativeError(said.text)
+
+        self.turns.run(encode, len(out) * self.packed_bytes)
         return np.split(out, ends[:-1]) if len(ends) else []
 
     @property

@@ -15,6 +15,7 @@ from regard.decode.search import Search
 from regard.decode.torch_batch import TorchBatch
 from regard.model.net import Net
 from regard.nn.core.coords import Coords
+from regard.stopping import check_stops
 
 
 class TorchEngine:
@@ -40,6 +41,7 @@ class TorchEngine:
         return None
 
     def encode(self, source: Sequence[int]) -> NDArray[np.float32]:
+        check_stops()
         ids = torch.tensor([[*source]], device=self.net.device)
         with torch.no_grad():
             keys = self.net.encode(ids, Coords.span(len(source), device=self.net.device)).keys[0]

@@ -66,7 +66,10 @@ def run(
     batch: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=1, show_default="1024, at a terminal 1", help="Number of lines that are run together"
+            metavar="N",
+            min=1,
+            show_default="1024, fewer with a beam above 8, at a terminal 1",
+            help="Number of lines that are run together",
         ),
     ] = None,
     stream: Annotated[
@@ -110,6 +113,7 @@ def run(
 
         light = open_light(model, device=device)
     import regard
+    from regard.api.run_texts import choose_batch
     from regard.data.cursor import Cursor
     from regard.tasks.common.capabilities import Completes, ReadsFiles, ReadsImages, require, supports
     from regard.verbs.lines import read_arguments, read_prompt, read_stdin, stream_outputs, write_outputs
@@ -152,9 +156,10 @@ def run(
         way: dict[str, Any] = {"to": to, "prefix": prefix, "long": long, "notify": say, **options}
         stream_outputs(partial(handle.stream, **way), lines, sys.stdout)
         return
+    lines_at_once = batch or (1 if at_terminal else choose_batch(beam or handle.search.beam))
     batches = handle.run_lazily(
         inputs, others=[regard.load(path, device=device) for path in ensemble], to=to, prefix=prefix, glossary=glossary,
-        long=cast("Long", long), notify=say, batch=batch or (1 if at_terminal else 1024), **options,
+        long=cast("Long", long), notify=say, batch=lines_at_once, **options,
     )  # fmt: skip
     if out is not None:
         from regard.verbs.output_files import write_files

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <exception>
+#include <utility>
 
 namespace regard {
 namespace {
@@ -37,12 +38,17 @@ bool Batch::remove(int64_t sequence) {
         found = each->second->removed = true;
         if (!stepping_) sequences_.erase(each);
     }
+    const auto gone = [&](const Change& change) { return change.sequence == sequence || sequence == -1; };
+    const auto end = std::remove_if(untold_.begin(), untold_.end(), gone);
+    found = found || end != untold_.end();
+    untold_.erase(end, untold_.end());
     return found;
 }
 
 int64_t Batch::size() {
     std::lock_guard<std::mutex> lock(mutex_);
-    return std::count_if(sequences_.begin(), sequences_.end(), [](const auto& each) { return !each.second->removed; });
+    return std::count_if(sequences_.begin(), sequences_.end(), [](const auto& each) { return !each.second->removed; }) +
+           std::count_if(untold_.begin(), untold_.end(), [](const Change& change) { return change.over; });
 }
 
 // Reads new sequences in the order in which they joined.
@@ -77,8 +83,7 @@ void Batch::take_step(const std::vector<Sentence*>& ready) {
                 errors[size_t(i)] = std::current_exception();
             }
         });
-        for (auto& error : errors)
-            if (error) std::rethrow_exception(error);
+        rethrow(errors);
     }
     const double took = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     workers_[0]->share(sharing_.next(steps_++, shared, took));
@@ -95,7 +100,19 @@ struct Batch::Stepping {
     Batch& batch_;
 };
 
-std::vector<Change> Batch::step() {
+int64_t Batch::tokens() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    int64_t read = 0, first = 0, written = 0;
+    for (const auto& [number, each] : sequences_) {
+        const Sentence& s = *each->sentence;
+        if (each->removed) continue;
+        if (s.ready) written += int64_t(s.running.size());
+        else read += s.input.source.n - s.read, first = first ? first : s.input.source.n;
+    }
+    return written + std::min(read, std::max(PROMPT_ROWS, model_.has_encoder ? first : 0));
+}
+
+std::vector<Change> Batch::step(const Stop& stop) {
     if (failed_) throw Refused("an earlier step of this batch failed; open another one");
     std::vector<Sequence*> now;
     std::vector<int64_t> numbers;
@@ -111,26 +128,33 @@ std::vector<Change> Batch::step() {
             ++at;
         }
     }
-    std::vector<Change> out;
-    if (now.empty()) {
-        pages_.forget();
-        return out;
-    }
-    failed_ = true;  // until this step succeeds
-    read_new(now);
+    if (now.empty()) pages_.forget();
+    failed_ = true;  // until this step succeeds, or is stopped
     std::vector<Sentence*> ready;
     std::vector<size_t> places;
-    for (size_t i = 0; i < now.size(); i++)
-        if (now[i]->sentence->ready) ready.push_back(now[i]->sentence.get()), places.push_back(i);
-    if (!ready.empty()) take_step(ready);
+    std::vector<int64_t> before;
+    bool stopped = false;
+    try {
+        for (auto& worker : workers_) worker->watch(stop);
+        read_new(now);
+        for (size_t i = 0; i < now.size(); i++) {
+            Sentence* s = now[i]->sentence.get();
+            if (s->ready) ready.push_back(s), places.push_back(i), before.push_back(s->step);
+        }
+        if (!ready.empty()) take_step(ready);
+    } catch (const Stopped&) {
+        stopped = true;  // some workers may have taken it
+    }
     std::lock_guard<std::mutex> lock(mutex_);
     for (size_t i = 0; i < ready.size(); i++) {
         const int64_t number = numbers[places[i]];
-        if (!now[places[i]]->removed) out.push_back({number, ready[i]->written, ready[i]->over, std::move(ready[i]->out)});
+        if (!ready[i]->over && ready[i]->step == before[i]) continue;
+        if (!now[places[i]]->removed) untold_.push_back({number, ready[i]->written, ready[i]->over, std::move(ready[i]->out)});
         if (ready[i]->over) sequences_.erase(number);
     }
     failed_ = false;
-    return out;
+    if (stopped) throw Stopped();
+    return std::exchange(untold_, {});
 }
 
 }  // namespace regard

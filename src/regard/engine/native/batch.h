@@ -27,7 +27,9 @@ class Batch {
     // Removes a sequence, or all (-1); returns whether there was one. It appears in no later step.
     bool remove(int64_t sequence);
     // Reads at most PROMPT_ROWS tokens of new sequences, but at least one source; then takes one step with all that are ready.
-    std::vector<Change> step();
+    // If it is stopped, the next step tells what it did.
+    std::vector<Change> step(const Stop& stop);
+    int64_t tokens();  // that the next step reads and writes, at most; only for the thread that takes steps
     int64_t size();   // sequences that are neither finished nor removed
     int64_t bytes() { return pages_.bytes(); }  // of the key-value cache
 
@@ -45,10 +47,11 @@ class Batch {
     const Model& model_;
     Team& team_;
     Pages pages_;       // of all workers: a sequence may be started by one and finished by another
-    std::mutex mutex_;  // guards the map, the flags `removed` and `stepping_`
+    std::mutex mutex_;  // guards the map, the flags `removed` and `stepping_`, and `untold_`
     std::map<int64_t, std::unique_ptr<Sequence>> sequences_;
     int64_t next_ = 0, steps_ = 0, rows_ = -1;
     bool failed_ = false, stepping_ = false;
+    std::vector<Change> untold_;  // of steps that were stopped
     std::vector<std::unique_ptr<Worker>> workers_;  // the team can share the work of the first
     Sharing sharing_;
 };

@@ -12,6 +12,8 @@ constexpr int64_t SHARED = 1 << 16;   // from this many bytes of weights on, the
 constexpr int64_t CHUNK = 1 << 15;    // logits that are scanned while they are in the cache
 constexpr float LOWEST = -std::numeric_limits<float>::infinity();
 constexpr int64_t MANY = 16;          // from this many rows on, the team shares attention
+constexpr int64_t BETWEEN = 32;       // rows of attention between two looks at whether to stop
+constexpr int64_t LONG = INT64_C(1) << 27;  // multiplications between two looks
 constexpr int64_t MAX_FAR = INT64_C(1) << 40;
 
 int64_t padded(int64_t n) { return round_up(n, LANES); }
@@ -70,8 +72,11 @@ void Forward::multiply(const Linear& w, const float* x, int64_t rows, int64_t st
                        Epilogue end) {
     const Matrix& m = w.matrix;
     const Quantized q = quantize(m, x, rows, stride);
-    const auto part = [&](int64_t from, int64_t to) { multiply_panels(m, x, q, rows, stride, from, to, y, y_stride, end); };
-    const int64_t panels = m.panels();
+    const int64_t panels = m.panels(), each = std::max<int64_t>(LONG / (rows * m.k * LANES + 1), 1);
+    const auto part = [&](int64_t from, int64_t to) {
+        for (; from < to && !stop_->look(); from += each)
+            multiply_panels(m, x, q, rows, stride, from, std::min(from + each, to), y, y_stride, end);
+    };
     if (!team_ || !shares || panels * m.panel_bytes() < SHARED) return part(0, panels);
     const int64_t n = team_->size();
     team_->run([&](int i) { part(panels * i / n, panels * (i + 1) / n); });
@@ -180,7 +185,10 @@ void Forward::each_row(int64_t rows, int64_t longest, const Attention& a, F f) {
         if (a.position.kind == Position::shaw) scratch_[i]->relative.need(2 * a.position.reach + 1);
     }
     const auto part = [&](int i) {  // interleaved, because later rows attend to more keys
-        for (int64_t row = i; row < rows; row += int64_t(threads)) f(row, *scratch_[size_t(i)]);
+        for (int64_t row = i, done = 0; row < rows; row += int64_t(threads)) {
+            if (done++ % BETWEEN == 0 && stop_->look()) return;
+            f(row, *scratch_[size_t(i)]);
+        }
     };
     if (threads == 1) part(0);
     else team_->run(part);
@@ -265,6 +273,7 @@ std::vector<Memory> Forward::remember(const Rows& rows) {
         }
         to += n * kv;
     }
+    stop_->check();
     return out;
 }
 
@@ -325,6 +334,7 @@ void Forward::run(const Stack& stack, const Rows& rows, bool decoder) {
             else if (part->role == Part::cross) cross(*part, read, rows, end);
             else feed(*part, read, n, end);
             if (stack.wiring == Stack::post) normalize(part->norm, x, x, n, s, d);
+            stop_->check();
         }
     if (stack.norm) normalize(stack.norm, x, x, n, s, d);
 }
@@ -349,7 +359,7 @@ void Forward::score(const Linear& head, const int64_t* which, Top* tops, int64_t
     // Computes the logits a few panels at a time, and scans them at once.
     const int64_t panels = m.panels(), each = std::clamp<int64_t>(CHUNK / LANES / std::max<int64_t>(n, 1), 8, 64);
     const auto part = [&](int64_t begin, int64_t end, float* chunk, Top* found) {
-        for (int64_t from = begin; from < end; from += each) {
+        for (int64_t from = begin; from < end && !stop_->look(); from += each) {
             const int64_t to = std::min(from + each, end), first = from * LANES, width = (to - from) * LANES;
             Epilogue here;
             here.origin = from;
@@ -362,7 +372,10 @@ void Forward::score(const Linear& head, const int64_t* which, Top* tops, int64_t
         }
     };
     for (int64_t i = 0; i < n; i++) tops[i].max = LOWEST, tops[i].sum = 0, tops[i].count = 0, tops[i].watched = 0;
-    if (!team_ || !shares || panels * m.panel_bytes() < SHARED) return part(0, panels, chunk_.need(n * each * LANES), tops);
+    if (!team_ || !shares || panels * m.panel_bytes() < SHARED) {
+        part(0, panels, chunk_.need(n * each * LANES), tops);
+        return stop_->check();
+    }
     const int64_t threads = team_->size();
     while (int64_t(parts_.size()) < threads) parts_.push_back(std::make_unique<Share>());
     for (auto& share : parts_) {
@@ -381,6 +394,7 @@ void Forward::score(const Linear& head, const int64_t* which, Top* tops, int64_t
         Share& share = *parts_[size_t(i)];
         part(panels * i / threads, panels * (i + 1) / threads, share.chunk.get(), share.tops.data());
     });
+    stop_->check();
     for (int64_t i = 0; i < n; i++)
         for (auto& share : parts_) merge(tops[i], share->tops[size_t(i)]);
 }

@@ -6,6 +6,7 @@
 
 #include "model.h"
 #include "pages.h"
+#include "stop.h"
 #include "team.h"
 
 namespace regard {
@@ -28,9 +29,11 @@ struct Rows {
     void clear() { tokens.clear(), pos.clear(), first.clear(), length.clear(), past.clear(), memory.clear(); }
 };
 
+// A pass throws `Stopped` when its caller wants it to end.
 class Forward {
   public:
     explicit Forward(const Model& model, Team* team = nullptr) : model_(model), k_(*model.kernels), team_(team) {}
+    void watch(const Stop& stop) { stop_ = &stop; }  // which must live as long as passes are taken
     // Both leave their output (rows, d) in `stream()`, with `stride()` floats per row.
     void encode(const Rows& rows);
     void decode(const Rows& rows);
@@ -68,6 +71,7 @@ class Forward {
     const Model& model_;
     const Kernels& k_;
     Team* team_;
+    const Stop never_, *stop_ = &never_;
     Buffer<float> x_, y_, wide_, mixed_, chunk_, row_;
     std::vector<std::unique_ptr<Scratch>> scratch_;
     Buffer<int8_t> q_;

@@ -2,6 +2,7 @@
 //
 // SEEDS is written by tests/engine/fuzz.py: for each model its plan (a count, then doubles) and its weights (a count, then
 // bytes). Any call may be refused, but none may access memory out of bounds, which the sanitizers detect.
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "regard_engine.h"
@@ -96,6 +98,29 @@ regard_search odd_search() {
     return search;
 }
 
+// Ends some calls, from another thread and at any time.
+class Stopper {
+  public:
+    Stopper() {
+        if (below(8)) return;
+        const uint64_t delay = below(400);
+        thread_ = std::thread([this, delay] {
+            std::this_thread::sleep_for(std::chrono::microseconds(delay));
+            __atomic_store_n(&flag_, 1, __ATOMIC_RELAXED);
+        });
+    }
+    ~Stopper() {
+        if (thread_.joinable()) thread_.join();
+    }
+    const regard_stop* view() const { return &stop_; }
+
+  private:
+    int32_t flag_ = 0;
+    const int32_t* flags_[1] = {&flag_};
+    regard_stop stop_{1, flags_};
+    std::thread thread_;
+};
+
 // Reads everything that was found.
 int64_t count_tokens(const regard_found* found) {
     int64_t total = 0, tokens = 0;
@@ -128,7 +153,8 @@ int64_t run_batch(regard_model* model) {
             regard_add(batch, &given, &begun, below(30) ? int64_t(1 + below(12)) : int64_t(rng()), int64_t(rng()), banned.data(),
                        int64_t(banned.size()), &search, error, sizeof error);
         if (below(5) == 0) regard_remove(batch, int64_t(below(14)) - 2);
-        regard_found* found = regard_step(batch, error, sizeof error);
+        const Stopper stopper;
+        regard_found* found = regard_step(batch, stopper.view(), error, sizeof error);
         if (found && count_tokens(found) < 0) std::abort();
         if (found) regard_free_found(found);
     }
@@ -173,14 +199,15 @@ int main(int argc, char** argv) {
             const regard_search search = odd_search();
             const regard_texts given = sources.view(), begun = prefixes.view();
             regard_found* found = nullptr;
+            const Stopper stopper;
             if (below(5)) {
                 found = regard_decode(model, &given, &begun, limits.data(), numbers.data(), banned.data(),
-                                      int64_t(banned.size()), &search, error, sizeof error);
+                                      int64_t(banned.size()), &search, stopper.view(), error, sizeof error);
             } else if (below(2)) {
-                found = regard_score(model, &given, &begun, int64_t(below(6)), error, sizeof error);
+                found = regard_score(model, &given, &begun, int64_t(below(6)), stopper.view(), error, sizeof error);
             } else {
                 std::vector<float> out(below(2) ? 64 : sources.ids.size() * 48 + 1);
-                regard_encode(model, &given, out.data(), int64_t(out.size()), error, sizeof error);
+                regard_encode(model, &given, out.data(), int64_t(out.size()), stopper.view(), error, sizeof error);
             }
             if (found) {
                 decoded++;

@@ -261,16 +261,17 @@ const char* regard_model_kernels(const regard_model* model) { return model->mode
 
 regard_found* regard_decode(regard_model* model, const regard_texts* sources, const regard_texts* prefixes,
                             const int64_t* limits, const int64_t* numbers, const int32_t* banned, int64_t n_banned,
-                            const regard_search* search, char* error, int64_t error_size) {
+                            const regard_search* search, const regard_stop* stop, char* error, int64_t error_size) {
     return guarded(error, error_size, [&]() -> regard_found* {
         const Model& m = check_writes(model);
+        const Stop watched(stop ? stop->flags : nullptr, stop ? stop->count : 0);
         if (!limits || !numbers || !search) throw Refused("arguments are missing");
         std::lock_guard<std::mutex> lock(model->mutex);
         const Request request = read_request(*search, banned, n_banned, m);
         std::vector<Input> inputs = read_inputs(m, sources, prefixes, 0);
         for (size_t i = 0; i < inputs.size(); i++) set_limit(inputs[i], limits[i], numbers[i], m);
         auto found = std::make_unique<Found>();
-        for (const auto& each : regard::search(m, *model->team, inputs, request, model->sharing)) found->add(each);
+        for (const auto& each : regard::search(m, *model->team, inputs, request, model->sharing, watched)) found->add(each);
         found->seal();
         return found.release();
     }, nullptr);
@@ -321,15 +322,17 @@ int64_t regard_add(regard_batch* batch, const regard_texts* source, const regard
 
 int regard_remove(regard_batch* batch, int64_t sequence) { return batch && batch->batch.remove(sequence); }
 int64_t regard_batch_size(regard_batch* batch) { return batch ? batch->batch.size() : 0; }
+int64_t regard_batch_tokens(regard_batch* batch) { return batch ? batch->batch.tokens() : 0; }
 int64_t regard_batch_bytes(regard_batch* batch) { return batch ? batch->batch.bytes() : 0; }
 void regard_close_batch(regard_batch* batch) { delete batch; }
 
-regard_found* regard_step(regard_batch* batch, char* error, int64_t error_size) {
+regard_found* regard_step(regard_batch* batch, const regard_stop* stop, char* error, int64_t error_size) {
     return guarded(error, error_size, [&]() -> regard_found* {
         if (!batch) throw Refused("arguments are missing");
+        const Stop watched(stop ? stop->flags : nullptr, stop ? stop->count : 0);
         std::lock_guard<std::mutex> lock(batch->model->mutex);
         auto found = std::make_unique<Found>();
-        for (const Change& change : batch->batch.step()) {
+        for (const Change& change : batch->batch.step(watched)) {
             found->sequences_.push_back(change.sequence), found->written_.push_back(change.written);
             if (change.over) found->add(change.out);
             else found->outputs_.push_back(-1);
@@ -340,9 +343,10 @@ regard_found* regard_step(regard_batch* batch, char* error, int64_t error_size) 
 }
 
 regard_found* regard_score(regard_model* model, const regard_texts* sources, const regard_texts* targets, int64_t bos,
-                           char* error, int64_t error_size) {
+                           const regard_stop* stop, char* error, int64_t error_size) {
     return guarded(error, error_size, [&]() -> regard_found* {
         const Model& m = check_writes(model);
+        const Stop watched(stop ? stop->flags : nullptr, stop ? stop->count : 0);
         std::lock_guard<std::mutex> lock(model->mutex);
         if (bos < 0 || bos >= m.vocab) throw Refused("the start mark is outside the vocabulary");
         const std::vector<Input> inputs = read_inputs(m, sources, targets, 1);
@@ -351,7 +355,7 @@ regard_found* regard_score(regard_model* model, const regard_texts* sources, con
             if (!input.prefix.n || (room >= 0 && (m.has_encoder ? 0 : input.source.n - 1) + input.prefix.n > room))
                 throw Refused("a target is missing, or longer than the model has positions");
         auto found = std::make_unique<Found>();
-        for (const auto& each : score_targets(m, inputs, int32_t(bos))) {
+        for (const auto& each : score_targets(m, inputs, int32_t(bos), watched)) {
             found->outputs_.push_back(1), found->lengths_.push_back(int64_t(each.size()));
             found->log_probs_.insert(found->log_probs_.end(), each.begin(), each.end());
         }
@@ -360,10 +364,11 @@ regard_found* regard_score(regard_model* model, const regard_texts* sources, con
     }, nullptr);
 }
 
-int64_t regard_encode(regard_model* model, const regard_texts* sources, float* out, int64_t size, char* error,
-                      int64_t error_size) {
+int64_t regard_encode(regard_model* model, const regard_texts* sources, float* out, int64_t size, const regard_stop* stop,
+                      char* error, int64_t error_size) {
     return guarded(error, error_size, [&]() -> int64_t {
         if (!model || !sources || !out) throw Refused("arguments are missing");
+        const Stop watched(stop ? stop->flags : nullptr, stop ? stop->count : 0);
         std::lock_guard<std::mutex> lock(model->mutex);
         const Model& m = *model->model;
         if (!m.has_encoder) throw Refused("this model has no encoder");
@@ -371,7 +376,7 @@ int64_t regard_encode(regard_model* model, const regard_texts* sources, float* o
         int64_t tokens = 0;
         for (const Span& source : read) tokens += source.n;
         if (size < 0 || tokens > size / m.width) throw Refused("the output has too little room");
-        encode_sources(m, *model->team, read, out);
+        encode_sources(m, *model->team, read, out, watched);
         return tokens * m.width;
     }, -1);
 }

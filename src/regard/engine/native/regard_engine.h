@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#define REGARD_ABI 4
+#define REGARD_ABI 5
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,6 +24,13 @@ typedef struct {
     const int32_t* ids;
     const int64_t* starts;
 } regard_texts;
+
+// Flags that another thread sets to something else than 0 to end a call, which then fails at once: within a part of one layer.
+// Whatever takes a `stop` also takes null.
+typedef struct {
+    int64_t count;
+    const int32_t* const* flags;
+} regard_stop;
 
 typedef struct {
     int64_t count;             // of inputs, or (regard_step) of sequences that took part in the step
@@ -65,7 +72,7 @@ REGARD_API int regard_set_shortlist(regard_model* model, const regard_texts* can
 // `numbers` selects the random numbers of each.
 REGARD_API regard_found* regard_decode(regard_model* model, const regard_texts* sources, const regard_texts* prefixes,
                             const int64_t* limits, const int64_t* numbers, const int32_t* banned, int64_t n_banned,
-                            const regard_search* search, char* error, int64_t error_size);
+                            const regard_search* search, const regard_stop* stop, char* error, int64_t error_size);
 
 // Continuous batching: sequences are decoded together, one step at a time, and join and leave between steps. The output of a
 // sequence does not depend on the others. `regard_add` and `regard_remove` may be called while another thread is in
@@ -78,18 +85,21 @@ REGARD_API int64_t regard_add(regard_batch* batch, const regard_texts* source, c
 // Removes a sequence, or all (-1); returns whether there was one. It appears in no later step.
 REGARD_API int regard_remove(regard_batch* batch, int64_t sequence);
 // Reads some of the new sources, then writes one token of each sequence that is read. Finished sequences leave by themselves.
-REGARD_API regard_found* regard_step(regard_batch* batch, char* error, int64_t error_size);
+// After a step that was stopped the batch goes on, and the next step tells what that one did; after another error it is lost.
+REGARD_API regard_found* regard_step(regard_batch* batch, const regard_stop* stop, char* error, int64_t error_size);
 REGARD_API int64_t regard_batch_size(regard_batch* batch);
+// The tokens that the next step reads and writes, at most; only for the thread that takes steps.
+REGARD_API int64_t regard_batch_tokens(regard_batch* batch);
 // Bytes of the key-value cache: of the tokens in it, and of memory that is kept for later ones.
 REGARD_API int64_t regard_batch_bytes(regard_batch* batch);
 REGARD_API void regard_close_batch(regard_batch* batch);
 
 // The log-probability of each token of each target after its source.
 REGARD_API regard_found* regard_score(regard_model* model, const regard_texts* sources, const regard_texts* targets, int64_t bos,
-                           char* error, int64_t error_size);
+                           const regard_stop* stop, char* error, int64_t error_size);
 // Writes the encoder's output for each token of each source to `out`, which has `size` floats; returns how many it wrote.
-REGARD_API int64_t regard_encode(regard_model* model, const regard_texts* sources, float* out, int64_t size, char* error,
-                                 int64_t error_size);
+REGARD_API int64_t regard_encode(regard_model* model, const regard_texts* sources, float* out, int64_t size,
+                                 const regard_stop* stop, char* error, int64_t error_size);
 REGARD_API void regard_free_found(regard_found* found);
 
 #ifdef __cplusplus

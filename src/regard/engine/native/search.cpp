@@ -51,11 +51,13 @@ struct Call {
     const std::vector<Input>& inputs;
     const Request& request;
     std::vector<std::vector<Hypothesis>>& out;
+    const Stop& stop;
 
     void run(Queue& queue, int64_t most, Team* team, Sharing* sharing) {
         const int64_t k = request.how.hypotheses(), room = std::max<int64_t>(most / k, 1);
         Pages pages(model);
         Worker worker(model, team);
+        worker.watch(stop);
         std::vector<std::unique_ptr<Sentence>> owned;
         std::vector<Sentence*> active, fresh;
         std::vector<size_t> places;
@@ -94,10 +96,10 @@ struct Call {
 }  // namespace
 
 std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, const std::vector<Input>& inputs,
-                                            const Request& request, Sharing& sharing) {
+                                            const Request& request, Sharing& sharing, const Stop& stop) {
     std::vector<std::vector<Hypothesis>> out(inputs.size());
     Queue queue(inputs);
-    Call call{model, inputs, request, out};
+    Call call{model, inputs, request, out, stop};
     const int64_t threads = team.size(), count = int64_t(inputs.size());
     if (threads == 1 || count < threads) {  // one worker, whose large products the team shares
         call.run(queue, ROWS, threads == 1 ? nullptr : &team, threads == 1 ? nullptr : &sharing);
@@ -112,14 +114,15 @@ std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, cons
             errors[size_t(i)] = std::current_exception();
         }
     });
-    for (auto& error : errors)
-        if (error) std::rethrow_exception(error);
+    rethrow(errors);
     return out;
 }
 
-std::vector<std::vector<double>> score_targets(const Model& model, const std::vector<Input>& inputs, int32_t bos) {
+std::vector<std::vector<double>> score_targets(const Model& model, const std::vector<Input>& inputs, int32_t bos,
+                                               const Stop& stop) {
     std::vector<std::vector<double>> out;
     Forward forward(model);
+    forward.watch(stop);
     Pages pages(model);
     for (const Input& input : inputs) {
         Rows rows;
@@ -163,7 +166,7 @@ std::vector<std::vector<double>> score_targets(const Model& model, const std::ve
     return out;
 }
 
-void encode_sources(const Model& model, Team& team, const std::vector<Span>& sources, float* out) {
+void encode_sources(const Model& model, Team& team, const std::vector<Span>& sources, float* out, const Stop& stop) {
     struct Group {
         Rows rows;
         float* out;
@@ -184,6 +187,7 @@ void encode_sources(const Model& model, Team& team, const std::vector<Span>& sou
     const auto work = [&](int i) {
         try {
             Forward forward(model, alone ? &team : nullptr);
+            forward.watch(stop);
             forward.shares = alone;
             for (size_t g = next++; g < groups.size(); g = next++) {
                 forward.encode(groups[g].rows);
@@ -196,8 +200,7 @@ void encode_sources(const Model& model, Team& team, const std::vector<Span>& sou
     };
     if (alone) work(0);
     else team.run(work);
-    for (auto& error : errors)
-        if (error) std::rethrow_exception(error);
+    rethrow(errors);
 }
 
 }  // namespace regard

@@ -70,12 +70,13 @@ struct Sharing {
 
 // The hypotheses of each input, best first.
 std::vector<std::vector<Hypothesis>> search(const Model& model, Team& team, const std::vector<Input>& inputs,
-                                            const Request& request, Sharing& sharing);
+                                            const Request& request, Sharing& sharing, const Stop& stop);
 
 // The log-probability of each token of each target, which is the `prefix` of its input.
-std::vector<std::vector<double>> score_targets(const Model& model, const std::vector<Input>& inputs, int32_t bos);
+std::vector<std::vector<double>> score_targets(const Model& model, const std::vector<Input>& inputs, int32_t bos,
+                                               const Stop& stop);
 
 // Writes the encoder's output for all sources to `out`, (tokens, width).
-void encode_sources(const Model& model, Team& team, const std::vector<Span>& sources, float* out);
+void encode_sources(const Model& model, Team& team, const std::vector<Span>& sources, float* out, const Stop& stop);
 
 }  // namespace regard

@@ -127,7 +127,12 @@ int64_t Worker::read_prompt(Sentence& s, int64_t most) {
         rows_.past.push_back(past.data()), rows_.memory.push_back(nullptr);
     }
     const Together together(forward_, rows_.size());
-    if (rows_.size()) forward_.decode(rows_);
+    try {
+        if (rows_.size()) forward_.decode(rows_);
+    } catch (const Stopped&) {
+        past.resize(size_t(from));
+        throw;
+    }
     s.read = to, s.ready = to + 1 >= source.n;
     return to - from;
 }
@@ -177,13 +182,21 @@ void Worker::step(const std::vector<Sentence*>& some) {
         values += top.want, ids += top.want;
     }
     if (tops_.empty()) return;
-    forward_.decode(rows_);
-    score(some, samples);
-    size_t row = 0;
-    for (Sentence* s : some) {
-        if (s->request->how.hypotheses() == 1) extend(*s, row);
-        else extend_beam(*s, row);
-        if (s->over) s->slots.give_back();
+    size_t row = 0, extended = 0;
+    try {
+        forward_.decode(rows_);
+        score(some, samples);
+        for (Sentence* s : some) {
+            if (s->request->how.sample) stop_->check();  // drawing from a large vocabulary takes its time
+            if (s->request->how.hypotheses() == 1) extend(*s, row);
+            else extend_beam(*s, row);
+            extended++;
+            if (s->over) s->slots.give_back();
+        }
+    } catch (const Stopped&) {
+        for (size_t i = extended; i < some.size(); i++)
+            for (Running& r : some[i]->running) r.past.pop_back();
+        throw;
     }
 }
 

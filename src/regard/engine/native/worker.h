@@ -86,6 +86,8 @@ class Worker {
     void start(const std::vector<Sentence*>& some);
     // One token for every hypothesis of every sentence.
     void step(const std::vector<Sentence*>& some);
+    // Lets the calls below end with `Stopped`. Every sentence then is as if they had not been made, or as if they had returned.
+    void watch(const Stop& stop) { forward_.watch(stop), stop_ = &stop; }
     bool shares() const { return forward_.shares; }
     void share(bool yes) { forward_.shares = yes; }  // whether the team shares large products
 
@@ -101,6 +103,7 @@ class Worker {
 
     const Model& model_;
     Forward forward_;
+    const Stop never_, *stop_ = &never_;
     Rows rows_;
     std::vector<int64_t> which_;
     std::vector<Top> tops_;
