@@ -92,14 +92,18 @@ class Running:
 
 @contextmanager
 def start_server(
-    models: Mapping[str, Path], folder: Path, options: Sequence[str] = (), keys: Sequence[str] = ()
+    models: Mapping[str, Path],
+    folder: Path,
+    options: Sequence[str] = (),
+    keys: Sequence[str] = (),
+    files: int | None = None,
 ) -> Iterator[Running]:
     """`regard serve` on a free port of this machine, until the end of the block."""
     arguments = [*(f"{name}={path}" for name, path in models.items()), "--port", "0", *options]
     if keys:
         (folder / "keys").write_text("\n".join(keys))
         arguments += ["--key-file", str(folder / "keys")]
-    with start_module(["regard", "serve", *arguments], folder / "server.log") as running:
+    with start_module(["regard", "serve", *arguments], folder / "server.log", files) as running:
         yield running
 
 

@@ -1,4 +1,4 @@
-"""Bodies are counted before they are parsed: the most expensive ones are refused, in words."""
+"""Bodies are counted before they are parsed."""
 
 from __future__ import annotations
 

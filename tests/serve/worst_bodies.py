@@ -1,4 +1,4 @@
-"""The most expensive bodies, and how long each holds the event loop.
+"""The most expensive bodies, and how long they hold the loop.
 
     python -m tests.serve.worst_bodies [NAME …]
 

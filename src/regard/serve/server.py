@@ -16,10 +16,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from regard.errors import SpecError
 from regard.serve.app import build_app
 from regard.serve.call import ServerContext
+from regard.serve.connections import KEEP_ALIVE_SECONDS, Connections, find_room, handle_loop_errors
+from regard.serve.counted_log import CountedLog
 from regard.serve.server_settings import ServerSettings
 
 MAX_HEADERS = 32 << 10
-KEEP_ALIVE_SECONDS = 15
 REFUSALS = (429, 503)
 LOG = logging.getLogger("regard.serve")
 
@@ -27,12 +28,17 @@ LOG = logging.getLogger("regard.serve")
 class DrainingServer(uvicorn.Server):
     """A server that refuses new requests before it stops."""
 
-    def __init__(self, config: uvicorn.Config, context: ServerContext) -> None:
+    def __init__(
+        self, config: uvicorn.Config, context: ServerContext, log: CountedLog, connections: Connections
+    ) -> None:
         super().__init__(config)
-        self._context = context
+        self._context, self._log, self._connections = context, log, connections
+        self._sweeper: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         """Listen when the models are loaded, or say why they are not."""
+        asyncio.get_running_loop().set_exception_handler(handle_loop_errors(self._log))
+        self._sweeper = asyncio.create_task(self._connections.sweep())
         await super().startup(sockets)  # type: ignore[arg-type]
         settings, inference = self._context.settings, self._context.inference
         if not self.started:
@@ -58,9 +64,8 @@ class AccessLog:
     Refusals have a line per second, so that they stay quick however many there are.
     """
 
-    def __init__(self, app: ASGIApp, *, texts: bool = False) -> None:
-        self.app, self.texts = app, texts
-        self._refused, self._last_line = 0, 0.0
+    def __init__(self, app: ASGIApp, log: CountedLog, *, texts: bool = False) -> None:
+        self.app, self.texts, self._log = app, texts, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,18 +86,12 @@ class AccessLog:
 
         await self.app(scope, read, note)
         if status in REFUSALS:
-            self._count_refusal()
+            self._log.note("requests were refused for now")
             return
         taken = 1000 * (time.perf_counter() - began)
         path = scope["path"][:200].encode("unicode_escape").decode()
         more = f" {bytes(sent)!r}" if self.texts and sent else ""
         LOG.info("%s %s %d %.0f ms%s", scope["method"], path, status, taken, more)
-
-    def _count_refusal(self) -> None:
-        self._refused += 1
-        if (now := time.monotonic()) >= self._last_line + 1:
-            LOG.info("%d requests were refused for now", self._refused)
-            self._refused, self._last_line = 0, now
 
 
 def run_server(settings: ServerSettings) -> None:
@@ -101,9 +100,13 @@ def run_server(settings: ServerSettings) -> None:
     LOG.setLevel(logging.INFO)
     app = build_app(settings)
     context: ServerContext = app.state.server
+    log = CountedLog(LOG)
+    logging.getLogger("uvicorn.error").addFilter(log)
+    most, backlog = find_room(settings.limits)
+    connections = Connections(settings.limits, log, most)
     config = uvicorn.Config(
-        AccessLog(app, texts=settings.log_texts), host=settings.host, port=settings.port, http="h11", ws="none",
-        lifespan="on", log_config=None, access_log=False, server_header=False, proxy_headers=False,
+        AccessLog(app, log, texts=settings.log_texts), host=settings.host, port=settings.port, http="h11", ws="none",
+        backlog=backlog, lifespan="on", log_config=None, access_log=False, server_header=False, proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(settings.limits.seconds) + 1,
         h11_max_incomplete_event_size=MAX_HEADERS, ssl_certfile=settings.tls_certificate, ssl_keyfile=settings.tls_key,
     )  # fmt: skip
@@ -111,7 +114,8 @@ def run_server(settings: ServerSettings) -> None:
         config.load()
     except OSError as error:  # an SSLError is one
         raise SpecError(f"the TLS certificate or key cannot be used: {error}") from None
-    server = DrainingServer(config, context)
+    config.http_protocol_class = connections.choose_protocol(config)  # type: ignore[assignment]
+    server = DrainingServer(config, context, log, connections)
     asyncio.run(server.serve())
     if context.inference.fault is not None:
         raise SpecError(context.inference.fault)

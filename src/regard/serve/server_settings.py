@@ -39,6 +39,12 @@ class Limits:
     """Time without a sign of life, or after the time for an answer, after which the process of the models is started again."""
     body_seconds: float = 10.0
     """Time for the body of a request to arrive."""
+    header_seconds: float = 10.0
+    """Time for the header of a request to arrive, and for a TLS handshake."""
+    stall_seconds: float = 30.0
+    """Time in which a client takes nothing of its answer."""
+    connections: int = 1000
+    """Connections; fewer if there are not enough file descriptors."""
     requests: int = 128
     """Requests that are answered or wait at the same time."""
     client_requests: int = 64
