@@ -1,4 +1,8 @@
-"""Initialization schemes, by parameter name.
+"""Initialization: which parameters a scheme draws, and how.
+
+Norms stay as they are made (scale one, shift zero), by the type of the module and not by its name. So does whatever a plugin
+brings: modules of classes that are not Regard's keep the weights of their `__init__`, unless `init_plugins` is set.
+A subclass of one of Regard's layers starts as that layer does. Everything else is drawn by the scheme, and its biases are zero.
 
 xavier   linear maps Xavier-uniform, embeddings and lone vectors N(0, 1/d), biases 0   (Vaswani et al., reference code)
 normal   N(0, 0.02) everywhere, biases 0                                       (BERT, GPT-1)
@@ -17,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +29,12 @@ from torch import Tensor, nn
 from regard.errors import UnknownName
 from regard.model.mup import base_shapes, growth, narrow
 from regard.model.net import Net
+from regard.nn.blocks.body import Body
+from regard.nn.blocks.embedding import Embedding
+from regard.nn.blocks.head import Head
+from regard.nn.core.mixer import Mixer
 from regard.nn.core.part import Part
+from regard.nn.positions.position import Position
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +63,21 @@ class Distribution:
             nn.init.uniform_(parameter, -self.scale * factor, self.scale * factor)
 
 
+Rule = Literal["scheme", "norm", "zero", "own"]
+"""What sets a parameter: the scheme; a norm, by itself; zero, a bias; the module of a plugin, by itself."""
+NORMS = (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase)
+"""The modules that normalize; they are made with scale one and shift zero."""
+BASES = frozenset({Part, Mixer, Body, Embedding, Head, Position})
+"""Classes that say what a part is, and have no weights: what extends only these is not Regard's."""
+MAX_NAMED = 4
+"""Maximum number of parameters that are named."""
+
 Shape = tuple[int, ...]
 Initializer = Callable[[Shape, ParameterInfo], Distribution]
 
 
 def initialize(net: Net, scheme: str) -> None:
-    """Initialize all parameters in place: norm weights one, biases zero, the rest by scheme; then parts adjust their own."""
+    """Initialize parameters in place, each by its rule; then parts adjust their own."""
     if scheme not in SCHEMES:
         raise UnknownName("initialization", scheme, SCHEMES)
     if all(parameter.is_meta for parameter in net.parameters()):  # an outline: shapes, and no numbers to set
@@ -69,13 +87,12 @@ def initialize(net: Net, scheme: str) -> None:
     width, embeds = spec.width, {"embed": spec.embed, "source": spec.source}
     widths = {side: embed.leaves(width) for side, embed in embeds.items() if embed is not None}
     shapes = {} if net.spec.mup_base is None else base_shapes(net.spec)
+    rules = find_rules(net)
     with torch.no_grad():
         for name, parameter in net.named_parameters():
-            if "norm" in name:
-                parameter.fill_(0.0 if name.endswith("bias") else 1.0)
-            elif name.endswith("bias"):
+            if rules[name] == "zero":
                 parameter.zero_()
-            else:
+            elif rules[name] == "scheme":
                 shape = tuple(parameter.shape)
                 base = shapes.get(name, shape)
                 head_width = _head_width(net, name) * width // net.spec.width
@@ -84,6 +101,45 @@ def initialize(net: Net, scheme: str) -> None:
         for part in net.modules():
             if isinstance(part, Part):
                 part.initialize()
+
+
+def find_rules(net: Net) -> dict[str, Rule]:
+    """Return what sets each parameter, by its name."""
+    return {name: _find_rule(net, name, everything=net.spec.init_plugins) for name, _ in net.named_parameters()}
+
+
+def describe_rules(net: Net) -> str:
+    """Say in one line how many parameters each rule sets, and which ones keep what a plugin gave them."""
+    rules = find_rules(net)
+    names: dict[Rule, list[str]] = {rule: [n for n, own in rules.items() if own == rule] for rule in get_args(Rule)}
+    counts = {rule: len(own) for rule, own in names.items()}
+    said = f"initial weights: {counts['scheme']} by {net.spec.init}, {counts['zero']} biases zero"
+    said += f", {counts['norm']} of norms as made"
+    if own := names["own"]:
+        more = ", …" if len(own) > MAX_NAMED else ""
+        said += f"; {len(own)} of plugins keep their own ({', '.join(own[:MAX_NAMED])}{more})"
+    return said
+
+
+def _find_rule(net: Net, name: str, *, everything: bool) -> Rule:
+    path = name.split(".")[:-1]
+    modules = [net.get_submodule(".".join(path[:i])) for i in range(len(path) + 1)]
+    if isinstance(modules[-1], NORMS):
+        return "norm"
+    makers = [type(module) for module in modules if not _is_in(type(module), "torch")]
+    if not everything and not _is_ours(makers[-1]):
+        return "own"
+    return "zero" if name.endswith("bias") else "scheme"
+
+
+def _is_ours(maker: type) -> bool:
+    """Whether a class is Regard's, or extends one that has weights."""
+    ours = (each for each in maker.__mro__ if _is_in(each, "regard"))
+    return _is_in(maker, "regard") or any(each not in BASES for each in ours)
+
+
+def _is_in(maker: type, package: str) -> bool:
+    return maker.__module__.partition(".")[0] == package
 
 
 def _is_table(name: str) -> bool:

@@ -46,6 +46,8 @@ class ModelSpec(Spec):
     source: EmbedSpec | None = None
     head: HeadSpec = Vocab()
     init: str = "xavier"
+    init_plugins: bool = False
+    """Whether `init` also draws the weights of modules that plugins bring; otherwise these keep what they are made with."""
     beside: HeadSpec | None = None
     mup_base: Count | None = None
     """The width at which the maximal update parametrization (muP) equals the standard one; null: standard."""

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from regard.model.cost import cost
+from regard.model.init import describe_rules
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.nn.blocks.body import Body, BodySpec, Stack
@@ -29,6 +30,7 @@ def tree(net: Net, n: int = 32, beside: str = "") -> str:
         f"length {spec.length}   init {spec.init}",
         f"{_count(whole.flops)}FLOP per token forward at length {n}, three times that in training; "
         f"{_count(4 * whole.state)}B of float32 state per token",
+        describe_rules(net),
         "",
     ]
     plans = attention_plans(net, n)
