@@ -24,14 +24,14 @@ class Animal(Spec):
 @spec
 class Cat(Animal):
     lives: Count = 9
-    name: str = "cat"
+    name: str = "pet"
 
 
 @ANIMALS.add
 @spec
 class Dog(Animal):
     age: Count
-    name: str = "dog"
+    name: str = "pet"
     friend: Animal | None = None
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ def test_replacing_a_field_by_itself_changes_nothing(zoo: Zoo) -> None:
 
 
 def test_a_part_says_its_kind_and_a_plain_spec_does_not() -> None:
-    assert Cat().plain() == {"kind": "cat", "lives": 9, "name": "cat"}
+    assert Cat().plain() == {"kind": "cat", "lives": 9, "name": "pet"}
     assert Cage(3).plain() == {"width": 3, "height": 1}
 
 
@@ -158,6 +158,17 @@ class TestOverlay:
 
     def test_a_changed_kind_keeps_what_both_have(self) -> None:
         assert Zoo(Cat(name="rex")).overlay({"star": {"kind": "dog", "age": 2}}).star == Dog(2, "rex")
+
+    def test_a_changed_kind_has_its_own_default_where_defaults_differ(self) -> None:
+        @ANIMALS.add
+        @spec
+        class Fox(Animal):
+            name: str = "reynard"
+
+        try:
+            assert Zoo(Dog(4, "rex")).overlay({"star": "fox"}).star == Fox()
+        finally:
+            del ANIMALS._parts["fox"]
 
     def test_a_changed_kind_drops_what_only_the_old_one_has(self) -> None:
         assert Zoo(Cat(7, "rex")).overlay({"star": {"kind": "dog", "age": 2}}).star == Dog(2, "rex")

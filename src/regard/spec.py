@@ -101,7 +101,7 @@ class Spec:
         return self.overlay(changes)
 
     def overlay(self, changes: Mapping[str, object]) -> Self:
-        """Return a copy with nested changes. If a `kind` changes, fields that both kinds have are kept."""
+        """Return a copy with nested changes. If a `kind` changes, fields that both kinds declare alike are kept."""
         role = next(cls for cls in type(self).__mro__ if "registry" in cls.__dict__)
         owner = type(self) if role is Spec else role  # a part may become another kind of its role
         return owner.parse(_overlay(self, changes))  # type: ignore[attr-defined, no-any-return]
@@ -157,10 +157,15 @@ def _overlay(old: object, new: object) -> object:
 
 
 def _shared_fields(old: Spec, part: type) -> dict[str, object]:
-    """Return what a part of another kind takes over: the fields both have that were set."""
-    known = {f.name for f in dataclasses.fields(part)}
-    values = {f.name: getattr(old, f.name) for f in dataclasses.fields(old) if f.name in known}  # type: ignore[arg-type]
-    return {f.name: values[f.name] for f in dataclasses.fields(old) if values.get(f.name, f.default) != f.default}  # type: ignore[arg-type]
+    """Return what a part of another kind takes over: the fields that were set and mean the same in both."""
+    theirs = {f.name: f for f in dataclasses.fields(part)}
+    own = [f for f in dataclasses.fields(old) if f.name in theirs and mean_the_same(f, theirs[f.name])]  # type: ignore[arg-type]
+    return {f.name: value for f in own if (value := getattr(old, f.name)) != f.default}
+
+
+def mean_the_same(a: dataclasses.Field[Any], b: dataclasses.Field[Any]) -> bool:
+    """Whether fields of one name in two kinds mean the same: their default is, or one needs a value and their type is."""
+    return a.default == b.default or (dataclasses.MISSING in (a.default, b.default) and a.type == b.type)
 
 
 def _faults(cls: type, error: pydantic.ValidationError, under: str = "") -> list[str]:

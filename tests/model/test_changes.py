@@ -11,10 +11,13 @@ from regard.families import gpt, transformer
 from regard.families.expand import expand_model
 from regard.model.changes import change_model
 from regard.model.model_spec import ModelSpec
+from regard.nn.blocks.wiring import WIRINGS, PostNorm, PreNorm
 from regard.nn.core.mixer import MIXERS
+from regard.nn.layers.norm import LayerNorm, NormSpec, RMSNorm
 from regard.nn.mixers import Flash, Full, Local, Performer
 from regard.nn.positions.position import ALiBi, NoPosition, Rotary, Sinusoidal
 from regard.recipes.merge import nest
+from regard.spec import spec
 from tests.nn.odd import Blur
 
 pytestmark = pytest.mark.numeric
@@ -37,7 +40,8 @@ class TestOneWord:
 
     def test_keeps_what_both_kinds_have(self, path: str) -> None:
         spec, notes = change(GPT, f"{path}=flash")
-        assert (spec.decoder.block.mix, notes) == (Flash(2, dropout=0.1), [])
+        assert spec.decoder.block.mix == Flash(2, dropout=0.1)
+        assert notes == ["decoder.block.mix: kept from 'full': dropout=0.1 (the default of 'flash' is 0.0)"]
 
     def test_drops_the_rest_and_says_so(self, path: str) -> None:
         spec, notes = change(GPT, f"{path}=performer")
@@ -60,6 +64,30 @@ class TestOneWord:
     def test_an_unknown_word(self, path: str) -> None:
         with pytest.raises(UnknownName, match=r"^no mixer 'favor'; did you mean 'performer'\?$"):
             change(GPT, f"{path}=favor")
+
+
+def test_a_kind_has_its_own_default_where_it_means_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wiring of a plugin with a norm of its own, as ReZero's gate."""
+
+    @spec
+    class Rezero(PreNorm):
+        norm: NormSpec = RMSNorm(eps=0.5)
+
+    monkeypatch.setitem(WIRINGS._parts, "rezero", Rezero)
+    base = GPT.replace("decoder.wiring.norm.bias", False).replace("decoder.wiring.dropout", 0.0)
+    new, notes = change(base, "decoder.wiring=rezero")
+    assert new.decoder.wiring == Rezero()
+    assert notes == [
+        "decoder.wiring: not kept from 'pre_norm', because 'rezero' means something else by it: "
+        "norm=layer_norm(bias=False) (it is rms_norm(eps=0.5) now)"
+    ]
+    new, notes = change(base, "decoder.wiring=post_norm")
+    assert new.decoder.wiring.norm == LayerNorm(bias=False)
+    assert notes == [
+        "decoder.wiring: kept from 'pre_norm': norm=layer_norm(bias=False) (the default of 'post_norm' is layer_norm)"
+    ]
+    new, notes = change_model(base, {"decoder": {"wiring": {"kind": "post_norm", "norm": {"kind": "rms_norm"}}}})
+    assert (new.decoder.wiring, notes) == (PostNorm(RMSNorm()), [])  # type: ignore[union-attr]
 
 
 def test_a_mapping_may_give_the_rest() -> None:

@@ -16,6 +16,7 @@ from regard.families.expand import check_model_keys
 from regard.machine import resolve_device
 from regard.recipes.merge import parse_yaml
 from regard.tasks.common.advice import advise_pairs
+from regard.training.optimizer import Adam, Muon, OptimizerSpec
 from regard.training.recipe import Train
 from regard.training.request import TrainRequest, build_recipe
 from regard.training.train import run_training
@@ -172,3 +173,12 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         resolve_device("cuda:1")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (resolve_device("auto"), resolve_device("cuda:1"), resolve_device("cpu")) == ("cuda", "cuda:1", "cpu")
+
+
+@pytest.mark.parametrize("path", ["train.optimizer", "train.optimizer.kind"])
+@pytest.mark.parametrize(("kind", "own"), [("adam", Adam()), ("muon", Muon())])
+def test_another_optimizer_has_its_own_defaults(path: str, kind: str, own: OptimizerSpec) -> None:
+    """The recipe gpt sets betas and weight decay of AdamW."""
+    train = build_recipe(TrainRequest("gpt", set={path: kind}), None)["train"]
+    assert Train.parse({**train, "epochs": 1}).optimizer == own
+    assert train["schedule"]["lr"] == 1e-3, "the schedule stays"

@@ -2,7 +2,7 @@
 
 Norms stay as they are made (scale one, shift zero), by the type of the module and not by its name. So does whatever a plugin
 brings: modules of classes that are not Regard's keep the weights of their `__init__`, unless `init_plugins` is set.
-A subclass of one of Regard's layers starts as that layer does. Everything else is drawn by the scheme, and its biases are zero.
+A subclass of a layer of ours starts as that layer does. Everything else is drawn by the scheme, and its biases are zero.
 
 xavier   linear maps Xavier-uniform, embeddings and lone vectors N(0, 1/d), biases 0   (Vaswani et al., reference code)
 normal   N(0, 0.02) everywhere, biases 0                                       (BERT, GPT-1)

@@ -106,9 +106,9 @@ def _make_thin(spec: ModelSpec) -> ModelSpec:
 def _part(name: str, part: nn.Module, spec: Spec | None, n: int, plans: dict[str, str]) -> list[str]:
     own = cost(part, n)
     if not isinstance(part, Body) or not isinstance(spec, BodySpec):
-        about = "" if spec is None else _words(spec)
+        about = "" if spec is None else words(spec)
         return [f"{name:<10}{_count(own.parameters):>9}  {about}", *_weights(part)]
-    lines = [f"{name:<10}{_count(own.parameters):>9}  {_words(spec)}"]
+    lines = [f"{name:<10}{_count(own.parameters):>9}  {words(spec)}"]
     blocks, layers = list(getattr(part, "blocks", [])), spec.layers()
     alike: list[object] = [*layers] or [[(k, p.shape) for k, p in block.named_parameters()] for block in blocks]
     start = 0
@@ -119,7 +119,7 @@ def _part(name: str, part: nn.Module, spec: Spec | None, n: int, plans: dict[str
         lines.append(f"  {label:<14}{_count(each.parameters):>9} each   {_count(each.flops)}FLOP per token")
         for role in layers[start].roles if layers else ():
             sub = getattr(blocks[start], role)
-            lines.append(f"    {role:<6}{_count(cost(sub, n).parameters):>9}  {_words(getattr(layers[start], role))}")
+            lines.append(f"    {role:<6}{_count(cost(sub, n).parameters):>9}  {words(getattr(layers[start], role))}")
             lines += [f"  {line}" for line in _weights(sub)]
             plan = plans.get(f"{name}.blocks.{start}.{role}")
             lines += [f"            in training: {plan}"] if plan else []
@@ -130,15 +130,15 @@ def _part(name: str, part: nn.Module, spec: Spec | None, n: int, plans: dict[str
     return lines
 
 
-def _words(spec: Spec) -> str:
+def words(spec: Spec) -> str:
     """Render a spec in one line: its kind and the fields that differ from their default."""
-    words = [kind_of(type(spec))]
+    said = [kind_of(type(spec))]
     for field in dataclasses.fields(spec):  # type: ignore[arg-type]
         value = getattr(spec, field.name)
         if field.name in ("block", "blocks") or value == field.default:
             continue
-        words.append(f"{field.name}={_words(value) if isinstance(value, Spec) else value}")
-    return words[0] if len(words) == 1 else f"{words[0]}({', '.join(words[1:])})"
+        said.append(f"{field.name}={words(value) if isinstance(value, Spec) else value}")
+    return said[0] if len(said) == 1 else f"{said[0]}({', '.join(said[1:])})"
 
 
 def _weights(part: nn.Module) -> list[str]:

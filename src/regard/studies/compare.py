@@ -200,6 +200,7 @@ class Comparer:
                     f"{entry.name}: batch_tokens and precision cannot be 'auto' in a study; set them for all"
                 )
             methods.append(Method(entry.name, recipe, corpus))
+            recipe.model_spec(corpus.task.model_arguments(), methods[-1].notes)
         first = methods[0]
         for other in methods[1:]:
             if other.corpus.dataset.fingerprint != first.corpus.dataset.fingerprint:
