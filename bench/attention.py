@@ -18,8 +18,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from bench.entry import Mode, parse
 from bench.race import Answers, race, serve
-from bench.results import folder, parse, write
+from bench.results import folder, write
 from regard.families import gpt
 from regard.nn.core.context import Context, Tape
 from regard.nn.core.coords import Coords
@@ -30,7 +31,7 @@ from regard.report.page import Section, grid, page
 from regard.report.table import Table
 
 HEADS, WIDTH, REACH = 8, 512, 512
-LENGTHS = (1024, 2048, 4096, 8192, 16384)
+LENGTHS, SMOKE_LENGTHS = (1024, 2048, 4096, 8192, 16384), (32, 64)
 MOST = {"plain": 4096}
 """Beyond, the matrix of scores takes gigabytes."""
 KINDS: dict[str, MixerSpec] = {
@@ -39,7 +40,7 @@ KINDS: dict[str, MixerSpec] = {
     "flash": Flash(HEADS),
     "window": Local(HEADS, REACH),
 }
-WIDTHS = (128, 256, 512, 768)
+WIDTHS, SMOKE_WIDTHS = (128, 256, 512, 768), (128,)
 ROWS, LENGTH, DEPTH = 4, 256, 4
 """Of the models that are timed against their size."""
 
@@ -61,8 +62,9 @@ def attention(name: str) -> Callable[[int], None]:
 def model(width: int) -> None:
     """Forward and backward of a whole decoder of this width."""
     net = gpt.spec(width=width, depth=DEPTH, heads=width // 64, hidden=4 * width, vocab=1000, dropout=0.0).build(seed=1)
-    ids = torch.randint(1000, (ROWS, LENGTH))
-    net.loss(net(ids, Coords.span(LENGTH)), ids)[0].backward()
+    length = min(SMOKE_LENGTHS) if Mode.smoke else LENGTH
+    ids = torch.randint(1000, (ROWS, length))
+    net.loss(net(ids, Coords.span(length)), ids)[0].backward()
 
 
 def work(name: str) -> None:
@@ -111,11 +113,12 @@ def main() -> None:
     if said.worker:
         work(said.worker)
         return
-    lengths = [n for n in LENGTHS if n <= said.longest]
-    cases = [str(n) for n in (*lengths, *WIDTHS)]
-    found = race({name: ["bench.attention", "--worker", name] for name in (*KINDS, "model")}, said.rounds, cases)
+    lengths = SMOKE_LENGTHS if said.smoke else [n for n in LENGTHS if n <= said.longest]
+    widths, rounds, words = (SMOKE_WIDTHS, 1, ["--smoke"]) if said.smoke else (WIDTHS, said.rounds, [])
+    cases = [str(n) for n in (*lengths, *widths)]
+    found = race({name: ["bench.attention", *words, "--worker", name] for name in (*KINDS, "model")}, rounds, cases)
     shown = [(name, n, best(found, name, n, "ms"), best(found, name, n, "mb")) for name in KINDS for n in lengths]
-    sizes = [(w, parameters(w), best(found, "model", w, "ms"), best(found, "model", w, "mb")) for w in WIDTHS]
+    sizes = [(w, parameters(w), best(found, "model", w, "ms"), best(found, "model", w, "mb")) for w in widths]
     rows = [(n, *(_cell(t, m) for name in KINDS for k, l, t, m in shown if (k, l) == (name, n))) for n in lengths]
     print(Table(("tokens: ms (MB)", *KINDS), tuple(rows)).markdown())
     print(Table(("width", "weights", "ms", "MB"), tuple((w, *map(_round, rest)) for w, *rest in sizes)).markdown())
@@ -123,10 +126,8 @@ def main() -> None:
         return
     figures = {f"{name} {n}": {"ms": _round(t), "MB": _round(m)} for name, n, t, m in shown if t is not None}
     figures |= {f"model of width {w}": {"ms": _round(t), "MB": _round(m)} for w, _, t, m in sizes}
-    path = write(
-        "bench-attention", title="Attention against length, a model against its size", figures=figures,
-        command="python -m bench.attention", threads=torch.get_num_threads(),
-    )  # fmt: skip
+    title, threads = "Attention against length, a model against its size", torch.get_num_threads()
+    path = write("bench-attention", title=title, figures=figures, threads=threads)
     drawn = folder() / "bench-attention.html"
     drawn.write_text(figure(shown, sizes), encoding="utf-8")
     print(path, drawn, file=sys.stderr)

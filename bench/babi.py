@@ -14,20 +14,19 @@ import json
 import shutil
 import statistics
 import tarfile
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import ROOT, parse, write
+from bench.entry import find_data, parse
+from bench.results import write
 from regard.data.stories import read_stories
 from regard.decode import Search
 from regard.report.table import Table
 from regard.tasks.babi import Babi
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "babi" / "babi_en_1k.tar.gz"
 SINGLE = [0.1, 8.2, 41.8, 4.4, 13.7, 7.9, 20.3, 11.7, 13.6, 9.7, 0.7, 0.0, 0.3, 0.9, 0.0, 0.4, 51.0, 10.5, 81.4, 0.0]
 JOINT = [0.0, 13.1, 23.4, 5.9, 12.9, 3.7, 22.9, 9.1, 2.7, 7.2, 0.8, 0.1, 0.1, 4.2, 0.0, 1.2, 43.6, 10.5, 86.7, 0.0]
 """Per cent wrong, 3 hops, position encoding, linear start, random noise (authors' code)."""
@@ -53,14 +52,14 @@ def error(model: regard.Model, path: Path) -> float:
     return 100.0 * statistics.mean(best.text != story.answer for (best,), story in zip(outputs, stories, strict=True))
 
 
-def learn(pairs: Sequence[tuple[Path, Path]], out: Path, seed: int, *, tiny: bool) -> dict[str, Any]:
+def learn(pairs: Sequence[tuple[Path, Path]], out: Path, seed: int, *, smoke: bool) -> dict[str, Any]:
     """Train one model; per cent wrong in training and on each test."""
     recipe: dict[str, Any] = {"train.seed": seed, "train.threads": 1}
     if len(pairs) > 1:  # 30 passes of linear start, then 60, the rate halved every 15
         epoch = 900 * len(pairs) // 32
         recipe |= {"model.width": 50, "train.epochs": 90, "model.linear_start": 30 * epoch}
         recipe |= {"train.schedule.first_steps": 30 * epoch, "train.schedule.every": 15 * epoch}
-    if tiny:
+    if smoke:
         recipe |= {"train.steps": 4}
     began = time.perf_counter()
     regard.train("babi", [str(train) for train, _ in pairs], out=out, set=recipe, quiet=True)
@@ -98,27 +97,25 @@ def name_of(group: list[int]) -> str:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--data", type=Path, default=DATA, help="the archive of bAbI with 1,000 questions per task")
-    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "babi")
+    arguments.add_argument("--data", type=Path, help="the archive of bAbI with 1,000 questions per task")
     arguments.add_argument("--joint", action="store_true", help="one model for all tasks")
     arguments.add_argument("--task", type=int, action="append", choices=range(1, 21), help="a task; may be repeated")
     arguments.add_argument("--runs", type=int, help="ten; three with --joint")
     arguments.add_argument("--table", action="store_true", help="train nothing; print and write what has been measured")
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
+    said = parse(arguments, out="runs/babi")
     name = "joint" if said.joint else "single"
-    out = Path(tempfile.mkdtemp()) if said.tiny else said.out
-    tasks = said.task or ([1, 2] if said.tiny else [*range(1, 21)])
+    out = said.out
+    tasks = said.task or ([1, 2] if said.smoke else [*range(1, 21)])
     groups = [tasks] if said.joint else [[n] for n in tasks]
-    files, store = unpack(out / "data", said.data), out / f"{name}.json"
+    files, store = unpack(out / "data", said.data or find_data("babi", "babi_en_1k.tar.gz")), out / f"{name}.json"
     done: dict[str, Any] = json.loads(store.read_text(encoding="utf-8")) if store.exists() else {}
-    for seed in range(1, 1 + (0 if said.table else said.runs or (1 if said.tiny else RUNS[name]))):
+    for seed in range(1, 1 + (0 if said.table else said.runs or (1 if said.smoke else RUNS[name]))):
         for group in groups:
             key = f"{name_of(group)}/{seed}"
             if key in done:
                 continue
             folder = out / f"{name}-{name_of(group)}-{seed}"
-            done[key] = learn([files[n] for n in group], folder, seed, tiny=said.tiny)
+            done[key] = learn([files[n] for n in group], folder, seed, smoke=said.smoke)
             store.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
             print(key, done[key], flush=True)
     figures = tabulate(done, groups, JOINT if said.joint else SINGLE)
@@ -126,11 +123,10 @@ def main() -> None:
     print(
         Table(("per cent wrong", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown()
     )
-    if not said.tiny and not said.task:
+    if not said.task:
         how = "one model for all tasks" if said.joint else "one model for each task"
         title = f"bAbI, 1,000 questions per task, {how}: per cent wrong of a memory network with 3 hops"
-        command = f"python -m bench.babi{' --joint' if said.joint else ''}"
-        print(write(f"babi-{name}", title=title, command=command, figures=figures))
+        print(write(f"babi-{name}", title=title, figures=figures))
 
 
 if __name__ == "__main__":

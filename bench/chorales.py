@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import ROOT, folder, parse, write
+from bench.entry import find_data, parse
+from bench.results import folder, write
 from regard.data.music.four_voices import FourVoices
 from regard.data.music.grid_notes import Note
 from regard.data.music.music_files import MusicPiece, parse_piece, read_music
@@ -24,7 +24,7 @@ from regard.report.table import Table
 from regard.tasks.common.losses import evaluate_loss
 from regard.training.run.log import read_log
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "jsb" / "jsb-chorales-16th.json.gz"
+MUSIC = ("jsb", "jsb-chorales-16th.json.gz")
 POSITIONS: dict[str, dict[str, Any]] = {
     "relative": {},
     "sinusoidal": {"embed": {"position": "sinusoidal"}, "decoder": {"position": None}},
@@ -37,12 +37,12 @@ MELODY = [64, 64, 65, 67, 67, 65, 64, 62, 60, 60, 62, 64, 64, 62, 62]
 LENGTHS = [4] * 12 + [6, 2, 8]
 
 
-def recipe(position: str, *, tiny: bool) -> dict[str, Any]:
+def recipe(position: str, *, smoke: bool) -> dict[str, Any]:
     made: dict[str, Any] = parse_yaml(list_recipes()["chorales"], "chorales")
-    made["data"] |= {"train": [str(DATA)], "valid": []}
+    made["data"] |= {"train": [str(find_data(*MUSIC))], "valid": []}
     made["model"] |= POSITIONS[position]
     made["train"] |= {"seed": SEED, "steps": 1200, "precision": "float32"}
-    if tiny:
+    if smoke:
         made["data"] |= {"context": 16}
         made["model"] |= {"width": 8, "depth": 1, "heads": 2, "hidden": 16}
         made["train"] |= {
@@ -54,15 +54,17 @@ def recipe(position: str, *, tiny: bool) -> dict[str, Any]:
     return made
 
 
-def run(out: Path, position: str, *, tiny: bool) -> dict[str, Any]:
+def run(out: Path, position: str, *, smoke: bool) -> dict[str, Any]:
     """Train, or go on; the loss of the best checkpoint on the test."""
     place = out / position
-    regard.train(recipe(position, tiny=tiny), out=place)
+    regard.train(recipe(position, smoke=smoke), out=place)
     log = read_log(place / "log.jsonl")
     start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
     model = regard.load(place / "best")
     test = evaluate_loss(
-        model.task, model.net, model.task.encode(type(model.task).read_test(model.task.settings, [str(DATA)]))
+        model.task,
+        model.net,
+        model.task.encode(type(model.task).read_test(model.task.settings, [str(find_data(*MUSIC))])),
     )
     valid = min(event["loss"] for event in log if event["event"] == "valid")
     return {
@@ -76,7 +78,7 @@ def check_round_trips() -> dict[str, Any]:
     """Every chorale as words, as a MIDI file and back: how many are equal, note by note."""
     encoding, pieces = (
         FourVoices(),
-        {piece.name: piece for part in read_music(DATA, FourVoices()).parts.values() for piece in part},
+        {piece.name: piece for part in read_music(find_data(*MUSIC), FourVoices()).parts.values() for piece in part},
     )
     equal = 0
     for piece in pieces.values():
@@ -102,17 +104,15 @@ def melody() -> MusicPiece:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "chorales")
     arguments.add_argument("--position", action="append", choices=POSITIONS, help="may be repeated; both unless given")
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp()) if said.tiny else said.out
+    said = parse(arguments, out="runs/chorales")
+    out = said.out
     out.mkdir(parents=True, exist_ok=True)
     rows: dict[str, dict[str, Any]] = {}
     for position in POSITIONS:
         kept = out / f"{position}.json"
         if not kept.exists() and position in (said.position or POSITIONS):
-            kept.write_text(json.dumps(run(out, position, tiny=said.tiny)) + "\n", encoding="utf-8")
+            kept.write_text(json.dumps(run(out, position, smoke=said.smoke)) + "\n", encoding="utf-8")
         if kept.exists():
             rows[position] = json.loads(kept.read_text(encoding="utf-8"))
             print(position, rows[position], flush=True)
@@ -120,7 +120,7 @@ def main() -> None:
     figures: dict[str, Any] = {name: rows.get(name, not_run) for name in POSITIONS} | {"MIDI": check_round_trips()}
     best = min(rows, key=lambda name: rows[name]["validation"])
     model = regard.load(out / best / "best")
-    place = out if said.tiny else folder()
+    place = folder()
     for name, piece in (("continuation", phrase()), ("harmony", melody())):
         ((made,),) = model.run_all([piece], seed=SEED)
         for suffix, raw in made.files.items():
@@ -130,9 +130,8 @@ def main() -> None:
     head = ("nats per word", "nats per sixteenth", "validation", "minutes", "parameters")
     print(Table(("positions", *head), tuple((n, *(r.get(k) for k in head)) for n, r in rows.items())).markdown())
     print(json.dumps({key: value for key, value in figures.items() if key not in rows}, ensure_ascii=False, indent=2))
-    if not said.tiny:
-        title = "Chorales of Bach in four voices (JSB, sixteenths), test: nats per word"
-        print(write("chorales", title=title, command="python -m bench.chorales", figures=figures, seed=SEED))
+    title = "Chorales of Bach in four voices (JSB, sixteenths), test: nats per word"
+    print(write("chorales", title=title, figures=figures, seed=SEED))
 
 
 if __name__ == "__main__":

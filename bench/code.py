@@ -23,7 +23,6 @@ import hashlib
 import json
 import math
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,8 @@ from typing import Any
 import numpy as np
 
 import regard
-from bench.results import ROOT, parse, write
+from bench.entry import parse
+from bench.results import write
 from regard.data.cursor import Cursor
 from regard.data.example_rng import Rng
 from regard.data.source_files import SourceFile, list_library
@@ -65,13 +65,13 @@ def split_library(files: Sequence[SourceFile]) -> dict[str, list[SourceFile]]:
 
 
 def train(
-    name: str, parts: dict[str, list[SourceFile]], out: Path, seed: int, *, tiny: bool
+    name: str, parts: dict[str, list[SourceFile]], out: Path, seed: int, *, smoke: bool
 ) -> tuple[regard.Model, Any]:
     """One of the twins, and what its run says of itself."""
     files = {part: [str(file.path) for file in some] for part, some in parts.items()}
     changes = {"data.train": files["train"], "data.valid": files["valid"], "train.seed": seed, **LONGER, **TWINS[name]}
     folder = out / name.replace(" ", "-")
-    model = regard.train("code", out=folder, set={**changes, **(TINY if tiny else {})})
+    model = regard.train("code", out=folder, set={**changes, **(TINY if smoke else {})})
     log = read_log(folder / "log.jsonl")
     start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
     return model, {"minutes": round(done["seconds"] / 60, 1), "parameters": start["parameters"], "steps": done["step"]}
@@ -220,19 +220,17 @@ def score_files(models: dict[str, regard.Model], files: Sequence[SourceFile]) ->
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "code-bench")
     arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp()) if said.tiny else said.out / f"seed-{said.seed}"
+    said = parse(arguments, out="runs/code-bench")
+    out = said.out / f"seed-{said.seed}"
     parts = split_library(list_library())
-    if said.tiny:
+    if said.smoke:
         parts = {"train": parts["train"][:12], "valid": parts["valid"][:2], "test": parts["test"][:2]}
     models, runs = {}, {}
     for name in TWINS:
-        models[name], runs[name] = train(name, parts, out, said.seed, tiny=said.tiny)
+        models[name], runs[name] = train(name, parts, out, said.seed, smoke=said.smoke)
     texts = [read_text(file.path) for file in parts["test"]]
-    few = 10 if said.tiny else None
+    few = 10 if said.smoke else None
     figures = {
         "files": {part: len(some) for part, some in parts.items()},
         "test characters": sum(map(len, texts)),
@@ -243,10 +241,11 @@ def main() -> None:
         **write_bodies(models, texts, few or BODIES),
     }
     print(json.dumps(figures, indent=2, ensure_ascii=False))
-    if not said.tiny:
-        title = "Completing the standard library of Python: fill-in-the-middle beside its left-to-right twin, held-out files"
-        facts = {"seed": said.seed, "intervals": "score and 95 % bootstrap interval over lines, middles or windows"}
-        print(write("code", title=title, command="python -m bench.code", figures=figures, **facts))
+    title = (
+        "Completing the standard library of Python: fill-in-the-middle beside its left-to-right twin, held-out files"
+    )
+    facts = {"seed": said.seed, "intervals": "score and 95 % bootstrap interval over lines, middles or windows"}
+    print(write("code", title=title, figures=figures, **facts))
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ import torch
 
 from bench import corpus as made
 from bench.corpus import VOCAB
-from bench.peers import SHAPES, marian_net
-from bench.race import Answers, best_and_median, race, serve
-from bench.results import parse, write
+from bench.entry import Mode, choose, parse
+from bench.peers import SHAPES, marian_net, shape_of
+from bench.race import Answers, best_and_median, divide, race, serve
+from bench.results import write
 from regard.report.table import Table
 
 WRITTEN = 20
@@ -131,7 +132,7 @@ CONTENDERS: dict[str, Callable[[dict[str, int]], list[Decode]]] = {
 
 def work(name: str, shape: str) -> None:
     """One contender: for each case choose a way, then decode."""
-    ways = CONTENDERS[name](SHAPES[shape])
+    ways = CONTENDERS[name](shape_of(shape))
     sources, _ = made.corpus(pairs=256)
     rows = [[*map(int, sources[i]), EOS] for i in range(len(sources))]
     chosen: dict[str, Decode] = {}
@@ -146,7 +147,7 @@ def work(name: str, shape: str) -> None:
         if case not in chosen:
             chosen[case] = min(ways, key=lambda way: (once(way, case), once(way, case))[1])
         seconds, times = once(chosen[case], case), 1
-        while seconds * (times + 1) / times < ENOUGH:
+        while not Mode.smoke and seconds * (times + 1) / times < ENOUGH:
             seconds, times = seconds + once(chosen[case], case), times + 1
         tokens = int(case.split("x")[0]) * WRITTEN * times
         return {"tokens_per_s": tokens / seconds, "way": ways.index(chosen[case])}
@@ -158,21 +159,21 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("shape", choices=SHAPES)
     arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--only", action="append", help="a contender; may be repeated")
     arguments.add_argument("--case", action="append", help="batch x beam, as in 32x5; may be repeated")
-    arguments.add_argument("--worker")
-    said = parse(arguments)
+    said = parse(arguments, contenders=CONTENDERS)
     if said.worker:
         work(said.worker, said.shape)
         return
-    names, cases = said.only or list(CONTENDERS), said.case or list(CASES)
-    found = race({n: ["bench.decode", said.shape, "--worker", n] for n in names}, said.rounds, cases)
+    cases = said.case or ([CASES[0], "2x5"] if said.smoke else list(CASES))
+    words, rounds = (["--smoke"], 1) if said.smoke else ([], said.rounds)
+    names = choose(said, CONTENDERS)
+    found = race({n: ["bench.decode", said.shape, "--worker", n, *words] for n in names}, rounds, cases)
     table, figures = summary(found, cases)
     print(table.markdown())
-    if said.only is None and said.case is None:
+    if not said.only and said.case is None:
         path = write(
-            f"bench-decode-{said.shape}", title=f"Decoding speed, {said.shape}",
-            command=f"python -m bench.decode {said.shape}", figures=figures, threads=torch.get_num_threads(),
+            f"bench-decode-{said.shape}", title=f"Decoding speed, {said.shape}", figures=figures,
+            threads=torch.get_num_threads(),
         )  # fmt: skip
         print(path, file=sys.stderr)
 
@@ -188,9 +189,9 @@ def summary(found: dict[str, Answers], cases: Sequence[str]) -> tuple[Table, dic
         }
         for name, (best, median) in speeds.items():
             kind = "regard native int8" if name.endswith("int8") else "regard native float32"
-            ours = speeds.get(kind, (float("nan"), 0.0))[0]
+            ours = speeds[kind][0] if kind in speeds else None
             peak = max(a["peak_mb"] for a in found[name])
-            rows.append((case, name, round(best), round(median), round(ours / best, 2), round(peak)))
+            rows.append((case, name, round(best), round(median), divide(ours, best), round(peak)))
     head = ("batch x beam", "contender", "best tokens/s", "median", "regard is faster by", "peak MB of all cases")
     return Table(head, tuple(rows)), {f"{row[0]} {row[1]}": dict(zip(head[2:], row[2:], strict=True)) for row in rows}
 

@@ -1,14 +1,13 @@
 """A document of 16k tokens in under 4 GB: encoded, learned from and gone on with by a linear mixer, a process for each.
 
-`python -m bench.document TEXT` takes the first 16,384 characters of a text. Causal FAVOR+ reads it, makes a training step over
-all of it, and decodes from the state it left; the same mixer without causality encodes it.
+`python -m bench.document` takes the first 16,384 characters of tinyshakespeare, or of another text. Causal FAVOR+ reads it,
+makes a training step over all of it, and decodes from the state it left; the same mixer without causality encodes it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +15,9 @@ from pathlib import Path
 
 import torch
 
-from bench.results import parse, write
+from bench.entry import Mode, find_data, parse
+from bench.launch import call
+from bench.results import write
 from regard.machine import peak_memory
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -30,7 +31,7 @@ from regard.nn.mixers import Performer
 from regard.nn.positions.position import Sinusoidal
 from regard.report.table import Table
 
-LENGTH, LIMIT, MORE = 16_384, 4096, 64
+LENGTH, SMOKE_LENGTH, LIMIT, MORE = 16_384, 256, 4096, 64
 WIDTH, DEPTH, HEADS = 256, 4, 4
 
 
@@ -83,6 +84,9 @@ PARTS: dict[str, Callable[[torch.Tensor, int], dict[str, float]]] = {"encode": e
 
 def work(part: str, text: str) -> None:
     """One part in a process of its own, and what it took."""
+    global LENGTH
+    if Mode.smoke:
+        LENGTH = SMOKE_LENGTH
     letters = Path(text).read_text(encoding="utf-8")[:LENGTH]
     kinds = sorted(set(letters))
     if len(letters) < LENGTH:
@@ -95,24 +99,21 @@ def work(part: str, text: str) -> None:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("text")
+    arguments.add_argument("text", nargs="?", help="by default tinyshakespeare")
     arguments.add_argument("--worker", choices=PARTS)
-    arguments.add_argument("--dry", action="store_true", help="write no result")
     said = parse(arguments)
+    text = said.text or str(find_data("tinyshakespeare", "input.txt"))
     if said.worker:
-        return work(said.worker, said.text)
+        return work(said.worker, text)
     figures: dict[str, dict[str, float]] = {}
     for part in PARTS:
-        words = [sys.executable, "-m", "bench.document", said.text, "--worker", part]
-        told = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+        told = call(["bench.document", text, "--worker", part, *["--smoke"] * said.smoke])
         figures[part] = {name: round(value, 3) for name, value in json.loads(told.splitlines()[-1]).items()}
     rows = tuple((part, f["seconds"], f["peak MB"]) for part, f in figures.items())
     print(Table(("part", "seconds", "peak MB"), rows).markdown())
     too_much = [part for part, f in figures.items() if f["peak MB"] >= LIMIT]
-    if not said.dry:
-        title = f"A document of {LENGTH:,} tokens, performer, {DEPTH} layers of width {WIDTH}, under {LIMIT} MB"
-        command = f"python -m bench.document {Path(said.text).parent.name}"
-        print(write("document", title=title, command=command, figures=figures), file=sys.stderr)
+    title = f"A document of {LENGTH:,} tokens, performer, {DEPTH} layers of width {WIDTH}, under {LIMIT} MB"
+    print(write("document", title=title, figures=figures), file=sys.stderr)
     if too_much:
         raise SystemExit(f"more than {LIMIT} MB: {', '.join(too_much)}")
     return None

@@ -8,14 +8,14 @@ German (Multi30k), and the language a Debian package is for, from its descriptio
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import regard
+from bench.entry import find_data, parse
 from bench.packages import read_packages, write_kinds
-from bench.results import parse, write
+from bench.results import write
 from regard.data.dates import generate_pairs
 from regard.data.text_files import read_lines
 from regard.interpret.data_look import NAMES, DataLook
@@ -23,26 +23,25 @@ from regard.metrics.bootstrap import Interval
 from regard.serialization.model_folder import FINAL
 from regard.training.run.log import read_log
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 EXAMPLES = 40
 PAIRS = 10_000
 """Of Multi30k."""
 
 
-def dates(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
+def dates(folder: Path, smoke: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
     """Dates as people write them, to ISO 8601; days that no training example has."""
     test = folder / "dates.tsv"
     test.write_text("".join(f"{a}\t{b}\n" for a, b in generate_pairs(7, 200, "valid")), encoding="utf-8")
     return "dates", [], [test], {"train.steps": 450, "train.validate_every": 450}
 
 
-def translation(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
+def translation(folder: Path, smoke: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
     """English captions of images to German."""
-    parts = {"train": 200 if tiny else PAIRS, "test_2016_flickr": 100 if tiny else None}
+    parts = {"train": 200 if smoke else PAIRS, "test_2016_flickr": 100 if smoke else None}
     paths: dict[str, list[Path]] = {}
     for part, most in parts.items():
         for language in ("en", "de"):
-            lines = [*read_lines(SHARED / "multi30k" / f"{part}.{language}.gz")][:most]
+            lines = [*read_lines(find_data("multi30k", f"{part}.{language}.gz"))][:most]
             paths.setdefault(part, []).append(folder / f"{part}.{language}")
             paths[part][-1].write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     small = {"model": {"family": "transformer", "width": 64, "depth": 2, "heads": 4, "hidden": 128, "dropout": 0.0}}
@@ -54,13 +53,13 @@ def translation(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], 
     }  # fmt: skip
 
 
-def classification(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
+def classification(folder: Path, smoke: bool) -> tuple[str, list[Path], list[Path], dict[str, Any]]:
     """The language or purpose of a Debian package, from its description."""
     paths = []
     for part in ("train", "test"):
-        found = read_packages(SHARED / "debian_descriptions" / f"{part}.tsv.gz")
+        found = read_packages(find_data("debian_descriptions", f"{part}.tsv.gz"))
         paths.append(folder / f"packages.{part}.tsv")
-        write_kinds(found[:200] if tiny else found, paths[-1])
+        write_kinds(found[:200] if smoke else found, paths[-1])
     return (
         "classify",
         paths[:1],
@@ -78,10 +77,10 @@ def classification(folder: Path, tiny: bool) -> tuple[str, list[Path], list[Path
 TASKS = {"dates": dates, "translation": translation, "classification": classification}
 
 
-def learn(name: str, folder: Path, tiny: bool) -> tuple[regard.Model, list[Path], float]:
+def learn(name: str, folder: Path, smoke: bool) -> tuple[regard.Model, list[Path], float]:
     """The model of a task, the files to measure on, and the minutes of training."""
-    recipe, train, test, settings = TASKS[name](folder, tiny)
-    if tiny:
+    recipe, train, test, settings = TASKS[name](folder, smoke)
+    if smoke:
         settings |= {"train.steps": 3, "train.validate_every": 3, "model.width": 32}
     out = folder / name
     if (out / FINAL).exists():
@@ -128,17 +127,15 @@ def sum_up(found: DataLook, way: str) -> dict[str, Any]:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="python -m bench.faithful", description=__doc__)
-    arguments.add_argument("--out", default="runs/faithful")
     arguments.add_argument("--only", action="append", choices=TASKS, help="a task; may be repeated")
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp() if said.tiny else said.out)
+    said = parse(arguments, out="runs/faithful")
+    out = said.out
     out.mkdir(parents=True, exist_ok=True)
     for name in said.only or TASKS:
-        model, test, minutes = learn(name, out, said.tiny)
+        model, test, minutes = learn(name, out, said.smoke)
         scores = regard.evaluate(model, test).models[0].scores
         found = regard.look_at_data(
-            model, test, faithful=True, ablate_parts="heads", examples=4 if said.tiny else EXAMPLES
+            model, test, faithful=True, ablate_parts="heads", examples=4 if said.smoke else EXAMPLES
         )
         found.save(out / f"{name}.html")
         print(found.render())
@@ -150,10 +147,9 @@ def main() -> None:
                 "examples": found.examples,
             },
         }  # fmt: skip
-        if not said.tiny:
-            title = f"Are explanations faithful? {name}, beside a random explanation"
-            command = f"python -m bench.faithful --only {name}"
-            print(write(f"faithfulness-{name}", title=title, command=command, figures=figures))
+        title = f"Are explanations faithful? {name}, beside a random explanation"
+        command = f"python -m bench.faithful --only {name}"
+        print(write(f"faithfulness-{name}", title=title, command=command, figures=figures))
 
 
 if __name__ == "__main__":

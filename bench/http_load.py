@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from bench.launch import Process, start
+
 LENGTH = re.compile(rb"content-length: *(\d+)", re.I)
 DRAIN_SECONDS = 30.0
 """How long an answer may take."""
@@ -140,18 +142,16 @@ class Driver:
             self.load.failed += 1
 
 
-def start_load(order: Order) -> subprocess.Popen[str]:
+def start_load(order: Order) -> Process:
     """Start a load; `finish_load` waits for its end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.http_load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    process = start(["bench.http_load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.write(json.dumps(asdict(order)))
     process.stdin.close()
     return process
 
 
-def finish_load(process: subprocess.Popen[str]) -> Load:
+def finish_load(process: Process) -> Load:
     """What the clients saw."""
     assert process.stdout is not None
     said = process.stdout.read()
@@ -163,7 +163,9 @@ def finish_load(process: subprocess.Popen[str]) -> Load:
 
 def summarize(seconds: Sequence[float]) -> dict[str, float]:
     """Median and 99th percentile in milliseconds."""
-    ranked = sorted(seconds) or [float("nan")]
+    if not seconds:
+        raise SystemExit("no request was answered, so there is nothing to measure")
+    ranked = sorted(seconds)
     return {
         "median_ms": round(1000 * ranked[len(ranked) // 2], 1),
         "p99_ms": round(1000 * ranked[int(0.99 * (len(ranked) - 1))], 1),

@@ -19,18 +19,17 @@ the loss against steps and against minutes. A stopped bench goes on; `--table` p
 from __future__ import annotations
 
 import argparse
-import tempfile
 from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import regard
-from bench.results import ROOT, keep_run, merge_runs, parse, write
+from bench.entry import find_data, parse
+from bench.results import keep_run, merge_runs, write
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
-TEXT = Path(__file__).resolve().parents[2] / "shared" / "data" / "tinyshakespeare" / "input.txt"
 WIDTH, HIDDEN, HEADS = 128, 512, 4
 ATTENTION: dict[str, Any] = {
     "mix": {"kind": "full", "heads": HEADS, "bias": False},
@@ -56,7 +55,7 @@ CONTENDERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def run(out: Path, text: Path, name: str, seed: int, *, tiny: bool) -> dict[str, Any]:
+def run(out: Path, text: Path, name: str, seed: int, *, smoke: bool) -> dict[str, Any]:
     """Train, or go on."""
     place = out / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}"
     changes: dict[str, Any] = {
@@ -65,7 +64,7 @@ def run(out: Path, text: Path, name: str, seed: int, *, tiny: bool) -> dict[str,
     }  # fmt: skip
     if name != "attention":
         changes["model.embed"] = {"position": "none"}
-    if tiny:
+    if smoke:
         changes |= {"train.steps": 4, "train.validate_every": 2, "train.schedule": {"kind": "constant", "lr": 1e-3}}
         (out / "short.txt").write_text(text.read_text(encoding="utf-8")[:8000], encoding="utf-8")
         text = out / "short.txt"
@@ -104,29 +103,27 @@ def average(curves: list[list[list[float]]], axis: int) -> list[list[float]]:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("text", type=Path, nargs="?", default=TEXT)
-    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "hybrid")
-    arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("text", type=Path, nargs="?", help="by default tinyshakespeare")
     arguments.add_argument("--contender", action="append", choices=CONTENDERS, help="only this one; may be repeated")
     arguments.add_argument("--table", action="store_true", help="train nothing; print and write what has been measured")
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp()) if said.tiny else said.out
+    said = parse(arguments, out="runs/hybrid", seeds=(1, 2, 3))
+    out = said.out
     out.mkdir(parents=True, exist_ok=True)
-    for seed in range(1, 1 + (0 if said.table else 1 if said.tiny else said.seeds)):
+    for seed in () if said.table else said.seed:
         for name in said.contender or CONTENDERS:
-            measure = partial(run, out, said.text, name, seed, tiny=said.tiny)
+            measure = partial(
+                run, out, said.text or find_data("tinyshakespeare", "input.txt"), name, seed, smoke=said.smoke
+            )
             keep_run(out / f"{name}-{seed}.json", measure)
     rows = merge_runs("hybrid", out, "contender", "seed")
     figures = tabulate(rows)
     head = ("loss", "spread", "seeds", "minutes", "parameters")
     print(Table(("contender", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
-    if not said.tiny and not said.contender:
+    if not said.contender:
         title = (
             "Recurrent or convolutional layers under attention: characters, four layers, context 128, validation loss"
         )
-        command = f"python -m bench.hybrid --seeds {said.seeds}"
-        print(write("hybrid", title=title, command=command, figures=figures, runs=rows))
+        print(write("hybrid", title=title, figures=figures, runs=rows))
 
 
 if __name__ == "__main__":

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from bench.results import parse, write
+from bench.entry import parse
+from bench.launch import start
+from bench.results import write
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
@@ -25,9 +27,17 @@ LIMIT = 2000
 """Megabytes."""
 VOCABULARY, BLOCK = 60_000, 1 << 16
 STEPS = {"train.steps": 30, "train.validate_every": 30, "train.log_every": 10, "data.metrics": '["loss"]'}
+SMOKE = {
+    "train.steps": 3,
+    "train.validate_every": 3,
+    "train.log_every": 1,
+    "train.batch_tokens": 256,
+    "train.schedule.warmup": 1,
+}
 SMALL = {"model.width": 64, "model.depth": 2, "model.heads": 2, "model.hidden": 128}
 
 
+@cache
 def language(seed: int) -> list[str]:
     """So many different words of one to four syllables."""
     draw, syllables = np.random.default_rng(seed), [c + v for c in "bdfghklmnprstvwz" for v in "aeiouäö"]
@@ -64,16 +74,20 @@ def anonymous(process: int) -> float:
     return own + sum(anonymous(int(child)) for child in children)
 
 
-def watched(words: list[str], run: Path) -> dict[str, dict[str, float]]:
-    """Run a command; of its preparation and its training the seconds and the most memory."""
+def watched(words: Sequence[str], run: Path) -> dict[str, dict[str, float]]:
+    """Run a module with its arguments; of its preparation and its training the seconds and the most memory."""
     found = {part: {"seconds": 0.0, "peak MB": 0.0} for part in ("prepare", "train")}
-    with subprocess.Popen(words) as child:
+    child = start(words)
+    try:
         for passed in _ticks(0.2):
             part = found["train" if (run / "log.jsonl").exists() else "prepare"]
             part["seconds"] += passed
             part["peak MB"] = max(part["peak MB"], anonymous(child.pid))
             if child.poll() is not None:
                 break
+    finally:
+        child.kill()
+        child.wait()
     if child.returncode:
         raise SystemExit(f"{' '.join(words)} ended with {child.returncode}")
     return found
@@ -89,16 +103,17 @@ def _ticks(seconds: float) -> Iterator[float]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--pairs", type=int, default=10_000_000)
-    arguments.add_argument("--folder", type=Path, default=Path("runs/large"))
-    arguments.add_argument("--dry", action="store_true", help="write no result")
-    said = parse(arguments)
-    shutil.rmtree(said.folder / "run", ignore_errors=True)
-    said.folder.mkdir(parents=True, exist_ok=True)
-    paths = said.folder / "a.txt", said.folder / "b.txt"
+    said = parse(arguments, out="runs/large")
+    if said.smoke:
+        said.pairs = 200
+    shutil.rmtree(said.out / "run", ignore_errors=True)
+    said.out.mkdir(parents=True, exist_ok=True)
+    paths = said.out / "a.txt", said.out / "b.txt"
     corpus(said.pairs, paths)
-    run, asked = said.folder / "run", [w for k, v in (STEPS | SMALL).items() for w in ("--set", f"{k}={v}")]
-    words = ["train", "translate", *map(str, paths), "--out", str(run), *asked]
-    found = watched([sys.executable, "-m", "regard", *words], run)
+    settings = STEPS | SMALL | (SMOKE if said.smoke else {})
+    run, asked = said.out / "run", [w for k, v in settings.items() for w in ("--set", f"{k}={v}")]
+    words = ["regard", "train", "translate", *map(str, paths), "--out", str(run), *asked]
+    found = watched(words, run)
     kept = sum(file.stat().st_size for file in (run / "tokens").rglob("*.ids"))
     seconds = found["prepare"]["seconds"]
     figures = {
@@ -113,9 +128,8 @@ def main() -> None:
         "loss": [round(event["loss"], 3) for event in read_log(run / "log.jsonl") if event["event"] == "train"],
     }
     print(Table(("figure", "value"), tuple((k, str(v)) for k, v in figures.items())).markdown())
-    if not said.dry:
-        title = f"{said.pairs:,} pairs prepared and trained on, under {LIMIT} MB of anonymous memory"
-        print(write("large", title=title, command="python -m bench.large", figures=figures), file=sys.stderr)
+    title = f"{said.pairs:,} pairs prepared and trained on, under {LIMIT} MB of anonymous memory"
+    print(write("large", title=title, figures=figures), file=sys.stderr)
     peak = max(part["peak MB"] for part in found.values())
     if peak >= LIMIT:
         raise SystemExit(f"{peak:.0f} MB of anonymous memory, more than {LIMIT}")

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.entry import Mode, parse
 from bench.large import BLOCK, VOCABULARY, language, watched
-from bench.results import folder, parse, write
+from bench.results import folder, write
 from regard.report.table import Table
 
 LIMIT = 1500
@@ -29,6 +30,7 @@ REPEAT = 16_000_000
 UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 TINY = {"width": 32, "depth": 1, "heads": 2, "hidden": 64}
 TRAIN = {"steps": 20, "validate_every": 20, "log_every": 10, "batch_tokens": 2048, "schedule": {"kind": "constant"}}
+SMOKE = {"steps": 2, "validate_every": 2, "log_every": 1, "batch_tokens": 256}
 SMALL_BPE, SMALL_WORDPIECE = {"kind": "bpe", "vocab": 2000}, {"kind": "wordpiece", "vocab": 2000}
 ENCODER = {"family": "bert", **TINY}
 RECIPES: dict[str, dict[str, object]] = {
@@ -103,7 +105,7 @@ def make_data(task: str, size: int, place: Path) -> list[str]:
             make_images(share, place / name)
         return [str(place / "train"), "--valid", str(place / "valid")]
     ending = "txt" if task in ("lm", "mlm", "span") else "tsv"
-    for name, share in (("train", size), ("valid", 200_000)):
+    for name, share in (("train", size), ("valid", min(size, 200_000))):
         make_text(task, share, place / f"{name}.{ending}", 1 if name == "train" else 2)
     return [str(place / f"train.{ending}"), "--valid", str(place / f"valid.{ending}")]
 
@@ -114,11 +116,11 @@ def measure(task: str, size: int, place: Path) -> dict[str, float]:
     place.mkdir(parents=True)
     recipe = place / "recipe.json"
     data = make_data(task, size, place)
-    recipe.write_text(json.dumps({"task": task, "train": TRAIN, **RECIPES[task]}))
+    recipe.write_text(json.dumps({"task": task, "train": TRAIN | (SMOKE if Mode.smoke else {}), **RECIPES[task]}))
     recipe.rename(place / "recipe.yaml")  # JSON is YAML
     run, began = place / "run", time.monotonic()
-    words = ["train", str(place / "recipe.yaml"), *data, "--out", str(run), "--quiet"]
-    found = watched([sys.executable, "-m", "regard", *words], run)
+    words = ["regard", "train", str(place / "recipe.yaml"), *data, "--out", str(run), "--quiet"]
+    found = watched(words, run)
     tokens = sum(file.stat().st_size for file in (run / "tokens").rglob("*") if file.is_file())
     shutil.rmtree(place)
     return {
@@ -141,14 +143,15 @@ def main() -> None:
     arguments = argparse.ArgumentParser(prog="python -m bench.large_corpora", description=__doc__)
     arguments.add_argument("--task", nargs="+", choices=RECIPES, default=list(RECIPES))
     arguments.add_argument("--size", nargs="+", type=str, default=["512MB", "1GB"])
-    arguments.add_argument("--folder", type=Path, default=Path("runs/large-corpora"))
-    asked = parse(arguments)
+    asked = parse(arguments, out="runs/large-corpora")
+    if asked.smoke:
+        asked.size = ["100kB"]
     sizes = {text: read_size(text) for text in asked.size}
     known = folder() / "large-corpora.json"
     figures = json.loads(known.read_text(encoding="utf-8"))["figures"] if known.exists() else {}
     for task in asked.task:
         for text, size in sizes.items():
-            found = measure(task, size, asked.folder / task)
+            found = measure(task, size, asked.out / task)
             figures |= {f"{task}, {text}, {name}": value for name, value in found.items()}
             print(f"{task}, {text}: {found}", file=sys.stderr, flush=True)
             title = "Anonymous memory while preparing and training on large corpora"

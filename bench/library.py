@@ -12,6 +12,8 @@ import hashlib
 import sysconfig
 from pathlib import Path
 
+from bench.entry import Mode, parse
+
 VALID = 60_000
 """Characters for validation, at least."""
 
@@ -32,7 +34,7 @@ def write(out: Path, characters: int) -> tuple[int, int]:
         text = path.read_bytes()
         if not text.isascii():
             continue
-        part = "valid" if sizes["valid"] < VALID else "train"
+        part = "valid" if sizes["valid"] < (2000 if Mode.smoke else VALID) else "train"
         parts[part].append(text.decode())
         sizes[part] += len(text)
         if sizes["train"] >= characters:
@@ -46,6 +48,6 @@ if __name__ == "__main__":
     _parser = argparse.ArgumentParser(prog="python -m bench.library", description=__doc__)
     _parser.add_argument("out", type=Path)
     _parser.add_argument("--characters", type=int, default=4_000_000)
-    _asked = _parser.parse_args()
-    _train, _valid = write(_asked.out, _asked.characters)
+    _asked = parse(_parser)
+    _train, _valid = write(_asked.out, 20_000 if _asked.smoke else _asked.characters)
     print(f"{_train:,} characters to train, {_valid:,} to validate")

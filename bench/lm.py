@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.race import best_and_median, race, serve
-from bench.results import parse
+from bench.entry import Mode, choose, parse
+from bench.race import best_and_median, divide, race, serve
 from bench.results import write as save
 from regard.report.table import Table
 
@@ -74,7 +75,7 @@ def train_regard() -> Turn:
         net, task, TrainData(examples, examples, []), recipe.train,
         checkpoints=Checkpoints(aside / "checkpoints"), log=Log(aside / "log.jsonl"),
     )  # fmt: skip
-    updates = iter(trainer.updates(0) * 100)
+    updates = chain.from_iterable(map(trainer.updates, count()))
     return lambda: trainer._update(next(updates)).tokens
 
 
@@ -161,11 +162,14 @@ def train_hf() -> Turn:
 # ---------------------------------------------------------------------------------------------------------- writing
 
 NO_DROPOUT = dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+NAMES = {"width": "n_embd", "depth": "n_layer", "heads": "n_head"}
+"""What GPT2Config calls our sizes."""
 
 
 def gpt2(**settings: Any) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
+    settings = {NAMES[key]: value for key, value in size().items()} | settings
     return GPT2LMHeadModel(GPT2Config(**settings))
 
 
@@ -173,11 +177,19 @@ def prompt() -> list[int]:
     return np.random.Generator(np.random.PCG64(2)).integers(5, GPT2_VOCAB - 1, PROMPT).tolist()  # type: ignore[no-any-return]
 
 
+def size() -> dict[str, int]:
+    """What makes a GPT-2 smaller than it comes."""
+    return {"width": 64, "depth": 2, "heads": 2} if Mode.smoke else {}
+
+
 def write_regard() -> Turn:
     from regard.decode import Search, SpecialTokens, generate
     from regard.families import gpt
 
-    net, search = gpt.spec(dropout=0.0).build(seed=1).eval(), Search(beam=1, max_extra=WRITTEN, repetition_guard=False)
+    net, search = (
+        gpt.spec(dropout=0.0, **size()).build(seed=1).eval(),
+        Search(beam=1, max_extra=WRITTEN, repetition_guard=False),
+    )
 
     def turn() -> int:
         return len(generate([net], [prompt()], search, SpecialTokens(bos=0, eos=-1, pad=0))[0][0].tokens)
@@ -190,7 +202,7 @@ def write_native(precision: Literal["float32", "int8"]) -> Turn:
     from regard.engine.choose_engine import open_native
     from regard.families import gpt
 
-    engine = open_native(gpt.spec(dropout=0.0).build(seed=1).eval(), precision, torch.get_num_threads())
+    engine = open_native(gpt.spec(dropout=0.0, **size()).build(seed=1).eval(), precision, torch.get_num_threads())
     search = Search(beam=1, max_extra=WRITTEN, repetition_guard=False)
     return lambda: len(engine.decode([prompt()], search, SpecialTokens(bos=0, eos=-1, pad=0))[0][0].tokens)
 
@@ -250,13 +262,13 @@ TITLES = {"train": "Training nanoGPT's CPU configuration", "write": "A 124 M dec
 
 
 def work(part: str, name: str) -> None:
-    turn = CONTENDERS[part][name]()
-    for _ in range(max(TIMES[part] // 10, 1)):
+    turn, times = CONTENDERS[part][name](), 1 if Mode.smoke else TIMES[part]
+    for _ in range(max(times // 10, 1)):
         turn()
 
     def timed(case: str) -> dict[str, float]:
         began = time.perf_counter()
-        tokens = sum(turn() for _ in range(TIMES[part]))
+        tokens = sum(turn() for _ in range(times))
         return {"tokens_per_s": tokens / (time.perf_counter() - began)}
 
     serve(timed)
@@ -266,26 +278,25 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("part", choices=CONTENDERS)
     arguments.add_argument("--rounds", type=int, default=5)
-    arguments.add_argument("--only", action="append", help="a contender; may be repeated")
-    arguments.add_argument("--worker")
-    said = parse(arguments)
+    said = parse(arguments, contenders=chain(*CONTENDERS.values()))
     if said.worker:
         work(said.part, said.worker)
         return
-    names = said.only or list(CONTENDERS[said.part])
-    found = race({n: ["bench.lm", said.part, "--worker", n] for n in names}, said.rounds)
+    words, rounds = (["--smoke"], 1) if said.smoke else ([], said.rounds)
+    names = choose(said, CONTENDERS[said.part])
+    found = race({n: ["bench.lm", said.part, "--worker", n, *words] for n in names}, rounds)
     speeds = {name: best_and_median(rows, "tokens_per_s") for name, rows in found.items()}
     rows = []
     for name, (best, median) in speeds.items():
         kinds = ("regard native int8" if name.endswith("int8") else "regard native float32", "regard")
-        ours = next((speeds[kind][0] for kind in kinds if kind in speeds), float("nan"))
+        ours = next((speeds[kind][0] for kind in kinds if kind in speeds), None)
         peak = max(r["peak_mb"] for r in found[name])
-        rows.append((name, round(best), round(median), round(ours / best, 2), round(peak)))
+        rows.append((name, round(best), round(median), divide(ours, best), round(peak)))
     head = ("contender", "best tokens/s", "median", "regard is faster by", "peak MB")
     print(Table(head, tuple(rows)).markdown())
-    if said.only is None:
+    if not said.only:
         path = save(
-            f"bench-lm-{said.part}", title=TITLES[said.part], command=f"python -m bench.lm {said.part}",
+            f"bench-lm-{said.part}", title=TITLES[said.part],
             figures={row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows}, threads=torch.get_num_threads(),
         )  # fmt: skip
         print(path, file=sys.stderr)

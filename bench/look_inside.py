@@ -10,16 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bench.results import parse, write
+from bench.entry import lack, parse
+from bench.launch import call
+from bench.results import write
 from regard.families import bert, gpt
 from regard.interpret.look_page import render_page
 from regard.interpret.view import look_at
@@ -59,6 +60,10 @@ def read_rows(length: int, recorded: bool) -> dict[str, float]:
     return {"peak MB": round(peak), "largest difference": worst}
 
 
+def find_chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
 def open_page(tokens: int) -> dict[str, float]:
     """Seconds until a page of 12 × 12 heads is drawn, the best and the median of several times."""
     from playwright.sync_api import sync_playwright
@@ -70,8 +75,7 @@ def open_page(tokens: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         path = Path(folder) / "page.html"
         path.write_text(html, encoding="utf-8")
-        chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-        browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = play.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox", "--disable-gpu"])
         seconds = []
         for _ in range(TIMES):
             page = browser.new_page()
@@ -91,27 +95,26 @@ def open_page(tokens: int) -> dict[str, float]:
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="python -m bench.look_inside", description=__doc__)
     arguments.add_argument("--worker", choices=("recorded", "plain"))
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
     said = parse(arguments)
-    length = 256 if said.tiny else LENGTH
+    length = 256 if said.smoke else LENGTH
     if said.worker:
         print(json.dumps(read_rows(length, said.worker == "recorded")))
         return
+    if find_spec("playwright") is None or find_chromium() is None:
+        lack("needs Chromium, which opens the page, and the package playwright")
     figures: dict[str, Any] = {}
     for part, title in (("plain", "nothing recorded"), ("recorded", "4 rows of 2 heads recorded")):
-        words = [sys.executable, "-m", "bench.look_inside", "--worker", part, *(["--tiny"] if said.tiny else [])]
-        told = json.loads(subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[-1])
-        figures[title] = told
+        told = call(["bench.look_inside", "--worker", part, *["--smoke"] * said.smoke])
+        figures[title] = json.loads(told.splitlines()[-1])
     figures["4 rows of 2 heads recorded"]["MB that all weights of one layer would take"] = round(
         4 * 4 * length**2 / 2**20
     )
     figures["the page of 512 tokens, 12 × 12 heads"] = {
-        k: round(v, 3) for k, v in open_page(64 if said.tiny else 512).items()
+        k: round(v, 3) for k, v in open_page(64 if said.smoke else 512).items()
     }
     print(json.dumps(figures, indent=2, ensure_ascii=False))
-    if not said.tiny:
-        title = f"Chosen rows of {LENGTH:,} tokens, and a page of 512 tokens in 12 × 12 heads"
-        print(write("look-inside", title=title, command="python -m bench.look_inside", figures=figures))
+    title = f"Chosen rows of {LENGTH:,} tokens, and a page of 512 tokens in 12 × 12 heads"
+    print(write("look-inside", title=title, figures=figures))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Memory across segments: Transformer-XL and Compressive Transformer beside a plain decoder of equal size, on equal tokens.
 
-`python -m bench.memory TEXT` trains each three times on characters, about a quarter of an hour on two cores in all, and then
+`python -m bench.memory` trains each three times on characters, about a quarter of an hour on two cores in all, and then
 reads the validation text with shorter and longer memories than in training. The same command again goes on where it stopped.
 """
 
@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import parse, write
+from bench.entry import Mode, cut, find_data, parse
+from bench.results import write
 from regard.families import gpt, transformer_xl
 from regard.model.model_spec import ModelSpec
 from regard.report.table import Table
@@ -63,7 +64,7 @@ def recipe(model: dict[str, Any], steps: int) -> dict[str, Any]:
         "model": model,
         "train": {
             "steps": steps,
-            "batch_tokens": 1024,
+            "batch_tokens": 128 if Mode.smoke else 1024,
             "optimizer": {"kind": "adamw", "betas": [0.9, 0.99], "weight_decay": 0.1},
             "schedule": {"kind": "cosine", "lr": 2.0e-3, "warmup": min(100, steps // 4), "min_lr_ratio": 0.1},
             "label_smoothing": 0.0,
@@ -83,24 +84,25 @@ def judged(model: regard.Model, text: str, memory_length: int | None = None) -> 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("text")
+    arguments.add_argument("text", nargs="?", type=Path, help="by default tinyshakespeare")
     arguments.add_argument("--steps", type=int, default=900)
-    arguments.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    arguments.add_argument("--out", type=Path, default=Path("runs/memory"))
-    arguments.add_argument("--dry", action="store_true", help="write no result")
-    said = parse(arguments)
+    said = parse(arguments, out="runs/memory", seeds=SEEDS)
+    text = said.text or find_data("tinyshakespeare", "input.txt")
+    name_of_text = text.parent.name
+    if said.smoke:
+        said.steps, text = 2, cut(text, 150)
     losses: dict[str, list[float]] = {}
     counts: dict[str, int] = {}
     for name, changes in contenders().items():
-        for seed in said.seeds:
+        for seed in said.seed:
             settings = {"train.seed": seed} | {k: v for k, v in changes.items() if k != "model"}
             whole = recipe(changes["model"], said.steps)
-            model = regard.train(whole, [said.text], set=settings, out=said.out / f"{name}-{seed}")
+            model = regard.train(whole, [str(text)], set=settings, out=said.out / f"{name}-{seed}")
             counts[name] = sum(p.numel() for p in model.net.parameters())
             lengths: list[int | None] = [None] if name == "plain" else list(MEMORY_LENGTHS[name])
             for memory_length in lengths:
                 key = name if memory_length is None else f"{name}, memory {memory_length}"
-                losses.setdefault(key, []).append(judged(model, said.text, memory_length))
+                losses.setdefault(key, []).append(judged(model, str(text), memory_length))
                 print(f"{key}, seed {seed}: {losses[key][-1]:.4f}", file=sys.stderr, flush=True)
     base = losses["plain"]
     figures: dict[str, dict[str, Any]] = {}
@@ -114,14 +116,10 @@ def main() -> None:
         }
     rows = tuple((key, f["loss"], f["below plain"], f["parameters"]) for key, f in figures.items())
     print(Table(("model", "validation loss", "below plain", "parameters"), rows).markdown())
-    if not said.dry:
-        facts = dict(
-            steps=said.steps, tokens=said.steps * 1024, seeds=said.seeds, context=CONTEXT, memory=MEMORY_LENGTH
-        )
-        name = Path(said.text).parent.name
-        title = f"Transformer-XL and Compressive beside a plain decoder, {name}"
-        path = write("memory", title=title, command=f"python -m bench.memory {name}", figures=figures, **facts)
-        print(path, file=sys.stderr)
+    facts = dict(steps=said.steps, tokens=said.steps * 1024, seeds=said.seed, context=CONTEXT, memory=MEMORY_LENGTH)
+    title = f"Transformer-XL and Compressive beside a plain decoder, {name_of_text}"
+    path = write("memory", title=title, figures=figures, **facts)
+    print(path, file=sys.stderr)
 
 
 if __name__ == "__main__":

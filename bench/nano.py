@@ -1,4 +1,4 @@
-"""What nanoGPT's CPU configuration reaches on the whole validation split, trained its way: `python -m bench.nano TEXT`.
+"""What nanoGPT's CPU configuration reaches on the whole validation split, trained its way: `python -m bench.nano`.
 
 Its published 1.88 is the mean over twenty random batches. Here its model and loop, re-implemented, are judged on every token of
 the split, as `regard train gpt` is; and five times by twenty batches, to see how far such a mean may be from that.
@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bench.entry import Mode, find_data, parse
 from bench.lm import CONTEXT, LAYERS, ROWS, NanoGPT
-from bench.results import parse, write
+from bench.results import write
 
 STEPS, WARM, PEAK, FLOOR = 2000, 100, 1e-3, 1e-4
 SEEDS = (1337, 1, 2)
@@ -25,14 +26,17 @@ SEEDS = (1337, 1, 2)
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("text", type=Path)
-    text = parse(arguments).text.read_text(encoding="utf-8")
+    arguments.add_argument("text", type=Path, nargs="?", help="by default tinyshakespeare")
+    said = parse(arguments, seeds=SEEDS)
+    text = (said.text or find_data("tinyshakespeare", "input.txt")).read_text(encoding="utf-8")
+    if said.smoke:
+        text = text[:4000]
     letters = {letter: i for i, letter in enumerate(sorted(set(text)))}
     ids = torch.tensor([letters[letter] for letter in text])
     train, valid = ids[: int(0.9 * len(ids))], ids[int(0.9 * len(ids)) :]
     whole: list[float] = []
     estimates: list[float] = []
-    for seed in SEEDS:
+    for seed in said.seed:
         torch.manual_seed(seed)
         net = trained(train)
         whole.append(round(judged(net, valid), 4))
@@ -45,7 +49,7 @@ def main() -> None:
         "highest": max(estimates),
     }
     title = "nanoGPT's CPU configuration, its model and loop re-implemented, tinyshakespeare"
-    print(write("gpt-nano", title=title, command="python -m bench.nano tinyshakespeare", figures=figures))
+    print(write("gpt-nano", title=title, figures=figures))
 
 
 def trained(text: Tensor) -> NanoGPT:
@@ -57,7 +61,7 @@ def trained(text: Tensor) -> NanoGPT:
     matrices, vectors = ([p for p in net.parameters() if (p.dim() > 1) == large] for large in (True, False))
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=PEAK, betas=(0.9, 0.99))
-    for step in range(STEPS):
+    for step in range(2 if Mode.smoke else STEPS):
         for group in optimizer.param_groups:
             group["lr"] = rate(step)
         loss(net, *drawn(text)).backward()  # type: ignore[no-untyped-call]

@@ -11,14 +11,14 @@ on; `--seed` runs one seed, and `--table` prints and writes what has been measur
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import ROOT, keep_run, merge_runs, parse, write
+from bench.entry import parse
+from bench.results import keep_run, merge_runs, write
 from regard.data.generators import Algorithm, Problem
 from regard.data.pairs import Pairs
 from regard.metrics import METRICS
@@ -46,11 +46,11 @@ def table(path: Path, pairs: Pairs) -> str:
     return str(path)
 
 
-def train(out: Path, problem: Problem, seed: int, tiny: bool) -> tuple[regard.Model, dict[str, Any]]:
+def train(out: Path, problem: Problem, seed: int, smoke: bool) -> tuple[regard.Model, dict[str, Any]]:
     """A model of one seed, at its best checkpoint, and the facts of its run."""
-    digits = 4 if tiny else DIGITS
-    learned = problems(problem, (1, digits), 200 if tiny else 100_000, "train")
-    chosen = problems(problem, (digits + 1, 2 * digits) if tiny else CHOSEN_ON, 8 if tiny else 200)
+    digits = 4 if smoke else DIGITS
+    learned = problems(problem, (1, digits), 200 if smoke else 100_000, "train")
+    chosen = problems(problem, (digits + 1, 2 * digits) if smoke else CHOSEN_ON, 8 if smoke else 200)
     recipe = read_recipe("algorithm")
     data = {name: value for name, value in recipe["data"].items() if name != "generate"}
     corpora = {
@@ -58,7 +58,7 @@ def train(out: Path, problem: Problem, seed: int, tiny: bool) -> tuple[regard.Mo
         for part, pairs in (("train", learned), ("valid", chosen))
     }
     recipe = {**recipe, "data": {**data, **corpora}, "train": {**recipe["train"], "seed": seed}}
-    if tiny:
+    if smoke:
         recipe["data"]["curriculum"] = {"start": 5, "steps": 4}
         recipe["model"] = {**recipe["model"], "width": 8, "rows": 2, "copies": 2, "pull_every": 1}
         recipe["train"] |= {
@@ -83,11 +83,11 @@ def right(model: regard.Model, pairs: Pairs) -> float:
     return METRICS["exact"].compute(outputs, list(pairs.target))
 
 
-def measure(out: Path, problem: Problem, seed: int, tiny: bool) -> dict[str, Any]:
+def measure(out: Path, problem: Problem, seed: int, smoke: bool) -> dict[str, Any]:
     """Train one seed, or go on, and try its best checkpoint on longer numbers."""
-    model, facts = train(out, problem, seed, tiny)
+    model, facts = train(out, problem, seed, smoke)
     row = {"problem": problem, "seed": seed, CHOSEN: round(facts["chosen"], 2), "minutes": round(facts["minutes"], 1)}
-    for digits, count in ({10: 4} if tiny else TESTS).items():
+    for digits, count in ({10: 4} if smoke else TESTS).items():
         row[f"exact, {digits} digits"] = round(right(model, problems(problem, (digits, digits), count, seed=9)), 2)
     return row
 
@@ -105,32 +105,26 @@ def tabulate(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "neural-gpu")
     arguments.add_argument(
         "--problem", default="addition", choices=("addition", "multiplication", "copy", "reverse", "sort")
     )
-    arguments.add_argument("--seed", type=int, action="append", help="only this seed; may be repeated")
     arguments.add_argument("--table", action="store_true", help="train nothing; print and write what has been measured")
-    arguments.add_argument(
-        "--tiny", action="store_true", help="does it run at all? Nothing is kept, unless --out says where"
-    )
-    said = parse(arguments)
-    unnamed = said.out == arguments.get_default("out")
-    out = Path(tempfile.mkdtemp()) if said.tiny and unnamed else said.out
+    said = parse(arguments, out="runs/neural-gpu", seeds=SEEDS)
+    out = said.out
     out.mkdir(parents=True, exist_ok=True)
     made = [
-        keep_run(out / f"{said.problem}-{seed}.json", partial(measure, out, said.problem, seed, said.tiny))
-        for seed in (() if said.table else said.seed or SEEDS[: 1 if said.tiny else None])
+        keep_run(out / f"{said.problem}-{seed}.json", partial(measure, out, said.problem, seed, said.smoke))
+        for seed in (() if said.table else said.seed)
     ]
     name = f"neural-gpu-{said.problem}"
     merged = [run for run in merge_runs(name, out, "problem", "seed") if run["problem"] == said.problem]
-    runs = made if said.tiny else merged  # what is recorded has other tests
+    runs = made if said.smoke else merged  # what is recorded has other tests
     figures = tabulate(runs)
     rows = [(run, *row.values()) for run, row in figures.items() if run.startswith("seed ")]
     print(Table(("run", *(next(iter(figures.values())) if rows else ())), tuple(rows)).markdown())
-    if not said.tiny and not said.seed:
+    if said.all_seeds:
         title = f"Neural GPU, {said.problem} of binary numbers: per cent exact, trained on at most {DIGITS} digits"
-        print(write(name, title=title, command="python -m bench.neural_gpu", figures=figures, tests=TESTS, runs=runs))
+        print(write(name, title=title, figures=figures, tests=TESTS, runs=runs))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ Run again after a stop, it goes on; `--only` and `--seed` run a part, and `--tab
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,8 @@ from statistics import mean
 from typing import Any
 
 import regard
-from bench.results import ROOT, keep_run, merge_runs, parse, write
+from bench.entry import parse
+from bench.results import keep_run, merge_runs, write
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
@@ -51,24 +51,24 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-def generator(problem: str, tiny: bool) -> dict[str, Any]:
+def generator(problem: str, smoke: bool) -> dict[str, Any]:
     """The examples of a problem; those of validation never occur in training."""
-    counts = {"count": 200 if tiny else 50_000, "valid": 10 if tiny else 1000, "seed": 1}
+    counts = {"count": 200 if smoke else 50_000, "valid": 10 if smoke else 1000, "seed": 1}
     if problem == "dates":
         return {"kind": "dates", **counts}
     return {"kind": "algorithm", "problem": problem, "base": 10, "min_digits": 4, "max_digits": 12, **counts}
 
 
-def train(out: Path, problem: str, name: str, seed: int, tiny: bool) -> dict[str, Any]:
+def train(out: Path, problem: str, name: str, seed: int, smoke: bool) -> dict[str, Any]:
     """Train one model: its share of exact outputs, the minutes and the number of parameters."""
-    chosen, steps = MODELS[name], 4 if tiny else STEPS[problem]
-    model = {**chosen["model"], **({"width": 8} if tiny else {})}
+    chosen, steps = MODELS[name], 4 if smoke else STEPS[problem]
+    model = {**chosen["model"], **({"width": 8} if smoke else {})}
     if "copies" in model:
         model["pull_every"] = max(steps // PULLS, 1)
     recipe = {
         "task": "translate",
         "data": {
-            "generate": generator(problem, tiny), "tokenizer": {"kind": "chars"}, "joint_vocab": False, "max_length": 64,
+            "generate": generator(problem, smoke), "tokenizer": {"kind": "chars"}, "joint_vocab": False, "max_length": 64,
             "metrics": ["exact"], "curriculum": {"start": START[problem], "steps": max(steps // 2, 1)},
         },
         "model": model,
@@ -105,26 +105,22 @@ def tabulate(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "output-tape")
     arguments.add_argument("--only", action="append", choices=STEPS, help="a problem; may be repeated")
-    arguments.add_argument("--seed", type=int, action="append", help="only this seed; may be repeated")
     arguments.add_argument("--table", action="store_true", help="train nothing; print and write what has been measured")
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp()) if said.tiny else said.out
+    said = parse(arguments, out="runs/output-tape", seeds=SEEDS)
+    out = said.out
     out.mkdir(parents=True, exist_ok=True)
-    for seed in () if said.table else said.seed or SEEDS[: 1 if said.tiny else None]:
+    for seed in () if said.table else said.seed:
         for problem in said.only or STEPS:
             for name in MODELS:
-                keep_run(out / f"{problem}-{name}-{seed}.json", partial(train, out, problem, name, seed, said.tiny))
+                keep_run(out / f"{problem}-{name}-{seed}.json", partial(train, out, problem, name, seed, said.smoke))
     runs = merge_runs("output-tape", out, "problem", "model", "seed")
     figures = tabulate(runs)
     rows = tuple((problem, *(row[name]["mean"] for name in MODELS)) for problem, row in figures.items())
     print(Table(("per cent exact", *MODELS), rows).markdown())
-    if not said.tiny and not said.only and not said.seed:
+    if not said.only and said.all_seeds:
         title = "Extended Neural GPU and Transformer: per cent of unseen problems that are exact"
-        command = "python -m bench.output_tape"
-        print(write("output-tape", title=title, command=command, figures=figures, trained=STEPS, runs=runs))
+        print(write("output-tape", title=title, figures=figures, trained=STEPS, runs=runs))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from bench.entry import parse
 from regard.data.text_files import read_lines
 
 KINDS = {
@@ -50,9 +51,9 @@ if __name__ == "__main__":
     _parser = argparse.ArgumentParser(prog="python -m bench.packages", description=__doc__)
     _parser.add_argument("data", type=Path)
     _parser.add_argument("out", type=Path)
-    _asked = _parser.parse_args()
+    _asked = parse(_parser)
     _asked.out.mkdir(parents=True, exist_ok=True)
     for _part in PARTS:
-        _found = read_packages(_asked.data / f"{_part}.tsv.gz")
+        _found = read_packages(_asked.data / f"{_part}.tsv.gz")[:: 40 if _asked.smoke else 1]
         write_kinds(_found, _asked.out / f"kinds.{_part}.tsv")
         write_synopses(_found, _asked.out / f"synopses.{_part}.tsv")

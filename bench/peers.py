@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bench.corpus import VOCAB
+from bench.entry import Mode
 from regard.data.batch import IGNORE, Batch
 from regard.machine import keep_large_blocks, limit_kernel_caches, machine
 
@@ -19,10 +20,16 @@ SHAPES = {
     "tiny": dict(width=128, depth=4, heads=4, hidden=256),
     "base": dict(width=512, depth=6, heads=8, hidden=2048),
 }
+SMOKE_SHAPE = dict(width=16, depth=1, heads=2, hidden=32)
 DROPOUT, SMOOTHING = 0.1, 0.1
 Rows = NDArray[np.int64]
 Make = Callable[[Rows], Batch]
 Train = Callable[[Rows], None]
+
+
+def shape_of(name: str) -> dict[str, int]:
+    """The sizes of a shape; in a smoke run those of none."""
+    return SMOKE_SHAPE if Mode.smoke else SHAPES[name]
 
 
 def regard(shape: dict[str, int], make: Make, threads: bool = True) -> Train:

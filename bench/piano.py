@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import regard
-from bench.results import ROOT, merge_runs, parse, write
+from bench.entry import find_data, parse
+from bench.results import merge_runs, write
 from regard.report.table import Table
 from regard.tasks.common.losses import evaluate_loss
 from regard.training.run.log import read_log
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "polymusic"
 FILES = {"jsb": "JSB_Chorales.mat", "nottingham": "Nottingham.mat"}
 TITLES = {"jsb": "chorales of Bach (JSB)", "nottingham": "folk tunes (Nottingham)"}
 PUBLISHED = {
@@ -71,31 +71,31 @@ TRAIN: dict[str, dict[str, Any]] = {
 WEIGHT_DECAY = 0.01
 
 
-def recipe(music: str, name: str, candidate: int, seed: int, *, tiny: bool) -> dict[str, Any]:
+def recipe(music: str, name: str, candidate: int, seed: int, *, smoke: bool) -> dict[str, Any]:
     chosen = CANDIDATES[music][name][candidate]
     usual = {**TRAIN[music], "weight_decay": WEIGHT_DECAY}
     training = {key: chosen.get(key, value) for key, value in usual.items()}
     decay = training.pop("weight_decay")
     sizes = {key: value for key, value in chosen.items() if key not in usual}
     model = MODELS[name] | sizes | ({} if name == "transformer" else {"init": "xavier"})
-    small = {"width": 16, "depth": 1} if tiny else {}
+    small = {"width": 16, "depth": 1} if smoke else {}
     rate = 2e-3 if name in ("transformer", "rnn") else 4e-3
     return {
         "task": "frames",
-        "data": {"train": [str(DATA / FILES[music])]},
+        "data": {"train": [str(find_data("polymusic", FILES[music]))]},
         "model": {**model, **small},
         "train": {
             **training, "seed": seed, "optimizer": {"kind": "adamw", "weight_decay": decay}, "clip_norm": 1.0,
             "schedule": {"kind": "cosine", "lr": rate, "warmup": 100}, "label_smoothing": 0.0, "precision": "float32",
-            **({"steps": 4, "validate_every": 2, "schedule": {"kind": "constant", "lr": rate}} if tiny else {}),
+            **({"steps": 4, "validate_every": 2, "schedule": {"kind": "constant", "lr": rate}} if smoke else {}),
         },
     }  # fmt: skip
 
 
-def train(out: Path, music: str, name: str, candidate: int, seed: int, *, tiny: bool) -> dict[str, Any]:
+def train(out: Path, music: str, name: str, candidate: int, seed: int, *, smoke: bool) -> dict[str, Any]:
     """Train, or go on, or do nothing if it is done; the validation loss, without a look at the test."""
     folder = out / f"{music}-{name}-{candidate}-{seed}"
-    regard.train(recipe(music, name, candidate, seed, tiny=tiny), out=folder)
+    regard.train(recipe(music, name, candidate, seed, smoke=smoke), out=folder)
     log = read_log(folder / "log.jsonl")
     start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
     valid = min(event["loss"] for event in log if event["event"] == "valid")
@@ -109,21 +109,25 @@ def train(out: Path, music: str, name: str, candidate: int, seed: int, *, tiny: 
 def evaluate(row: dict[str, Any]) -> dict[str, Any]:
     """A trained model with the loss of its best checkpoint on the test."""
     model = regard.load(Path(row["folder"]) / "best")
-    examples = model.task.encode(type(model.task).read_test(model.task.settings, [str(DATA / FILES[row["music"]])]))
+    examples = model.task.encode(
+        type(model.task).read_test(model.task.settings, [str(find_data("polymusic", FILES[row["music"]]))])
+    )
     found = evaluate_loss(model.task, model.net, examples)
     scores = {"nats per frame": round(found["loss"], 3), "frame accuracy": round(found["frame_accuracy"], 1)}
     return {key: value for key, value in row.items() if key != "folder"} | scores
 
 
-def measure(out: Path, music: str, name: str, seeds: int, *, recorded: dict[str, Any] | None, tiny: bool) -> None:
+def measure(
+    out: Path, music: str, name: str, seeds: Sequence[int], *, recorded: dict[str, Any] | None, smoke: bool
+) -> None:
     """Choose a candidate on validation data, train it with all seeds, and read the test for it.
 
     If there are more candidates than a `recorded` run had, only the new ones are trained; if none is better, that run stays.
     """
     count = len(CANDIDATES[music][name])
-    known = [] if recorded is None or tiny or len(recorded["candidates"]) >= count else recorded["candidates"]
+    known = [] if recorded is None or smoke or len(recorded["candidates"]) >= count else recorded["candidates"]
     trained: list[dict[str, Any]] = [{"validation": loss} for loss in known]
-    trained += [train(out, music, name, i, 1, tiny=tiny) for i in range(len(known), count)]
+    trained += [train(out, music, name, i, 1, smoke=smoke) for i in range(len(known), count)]
     for row in trained:
         print(json.dumps(row), flush=True)
     best, losses = min(range(count), key=lambda i: trained[i]["validation"]), [one["validation"] for one in trained]
@@ -131,10 +135,10 @@ def measure(out: Path, music: str, name: str, seeds: int, *, recorded: dict[str,
         row = {**recorded, "candidates": losses}
         (out / f"{music}-{name}-{row['seed']}.json").write_text(json.dumps(row) + "\n", encoding="utf-8")
         return
-    for seed in range(1, seeds + 1):
+    for seed in seeds:
         kept = out / f"{music}-{name}-{seed}.json"
         if not kept.exists() or json.loads(kept.read_text(encoding="utf-8"))["candidates"] != losses:
-            row = evaluate(trained[best] if seed == 1 else train(out, music, name, best, seed, tiny=tiny))
+            row = evaluate(trained[best] if seed == 1 else train(out, music, name, best, seed, smoke=smoke))
             row["candidates"] = losses
             kept.write_text(json.dumps(row) + "\n", encoding="utf-8")
             print(json.dumps(row), flush=True)
@@ -161,27 +165,25 @@ def tabulate(runs: list[dict[str, Any]], music: str) -> dict[str, dict[str, Any]
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "piano")
     arguments.add_argument("--music", action="append", choices=FILES, help="may be repeated; both unless given")
     arguments.add_argument("--model", action="append", choices=MODELS, help="may be repeated; all unless given")
-    arguments.add_argument("--seeds", type=int, default=1)
     arguments.add_argument("--table", action="store_true", help="train nothing; print and write what has been measured")
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp()) if said.tiny else said.out
+    said = parse(arguments, out="runs/piano", seeds=(1,))
+    out = said.out
     out.mkdir(parents=True, exist_ok=True)
     for music in said.music or FILES:
         for name in () if said.table else said.model or MODELS:
             earlier = merge_runs(f"piano-{music}", out, "music", "model", "seed")
             recorded = next((row for row in earlier if (row["music"], row["model"]) == (music, name)), None)
-            measure(out, music, name, said.seeds, recorded=recorded, tiny=said.tiny)
+            measure(out, music, name, said.seed, recorded=recorded, smoke=said.smoke)
         runs = [row for row in merge_runs(f"piano-{music}", out, "music", "model", "seed") if row["music"] == music]
         figures = tabulate(runs, music)
         head = ("published", "nats per frame", "frame accuracy", "seeds", "minutes", "parameters")
         print(Table((music, *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
-        if not said.tiny and not said.model:
+        if not said.model:
             title = f"Piano rolls, {TITLES[music]}, test: nats per frame (sum over 88 keys), beside Bai et al. 2018"
-            command = f"python -m bench.piano --music {music} --seeds {said.seeds}"
+            some = "" if said.all_seeds else f" --seed {' '.join(map(str, said.seed))}"
+            command = f"python -m bench.piano --music {music}{some}"
             print(write(f"piano-{music}", title=title, command=command, figures=figures, runs=runs))
 
 

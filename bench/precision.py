@@ -18,8 +18,9 @@ from pathlib import Path
 import torch
 
 import regard
-from bench.results import parse, write
-from bench.target import DATA, lines
+from bench.entry import Mode, cut, find_data, parse
+from bench.results import write
+from bench.target import SMOKE_LINES, lines, train_some
 from regard.api import Model
 from regard.conversion.convert import convert
 from regard.decode import Hypothesis, Search, SpecialTokens
@@ -29,14 +30,16 @@ from regard.metrics import METRICS
 from regard.report.table import Table
 
 SEARCHES = {"beam 5": {"beam": 5}, "greedy": {"beam": 1}}
-RUN, EPOCHS = Path("runs/precision"), 12
 CLOSE = 1e-4
 """Difference of scores up to which two outputs are equally good."""
 
 
 def make_folders(model: Path, home: Path) -> dict[str, Path]:
     """The model in each form."""
-    pairs = [str(DATA / f"train.{side}.gz") for side in ("en", "de")]
+    folder = find_data("multi30k", "bpe_en_de")
+    pairs = [str(folder / f"train.{side}.gz") for side in ("en", "de")]
+    if Mode.smoke:
+        pairs = [str(cut(Path(path), SMOKE_LINES)) for path in pairs]
     convert(model, home / "int8", to="int8")
     convert(model, home / "int4", to="int4")
     convert(model, home / "listed", to="int8", shortlist=pairs)
@@ -72,16 +75,14 @@ def main() -> None:
     arguments = argparse.ArgumentParser(prog="python -m bench.precision", description=__doc__)
     arguments.add_argument("--model", type=Path, help="another model folder: to see that it works")
     arguments.add_argument("--lines", type=int, default=1000)
-    said = parse(arguments)
-    if said.model is None and not (RUN / "final").exists():
-        recipe = Path(__file__).parent / "multi30k-fast.yaml"
-        regard.train(str(recipe), out=RUN, set={"train.seed": 1, "train.epochs": EPOCHS})
+    said = parse(arguments, out="runs/precision")
+    model_folder = said.model or train_some(said.out)
     texts, bleu = lines("test.2016.en.gz")[: said.lines], METRICS["bleu_tokens"].score
     references = [line.replace("@@ ", "") for line in lines("test.2016.de.gz")[: said.lines]]
     assert bleu is not None
     figures: dict[str, dict[str, object]] = {}
     with tempfile.TemporaryDirectory() as home:
-        folders = make_folders(said.model or RUN / "final", Path(home))
+        folders = make_folders(model_folder, Path(home))
         for how, changes in SEARCHES.items():
             wanted: list[list[Hypothesis]] = []
             for name, folder in folders.items():
@@ -99,7 +100,7 @@ def main() -> None:
     if said.model is None and said.lines == 1000:
         print(write(
             "int8-bleu", title="Small weights and a shortlist: BLEU on Multi30k, test 2016 (published scoring)",
-            command="python -m bench.precision", figures=figures, threads=torch.get_num_threads(),
+            figures=figures, threads=torch.get_num_threads(),
         ))  # fmt: skip
 
 

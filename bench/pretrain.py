@@ -3,7 +3,7 @@
     tuned     first taught to fill in masked residues of 10,000 chains, then the labels
     scratch   the same model, the same labels for as many steps, and nothing before
 
-`python -m bench.pretrain DATA`, where DATA is the folder protein_ss. Three seeds, each with chains and a model of its own; both
+`python -m bench.pretrain` reads the folder protein_ss. Three seeds, each with chains and a model of its own; both
 learn from 1,000 labelled chains, and again from 200, keep the checkpoint that is best on a tenth of these, and are scored on
 the validation file, which is new to both. The same command again goes on where it was stopped.
 """
@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 import regard
-from bench.results import parse, write
+from bench.entry import Mode, cut, find_data, parse
+from bench.results import write
 from regard.data.labels import read_tagged
 from regard.data.pairs import Pairs
 from regard.metrics.class_metrics import accuracy_items
@@ -43,19 +44,21 @@ SCORES = {"Q8": accuracy_items(list), "Q3": accuracy_items(lambda states: [THREE
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("data", type=Path)
-    arguments.add_argument("--out", type=Path, default=Path("runs/pretrain"))
-    arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("data", type=Path, nargs="?", help="by default ../shared/data/protein_ss")
     arguments.add_argument("--sequences", type=int, default=10_000, help="to pre-train on")
     arguments.add_argument("--passes", type=int, default=2, help="over the sequences in pre-training")
-    said = parse(arguments)
-    usual = all(
-        getattr(said, name) == arguments.get_default(name) for name in vars(said) if name not in ("data", "out")
+    said = parse(arguments, out="runs/pretrain", seeds=(1, 2, 3))
+    usual = said.all_seeds and all(
+        getattr(said, name) == arguments.get_default(name) for name in ("sequences", "passes")
     )
-    everything = read_tagged(str(said.data / "casp12_training30.tsv.gz"), "letters", columns=(2, 3))
-    held = read_tagged(str(said.data / "casp12_validation.tsv.gz"), "letters", columns=(2, 3))
-    outputs: dict[int, dict[str, list[list[str]]]] = {chains: {"scratch": [], "tuned": []} for chains in LABELLED}
-    for seed in range(1, said.seeds + 1):
+    files = [(said.data or find_data("protein_ss")) / f"casp12_{part}.tsv.gz" for part in ("training30", "validation")]
+    if said.smoke:
+        said.sequences, said.passes, files = 30, 1, [cut(files[0], 60), cut(files[1], 4)]
+    everything, held = (read_tagged(str(path), "letters", columns=(2, 3)) for path in files)
+    outputs: dict[int, dict[str, list[list[str]]]] = {
+        chains // (50 if Mode.smoke else 1): {"scratch": [], "tuned": []} for chains in LABELLED
+    }
+    for seed in said.seed:
         for (chains, name), model in trained(said, everything, seed).items():
             outputs[chains][name].append(model.run(held.source))
     figures = {f"{chains} labelled chains": judged(each, held.target) for chains, each in outputs.items()}
@@ -63,7 +66,7 @@ def main() -> None:
     if usual:
         path = write(
             "pretrain-protein", title="Pre-training then fine-tuning against from scratch: secondary structure of proteins",
-            command="python -m bench.pretrain ../shared/data/protein_ss", figures=figures, seeds=said.seeds,
+            figures=figures, seeds=len(said.seed),
         )  # fmt: skip
         print(path, file=sys.stderr)
 
@@ -86,6 +89,7 @@ def trained(said: argparse.Namespace, everything: Pairs, seed: int) -> dict[tupl
     first = regard.train(learning("mlm", seed, epochs=said.passes, peak=2e-3), [str(texts)], out=folder / "mlm")
     found: dict[tuple[int, str], regard.Model] = {}
     for chains, epochs in LABELLED.items():
+        chains, epochs = (chains // 50, 1) if Mode.smoke else (chains, epochs)
         labels = folder / f"labelled-{chains}.tsv"
         _put(labels, [f"{everything.source[i]}\t{everything.target[i]}" for i in order[:chains]])
         recipe = learning("tag", seed, epochs=epochs, peak=2e-3)
@@ -105,7 +109,7 @@ def learning(task: str, seed: int, *, epochs: int, peak: float) -> dict[str, Any
     train = {
         "seed": seed,
         "epochs": epochs,
-        "batch_tokens": 4096,
+        "batch_tokens": 512 if Mode.smoke else 4096,
         "optimizer": {"kind": "muon", "weight_decay": 0.05},
         "schedule": {"kind": "wsd", "lr": peak, "warmup": 40, "decay": 0.5},
         "label_smoothing": 0.0,
@@ -128,9 +132,7 @@ def judged(outputs: dict[str, list[list[str]]], truth: Sequence[str]) -> dict[st
         gains = [b - a for a, b in zip(each["scratch"], each["tuned"], strict=True)]
         mean = statistics.fmean(gains)
         far = (
-            t_quantile(0.975, len(gains) - 1) * statistics.stdev(gains) / len(gains) ** 0.5
-            if len(gains) > 1
-            else float("nan")
+            t_quantile(0.975, len(gains) - 1) * statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
         )
         hits = [
             np.asarray(
@@ -144,7 +146,7 @@ def judged(outputs: dict[str, list[list[str]]], truth: Sequence[str]) -> dict[st
         figures[score]["each"] = {name: [round(v, 2) for v in rows] for name, rows in each.items()}
         figures[score]["gain"] = {
             "mean": round(mean, 2),
-            "seeds": [round(mean - far, 2), round(mean + far, 2)],
+            "seeds": None if far is None else [round(mean - far, 2), round(mean + far, 2)],
             "chains": [round(float(low), 2), round(float(high), 2)],
         }
     return figures

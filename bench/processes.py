@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from unittest.mock import patch
 
-from bench.results import parse, write
+from bench.entry import Mode, parse
+from bench.launch import call
+from bench.results import write
+from bench.target import changes
 from regard.report.table import Table
 from regard.training.run.log import read_log
 from regard.training.step.data_parallel import ThreadGroup
@@ -35,11 +38,13 @@ WAYS: dict[str, tuple[list[str], int]] = {
 
 def speed(words: list[str], threads: int) -> float:
     """Target tokens a second, the middle of the second half of a run."""
+    settings = SHORT | {"train.threads": threads} | {k: json.dumps(v) for k, v in changes().items()}
+    if Mode.smoke:
+        settings["train.log_every"] = 1
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        asked = [w for k, v in (SHORT | {"train.threads": threads}).items() for w in ("--set", f"{k}={v}")]
-        command = [sys.executable, "-m", *words, "train", RECIPE, "--out", str(run), "--quiet", *asked]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        asked = [w for k, v in settings.items() for w in ("--set", f"{k}={v}")]
+        call([*words, "train", RECIPE, "--out", str(run), "--quiet", *asked])
         log = [event for event in read_log(run / "log.jsonl") if event["event"] == "train"]
     half = log[len(log) // 2 :]
     return statistics.median(event["tokens_per_s"] for event in half)
@@ -49,7 +54,7 @@ def operators(words: list[str]) -> None:
     """The `regard` command, with all threads in each operator."""
     from regard.__main__ import main as regard
 
-    with patch.object(ThreadGroup, "fitting", lambda threads, tokens, device: ThreadGroup(1, threads)):
+    with patch.object(ThreadGroup, "choose", lambda threads, tokens, device: ThreadGroup(1, threads)):
         sys.argv = ["regard", *words]
         regard()
 
@@ -57,7 +62,7 @@ def operators(words: list[str]) -> None:
 def main() -> None:
     parse(argparse.ArgumentParser(prog="python -m bench.processes", description=__doc__))
     found: dict[str, list[float]] = {}
-    for _ in range(ROUNDS):
+    for _ in range(1 if Mode.smoke else ROUNDS):
         for name, way in WAYS.items():
             found.setdefault(name, []).append(speed(*way))
             print(f"  {name}: {found[name][-1]:.0f}", file=sys.stderr)
@@ -67,7 +72,7 @@ def main() -> None:
     figures |= {f"{name}, times one thread": round(value / alone, 2) for name, value in best.items()}
     print(Table(("figure", "value"), tuple(figures.items())).markdown())
     title = "Training speed of threads and processes, Transformer-Tiny, batches of 4,096 tokens"
-    print(write("bench-processes", title=title, command="python -m bench.processes", figures=figures))
+    print(write("bench-processes", title=title, figures=figures))
 
 
 if __name__ == "__main__":

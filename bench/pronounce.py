@@ -7,23 +7,22 @@ published figure is that of g2p-seq2seq's Transformer on the dictionary of today
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import parse, write
+from bench.entry import cut, find_data, parse
+from bench.results import write
 from regard.data.pronunciation import OR
 from regard.metrics import METRICS
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
-DICTIONARY = Path(__file__).resolve().parents[2] / "shared" / "data" / "cmudict" / "cmudict.dict.gz"
 PUBLISHED, TARGET = 30.2, 27.0
 TINY = {
     "train.steps": 6, "train.schedule.warmup": 1, "train.validate_every": 6, "train.batch_tokens": 1024, "model.width": 32,
-    "model.hidden": 64, "model.depth": 1, "data.valid": 0.0005,
+    "model.hidden": 64, "model.depth": 1, "data.valid": 0.02,
 }  # fmt: skip
 BEAMS = (1, 5)
 
@@ -47,29 +46,24 @@ def judge(model: regard.Model, dictionary: str, most: int | None) -> dict[str, A
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("dictionary", nargs="?", default=str(DICTIONARY))
-    arguments.add_argument("--out", default="runs/pronounce")
+    arguments.add_argument("dictionary", nargs="?", help="by default CMUdict")
     arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp() if said.tiny else said.out) / f"seed-{said.seed}"
-    changes = {"data.train": [said.dictionary], "train.seed": said.seed, **(TINY if said.tiny else {})}
+    said = parse(arguments, out="runs/pronounce")
+    dictionary = said.dictionary or str(find_data("cmudict", "cmudict.dict.gz"))
+    if said.smoke:
+        dictionary = str(cut(Path(dictionary), 1000))
+    out = said.out / f"seed-{said.seed}"
+    changes = {"data.train": [dictionary], "train.seed": said.seed, **(TINY if said.smoke else {})}
     model = regard.train("pronounce", out=out, set=changes)
     log = read_log(out / "log.jsonl")
     start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
-    figures = judge(model, said.dictionary, 40 if said.tiny else None)
+    figures = judge(model, dictionary, 40 if said.smoke else None)
     figures |= {"minutes": round(done["seconds"] / 60, 1), "parameters": start["parameters"], "steps": done["step"]}
     figures |= {"word error, published (g2p-seq2seq's Transformer)": PUBLISHED, "word error, wanted": TARGET}
     print(Table(("figure", "value"), tuple((k, v) for k, v in figures.items() if k != "some errors")).markdown())
     print("\n".join(figures["some errors"]))
-    if not said.tiny:
-        title = (
-            "Letters to phones on CMUdict without stress: words that were kept apart, any listed pronunciation right"
-        )
-        command = "python -m bench.pronounce" + ("" if said.seed == 1 else f" --seed {said.seed}")
-        print(
-            write("pronounce", title=title, command=command, figures=figures, seed=said.seed, threads=start["threads"])
-        )
+    title = "Letters to phones on CMUdict without stress: words that were kept apart, any listed pronunciation right"
+    print(write("pronounce", title=title, figures=figures, seed=said.seed, threads=start["threads"]))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import regard
-from bench.results import parse, write
+from bench.entry import parse
+from bench.results import write
+from bench.target import changes
 from regard.nn.layers.loss import plain_smoothed_loss
 from regard.training.run.log import read_log
 from regard.training.step.data_parallel import ThreadGroup
@@ -52,17 +54,15 @@ def quickly() -> Iterator[None]:
 def main() -> None:
     arguments = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
     arguments.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of the fast paths")
-    arguments.add_argument("--steps", type=int, help="stop after so many steps: to see that it works")
-    asked = parse(arguments)
+    asked = parse(arguments, out="runs/quality", seeds=SEEDS)
     name_of_result = "quality" if asked.precision == "float32" else f"quality-{asked.precision}"
-    settings = SHORT if asked.steps is None else {**SHORT, "train.steps": asked.steps, "train.schedule.warmup": 0}
+    settings = SHORT | changes()
     found: dict[str, list[float]] = {}
     minutes: dict[str, float] = {}
-    for seed in SEEDS:
+    for seed in asked.seed:
         for name, way in (("fast", quickly), ("plain", plainly)):
             precision = asked.precision if name == "fast" else "float32"
-            steps = "" if asked.steps is None else f"-{asked.steps}-steps"
-            out = Path("runs/quality") / f"{name}-{precision}-{seed}{steps}"
+            out = asked.out / f"{name}-{precision}-{seed}"
             with way():
                 regard.train(RECIPE, out=out, set={**settings, "train.precision": precision, "train.seed": seed})
             done = next(e for e in reversed(read_log(out / "log.jsonl")) if e["event"] == "done")
@@ -70,18 +70,16 @@ def main() -> None:
             minutes[name] = minutes.get(name, 0.0) + done["seconds"] / 60
             print(name, seed, found[name][-1], file=sys.stderr)
     difference = statistics.mean(found["fast"]) - statistics.mean(found["plain"])
-    spread = max(statistics.stdev(found[name]) for name in found)
+    spread = max(statistics.stdev(each) for each in found.values()) if len(asked.seed) > 1 else None
     figures = {
         **{f"BLEU of each seed, {name}": values for name, values in found.items()},
         **{f"minutes of all seeds, {name}": round(value, 1) for name, value in minutes.items()},
         "difference of the means": round(difference, 2),
-        "standard deviation over seeds": round(spread, 2),
+        "standard deviation over seeds": None if spread is None else round(spread, 2),
     }
-    if asked.steps is None:
-        title = f"Fast paths ({asked.precision}) against their plain twins, Multi30k, {EPOCHS} passes, validation BLEU"
-        command = "python -m bench.quality" + f" --precision {asked.precision}" * (asked.precision != "float32")
-        print(write(name_of_result, title=title, command=command, figures=figures))
     print(figures)
+    title = f"Fast paths ({asked.precision}) against their plain twins, Multi30k, {EPOCHS} passes, validation BLEU"
+    print(write(name_of_result, title=title, figures=figures))
 
 
 if __name__ == "__main__":

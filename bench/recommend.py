@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -21,7 +20,8 @@ from statistics import mean
 from typing import Any
 
 import regard
-from bench.results import ROOT, parse, write
+from bench.entry import Mode, cut, find_data, parse
+from bench.results import write
 from regard.metrics.items import count_items, ratio
 from regard.report.table import Table
 from regard.tasks.common.encoded_histories import EncodedHistories
@@ -29,7 +29,7 @@ from regard.tasks.common.losses import count_losses
 from regard.tasks.recommend import Recommend, RecommendData
 from regard.training.run.log import read_log
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "amazon_games" / "Video.txt.gz"
+GAMES = ("amazon_games", "Video.txt.gz")
 PUBLISHED = {"sampled_hr@10": 0.741, "sampled_ndcg@10": 0.536}
 """Kang & McAuley 2018, table 3: 100 uniform negatives."""
 Counts = Mapping[str, Mapping[str, Any]]
@@ -50,10 +50,16 @@ RUNS = (("sasrec", 1), ("sasrec-fast", 1), ("bert4rec", 1), ("sasrec", 2), ("sas
 TINY = {"train.steps": 4, "train.schedule": {"kind": "constant", "lr": 1e-3}, "data.eval_users": 100}
 
 
+def read_games() -> str:
+    """The file of the data; the first lines of it in a smoke run."""
+    path = find_data(*GAMES)
+    return str(cut(path, 3000) if Mode.smoke else path)
+
+
 def measure(task: Recommend, count: Callable[[Recommend, EncodedHistories], Counts]) -> dict[str, dict[str, float]]:
     """Scores of each contender on the test users, with negatives drawn alike and, as in BERT4Rec, by popularity."""
     out: dict[str, dict[str, float]] = {}
-    raw = Recommend.read_test(task.settings, [str(DATA)])
+    raw = Recommend.read_test(task.settings, [read_games()])
     for sampling, prefix, wanted in (("uniform", "", SCORES), ("popularity", "popularity-", SCORES[:3])):
         own = Recommend(dataclasses.replace(task.settings, sampling=sampling), task.items)
         for name, rows in count(own, own.encode(raw)).items():
@@ -62,17 +68,23 @@ def measure(task: Recommend, count: Callable[[Recommend, EncodedHistories], Coun
     return out
 
 
-def run(out: Path, name: str, seed: int, *, tiny: bool) -> dict[str, Any]:
+def run(out: Path, name: str, seed: int, *, smoke: bool) -> dict[str, Any]:
     """Train, or go on; then the test of the best checkpoint, once."""
     folder = out / f"{name}-{seed}"
-    settings = {**MODELS[name], "data.windows": False, "train.seed": seed, "train.threads": 1, **(TINY if tiny else {})}
+    settings = {
+        **MODELS[name],
+        "data.windows": False,
+        "train.seed": seed,
+        "train.threads": 1,
+        **(TINY if smoke else {}),
+    }
     began = time.process_time()
-    regard.train("recommend", data=[str(DATA)], out=folder, set=settings)
+    regard.train("recommend", data=[read_games()], out=folder, set=settings)
     worked = (time.process_time() - began) / 60
     log = read_log(folder / "log.jsonl")
     start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
     model = regard.load(folder / "best")
-    users = 200 if tiny else None
+    users = 200 if smoke else None
     task = Recommend(dataclasses.replace(model.task.settings, eval_users=users), model.task.items)
     model.net.eval()
     test = measure(task, lambda own, examples: {name: count_losses(own, model.net, examples).rows})[name]
@@ -83,9 +95,9 @@ def run(out: Path, name: str, seed: int, *, tiny: bool) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def run_baselines(*, tiny: bool) -> dict[str, dict[str, float]]:
+def run_baselines(*, smoke: bool) -> dict[str, dict[str, float]]:
     """Popularity and item-kNN on the same users."""
-    settings = RecommendData(train=(str(DATA),), eval_users=200 if tiny else None)
+    settings = RecommendData(train=(read_games(),), eval_users=200 if smoke else None)
     task = Recommend.prepare(settings, Recommend.read(settings, 1))
     return measure(task, lambda own, examples: own.count_baselines(examples))
 
@@ -105,29 +117,27 @@ def tabulate(rows: list[dict[str, Any]], baselines: dict[str, dict[str, float]])
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "recommend")
     arguments.add_argument("--first", action="store_true", help="seed 1 of SASRec alone")
     arguments.add_argument("--table", action="store_true", help="train nothing; print and write what has been measured")
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp()) if said.tiny else said.out
+    said = parse(arguments, out="runs/recommend")
+    out = said.out
     out.mkdir(parents=True, exist_ok=True)
     for name, seed in () if said.table else RUNS[: 1 if said.first else None]:
         kept = out / f"{name}-{seed}.json"
         if not kept.exists():
-            row = run(out, name, seed, tiny=said.tiny)
+            row = run(out, name, seed, smoke=said.smoke)
             kept.write_text(json.dumps(row) + "\n", encoding="utf-8")
             print(json.dumps(row), flush=True)
     simple = out / "baselines.json"
     if not simple.exists():
-        simple.write_text(json.dumps(run_baselines(tiny=said.tiny)) + "\n", encoding="utf-8")
+        simple.write_text(json.dumps(run_baselines(smoke=said.smoke)) + "\n", encoding="utf-8")
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("*-[0-9].json"))]
     figures = tabulate(rows, json.loads(simple.read_text(encoding="utf-8")))
     head = (*SCORES, "minutes", "minutes of one core", "parameters")
     print(Table(("model", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
-    if not said.tiny and not said.first:
+    if not said.first:
         title = "Amazon Games: SASRec, three seeds, and BERT4Rec, last item of all users, beside Kang & McAuley 2018"
-        print(write("recommend", title=title, command="python -m bench.recommend", figures=figures))
+        print(write("recommend", title=title, figures=figures))
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from bench import corpus as made
-from bench.race import best_and_median, race, serve
-from bench.results import parse, write
+from bench.entry import Mode, choose, parse
+from bench.race import best_and_median, divide, race, serve
+from bench.results import write
 from regard.data.batch import IGNORE, Batch, pad_rows
 from regard.families import lstm
 from regard.machine import keep_large_blocks, limit_kernel_caches
@@ -35,7 +36,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "published": dict(width=512, embedding=256, depth=2, dropout=0.5),
 }
 """`published` is the LSTM of the Multi30k notebooks."""
-TOKENS, WARM = 2048, 2
+TOKENS, SMOKE_TOKENS, WARM = 2048, 64, 2
+CONTENDERS = ("regard", "torch.nn.LSTM")
 Rows = NDArray[np.int64]
 
 
@@ -100,8 +102,8 @@ def build(name: str, shape: str) -> tuple[nn.Module, Backward]:
 
 def work(name: str, shape: str, steps: int) -> None:
     """One contender: build, warm up, then `steps` batches a turn."""
-    source, target = made.corpus()
-    order, place = made.bucketed(source, target, TOKENS), 0
+    source, target = made.corpus(200) if Mode.smoke else made.corpus()
+    order, place = made.bucketed(source, target, SMOKE_TOKENS if Mode.smoke else TOKENS), 0
     net, backward = build(name, shape)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=True)
 
@@ -127,7 +129,7 @@ def work(name: str, shape: str, steps: int) -> None:
             "tokens_per_cpu_s": tokens / (time.process_time() - work),
         }
 
-    for _ in range(WARM):
+    for _ in range(0 if Mode.smoke else WARM):
         train(order[-1 - place])
     serve(turn)
 
@@ -137,30 +139,30 @@ def main() -> None:
     arguments.add_argument("--shape", choices=SHAPES, default="small")
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--steps", type=int, default=8)
-    arguments.add_argument("--worker")
-    said = parse(arguments)
+    said = parse(arguments, contenders=CONTENDERS)
     if said.worker:
         work(said.worker, said.shape, said.steps)
         return
-    names = ["regard", "torch.nn.LSTM"]
+    names = choose(said, CONTENDERS)
+    steps, rounds, more = (1, 1, ["--smoke"]) if said.smoke else (said.steps, said.rounds, [])
     counts = {name: sum(p.numel() for p in build(name, said.shape)[0].parameters()) for name in names}
-    words = ["bench.recurrent", "--shape", said.shape, "--steps", str(said.steps), "--worker"]
-    found = race({name: [*words, name] for name in names}, said.rounds)
+    words = ["bench.recurrent", "--shape", said.shape, "--steps", str(steps), *more, "--worker"]
+    found = race({name: [*words, name] for name in names}, rounds)
+    mine = best_and_median(found["regard"], "tokens_per_s") if "regard" in found else (None, None)
     figures = {}
     for name, rows in found.items():
         best, median = best_and_median(rows, "tokens_per_s")
-        mine = best_and_median(found["regard"], "tokens_per_s")
         figures[name] = {
-            "best tokens/s": round(best), "median": round(median), "regard is faster by": round(mine[0] / best, 2),
-            "by the median": round(mine[1] / median, 2), "peak MB": round(max(row["peak_mb"] for row in rows)),
+            "best tokens/s": round(best), "median": round(median), "regard is faster by": divide(mine[0], best),
+            "by the median": divide(mine[1], median), "peak MB": round(max(row["peak_mb"] for row in rows)),
             "parameters": counts[name],
         }  # fmt: skip
-    head = tuple(figures["regard"])
+    head = tuple(figures[names[0]])
     print(Table(("contender", *head), tuple((name, *row.values()) for name, row in figures.items())).markdown())
     title = f"Training speed of an LSTM encoder-decoder ({said.shape}), target tokens a second, float32"
-    command = f"python -m bench.recurrent --shape {said.shape}"
-    threads = torch.get_num_threads()
-    print(write(f"bench-recurrent-{said.shape}", title=title, command=command, figures=figures, threads=threads))
+    if not said.only:
+        threads = torch.get_num_threads()
+        print(write(f"bench-recurrent-{said.shape}", title=title, figures=figures, threads=threads))
 
 
 if __name__ == "__main__":

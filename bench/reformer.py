@@ -18,7 +18,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bench.results import parse, write
+from bench.entry import Mode, parse
+from bench.results import write
 from regard.files.tensors import pack, unpack
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
@@ -60,6 +61,7 @@ def examples(count: int, chance: torch.Generator) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def right(net: Net, rounds: int, count: int = TESTS) -> float:
     """Per cent of the second w's symbols foretold."""
+    count = min(count, 4) if Mode.smoke else count
     for part in net.modules():
         if isinstance(part, LshMixer):
             part.draw(rounds)
@@ -88,7 +90,7 @@ def train(minutes: float, *, batch: int, rate: float, warmup: int, seed: int, fo
     while spent < minutes:
         began = time.perf_counter()
         loss = torch.zeros(())
-        for _ in range(50):
+        for _ in range(1 if Mode.smoke else 50):
             step += 1
             net.train()
             net.before_step(step)
@@ -121,20 +123,16 @@ def main() -> None:
     arguments.add_argument("--rate", type=float, default=1e-3)
     arguments.add_argument("--warmup", type=int, default=50)
     arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--out", type=Path, default=Path("runs/reformer"))
-    arguments.add_argument("--dry", action="store_true", help="write no result")
-    said = parse(arguments)
+    said = parse(arguments, out="runs/reformer")
+    if said.smoke:
+        said.minutes, said.batch = 0.0001, 2
     net, steps, minutes = train(
         said.minutes, batch=said.batch, rate=said.rate, warmup=said.warmup, seed=said.seed, folder=said.out
     )
     figures: dict[str, float] = {f"right, {rounds} rounds": round(right(net, rounds), 3) for rounds in (1, 2, 4, 8)}
     figures |= {"steps": steps, "minutes": round(minutes, 1), "parameters": sum(p.numel() for p in net.parameters())}
     print(figures)
-    if not said.dry:
-        command = f"python -m bench.reformer --minutes {said.minutes:g} --batch {said.batch} --rate {said.rate}"
-        print(
-            write("reformer", title="Reformer, copy of 31 symbols", command=command, figures=figures), file=sys.stderr
-        )
+    print(write("reformer", title="Reformer, copy of 31 symbols", figures=figures), file=sys.stderr)
 
 
 if __name__ == "__main__":

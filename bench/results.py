@@ -1,55 +1,43 @@
 """Write one small JSON file per result.
 
-It says what was run, with what, and what came out. A measurement goes to `runs/results/`; only with `--record` does it
-go to `results/`, which the README quotes. Every bench parses its arguments with `parse`, which adds that flag.
-
-`python -m bench.results RUN NAME TITLE --record` takes a result from a finished run.
+It says what was run, with what, and what came out. Where it goes, the arguments say that all benches have (`bench/entry.py`).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import math
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.entry import ROOT, Mode, make_scratch
 from regard.machine import machine, versions
-from regard.training.run.log import read_log
 
-ROOT = Path(__file__).parent.parent
 RECORDED = ROOT / "results"
 """Results that are part of the repository."""
 MEASURED = ROOT / "runs" / "results"
 """Results of runs that were not asked to be recorded."""
-_recording = False
-
-
-def parse(parser: argparse.ArgumentParser, words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse a bench's arguments, `--record` among them, which decides where `write` puts results."""
-    global _recording
-    parser.add_argument(
-        "--record", action="store_true", help="write to results/, which the README quotes, instead of runs/results/"
-    )
-    arguments = parser.parse_args(words)
-    _recording = arguments.record
-    return arguments
 
 
 def folder() -> Path:
     """Where results are written."""
-    place = RECORDED if _recording else MEASURED
+    if Mode.smoke:
+        return make_scratch("results")
+    place = RECORDED if Mode.record else MEASURED
     place.mkdir(parents=True, exist_ok=True)
     return place
 
 
-def write(name: str, *, title: str, command: str, figures: dict[str, Any], **facts: Any) -> Path:
-    """Write a result; the commit, versions and processor are added."""
+def write(name: str, *, title: str, figures: dict[str, Any], command: str = "", **facts: Any) -> Path:
+    """Write a result; the commit, versions, processor and, unless it is given, the command that was typed are added."""
+    if wrong := find_infinite(figures):
+        raise SystemExit(f"{name}: {wrong} is no finite number, so nothing is recorded")
     here = machine()
     body = {
         "title": title,
-        "command": command,
+        "command": command or Mode.command,
         "figures": figures,
         **facts,
         "commit": _git("rev-parse", "--short", "HEAD"),
@@ -61,6 +49,14 @@ def write(name: str, *, title: str, command: str, figures: dict[str, Any], **fac
     return path
 
 
+def find_infinite(figures: Any, name: str = "") -> str:
+    """The name of the first figure that is infinite or not a number; empty if there is none."""
+    if isinstance(figures, float):
+        return "" if math.isfinite(figures) else name
+    rows = figures.items() if isinstance(figures, Mapping) else enumerate(figures) if isinstance(figures, list) else ()
+    return next((found for key, row in rows if (found := find_infinite(row, f"{name}[{key}]"))), "")
+
+
 def keep_run(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the row of a run from its file, or measure it and write the file, so that it is measured once."""
     if not path.exists():
@@ -70,34 +66,17 @@ def keep_run(path: Path, measure: Callable[[], dict[str, Any]]) -> dict[str, Any
 
 
 def merge_runs(name: str, made: Path, *key: str) -> list[dict[str, Any]]:
-    """Rows of single runs: the recorded result's `runs` and the files of `made`, which replace rows with the same key."""
-    recorded, rows = RECORDED / f"{name}.json", []
-    if recorded.exists():
-        rows = json.loads(recorded.read_text(encoding="utf-8")).get("runs", [])
-    rows += [json.loads(path.read_text(encoding="utf-8")) for path in sorted(made.glob("*.json"))]
+    """Rows of single runs: the recorded result's `runs` and the files of `made`, which replace rows with the same key.
+
+    Runs of a smoke test are other than what is recorded and do not stand beside it.
+    """
+    rows = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(made.glob("*.json"))]
+    recorded = RECORDED / f"{name}.json"
+    if recorded.exists() and not (Mode.smoke and rows):
+        rows = json.loads(recorded.read_text(encoding="utf-8")).get("runs", []) + rows
     merged = {tuple(row[part] for part in key): row for row in rows}
     return [merged[place] for place in sorted(merged)]
 
 
-def from_run(run: Path, name: str, title: str) -> Path:
-    """The result of a finished run: its final scores and how long it trained."""
-    log = read_log(run / "log.jsonl")
-    start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
-    figures = {k: round(v, 4) for k, v in done["scores"].items()}
-    figures |= {"minutes": round(done["seconds"] / 60, 1), "steps": done["step"], "parameters": start["parameters"]}
-    recipe = (run / "recipe.yaml").read_text(encoding="utf-8")
-    seed = next(line.split(":")[1].strip() for line in recipe.splitlines() if line.strip().startswith("seed:"))
-    return write(name, title=title, command=start["command"], figures=figures, seed=int(seed), threads=start["threads"])
-
-
 def _git(*words: str) -> str:
     return subprocess.run(["git", *words], capture_output=True, text=True, cwd=ROOT, check=False).stdout.strip()
-
-
-if __name__ == "__main__":
-    _parser = argparse.ArgumentParser(prog="python -m bench.results", description=__doc__)
-    _parser.add_argument("run", type=Path)
-    _parser.add_argument("name")
-    _parser.add_argument("title")
-    _asked = parse(_parser)
-    print(from_run(_asked.run, _asked.name, _asked.title))

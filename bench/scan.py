@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import tempfile
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -22,14 +21,14 @@ from statistics import mean
 from typing import Any
 
 import regard
-from bench.results import ROOT, keep_run, merge_runs, parse, write
+from bench.entry import find_data, parse
+from bench.results import keep_run, merge_runs, write
 from regard.data.text_files import read_lines
 from regard.errors import DataError
 from regard.metrics import METRICS
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "scan"
 SPLITS = {"simple": "simple", "length": "length", "add-jump": "addprim_jump"}
 LSTM = {"simple": 99.8, "length": 13.8, "add-jump": 0.1}
 """Per cent right, 2 layers of 200 with dropout 0.5: the best of Lake & Baroni on all splits together."""
@@ -50,7 +49,7 @@ _ROW = re.compile(r"IN: (.+) OUT: (.+)")
 
 def read(part: str, split: str) -> list[tuple[str, str]]:
     """The commands of a file and their actions."""
-    path = DATA / f"tasks_{part}_{SPLITS[split]}.txt.gz"
+    path = find_data("scan", f"tasks_{part}_{SPLITS[split]}.txt.gz")
     rows = [(number, _ROW.fullmatch(line.strip())) for number, line in enumerate(read_lines(path), 1)]
     if wrong := [number for number, row in rows if row is None]:
         raise DataError(f"{path}, line {wrong[0]}: `IN: … OUT: …` should stand there")
@@ -63,11 +62,11 @@ def table(path: Path, pairs: list[tuple[str, str]]) -> str:
     return str(path)
 
 
-def train(folder: Path, name: str, split: str, tiny: bool, seed: int = 1) -> tuple[regard.Model, float]:
+def train(folder: Path, name: str, split: str, smoke: bool, seed: int = 1) -> tuple[regard.Model, float]:
     """A model of a split, and the minutes it took."""
     lstm = name == "lstm"
-    pairs, steps = read("train", split), 4 if tiny else LSTM_STEPS if lstm else STEPS
-    pairs = pairs[::50] if tiny else pairs
+    pairs, steps = read("train", split), 4 if smoke else LSTM_STEPS if lstm else STEPS
+    pairs = pairs[::50] if smoke else pairs
     learned = [pair for i, pair in enumerate(pairs) if i % ASIDE]
     corpora = {
         part: [{"paths": [table(folder / f"{split}.{part}.tsv", some)]}]
@@ -76,7 +75,7 @@ def train(folder: Path, name: str, split: str, tiny: bool, seed: int = 1) -> tup
     # Actions of the test are up to 48 long; of the split by length, those of training up to 22.
     data = {**corpora, "tokenizer": {"kind": "pieces"}, "max_length": 64, "metrics": ["exact"]}
     small = dict(width=32) if lstm else dict(width=32, hidden=32)
-    model = (RECURRENT if lstm else MODELS[name]) | (small if tiny else {})
+    model = (RECURRENT if lstm else MODELS[name]) | (small if smoke else {})
     tokens = LSTM_TOKENS if lstm else TOKENS
     optimizer, lr = ({"kind": "adam"}, 1e-3) if lstm else ({"kind": "muon", "weight_decay": 0.1}, 2e-3)
     recipe = {
@@ -102,10 +101,10 @@ def right(model: regard.Model, pairs: list[tuple[str, str]]) -> float:
     return METRICS["exact"].compute(outputs, [target for _, target in pairs])
 
 
-def measure_lstm(out: Path, split: str, seed: int, tiny: bool) -> dict[str, Any]:
+def measure_lstm(out: Path, split: str, seed: int, smoke: bool) -> dict[str, Any]:
     """Train the LSTM on a split, and try it on the test."""
-    test = read("test", split)[: 20 if tiny else None]
-    model, minutes = train(out, "lstm", split, tiny, seed)
+    test = read("test", split)[: 20 if smoke else None]
+    model, minutes = train(out, "lstm", split, smoke, seed)
     row = {"split": split, "seed": seed, "exact": round(right(model, test), 2), "test commands": len(test)}
     return row | {"minutes": round(minutes, 1)}
 
@@ -126,41 +125,37 @@ def tabulate_lstm(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", type=Path, default=ROOT / "runs" / "scan")
     arguments.add_argument("--only", action="append", choices=SPLITS, help="a split; may be repeated")
     arguments.add_argument("--lstm", action="store_true", help="the LSTM, three seeds, instead of the Transformers")
-    arguments.add_argument("--seed", type=int, action="append", help="of the LSTM: only this one; may be repeated")
     arguments.add_argument("--table", action="store_true", help="of the LSTM: print and write what has been measured")
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp()) if said.tiny else said.out
+    said = parse(arguments, out="runs/scan", seeds=SEEDS)
+    out = said.out
     figures: dict[str, Any] = {}
     if said.lstm:
         out.mkdir(parents=True, exist_ok=True)
-        seeds = () if said.table else said.seed or SEEDS[: 1 if said.tiny else None]
+        seeds = () if said.table else said.seed
         for split, seed in product(said.only or SPLITS, seeds):
-            keep_run(out / f"{split}-lstm-{seed}.json", partial(measure_lstm, out, split, seed, said.tiny))
+            keep_run(out / f"{split}-lstm-{seed}.json", partial(measure_lstm, out, split, seed, said.smoke))
         runs = merge_runs("scan-lstm", out, "split", "seed")
         figures = tabulate_lstm(runs)
         rows = tuple((split, row["published"], row["mean"]) for split, row in figures.items())
         print(Table(("split", "published", "mean"), rows).markdown())
-        if not said.tiny and not said.only and not said.seed:
+        if not said.only and said.all_seeds:
             title = "SCAN: per cent of commands whose actions are all right, an LSTM without attention"
-            command = "python -m bench.scan --lstm"
-            print(write("scan-lstm", title=title, command=command, figures=figures, steps=LSTM_STEPS, runs=runs))
+            print(write("scan-lstm", title=title, figures=figures, steps=LSTM_STEPS, runs=runs))
         return
     for split in said.only or SPLITS:
-        test = read("test", split)[: 20 if said.tiny else None]
+        test = read("test", split)[: 20 if said.smoke else None]
         row: dict[str, Any] = {"LSTM, published": LSTM[split], "test commands": len(test)}
         for name in MODELS:
-            model, minutes = train(out, name, split, said.tiny)
+            model, minutes = train(out, name, split, said.smoke)
             row |= {f"Transformer, {name}": round(right(model, test), 2), f"minutes, {name}": round(minutes, 1)}
         figures[split] = row
     head = ("LSTM, published", *(f"Transformer, {name}" for name in MODELS))
     print(Table(("split", *head), tuple((split, *(row[k] for k in head)) for split, row in figures.items())).markdown())
-    if not said.tiny and not said.only:
+    if not said.only:
         title = "SCAN: per cent of commands whose actions are all right, beside the published LSTM"
-        print(write("scan", title=title, command="python -m bench.scan", figures=figures, steps=STEPS))
+        print(write("scan", title=title, figures=figures, steps=STEPS))
 
 
 if __name__ == "__main__":

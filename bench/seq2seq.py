@@ -12,7 +12,6 @@ import argparse
 import gzip
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -21,11 +20,11 @@ from typing import Any
 import sacrebleu
 
 import regard
-from bench.results import ROOT, merge_runs, parse, write
+from bench.entry import find_data, parse
+from bench.results import merge_runs, write
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "multi30k"
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 PUBLISHED = {"lstm": 13.8, "gru": 20.6, "gru-attention": 28.3, "convs2s": 34.1, "transformer": 36.5}
 EPOCHS = 10
@@ -80,7 +79,7 @@ def words(line: str) -> str:
     return " ".join(_TOKEN.findall(line.lower()))
 
 
-def prepare(folder: Path, tiny: bool) -> dict[str, list[str]]:
+def prepare(folder: Path, smoke: bool) -> dict[str, list[str]]:
     """Files of lower-cased words, target last."""
     out = {}
     for part, name in PARTS.items():
@@ -89,17 +88,19 @@ def prepare(folder: Path, tiny: bool) -> dict[str, list[str]]:
             if Path(path).exists():
                 continue
             folder.mkdir(parents=True, exist_ok=True)
-            lines = gzip.decompress((DATA / f"{name}.{side}.gz").read_bytes()).decode("utf-8").splitlines()
-            text = "".join(f"{words(line)}\n" for line in lines[: 60 if tiny else None])
+            lines = (
+                gzip.decompress(find_data("multi30k", f"{name}.{side}.gz").read_bytes()).decode("utf-8").splitlines()
+            )
+            text = "".join(f"{words(line)}\n" for line in lines[: 60 if smoke else None])
             Path(path).write_text(text, encoding="utf-8")
     return out
 
 
 def recipe(
-    contender: str, seed: int, files: dict[str, list[str]], *, threads: int, steps: int | None, tiny: bool
+    contender: str, seed: int, files: dict[str, list[str]], *, threads: int, steps: int | None, smoke: bool
 ) -> dict[str, Any]:
-    chosen, short = CONTENDERS[contender], {"schedule": {"kind": "constant", "lr": 1e-3}} if tiny or steps else {}
-    small = TINY.get(contender, TINY_RECURRENT) if tiny else {}
+    chosen, short = CONTENDERS[contender], {"schedule": {"kind": "constant", "lr": 1e-3}} if smoke or steps else {}
+    small = TINY.get(contender, TINY_RECURRENT) if smoke else {}
     return {
         "task": "translate",
         "data": {
@@ -108,7 +109,7 @@ def recipe(
         },
         "model": {**chosen["model"], **small},
         "train": {
-            "batch_tokens": BATCH, **chosen["train"], **short, "seed": seed, "epochs": 1 if tiny else EPOCHS, "steps": steps,
+            "batch_tokens": BATCH, **chosen["train"], **short, "seed": seed, "epochs": 1 if smoke else EPOCHS, "steps": steps,
             "validate_every": steps, "log_every": 10, "threads": threads,
         },
         "decode": {"beam": 1, "max_extra": 50},
@@ -120,10 +121,10 @@ def tokenized_bleu(outputs: list[str], references: list[str]) -> float:
     return float(sacrebleu.corpus_bleu(outputs, [references], tokenize="none", force=True).score)
 
 
-def run(out: Path, contender: str, seed: int, *, threads: int, steps: int | None, tiny: bool) -> dict[str, Any]:
+def run(out: Path, contender: str, seed: int, *, threads: int, steps: int | None, smoke: bool) -> dict[str, Any]:
     """Train, or go on; then score the best checkpoint on the test, once."""
-    files, kept = prepare(out / "data", tiny), out / f"{contender}-{seed}"
-    regard.train(recipe(contender, seed, files, threads=threads, steps=steps, tiny=tiny), out=kept)
+    files, kept = prepare(out / "data", smoke), out / f"{contender}-{seed}"
+    regard.train(recipe(contender, seed, files, threads=threads, steps=steps, smoke=smoke), out=kept)
     log = read_log(kept / "log.jsonl")
     start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
     model = regard.load(kept / "best")
@@ -166,19 +167,17 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("contender", nargs="?", choices=CONTENDERS)
     arguments.add_argument("seed", nargs="?", type=int, default=1)
-    arguments.add_argument("--out", default=str(ROOT / "runs" / "seq2seq"))
     arguments.add_argument("--threads", type=int, default=1, help="one, so that two contenders can train side by side")
     arguments.add_argument("--steps", type=int, help="stop after so many steps, to see how fast it is")
     arguments.add_argument(
         "--table", action="store_true", help="print what has been measured, and write it as a result"
     )
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp() if said.tiny else said.out)
+    said = parse(arguments, out="runs/seq2seq")
+    out = said.out
     if said.contender is not None:
-        row = run(out, said.contender, said.seed, threads=said.threads, steps=said.steps, tiny=said.tiny)
+        row = run(out, said.contender, said.seed, threads=said.threads, steps=said.steps, smoke=said.smoke)
         print(json.dumps(row))
-        if not said.tiny and not said.steps:
+        if not said.steps:
             (out / f"{said.contender}-{said.seed}.json").write_text(json.dumps(row, indent=2) + "\n", encoding="utf-8")
     if said.table:
         runs = merge_runs("seq2seq", out, "contender", "seed")
@@ -186,7 +185,7 @@ def main() -> None:
         head = ("published", "test BLEU", "seeds", "spread", "minutes", "threads", "parameters")
         print(Table(("contender", *head), tuple((n, *(r.get(k) for k in head)) for n, r in figures.items())).markdown())
         title = "Multi30k German to English, test 2016: tokenized BLEU of lower-cased words, greedy, ten epochs"
-        print(write("seq2seq", title=title, command="python -m bench.seq2seq --table", figures=figures, runs=runs))
+        print(write("seq2seq", title=title, figures=figures, runs=runs))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A server under load: throughput, latency, overload.
 
-    python -m bench.serve runs/multi30k test.en
+    python -m bench.serve                # the model of `python -m bench.precision`, trained first if it is not there
+    python -m bench.serve MODEL test.en
 
 Measures `regard serve` with one request at a time and with 32 clients, latency at half of the highest throughput, and what
 happens when twice and ten times as many requests come as it can answer; beside it, in the same run, the same engine without a
@@ -15,7 +16,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -27,9 +27,15 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI
 
+from bench.entry import Mode, choose, parse
 from bench.http_load import Load, Order, finish_load, start_load, summarize
-from bench.results import parse, write
+from bench.launch import Process, call, start
+from bench.results import write
+from bench.target import lines as read_test
+from bench.target import train_some
 
+PEER = "ctranslate2 behind fastapi"
+CONTENDERS = ("regard", PEER)
 CLIENTS = 32
 OVERLOADS = (2, 10)
 SLOTS = 256
@@ -40,7 +46,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 class RunningServer:
     """A server in a process of its own."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, lines: Sequence[str]) -> None:
+    def __init__(self, process: Process, port: int, lines: Sequence[str]) -> None:
         self.port, self._pid = port, process.pid
         self._bodies = [json.dumps({"inputs": [line]}) for line in lines]
 
@@ -99,7 +105,7 @@ def start_server(command: Sequence[str], lines: Sequence[str], threads: int) -> 
         log = Path(folder) / "log"
         environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
         with log.open("w") as out:
-            process = subprocess.Popen([sys.executable, "-m", *command], stderr=out, stdout=out, env=environment)
+            process = start(command, stderr=out, stdout=out, environment=environment)
         try:
             while not (found := re.search(r"on http://\S+:(\d+)", log.read_text())):
                 if process.poll() is not None:
@@ -112,7 +118,8 @@ def start_server(command: Sequence[str], lines: Sequence[str], threads: int) -> 
 
 
 def measure_server(server: RunningServer, seconds: float, *, overload: bool) -> dict[str, object]:
-    server.drive(min(seconds, 3.0), clients=CLIENTS)  # warm up
+    if not Mode.smoke:
+        server.drive(min(seconds, 3.0), clients=CLIENTS)  # warm up
     alone, alone_facts = server.drive(seconds, clients=1)
     many, many_facts = server.drive(seconds, clients=CLIENTS)
     half, half_facts = server.drive(seconds, rate=many.throughput / 2)
@@ -172,15 +179,24 @@ def serve_peer(folder: str, port: int) -> None:
 
 
 def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.serve", description=__doc__)
-    parser.add_argument("model", help="a model of the task translate")
-    parser.add_argument("text", help="a file of sentences to translate")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.serve", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", nargs="?", help="a model of the task translate; else one of Multi30k is trained first")
+    parser.add_argument("text", nargs="?", help="a file of sentences to translate; else the test of Multi30k")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement")
     parser.add_argument("--threads", type=int, default=max((os.cpu_count() or 2) - 1, 1), help="that compute")
     parser.add_argument("--engines", default="torch,native")
     parser.add_argument("--peer-port", type=int, default=5987)
     parser.add_argument("--part", choices=("peer", "offline"), help=argparse.SUPPRESS)
-    asked = parse(parser, words)
+    asked = parse(parser, words, out="runs/precision", contenders=CONTENDERS)
+    names = [] if asked.part else choose(asked, CONTENDERS)
+    if asked.smoke:
+        asked.seconds = min(asked.seconds, 0.2)
+    if asked.text is None:
+        asked.model = asked.model or str(train_some(asked.out))
+        asked.text = str(asked.out / "test.en")
+        Path(asked.text).write_text("".join(f"{line}\n" for line in read_test("test.2016.en.gz")), encoding="utf-8")
     lines = [line for line in Path(asked.text).read_text(encoding="utf-8").splitlines() if line.strip()][:1000]
     if asked.part == "peer":
         serve_peer(asked.model, asked.peer_port)
@@ -188,8 +204,9 @@ def main(words: list[str]) -> None:
     if asked.part == "offline":
         print(measure_offline(asked.model, asked.engines, lines, asked.seconds))
         return
+    engines = asked.engines.split(",") if "regard" in names else []
     found: dict[str, dict[str, object]] = {}
-    for engine in asked.engines.split(","):
+    for engine in engines:
         command = ["regard", "serve", f"model={asked.model}", "--port", "0", "--engine", engine]
         with start_server([*command, "--slots", str(SLOTS), *LIMITS], lines, asked.threads) as server:
             found[engine] = measure_server(server, asked.seconds, overload=True)
@@ -200,25 +217,34 @@ def main(words: list[str]) -> None:
             f"offline batches of {CLIENTS}": round(offline, 2),
             "of_offline": round(served["sentences_per_second"] / offline, 3),
         }
-    peer = ["bench.serve", asked.model, asked.text, "--part", "peer", "--peer-port", str(asked.peer_port)]
-    with start_server(peer, lines, asked.threads) as server:
-        found["ctranslate2 behind fastapi"] = theirs = measure_server(server, asked.seconds, overload=False)
-    for engine in asked.engines.split(","):
-        ours, other = (each[f"{CLIENTS} clients"] for each in (found[engine], theirs))
-        assert isinstance(ours, dict) and isinstance(other, dict)
-        found[engine]["to_ctranslate2"] = round(ours["sentences_per_second"] / other["sentences_per_second"], 2)
-    command = f"python -m bench.serve {asked.model} {asked.text} --seconds {asked.seconds:g} --threads {asked.threads}"
-    print(write("bench-serve", title="A server under load", command=command, figures=found).read_text())
+    if PEER in names:
+        peer = ["bench.serve", asked.model, asked.text, "--part", "peer", "--peer-port", str(asked.peer_port)]
+        with start_server(peer, lines, asked.threads) as server:
+            found[PEER] = theirs = measure_server(server, asked.seconds, overload=False)
+        for engine in engines:
+            ours, other = (each[f"{CLIENTS} clients"] for each in (found[engine], theirs))
+            assert isinstance(ours, dict) and isinstance(other, dict)
+            found[engine]["to_ctranslate2"] = round(ours["sentences_per_second"] / other["sentences_per_second"], 2)
+    print(json.dumps(found, indent=2))
+    if not asked.only:
+        print(write("bench-serve", title="A server under load", figures=found))
 
 
 def run_part(part: str, asked: argparse.Namespace, engine: str) -> float:
     """A measurement in a process of its own."""
-    words = [asked.model, asked.text, "--part", part, "--engines", engine, "--seconds", str(asked.seconds)]
+    words = [
+        asked.model,
+        asked.text,
+        *["--smoke"] * asked.smoke,
+        "--part",
+        part,
+        "--engines",
+        engine,
+        "--seconds",
+        str(asked.seconds),
+    ]
     environment = os.environ | {"OMP_NUM_THREADS": str(asked.threads)}
-    said = subprocess.run(
-        [sys.executable, "-m", "bench.serve", *words], env=environment, capture_output=True, text=True, check=True
-    )
-    return float(said.stdout)
+    return float(call(["bench.serve", *words], environment=environment))
 
 
 if __name__ == "__main__":

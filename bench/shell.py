@@ -22,13 +22,12 @@ from typing import Any
 import torch
 
 import regard
-from bench.peers import SHAPES
-from bench.results import parse, write
+from bench.entry import Mode, choose, parse
+from bench.peers import SHAPES, shape_of
+from bench.results import write
 from regard.api import Model
 from regard.conversion.convert import convert
 from regard.decode import Search
-from regard.engine.ctranslate2_engine import convert as to_ctranslate2
-from regard.engine.ctranslate2_engine import name_token
 from regard.families import transformer
 from regard.files.folder import read_folder
 from regard.report.table import Table
@@ -36,6 +35,8 @@ from regard.tasks.translate import Translate, TranslateData
 from regard.text import Bpe, Tokenizer
 
 LINES, WRITTEN, WORDS = 1000, 20, 4000
+KINDS = ("float32", "int8")
+CONTENDERS = ("import torch", *(f"{name} {kind}" for kind in KINDS for name in ("regard", "ctranslate2")))
 CLIENT = """
 import sys
 import ctranslate2, tokenizers
@@ -60,15 +61,18 @@ def make_text(lines: int) -> list[str]:
     return [" ".join(draw.choices(words, k=draw.randrange(5, 18))) for _ in range(lines)]
 
 
-def make_folders(home: Path, shape: str, beam: int) -> None:
+def make_folders(home: Path, shape: str, beam: int, names: Sequence[str]) -> None:
     """The same model for all: ours as it is and in int8, theirs in both."""
-    tokenizer = Tokenizer.train(make_text(2000), Bpe(vocab=8000))
-    net = transformer.spec(**SHAPES[shape], vocab=tokenizer.size, dropout=0.0, length=128).build(seed=1).eval()  # type: ignore[arg-type]
+    tokenizer = Tokenizer.train(make_text(100 if Mode.smoke else 2000), Bpe(vocab=500 if Mode.smoke else 8000))
+    net = transformer.spec(**shape_of(shape), vocab=tokenizer.size, dropout=0.0, length=128).build(seed=1).eval()  # type: ignore[arg-type]
     task = Translate(TranslateData(max_length=128), tokenizer)
     search = Search(beam=beam, max_length=WRITTEN, length_penalty="power", alpha=1.0, repetition_guard=False)
     ours = Model(net, task, search, home).save(home / "float32")
     convert(ours, home / "int8", to="int8")
-    for kind in ("float32", "int8"):
+    for kind in (kind for kind in KINDS if f"ctranslate2 {kind}" in names):
+        from regard.engine.ctranslate2_engine import convert as to_ctranslate2
+        from regard.engine.ctranslate2_engine import name_token
+
         spec = to_ctranslate2(net)
         spec.config.bos_token = spec.config.decoder_start_token = name_token(tokenizer.bos)
         spec.config.eos_token, spec.config.unk_token = name_token(tokenizer.eos), name_token(tokenizer.pad)
@@ -83,21 +87,22 @@ def make_folders(home: Path, shape: str, beam: int) -> None:
 LAUNCHER = """
 import json, resource, subprocess, sys, time
 began = time.perf_counter()
-code = subprocess.run(sys.argv[1:], stderr=subprocess.DEVNULL).returncode
+code = subprocess.run(sys.argv[1:]).returncode
 took = time.perf_counter() - began
 print(json.dumps([code, took, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss]), file=sys.stderr)
 """
 """Starts a program from a small process: the memory of the process that starts it counts as the program's own."""
 
 
-def run_program(command: Sequence[str], text: Path, out: Path) -> dict[str, float]:
+def run_program(name: str, command: Sequence[str], text: Path, out: Path) -> dict[str, float]:
     """Seconds and peak memory of a program that reads a text."""
     with text.open("rb") as read, out.open("wb") as wrote:
         launch = [sys.executable, "-S", "-c", LAUNCHER, *command]
         done = subprocess.run(launch, stdin=read, stdout=wrote, stderr=subprocess.PIPE, text=True, check=True)
-    code, seconds, peak = json.loads(done.stderr)
+    *said, told = done.stderr.splitlines()
+    code, seconds, peak = json.loads(told)
     if code:
-        raise SystemExit(f"{' '.join(command)[:120]} failed")
+        raise SystemExit(f"{name} failed with {code}: {chr(10).join(said)}. Nothing is recorded")
     return {"seconds": seconds, "peak_mb": peak / 1024}
 
 
@@ -107,39 +112,38 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--lines", type=int, default=LINES)
     arguments.add_argument("--beam", type=int, default=1)
-    said = parse(arguments)
-    threads = torch.get_num_threads()
+    said = parse(arguments, contenders=CONTENDERS)
+    names, threads = choose(said, CONTENDERS), torch.get_num_threads()
+    rounds, many = (1, 4) if said.smoke else (said.rounds, said.lines)
     compileall.compile_dir(Path(regard.__file__).parent, quiet=1)  # as an installed package is
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        make_folders(home, said.shape, said.beam)
-        cases = {"one line": 1, f"{said.lines:,} lines": said.lines}
+        make_folders(home, said.shape, said.beam, names)
+        cases = {"one line": 1, f"{said.lines:,} lines": many}
         for case, lines in cases.items():
             (home / case).write_text("\n".join(make_text(lines)) + "\n")
         commands = {"import torch": [sys.executable, "-c", "import torch"]}
-        for kind in ("float32", "int8"):
+        for kind in KINDS:
             commands[f"regard {kind}"] = [sys.executable, "-m", "regard", "run", str(home / kind), "--engine", "native"]
             numbers = [str(number) for number in (threads, said.beam, WRITTEN)]
             place = str(home / f"ctranslate2-{kind}")
             commands[f"ctranslate2 {kind}"] = [sys.executable, "-c", CLIENT, place, kind, *numbers]
         found: dict[tuple[str, str], list[dict[str, float]]] = {}
-        for turn in range(said.rounds):  # in turn, so that a busy moment hits all
+        for turn in range(rounds):  # in turn, so that a busy moment hits all
             for case, lines in cases.items():
-                for name, command in commands.items():
+                for name in names:
                     if name == "import torch" and case != "one line":
                         continue
-                    answer = run_program(command, home / case, home / "out")
+                    answer = run_program(name, commands[name], home / case, home / "out")
                     if name != "import torch" and (home / "out").read_bytes().count(b"\n") != lines:
                         raise SystemExit(f"{name} wrote another number of lines")
                     found.setdefault((case, name), []).append(answer)
                     print(f"  round {turn + 1} {case} {name}: {answer}", file=sys.stderr)
     table, figures = summary(found, cases)
     print(table.markdown())
-    if said.lines == LINES and said.beam == 1:
-        path = write(
-            f"bench-shell-{said.shape}", title=f"Lines from the shell, {said.shape}",
-            command=f"python -m bench.shell {said.shape}", figures=figures, threads=threads,
-        )  # fmt: skip
+    if said.lines == LINES and said.beam == 1 and not said.only:
+        title = f"Lines from the shell, {said.shape}"
+        path = write(f"bench-shell-{said.shape}", title=title, figures=figures, threads=threads)
         print(path, file=sys.stderr)
 
 
@@ -152,7 +156,8 @@ def summary(
     for (case, name), seconds in best.items():
         ours = f"regard {'int8' if name.endswith('int8') else 'float32'}"
         peak = round(max(row["peak_mb"] for row in found[case, name]))
-        rows.append((case, name, round(seconds, 3), round(seconds / best[case, ours], 2), peak))
+        faster = round(seconds / best[case, ours], 2) if (case, ours) in best else None
+        rows.append((case, name, round(seconds, 3), faster, peak))
     head = ("case", "program", "best seconds", "regard is faster by", "peak MB")
     return Table(head, tuple(rows)), {f"{row[0]}, {row[1]}": dict(zip(head[2:], row[2:], strict=True)) for row in rows}
 

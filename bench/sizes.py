@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,15 @@ import sacrebleu
 
 import regard
 from bench import large
-from bench.results import parse, write
+from bench.entry import Mode, find_data, parse
+from bench.launch import start
+from bench.results import write
 from regard.data.text_files import read_lines
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
-DATA = Path("../shared/data/multi30k")
 PAIRS, SIZES = 29_000, (5_000, 29_000, 5_000_000)
+SMOKE = ["--set", "train.epochs=null", "--set", "train.steps=2", "--set", "train.validate_every=2"]
 MINUTES = 40
 """Of the run on five million pairs."""
 
@@ -34,16 +37,17 @@ MINUTES = 40
 def command(*words: str, minutes: float | None = None) -> str:
     """A command, what it says shown and given; after so many minutes of training it is asked to stop."""
     said = []
-    with subprocess.Popen([sys.executable, "-m", "regard", *words], stderr=subprocess.PIPE, text=True) as child:
-        assert child.stderr is not None
-        for line in child.stderr:
+    child = start(["regard", *words], stderr=subprocess.PIPE)
+    assert child.stderr is not None
+    with child.stderr as lines:
+        for line in lines:
             print(line, end="", file=sys.stderr, flush=True)
             said.append(line)
             if minutes is not None and line.startswith("training: "):
                 time.sleep(60 * minutes)
                 child.send_signal(signal.SIGINT)
-    if child.returncode not in (0, 130 if minutes else 0):
-        raise SystemExit(f"regard {' '.join(words)} ended with {child.returncode}")
+    if (code := child.wait()) not in (0, 130 if minutes else 0):
+        raise SystemExit(f"regard {' '.join(words)} ended with {code}")
     return "".join(said)
 
 
@@ -55,13 +59,16 @@ def first(count: int, folder: Path) -> list[Path]:
     """So many pairs of Multi30k."""
     paths = [folder / f"train.{language}" for language in ("en", "de")]
     for path in paths:
-        lines = [*read_lines(DATA / f"{path.name}.gz")][:count]
+        lines = [*read_lines(find_data("multi30k", f"{path.name}.gz"))][:count]
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return paths
 
 
 def scored(run: Path) -> dict[str, Any]:
-    inputs, references = ([*read_lines(DATA / f"test_2016_flickr.{language}.gz")] for language in ("en", "de"))
+    names = (f"test_2016_flickr.{language}.gz" for language in ("en", "de"))
+    inputs, references = (
+        [*islice(read_lines(find_data("multi30k", name)), 4 if Mode.smoke else None)] for name in names
+    )
     outputs = regard.load(run).run(inputs)
     bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
     found = {"bleu": round(bleu.corpus_score(outputs, [references]).score, 2)}
@@ -83,17 +90,19 @@ def facts(run: Path, said: str) -> dict[str, Any]:
 def main(words: Sequence[str] | None = None) -> None:
     arguments = argparse.ArgumentParser(prog="python -m bench.sizes", description=__doc__)
     arguments.add_argument("pairs", type=int, choices=SIZES)
-    count = parse(arguments, words).pairs
-    folder = Path("runs/sizes") / str(count)
+    asked = parse(arguments, words, out="runs/sizes")
+    count: int = asked.pairs
+    folder = asked.out / str(count)
     folder.mkdir(parents=True, exist_ok=True)
-    run = folder / "run"
+    run, some = folder / "run", 200 if asked.smoke else count
     if count <= PAIRS:
-        paths, minutes, what = first(count, folder), None, f"{count:,} pairs of Multi30k En→De, raw text"
+        paths, minutes, what = first(some, folder), None, f"{count:,} pairs of Multi30k En→De, raw text"
     else:
-        paths, minutes = [folder / "a.txt", folder / "b.txt"], MINUTES
+        paths, minutes = [folder / "a.txt", folder / "b.txt"], 0.01 if asked.smoke else MINUTES
         what = f"{count:,} generated pairs, the first {MINUTES} minutes"
-        large.corpus(count, (paths[0], paths[1]))
-    said = command("train", "translate", *map(str, paths), "--out", str(run), "--fresh", minutes=minutes)
+        large.corpus(some, (paths[0], paths[1]))
+    more = SMOKE if count <= PAIRS and asked.smoke else []
+    said = command("train", "translate", *map(str, paths), "--out", str(run), "--fresh", *more, minutes=minutes)
     figures = facts(run, said)
     if count <= PAIRS:
         figures |= scored(run)
@@ -102,7 +111,7 @@ def main(words: Sequence[str] | None = None) -> None:
     print(Table(("figure", "value"), tuple((k, str(v)) for k, v in figures.items())).markdown())
     title = f"`regard train translate` with nothing set: {what}"
     name = f"translate-{count}"
-    print(write(name, title=title, command=f"python -m bench.sizes {count}", figures=figures), file=sys.stderr)
+    print(write(name, title=title, figures=figures), file=sys.stderr)
 
 
 if __name__ == "__main__":

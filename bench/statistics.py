@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.results import parse, write
+from bench.entry import parse
+from bench.results import write
 from regard.studies.significance import (
     ALPHA,
     Contrast,
@@ -159,10 +160,11 @@ def main(studies: int) -> None:
     for name, value in list(figures.items())[-3:]:
         print(f"{name}: {value}")
     title = f"Statistics of `regard study compare` in {studies:,} simulated studies each, percent with a verdict"
-    print(write("statistics", title=title, command="python -m bench.statistics", figures=figures))
+    print(write("statistics", title=title, figures=figures))
 
 
 if __name__ == "__main__":
     _parser = argparse.ArgumentParser(prog="python -m bench.statistics", description=__doc__)
     _parser.add_argument("--studies", type=int, default=STUDIES)
-    main(parse(_parser).studies)
+    _said = parse(_parser)
+    main(3 if _said.smoke else _said.studies)

@@ -8,36 +8,47 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.results import ROOT, parse, write
-from bench.study_commands import COMMANDS
-
-PROGRAMS = {"regard": [sys.executable, "-m", "regard"], "python": [sys.executable]}
-"""Both are those of this environment."""
+from bench.entry import Mode, parse, shrink
+from bench.launch import start
+from bench.results import write
+from bench.study_commands import COMMANDS, REPLACED, SMOKE
 
 
 def list_calls(name: str, out: Path, processes: int | None) -> Iterator[list[str]]:
-    """The programs that a study's command runs, one after the other; the last one is the study itself."""
+    """The modules that a study's command runs, one after the other; the last one is the study itself."""
     *before, last = (shlex.split(part) for part in COMMANDS[name].split("&&"))
     own = ["--out", str(out), *([] if processes is None else ["--processes", str(processes)])]
     for program, *words in (*before, [*last, *own]):
-        yield [*PROGRAMS[program], *words]
+        yield words[1:] if program == "python" else [program, *words]
 
 
-def run_study(name: str, processes: int | None = None) -> Path:
+def run_study(name: str, out: Path, processes: int | None = None) -> Path:
     """Run a study, or the rest of it; returns its JSON file."""
-    out = ROOT / "runs" / "studies" / name
     out.parent.mkdir(parents=True, exist_ok=True)
     for words in list_calls(name, out, processes):
-        subprocess.run(words, cwd=ROOT, check=True)
+        if Mode.smoke:
+            words = make_small(name, words, out.parent)
+        if code := start(words).wait():
+            raise SystemExit(f"{shlex.join(words)} ended with {code}")
     (found,) = out.glob(f"{shlex.split(COMMANDS[name].split('&&')[-1])[2]}.json")
     return found
+
+
+def make_small(name: str, words: list[str], folder: Path) -> list[str]:
+    """A call of a study on little data that is made in a folder of a smoke run."""
+    if words[0] != "regard":
+        words = [*words, "--smoke"]
+    else:
+        own = [i for i, word in enumerate(words) if word in REPLACED]
+        kept = [word for i, word in enumerate(words) if i not in own and i - 1 not in own]
+        words = [*kept, *SMOKE[name]]
+    return shrink([re.sub(r"(?<![\w/.])(library|runs/packages)(?=[/,]|$)", rf"{folder}/\1", word) for word in words])
 
 
 def figures_of(study: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +162,7 @@ if __name__ == "__main__":
     _parser = argparse.ArgumentParser(prog="python -m bench.study", description=__doc__)
     _parser.add_argument("names", nargs="+", choices=COMMANDS, metavar="NAME", help=", ".join(COMMANDS))
     _parser.add_argument("--processes", type=int, help="cells at once; by default one per core")
-    _asked = parse(_parser)
+    _asked = parse(_parser, out="runs/studies")
     for _name in _asked.names:
-        _study = json.loads(run_study(_name, _asked.processes).read_text(encoding="utf-8"))
+        _study = json.loads(run_study(_name, _asked.out / _name, _asked.processes).read_text(encoding="utf-8"))
         print(write(f"study-{_name}", title=f"Study: {_name}", command=COMMANDS[_name], figures=figures_of(_study)))

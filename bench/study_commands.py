@@ -40,3 +40,36 @@ COMMANDS = {
     "--set 'train.schedule={kind: constant, lr: 4.0e-3, warmup: 20}'",
 }
 """`python -m bench.study NAME` runs one; its result is `results/study-NAME.json`."""
+
+_FEW = [
+    "--processes",
+    "0",
+    "--set",
+    "train.steps=2",
+    "--set",
+    "train.validate_every=2",
+    "--set",
+    "train.batch_tokens=128",
+]
+_SMALL = [
+    *_FEW,
+    *(w for k, v in {"width": 16, "depth": 1, "heads": 2, "hidden": 16}.items() for w in ("--set", f"model.{k}={v}")),
+]
+_TRANSLATE = [*_SMALL, "--seeds", "2", "--set", "data.tokenizer.vocab=300", "--set", "decode.max_length=4"]
+SMOKE: dict[str, list[str]] = {
+    "length": [*_SMALL, "--seeds", "2", "-n", "3", "--only", "sinusoidal", "--only", "rotary"],
+    "ablate": [*_TRANSLATE, "--only", "no smoothing"],
+    "calibration": _TRANSLATE,
+    "pre-post": _TRANSLATE,
+    "rotary": _TRANSLATE,
+    "muon": _TRANSLATE,
+    "transfer": [*_FEW, "--seeds", "2", "--only", "RMSNorm"],
+    "recurrence": ["--lengths", "16,32,64,128", "--widths", "16"],
+    "gradients": ["-n", "16", "--width", "8", "--seeds", "2"],
+    "properties": ["--seeds", "2"],
+    "scaling": [*_FEW, "--widths", "16,24,32", "--steps", "2,4,6", "--held-out", "48,60", "--flops", "2e7"],
+    "rates": [*_FEW, "--widths", "8,16", "--count", "3", "--set", "model.heads=2"],
+}
+"""What makes each of them so small that it takes seconds: given after what the command says, where the last word counts."""
+REPLACED = ("--flops",)
+"""Options that may be repeated, and that a smoke run gives anew."""

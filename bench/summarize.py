@@ -1,4 +1,4 @@
-"""Debian synopses: plain, pre-trained, copying and both, against lead-1. `python -m bench.summarize --record`.
+"""Debian synopses: plain, pre-trained, copying and both, against lead-1. `python -m bench.summarize`.
 
 Each description of a Debian package becomes its one-line synopsis. The same small model is trained from nothing or after
 denoising the training descriptions (BART), with a plain head or one that copies (pointer-generator), with three seeds. The
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import tempfile
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -20,7 +19,8 @@ from typing import Any
 import numpy as np
 
 import regard
-from bench.results import ROOT, parse, write
+from bench.entry import find_data, parse
+from bench.results import write
 from regard.data.documents import split_sentences
 from regard.metrics import METRICS
 from regard.metrics.bootstrap import bootstrap
@@ -28,7 +28,6 @@ from regard.metrics.items import count_items, ratio
 from regard.report.table import Table
 from regard.training.run.log import read_log
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "debian_descriptions"
 VARIANTS = {"plain": (False, False), "copying": (False, True), "pre-trained": (True, False), "both": (True, True)}
 """Whether a variant is pre-trained, and whether its head copies."""
 SEEDS = (1, 2, 3)
@@ -60,63 +59,65 @@ TINY_TRAIN = {"schedule": {"kind": "constant", "lr": 1e-3}, "steps": 2}
 TINY_MODEL = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
 
 
-def read(part: str, tiny: bool) -> list[tuple[str, str]]:
+def read(part: str, smoke: bool) -> list[tuple[str, str]]:
     """Descriptions and synopses."""
-    lines = gzip.decompress((DATA / f"{part}.tsv.gz").read_bytes()).decode("utf-8").splitlines()
-    rows = [line.split("\t") for line in lines[: 60 if tiny else None]]
+    lines = (
+        gzip.decompress(find_data("debian_descriptions", f"{part}.tsv.gz").read_bytes()).decode("utf-8").splitlines()
+    )
+    rows = [line.split("\t") for line in lines[: 60 if smoke else None]]
     return [(text, synopsis) for _, text, synopsis in rows]
 
 
-def prepare(folder: Path, tiny: bool) -> dict[str, str]:
+def prepare(folder: Path, smoke: bool) -> dict[str, str]:
     """Tables of training and validation pairs, and a text with one training description on each line."""
     out = {name: str(folder / name) for name in ("train.tsv", "valid.tsv", "train.txt", "valid.txt")}
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "valid"):
-        rows = read(part, tiny)[: VALIDATION if part == "valid" else None]
+        rows = read(part, smoke)[: VALIDATION if part == "valid" else None]
         Path(out[f"{part}.tsv"]).write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
         Path(out[f"{part}.txt"]).write_text("".join(f"{a}\n" for a, _ in rows), encoding="utf-8")
     return out
 
 
-def recipe(files: dict[str, str], seed: int, tiny: bool) -> dict[str, Any]:
+def recipe(files: dict[str, str], seed: int, smoke: bool) -> dict[str, Any]:
     return {
         "task": "summarize",
         "data": {
             "train": [{"paths": [files["train.tsv"]], "columns": [1, 2], "header": False}],
             "valid": [{"paths": [files["valid.tsv"]], "columns": [1, 2], "header": False}],
-            "tokenizer": {"kind": "bpe", "vocab": 300 if tiny else VOCABULARY},
+            "tokenizer": {"kind": "bpe", "vocab": 300 if smoke else VOCABULARY},
             "max_length": LENGTH,
         },
-        "model": {**MODEL, **(TINY_MODEL if tiny else {})},
-        "train": {**TRAIN, **(TINY_TRAIN if tiny else {}), "seed": seed, "epochs": EPOCHS, "label_smoothing": 0.1},
+        "model": {**MODEL, **(TINY_MODEL if smoke else {})},
+        "train": {**TRAIN, **(TINY_TRAIN if smoke else {}), "seed": seed, "epochs": EPOCHS, "label_smoothing": 0.1},
         "decode": {"beam": 4, "length_penalty": "power", "alpha": 1.0, "max_extra": 0, "max_length": 40},
     }  # fmt: skip
 
 
-def pretraining(files: dict[str, str], seed: int, tiny: bool) -> dict[str, Any]:
+def pretraining(files: dict[str, str], seed: int, smoke: bool) -> dict[str, Any]:
     return {
         "task": "denoise",
         "data": {
             "train": [files["train.txt"]], "valid": [files["valid.txt"]], "documents": "line", "max_length": LENGTH,
-            "tokenizer": {"kind": "bpe", "vocab": 300 if tiny else VOCABULARY},
+            "tokenizer": {"kind": "bpe", "vocab": 300 if smoke else VOCABULARY},
         },
-        "model": {**MODEL, **(TINY_MODEL if tiny else {}), "dropout": 0.1},
-        "train": {**TRAIN, **(TINY_TRAIN if tiny else {}), "seed": seed, "epochs": PRETRAINING_EPOCHS, "label_smoothing": 0.0},
+        "model": {**MODEL, **(TINY_MODEL if smoke else {}), "dropout": 0.1},
+        "train": {**TRAIN, **(TINY_TRAIN if smoke else {}), "seed": seed, "epochs": PRETRAINING_EPOCHS, "label_smoothing": 0.0},
     }  # fmt: skip
 
 
-def train(out: Path, variant: str, seed: int, dropout: float, *, tiny: bool) -> Path:
+def train(out: Path, variant: str, seed: int, dropout: float, *, smoke: bool) -> Path:
     """Train one variant, or go on; its run folder."""
-    files, (pretrained, copies) = prepare(out / "data", tiny), VARIANTS[variant]
+    files, (pretrained, copies) = prepare(out / "data", smoke), VARIANTS[variant]
     kept, start = out / f"{variant}-{dropout}-{seed}", None
     if pretrained:
         start = out / f"pre-training-{seed}"
         if not is_done(start):
-            regard.train(pretraining(files, seed, tiny), out=start)
+            regard.train(pretraining(files, seed, smoke), out=start)
     if not is_done(kept):
         changes = dict.fromkeys(("model.embed.dropout", *(f"model.{side}.wiring.dropout" for side in SIDES)), dropout)
         head = {"model.head.kind": "pointer" if copies else "vocab"}
-        regard.train(recipe(files, seed, tiny), out=kept, start=start, set={**changes, **head})
+        regard.train(recipe(files, seed, smoke), out=kept, start=start, set={**changes, **head})
     return kept
 
 
@@ -130,20 +131,20 @@ def validation_score(run: Path) -> float:
     return max(scores["rouge_l"] for scores in found if "rouge_l" in scores)
 
 
-def choose(out: Path, *, tiny: bool) -> tuple[float, dict[float, float]]:
+def choose(out: Path, *, smoke: bool) -> tuple[float, dict[float, float]]:
     """The dropout with which the plain model is best on validation data, by seed 1; and all that was tried."""
-    tried = {d: validation_score(train(out, "plain", 1, d, tiny=tiny)) for d in (DROPOUTS[:1] if tiny else DROPOUTS)}
+    tried = {d: validation_score(train(out, "plain", 1, d, smoke=smoke)) for d in (DROPOUTS[:1] if smoke else DROPOUTS)}
     return max(tried, key=lambda dropout: tried[dropout]), tried
 
 
-def measure(out: Path, variant: str, seed: int, *, tiny: bool) -> None:
+def measure(out: Path, variant: str, seed: int, *, smoke: bool) -> None:
     """Train one variant, score its best checkpoint on the test once, and keep the outputs."""
     result = out / f"{variant}-{seed}.json"
     if result.exists():
         return
-    dropout, tried = choose(out, tiny=tiny)
-    run = train(out, variant, seed, dropout, tiny=tiny)
-    log, rows = read_log(run / "log.jsonl"), read("test", tiny)
+    dropout, tried = choose(out, smoke=smoke)
+    run = train(out, variant, seed, dropout, smoke=smoke)
+    log, rows = read_log(run / "log.jsonl"), read("test", smoke)
     start, done = (next(e for e in reversed(log) if e["event"] == kind) for kind in ("start", "done"))
     outputs = regard.load(run / "best").run([text for text, _ in rows])
     row = {
@@ -160,9 +161,9 @@ def score_items(outputs: list[str], references: list[str], metric: str) -> list[
     return [items.score(np.array([i])) for i in range(len(items))]
 
 
-def tabulate(out: Path, *, tiny: bool) -> tuple[dict[str, Any], list[dict[str, str]]]:
+def tabulate(out: Path, *, smoke: bool) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """What has been measured so far, and a few summaries of the first seed."""
-    rows = read("test", tiny)
+    rows = read("test", smoke)
     texts, references = [text for text, _ in rows], [synopsis for _, synopsis in rows]
     lead = [next(iter(split_sentences(text, "line")), "") for text in texts]
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in VARIANTS}
@@ -203,30 +204,25 @@ def tabulate(out: Path, *, tiny: bool) -> tuple[dict[str, Any], list[dict[str, s
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--out", default=str(ROOT / "runs" / "summarize-bench"))
-    arguments.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     arguments.add_argument("--table", action="store_true", help="only print what has been measured so far")
-    arguments.add_argument("--tiny", action="store_true", help="does it run at all? Nothing is kept")
-    said = parse(arguments)
-    out = Path(tempfile.mkdtemp() if said.tiny else said.out)
-    for seed in () if said.table else said.seeds[: 1 if said.tiny else None]:
+    said = parse(arguments, out="runs/summarize-bench", seeds=SEEDS)
+    out = said.out
+    for seed in () if said.table else said.seed:
         for variant in VARIANTS:
-            measure(out, variant, seed, tiny=said.tiny)
-    figures, examples = tabulate(out, tiny=said.tiny)
+            measure(out, variant, seed, smoke=said.smoke)
+    figures, examples = tabulate(out, smoke=said.smoke)
     head = (*SCORES, "seeds", "dropout", "minutes", "above lead-1", "above plain", "above plain, interval")
     rows = tuple((name, *(str(row.get(k, "")) for k in head)) for name, row in figures.items())
     print(Table(("model", *head), rows).markdown())
-    if not said.tiny:
-        title = "Debian synopses: ROUGE of summaries by small models, three seeds, against the first sentence"
-        print(
-            write(
-                "summarize",
-                title=title,
-                command="python -m bench.summarize --record",
-                figures=figures,
-                examples=examples,
-            )
+    title = "Debian synopses: ROUGE of summaries by small models, three seeds, against the first sentence"
+    print(
+        write(
+            "summarize",
+            title=title,
+            figures=figures,
+            examples=examples,
         )
+    )
 
 
 if __name__ == "__main__":

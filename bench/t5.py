@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import regard
-from bench.results import parse, write
+from bench.entry import find_data, parse
+from bench.results import write
 from regard.data.text_files import read_lines
 from regard.metrics import METRICS
 from regard.report.table import Table
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 TASKS = {"summarize": ("chrf", "exact"), "say": ("exact", "wer")}
 """What each is scored by."""
 WEIGHT = 8.0
@@ -34,22 +34,22 @@ Pair = tuple[str, str]
 
 
 def debian(part: str) -> Iterator[Pair]:
-    for line in read_lines(DATA / "debian_descriptions" / f"{part}.tsv.gz"):
+    for line in read_lines(find_data("debian_descriptions", f"{part}.tsv.gz")):
         _, description, synopsis = line.split("\t")
         yield description, synopsis
 
 
 def cmudict() -> Iterator[Pair]:
     """First pronunciations of words of letters, in an order that has nothing to do with the alphabet."""
-    with gzip.open(DATA / "cmudict" / "cmudict.dict.gz", "rt", encoding="utf-8") as file:
+    with gzip.open(find_data("cmudict", "cmudict.dict.gz"), "rt", encoding="utf-8") as file:
         rows = [line.split(" #")[0].split() for line in file]
     known = {word: " ".join(phones) for word, *phones in rows if word.isalpha()}
     yield from sorted(known.items(), key=lambda row: hashlib.sha256(row[0].encode()).digest())
 
 
-def prepare(folder: Path, tiny: bool) -> None:
+def prepare(folder: Path, smoke: bool) -> None:
     """The files of the experiment: a text to pre-train on, and training, validation and test pairs of both tasks."""
-    most = dict(train=400, valid=12, test=12) if tiny else dict(train=30_000, valid=300, test=1000)
+    most = dict(train=400, valid=12, test=12) if smoke else dict(train=30_000, valid=300, test=1000)
     words = cmudict()
     for part, count in most.items():
         found = list(debian(part))[:count]
@@ -78,8 +78,8 @@ def settings(steps: int, peak: float, tokens: int) -> dict[str, Any]:
     }
 
 
-def pretrain(folder: Path, steps: int, tiny: bool) -> regard.Model:
-    vocabulary = {"kind": "unigram", "vocab": 1000 if tiny else 4000}
+def pretrain(folder: Path, steps: int, smoke: bool) -> regard.Model:
+    vocabulary = {"kind": "unigram", "vocab": 1000 if smoke else 4000}
     data = {"train": [str(folder / "text.txt")], "documents": "line", "hold_out": 0.02, "tokenizer": vocabulary}
     recipe = {"task": "span", "data": {**data, "max_length": 192, "sentinels": 32}, "model": MODEL}
     return train(folder, "pretrain", {**recipe, "train": settings(steps, 3e-3, 4096)})
@@ -114,28 +114,26 @@ def scores(folder: Path, name: str, model: regard.Model, tasks: list[str]) -> di
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("runs/bench-t5"))
-    parser.add_argument("--tiny", action="store_true", help="a few steps, to see that it runs; nothing is written")
-    asked = parse(parser)
-    folder, steps, began = asked.out, TINY if asked.tiny else STEPS, time.monotonic()
+    asked = parse(parser, out="runs/bench-t5")
+    folder, steps, began = asked.out, TINY if asked.smoke else STEPS, time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "text.txt").exists():
-        prepare(folder, asked.tiny)
-    base = pretrain(folder, steps["pretrain"], asked.tiny)
+        prepare(folder, asked.smoke)
+    base = pretrain(folder, steps["pretrain"], asked.smoke)
     one: dict[str, float] = {}
     for task in TASKS:
         one |= scores(folder, task, tune(folder, task, [task], steps["one"]), [task])
     both = scores(folder, "both", tune(folder, "both", list(TASKS), steps["both"]), list(TASKS))
     rows = tuple((name, one[name], both[name]) for name in one)
     print(Table(("test score", "a model for each", "one model for both"), rows).markdown())
-    if not asked.tiny:
+    if not asked.smoke:
         figures: dict[str, Any] = {f"{name}, a model for each": value for name, value in one.items()}
         figures |= {f"{name}, one model for both": value for name, value in both.items()}
         figures |= {"parameters of each model": sum(p.numel() for p in base.net.parameters())}
         figures |= {f"steps, {name}": count for name, count in steps.items()}
         figures |= {"minutes of this call": round((time.monotonic() - began) / 60, 1)}
         title = "T5-shaped, pre-trained by span corruption: two tasks in one model against a model for each"
-        print(write("t5-two-tasks", title=title, command="python -m bench.t5", figures=figures))
+        print(write("t5-two-tasks", title=title, figures=figures))
 
 
 if __name__ == "__main__":

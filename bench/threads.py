@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 
+from bench.entry import Mode, parse
 from bench.race import best_and_median, race
-from bench.results import parse, write
+from bench.results import write
 from regard.machine import SPINS
 from regard.report.table import Table
 
@@ -27,7 +28,8 @@ def speed(way: dict[str, str]) -> float:
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         os.environ.pop(name, None)
     os.environ.update(way)
-    found = race({"regard": ["bench.train", "tiny", "--steps", "6", "--worker", "regard"]}, rounds=3)
+    words, rounds = (["--steps", "1", "--smoke"], 1) if Mode.smoke else (["--steps", "6"], 3)
+    found = race({"regard": ["bench.train", "tiny", *words, "--worker", "regard"]}, rounds)
     return best_and_median(found["regard"], "tokens_per_s")[1]
 
 
@@ -47,7 +49,6 @@ def main() -> None:
     write(
         "bench-threads",
         title="Waiting threads: tokens a second",
-        command="python -m bench.threads",
         figures={f"{row[0]}, {way}": value for row in rows for way, value in zip(WAYS, row[1:], strict=True)},
     )
 
