@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from bench.headlines import HEADLINES, headline
-from bench.readme import ROOT, stored
+from bench.provenance import date_commit, describe_changes
+from bench.readme import stored
 
 from regard.report.chart import Series, line_chart
 from regard.report.page import notebook_frame
@@ -20,6 +19,9 @@ INTRO = """# Results
 Every number here is read from `results/*.json` when this page is built. The command below each table measures it again.
 Speed is given beside other libraries measured in the same run on the same machine, because absolute numbers depend on the
 processor. Nothing here was measured on a GPU.
+
+Each result says at which commit it was made, and whether files of the code under it (the bench and the packages that it
+measures) have changed since: a change need not change a figure, but nobody has looked.
 
 Commands name data under `../shared/data`, which is not part of the repository. Multi30k, CMUdict, SCAN, tinyshakespeare,
 MNIST and CIFAR-10 are public; put them there or change the path. [Your own data](data.md) says what each task reads.
@@ -177,13 +179,7 @@ def _is_flat(value: Mapping[str, Any]) -> bool:
 def _origin(name: str, result: Mapping[str, Any]) -> list[str]:
     facts = [result["machine"], f"torch {result['versions']['torch']}"]
     facts += [f"{key} {number(result[key], key)}" for key in ("threads", "seed", "seeds", "steps") if key in result]
-    day = _date(result["commit"])
+    day = date_commit(result["commit"])
     facts.append(f"commit {result['commit']}{f' of {day}' if day else ''}")
+    facts.append(describe_changes(name, result["command"], result["commit"]))
     return [f"`{result['command']}`<br>", f"<small>{'; '.join(facts)}; `results/{name}.json`</small>", ""]
-
-
-@cache
-def _date(commit: str) -> str:
-    """The day of a commit; empty where there is no repository to ask."""
-    done = subprocess.run(["git", "show", "-s", "--format=%cs", commit], capture_output=True, text=True, cwd=ROOT)
-    return done.stdout.strip() if done.returncode == 0 else ""
