@@ -111,7 +111,7 @@ def learning(task: str, seed: int, *, epochs: int, peak: float) -> dict[str, Any
         "epochs": epochs,
         "batch_tokens": 512 if Mode.smoke else 4096,
         "optimizer": {"kind": "muon", "weight_decay": 0.05},
-        "schedule": {"kind": "wsd", "lr": peak, "warmup": 40, "decay": 0.5},
+        "schedule": {"kind": "wsd", "lr": peak, "warmup": 1 if Mode.smoke else 40, "decay": 0.5},
         "label_smoothing": 0.0,
     }
     return {"task": task, "data": data, "model": MODEL, "train": train}

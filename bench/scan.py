@@ -66,7 +66,7 @@ def train(folder: Path, name: str, split: str, smoke: bool, seed: int = 1) -> tu
     """A model of a split, and the minutes it took."""
     lstm = name == "lstm"
     pairs, steps = read("train", split), 4 if smoke else LSTM_STEPS if lstm else STEPS
-    pairs = pairs[::50] if smoke else pairs
+    pairs = pairs[::200] if smoke else pairs
     learned = [pair for i, pair in enumerate(pairs) if i % ASIDE]
     corpora = {
         part: [{"paths": [table(folder / f"{split}.{part}.tsv", some)]}]
@@ -76,7 +76,7 @@ def train(folder: Path, name: str, split: str, smoke: bool, seed: int = 1) -> tu
     data = {**corpora, "tokenizer": {"kind": "pieces"}, "max_length": 64, "metrics": ["exact"]}
     small = dict(width=32) if lstm else dict(width=32, hidden=32)
     model = (RECURRENT if lstm else MODELS[name]) | (small if smoke else {})
-    tokens = LSTM_TOKENS if lstm else TOKENS
+    tokens = 256 if smoke else LSTM_TOKENS if lstm else TOKENS
     optimizer, lr = ({"kind": "adam"}, 1e-3) if lstm else ({"kind": "muon", "weight_decay": 0.1}, 2e-3)
     recipe = {
         "task": "translate",
@@ -87,7 +87,7 @@ def train(folder: Path, name: str, split: str, smoke: bool, seed: int = 1) -> tu
             "schedule": {"kind": "wsd", "lr": lr, "warmup": steps // 20, "decay": 0.5},
             "validate_every": max(steps // 5, 1),
         },
-        "decode": {"beam": 1, "max_extra": 60, "repetition_guard": False},
+        "decode": {"beam": 1, "max_extra": 4 if smoke else 60, "repetition_guard": False},
     }  # fmt: skip
     out = folder / (f"{split}-{name}-{seed}" if lstm else f"{split}-{name}")
     made = regard.train(recipe, out=out)
@@ -103,7 +103,7 @@ def right(model: regard.Model, pairs: list[tuple[str, str]]) -> float:
 
 def measure_lstm(out: Path, split: str, seed: int, smoke: bool) -> dict[str, Any]:
     """Train the LSTM on a split, and try it on the test."""
-    test = read("test", split)[: 20 if smoke else None]
+    test = read("test", split)[: 4 if smoke else None]
     model, minutes = train(out, "lstm", split, smoke, seed)
     row = {"split": split, "seed": seed, "exact": round(right(model, test), 2), "test commands": len(test)}
     return row | {"minutes": round(minutes, 1)}
@@ -145,7 +145,7 @@ def main() -> None:
             print(write("scan-lstm", title=title, figures=figures, steps=LSTM_STEPS, runs=runs))
         return
     for split in said.only or SPLITS:
-        test = read("test", split)[: 20 if said.smoke else None]
+        test = read("test", split)[: 4 if said.smoke else None]
         row: dict[str, Any] = {"LSTM, published": LSTM[split], "test commands": len(test)}
         for name in MODELS:
             model, minutes = train(out, name, split, said.smoke)

@@ -80,7 +80,11 @@ def facts(run: Path, said: str) -> dict[str, Any]:
     log = read_log(run / "log.jsonl")
     start, last = next(e for e in log if e["event"] == "start"), log[-1]
     chosen = [line.removeprefix("chosen: ") for line in said.splitlines() if line.startswith("chosen: ")]
-    forecast = [line.split("about ")[1].split(" on this")[0] for line in said.splitlines() if "on this machine" in line]
+    forecast = [
+        line.split("about ")[1].split(" on this")[0]
+        for line in said.splitlines()
+        if line.startswith("training: ") and "about " in line
+    ]
     return {
         "chosen": chosen, "forecast": forecast[-1] if forecast else "", "parameters": start["parameters"],
         "steps": last["step"], "minutes": round(last["seconds"] / 60, 1),

@@ -51,6 +51,24 @@ def make_small(name: str, words: list[str], folder: Path) -> list[str]:
     return shrink([re.sub(r"(?<![\w/.])(library|runs/packages)(?=[/,]|$)", rf"{folder}/\1", word) for word in words])
 
 
+def find_failed(study: dict[str, Any]) -> list[str]:
+    """The contenders of a comparison that have no score, in each of its tasks, and the learning rates without a loss."""
+    tasks = study.get("tasks", {"": study})
+    failed = [
+        f"{task} {each['name']}".strip()
+        for task, found in tasks.items()
+        for each in found.get("contenders", ())
+        if "scores" in each and each["mean"] is None
+    ]
+    if study["study"] == "rates":
+        failed += [
+            f"{run['parametrization']}, width {run['width']}"
+            for run in study["runs"]
+            if all(loss is None for _, loss in run["losses"])
+        ]
+    return failed
+
+
 def figures_of(study: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a study: scores, verdicts in words, and what they were reached with."""
     if study["study"] == "gradients":
@@ -74,7 +92,12 @@ def figures_of(study: dict[str, Any]) -> dict[str, Any]:
             for each in study["recurrence"]
         }
         when = [row["times the time of attention there"] for row in rows.values()]
-        verdict = f"with fewer operations, recurrent layers take {min(when)} to {max(when)} times the time of attention"
+        known = [times for times in when if times is not None]
+        verdict = "no layer was measured where it has fewer operations than attention"
+        if known:
+            verdict = (
+                f"with fewer operations, recurrent layers take {min(known)} to {max(known)} times the time of attention"
+            )
         return {"verdict": verdict, "recurrence": rows}
     if study["study"] == "properties":
         found = {name: {k: _short(v) for k, v in row.items()} for name, row in study["properties"].items()}
@@ -165,4 +188,6 @@ if __name__ == "__main__":
     _asked = parse(_parser, out="runs/studies")
     for _name in _asked.names:
         _study = json.loads(run_study(_name, _asked.out / _name, _asked.processes).read_text(encoding="utf-8"))
+        if _failed := find_failed(_study):
+            raise SystemExit(f"no result for {', '.join(_failed)}, so nothing is recorded")
         print(write(f"study-{_name}", title=f"Study: {_name}", command=COMMANDS[_name], figures=figures_of(_study)))

@@ -41,20 +41,10 @@ COMMANDS = {
 }
 """`python -m bench.study NAME` runs one; its result is `results/study-NAME.json`."""
 
-_FEW = [
-    "--processes",
-    "0",
-    "--set",
-    "train.steps=2",
-    "--set",
-    "train.validate_every=2",
-    "--set",
-    "train.batch_tokens=128",
-]
-_SMALL = [
-    *_FEW,
-    *(w for k, v in {"width": 16, "depth": 1, "heads": 2, "hidden": 16}.items() for w in ("--set", f"model.{k}={v}")),
-]
+_STEPS = {"train.steps": 2, "train.validate_every": 2, "train.batch_tokens": 128, "train.schedule.warmup": 0}
+_SIZES = {"model.width": 16, "model.depth": 1, "model.heads": 2, "model.hidden": 16}
+_FEW = ["--processes", "0", *(word for key, value in _STEPS.items() for word in ("--set", f"{key}={value}"))]
+_SMALL = [*_FEW, *(word for key, value in _SIZES.items() for word in ("--set", f"{key}={value}"))]
 _TRANSLATE = [*_SMALL, "--seeds", "2", "--set", "data.tokenizer.vocab=300", "--set", "decode.max_length=4"]
 SMOKE: dict[str, list[str]] = {
     "length": [*_SMALL, "--seeds", "2", "-n", "3", "--only", "sinusoidal", "--only", "rotary"],
@@ -64,7 +54,7 @@ SMOKE: dict[str, list[str]] = {
     "rotary": _TRANSLATE,
     "muon": _TRANSLATE,
     "transfer": [*_FEW, "--seeds", "2", "--only", "RMSNorm"],
-    "recurrence": ["--lengths", "16,32,64,128", "--widths", "16"],
+    "recurrence": ["--lengths", "16,32,64,128", "--widths", "16", "--minutes", "3"],
     "gradients": ["-n", "16", "--width", "8", "--seeds", "2"],
     "properties": ["--seeds", "2"],
     "scaling": [*_FEW, "--widths", "16,24,32", "--steps", "2,4,6", "--held-out", "48,60", "--flops", "2e7"],

@@ -55,7 +55,7 @@ TRAIN: dict[str, Any] = {
     "threads": 1,
     "log_every": 50,
 }
-TINY_TRAIN = {"schedule": {"kind": "constant", "lr": 1e-3}, "steps": 2}
+TINY_TRAIN = {"batch_tokens": 256, "schedule": {"kind": "constant", "lr": 1e-3}, "steps": 2}
 TINY_MODEL = {"width": 16, "depth": 1, "heads": 2, "hidden": 16}
 
 
@@ -64,7 +64,7 @@ def read(part: str, smoke: bool) -> list[tuple[str, str]]:
     lines = (
         gzip.decompress(find_data("debian_descriptions", f"{part}.tsv.gz").read_bytes()).decode("utf-8").splitlines()
     )
-    rows = [line.split("\t") for line in lines[: 60 if smoke else None]]
+    rows = [line.split("\t") for line in lines[: 30 if smoke else None]]
     return [(text, synopsis) for _, text, synopsis in rows]
 
 
@@ -90,7 +90,7 @@ def recipe(files: dict[str, str], seed: int, smoke: bool) -> dict[str, Any]:
         },
         "model": {**MODEL, **(TINY_MODEL if smoke else {})},
         "train": {**TRAIN, **(TINY_TRAIN if smoke else {}), "seed": seed, "epochs": EPOCHS, "label_smoothing": 0.1},
-        "decode": {"beam": 4, "length_penalty": "power", "alpha": 1.0, "max_extra": 0, "max_length": 40},
+        "decode": {"beam": 4, "length_penalty": "power", "alpha": 1.0, "max_extra": 0, "max_length": 4 if smoke else 40},
     }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import pytest
 from bench import __main__ as everything
 from bench import entry, headlines, launch, race, results, smoke
 from bench.entry import Mode
+from bench.study import find_failed
 from bench.study_commands import COMMANDS, SMOKE
 
 RESULTS = sorted(path.stem for path in smoke.RESULTS.glob("*.json"))
@@ -226,3 +227,10 @@ def test_every_part_of_make_record_has_a_recorded_result_with_its_command() -> N
     assert {words[0] for words in everything.PARTS.values()} <= named
     headlined = {command(name).split()[2] for name in headlines.README if name.startswith("bench-")}
     assert headlined <= {words[0] for words in everything.PARTS.values()}
+
+
+def test_a_study_names_the_contenders_without_a_score() -> None:
+    made = [{"name": name, "mean": mean, "scores": []} for name, mean in (("pre", 30.5), ("post", None))]
+    assert find_failed({"study": "compare", "contenders": made}) == ["post"]
+    assert find_failed({"study": "transfer", "tasks": {"lm": {"contenders": made}}}) == ["lm post"]
+    assert find_failed({"study": "complexity", "contenders": [{"name": "full", "time": None}]}) == []
