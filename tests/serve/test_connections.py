@@ -8,7 +8,7 @@ import logging
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -27,6 +27,8 @@ from tests.serve.running import Running, start_server
 LOG = logging.getLogger("regard.serve.test")
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 ASK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+CHUNKED = b"POST /nothing HTTP/1.1\r\nHost: elsewhere.example\r\nTransfer-Encoding: chunked\r\n\r\n"
+"""The head of a request that the gate refuses at once."""
 
 
 def reach(running: Running) -> socket.socket:
@@ -268,3 +270,21 @@ def test_a_server_without_files_for_a_connection_says_so(monkeypatch: pytest.Mon
         find_room(Limits())
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert find_room(Limits(connections=5000)) == (5000, 128)
+
+
+@pytest.mark.parametrize("parts", [(CHUNKED + b"zz\r\n",), (CHUNKED, b"zz\r\n"), (CHUNKED + b"1\r\na\r\n", b"zz\r\n")])
+def test_a_body_that_is_no_http_is_refused_once_without_a_traceback(running: Running, parts: Sequence[bytes]) -> None:
+    """While its header waits for an answer, and after the answer."""
+    before = len(running.log.read_text())
+    with reach(running) as client, suppress(ConnectionResetError):
+        answer = bytearray()
+        client.sendall(parts[0])
+        for part in parts[1:]:
+            answer += client.recv(1 << 16)
+            client.sendall(part)
+        while data := client.recv(1 << 16):
+            answer += data
+    assert answer.count(b"HTTP/1.1 4") == 1
+    with running.client() as http:
+        assert http.get("/healthz").status_code == 200
+    assert "Traceback" not in running.log.read_text()[before:]
