@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import subprocess
@@ -141,6 +142,29 @@ def test_what_nobody_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     said = call("doctor")
     assert said.code == 1
     assert said.err == "regard: unexpected KeyError: 'lost'; run again with --debug to see where\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (OSError(errno.EMFILE, "Too many open files", "run/a"), 1, "run/a: Too many open files; raise the limit of open files"),
+        (OSError(errno.EMFILE, "Too many open files"), 1, "Too many open files; raise the limit of open files (ulimit -n)"),
+        (OSError(errno.ENFILE, "Too many open files in system"), 1, "Too many open files in system; close other programs"),
+        (OSError(errno.ENOSPC, "No space left on device", "run/a"), 5, "run/a: No space left on device; make space and run"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), 5, "Disk quota exceeded; make space and run the same command again"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "Cannot allocate memory; the files are intact: close other"),
+        (MemoryError(), 1, "Cannot allocate memory; the files are intact: close other programs, or use a machine with more"),
+        (OSError(errno.EFBIG, "File too large", "run/a"), 2, "run/a: File too large"),
+    ],
+    ids=lambda given: type(given).__name__ if isinstance(given, Exception) else None,
+)  # fmt: skip
+def test_what_the_machine_lacks_is_told_with_advice(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, said: str
+) -> None:
+    failing(monkeypatch, error)
+    done = call("doctor")
+    assert done.code == code
+    assert done.err.startswith(f"regard: {said}") and done.err.count("\n") == 1
 
 
 def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,8 @@ ADVICE = {
     errno.EROFS: "the file system is read-only: choose another folder",
     errno.EIO: "the disk reported an error: check it before continuing",
     errno.ENOMEM: "the files are intact: close other programs, or use a machine with more memory",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), and run the same command again",
+    errno.ENFILE: "close other programs, and run the same command again",
     errno.ENOLCK: "this file system does not support locks: choose a folder on a local disk",
     errno.ENOTSUP: "this file system does not support this: choose a folder on a local disk",
     errno.ENOTDIR: "there is a file where a folder should be: move it, or choose another folder",

@@ -33,8 +33,11 @@ _REFUSALS = (
     errno.ENOTDIR,
     errno.EISDIR,
     errno.EIO,
+    errno.EFBIG,
 )
 """Errors of the system about a path, whoever opened it: there is no more to say than their own words."""
+_LACKS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of the system about what this machine lacks, wherever it was needed."""
 _BROKEN_PIPE = 141
 """What a shell reports of a program that SIGPIPE ended."""
 
@@ -180,9 +183,27 @@ def _describe(error: BaseException) -> tuple[str, int]:
         return str(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130
+    if isinstance(error, MemoryError):
+        return _describe_lack(OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)))
+    if isinstance(error, OSError) and error.errno in _LACKS:
+        return _describe_lack(error)
     if isinstance(error, OSError) and error.errno in _REFUSALS and error.filename is not None:
-        return f"{os.fsdecode(str(error.filename))}: {error.strerror}", DataError.exit_code
+        return f"{_name(error)}{error.strerror}", DataError.exit_code
     return f"unexpected {type(error).__name__}: {error}; run again with --debug to see where", 1
+
+
+def _describe_lack(error: OSError) -> tuple[str, int]:
+    """What the machine lacks and what to do, and the exit code."""
+    from regard.files.storage import ADVICE
+
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "make space and run the same command again" if full else ADVICE[error.errno or errno.ENOMEM]
+    return f"{_name(error)}{error.strerror}; {advice}", DiskFull.exit_code if full else RegardError.exit_code
+
+
+def _name(error: OSError) -> str:
+    """The path that an error of the system is about, to begin a message with."""
+    return "" if error.filename is None else f"{os.fsdecode(str(error.filename))}: "
 
 
 def _shorten(text: str) -> str:
