@@ -19,7 +19,7 @@ from regard.training.step.weight_averaging import Snapshots
 from regard.training.train import run_training
 from tests.faulty import Memory, PowerCut
 from tests.training.saves import HERE, disks, groups, loaded_step, save
-from tests.training.small import tiny
+from tests.training.small import tiny, traces
 
 pytestmark = pytest.mark.numeric
 
@@ -114,6 +114,35 @@ def test_a_failing_call_is_reported_and_costs_nothing(
         assert loaded_step(storage.copy()) in (1, 2)
         for disk in storage.after_power_cut():
             assert loaded_step(disk) in (1, 2)
+
+
+def test_older_checkpoints_that_could_not_be_removed_are_removed_later() -> None:
+    """The new one was written; whoever resumes from it makes up for the removal."""
+    storage = save(Memory(), 1)
+    calls = save(storage.copy(), 2, keep=1).calls
+    failing = next(n for n, call in enumerate(calls) if call == f"rename {HERE / 'step-00000001'}")
+    storage = storage.copy()
+    storage.fault = lambda number, _: errno.EIO if number == failing else None
+    with pytest.raises(
+        CheckpointError, match=r"cannot remove older checkpoints in /run/checkpoints .*the disk reported"
+    ):
+        save(storage, 2, keep=1)
+    assert Checkpoints(HERE, storage=storage).steps() == [2, 1]
+    storage.fault = lambda number, call: None
+    Checkpoints(HERE, keep=1, storage=storage).prune(2)
+    assert storage.files() == save(save(Memory(), 1).copy(), 2, keep=1).files()
+
+
+def test_a_resumed_run_has_as_many_checkpoints_as_it_keeps(tmp_path: Path) -> None:
+    request = tiny(tmp_path / "run", train__steps=4, train__save_every=2, train__keep_checkpoints=1)
+    run_training(request)
+    whole = traces(request.folder)
+    (newest,) = (request.folder / "checkpoints").iterdir()
+    facts = json.dumps({"step": 2, "facts": {"epoch": 0}}).encode()
+    write_folder(newest.with_name("step-00000002"), {"facts.json": facts})  # as an interrupted save leaves one
+    run_training(request)
+    assert [*(request.folder / "checkpoints").iterdir()] == [newest]
+    assert traces(request.folder) == whole
 
 
 def test_a_full_disk_is_cleaned_up_and_says_what_is_needed() -> None:

@@ -184,6 +184,8 @@ class _Run:
                 progress.say(line)
             if not resumed:
                 self._log_start(trainer, dataset)
+            if trainer.state.step:
+                trainer.prune()
             if self.changed:
                 self._change(trainer)
             for _ in range(2):  # the others enter when the folder is ready, and again when they have read it

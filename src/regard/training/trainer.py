@@ -332,6 +332,11 @@ class Trainer:
         self.checkpoints.save(self.state.step, groups, facts, self.copies)
         self.snapshots.prune(self.checkpoints)
 
+    def prune(self) -> None:
+        """Remove what an interrupted `save` would have removed."""
+        self.checkpoints.prune(self.state.step)
+        self.snapshots.prune(self.checkpoints)
+
     def _apply_changes(self, changed: Sequence[Change]) -> None:
         """Reconsider what changed settings invalidate: the end of the run, the best score, snapshots."""
         state, patience = self.state, self.train.patience

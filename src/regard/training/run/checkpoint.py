@@ -65,13 +65,17 @@ class Checkpoints:
         """Write a checkpoint. Once this returns, it survives a power cut; if it raises, the previous one is intact."""
         path = self._path(step)
         write_folder(path, {**(files or {}), **_files(step, groups, facts)}, damaged=True, storage=self.storage)
+        self.prune(step)
+        return path
+
+    def prune(self, step: int) -> None:
+        """Remove the checkpoints before that of this step which are not to be kept, once it is read back and verified."""
         with explain_errors("remove older checkpoints", self.folder, storage=self.storage):
             surplus = [s for s in self.steps() if s < step][self.keep - 1 :]
             if surplus:
-                verify(path, self.storage)  # remove nothing before the new one has been read back and verified
+                verify(self._path(step), self.storage)
             for old in surplus:
                 discard(self._path(old), self.storage)
-        return path
 
     def load_newest(self) -> Checkpoint | None:
         """The newest intact checkpoint, or None if there is none yet; damaged ones are renamed."""
