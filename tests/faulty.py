@@ -13,6 +13,7 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -225,3 +226,16 @@ def _started(root: Names, names: Callable[[Names], dict[str, Node]], data: Calla
 
 def _error(number: int, path: Path) -> OSError:
     return OSError(number, os.strerror(number), str(path))
+
+
+@contextmanager
+def limited_file_size(size: int) -> Iterator[None]:
+    """No file can become larger than this, whoever writes it: the write that would do so fails half done."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

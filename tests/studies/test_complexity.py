@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from regard.errors import SpecError
+from regard.errors import CheckpointError, SpecError
 from regard.studies import complexity, figures, run_study
 from regard.studies.complexity import Found, Point, Settings, Study, parse_names, study
 from regard.studies.contenders import CONTENDERS, Shape
@@ -19,6 +19,7 @@ from regard.studies.study_options import parse_numbers
 from regard.studies.time_shares import Size, measure_shares
 from regard.studies.width_crossing import count_operations, find_cheaper
 from regard.studies.worker import Stopped
+from tests.faulty import limited_file_size
 
 pytestmark = pytest.mark.numeric
 
@@ -246,6 +247,14 @@ def test_minutes_that_are_too_few_are_kept_and_said(quick: None) -> None:
     ):
         made(minutes=0.0001)
     assert Answers.asked == [], "no process is started after the end"
+
+
+def test_a_figure_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "time.png").write_bytes(b"the old one")
+    with limited_file_size(1000), pytest.raises(CheckpointError, match=r"cannot write time\.png in .*File too large"):
+        figures.draw(small(), tmp_path)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"the old one"]
 
 
 def test_a_figure_without_data_is_not_drawn(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ import regard.text
 from regard.errors import CheckpointError, DataError, RegardError, SpecError, UnknownName
 from regard.text import TOKENIZERS, Bpe, ByteBpe, Bytes, Chars, Tokenizer, TokenizerSpec, Words
 from regard.text.tokenizer import check_tags
+from tests.faulty import limited_file_size
 
 IMPORTED = ("sentencepiece", "subword_nmt")
 """Kinds that come from a file of the user's and learn nothing."""
@@ -112,6 +113,17 @@ def test_others_can_open_the_file(bpe: Tokenizer, tmp_path: Path) -> None:
     ids = bpe.encode("Hello, Größe!")
     assert theirs.encode("Hello, Größe!").ids == ids
     assert theirs.decode([bpe.bos, *ids, bpe.eos]) == "Hello, Größe!"
+
+
+def test_a_tokenizer_that_cannot_be_saved_leaves_the_old_one(bpe: Tokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(b"the old one")
+    with (
+        limited_file_size(100),
+        pytest.raises(CheckpointError, match=r"cannot write tokenizer\.json in .*File too large"),
+    ):
+        bpe.save(path)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"the old one"]
 
 
 def test_labels_are_printable() -> None:

@@ -14,6 +14,7 @@ from regard.data.music.grid_notes import Note
 from regard.data.music.synthesizer import Synthesizer
 from regard.errors import DataError
 from regard.tasks.music import Music
+from tests.faulty import limited_file_size
 from tests.verbs.calling import call
 from tests.verbs.conftest import settings, train
 
@@ -94,6 +95,16 @@ def test_words_too_long_for_a_path_are_written_again(songs: Path, tmp_path: Path
     for _ in range(2):
         said = call("run", songs / "run", words, "--length", 4, "--out", tmp_path / "x.mid")
         assert said.code == 0, said.err
+
+
+def test_an_output_that_cannot_be_written_leaves_the_old_one(songs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.mid"
+    out.write_bytes(b"the old one")
+    with limited_file_size(30):
+        said = call("run", songs / "run", songs / "melody.mid", "--out", out)
+    assert said.code == 3
+    assert said.err == f"regard: cannot write x.mid in {tmp_path} (File too large)\n"
+    assert (out.read_bytes(), sorted(tmp_path.glob("*x*"))) == (b"the old one", [out])
 
 
 def test_audio_is_written_where_there_is_a_synthesizer(songs: Path, tmp_path: Path, silence: Path) -> None:

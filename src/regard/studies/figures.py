@@ -13,6 +13,7 @@ from regard.report.table import Cell, Table
 from regard.studies.complexity import Found, Study
 from regard.studies.contenders import FULL, Power
 from regard.studies.growth import Fit, fit_exponent
+from regard.studies.study_report import write_figure
 from regard.studies.width_crossing import WidthCrossing
 
 
@@ -163,8 +164,7 @@ def draw(study: Study, folder: Path) -> list[Path]:
         axes.set_xscale("log", base=2)
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small", ncols=2)
-        made.append(folder / f"{name}.png")
-        figure.savefig(made[-1])
+        made.append(write_figure(figure, folder / f"{name}.png"))
     return made
 
 

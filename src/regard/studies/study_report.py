@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from regard.files.storage import write_file
 from regard.report.axis import Scale
 from regard.report.chart import Series, line_chart
 from regard.report.markup import Html, tag
 from regard.report.page import Section, grid, notebook_frame, page
 from regard.report.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -149,5 +154,12 @@ def draw_charts(charts: Sequence[Chart], path: Path) -> Path | None:
         axes.grid(alpha=0.3)
         if chart.series:
             axes.legend(fontsize="small")
-    figure.savefig(path)
+    return write_figure(figure, path)
+
+
+def write_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure as a PNG file, whole or not at all."""
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png")
+    write_file(path, drawn.getvalue())
     return path

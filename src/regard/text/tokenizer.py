@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Self
 from tokenizers import Tokenizer as Core
 
 from regard.errors import CheckpointError, DataError, SpecError, UnknownName, make_printable
+from regard.files.storage import write_file
 from regard.files.user_file import read_user_file
 from regard.text.long_text import MAX_PIECE, Encode, cut_text, find_cut
 from regard.text.native_calls import translate_errors
@@ -85,7 +86,7 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write the file for `load`, which is also readable by `tokenizers.Tokenizer.from_file`."""
-        Path(path).write_bytes(self.to_bytes())
+        write_file(Path(path), self.to_bytes())
 
     @property
     def core(self) -> Core:
