@@ -21,3 +21,12 @@ def test_messages_arrive_whole_and_long_ones_are_refused() -> None:
             ConnectionError, match=r"a frame of 268,435,457 bytes is too long; the limit is 268,435,456"
         ):
             next(messages)
+
+
+def test_messages_end_where_the_other_end_was_killed() -> None:
+    """It left before it had read what was sent: to the system, the connection was reset."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    FrameSocket(ours).send({"text": "not read"})
+    theirs.close()
+    assert list(FrameSocket(ours)) == []
+    ours.close()

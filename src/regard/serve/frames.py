@@ -72,7 +72,10 @@ class FrameSocket:
     def _receive(self, count: int) -> bytes | None:
         parts = []
         while count:
-            part = self._socket.recv(min(count, 1 << 20))
+            try:
+                part = self._socket.recv(min(count, 1 << 20))
+            except ConnectionResetError:  # the other end was killed before it had read everything
+                return None
             if not part:
                 return None
             parts.append(part)
