@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
+import os
 import random
+from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
@@ -333,3 +336,31 @@ def test_long_texts_have_more_positions_than_a_page() -> None:
     assert not differ(
         open_native(net, threads=1).decode(sources, search, SPECIAL), generate([net], sources, search, SPECIAL)
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+def test_model_decodes_in_forked_process() -> None:
+    """Also with a batch that was open before; the parent goes on."""
+    net = build(FAMILIES["transformer"])
+    engine, search, sources = open_native(net, threads=2), Search(beam=2, max_extra=6), make_sources(net)
+    wanted, batch = engine.decode(sources, search, SPECIAL), engine.open_batch()
+    numbers = [batch.add(source, search, SPECIAL) for source in sources]
+    batch.step()
+
+    def finish(tell: Connection) -> None:
+        found = dict[int, list[Hypothesis]]()
+        while len(batch):
+            found |= {p.sequence: p.hypotheses for p in batch.step() if p.hypotheses is not None}
+        tell.send(engine.decode(sources, search, SPECIAL) == wanted and not differ([found[i] for i in numbers], wanted))
+
+    context = multiprocessing.get_context("fork")
+    hear, tell = context.Pipe(duplex=False)
+    child = context.Process(target=finish, args=(tell,))
+    child.start()
+    try:
+        assert hear.poll(60) and hear.recv() is True
+    finally:
+        child.kill()
+        child.join()
+    assert engine.decode(sources, search, SPECIAL) == wanted

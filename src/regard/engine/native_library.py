@@ -6,6 +6,7 @@ The library is found where the wheel or `make` put it. It is never compiled here
 from __future__ import annotations
 
 import ctypes
+import os
 from array import array
 from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
@@ -13,6 +14,7 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from regard.engine.compile_library import LIBRARY
 from regard.engine.native_call import StopFlags, Turns
@@ -22,7 +24,7 @@ if TYPE_CHECKING:  # starting without numpy is faster
     import numpy as np
     from numpy.typing import NDArray
 
-ABI = 5
+ABI = 6
 ERROR = 512
 """Bytes of an error message."""
 
@@ -120,6 +122,7 @@ def open_library() -> ctypes.CDLL:
     ]  # fmt: skip
     library.regard_load.restype = c_void_p
     library.regard_free_model.argtypes, library.regard_free_model.restype = [c_void_p], None
+    library.regard_restart.argtypes, library.regard_restart.restype = [c_void_p], None
     library.regard_model_bytes.argtypes, library.regard_model_bytes.restype = [c_void_p], c_int64
     library.regard_model_kernels.argtypes, library.regard_model_kernels.restype = [c_void_p], c_char_p
     library.regard_decode.argtypes = [
@@ -285,6 +288,7 @@ class NativeModel:
         )  # fmt: skip
         if not self._model:
             raise NativeError(said.text)
+        _OPEN.add(self)
 
     def set_shortlist(self, candidates: TokenRows, always: TokenRows) -> None:
         """Limit outputs to the candidates of their source tokens, and to what any output may contain."""
@@ -368,6 +372,23 @@ class NativeModel:
         """A batch that sequences join and leave."""
         return NativeSequences(self._library, self._model, self)
 
+    def restart(self) -> None:
+        """Take new threads and locks, in a child process after a fork, which has none of the parent's threads."""
+        self._library.regard_restart(self._model)
+        self.turns = Turns()
+
     def __del__(self) -> None:
         if model := getattr(self, "_model", None):
             self._library.regard_free_model(model)
+
+
+_OPEN: WeakSet[NativeModel] = WeakSet()
+
+
+def _restart_models() -> None:
+    for model in list(_OPEN):
+        model.restart()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_restart_models)

@@ -19,7 +19,7 @@
 struct regard_model {
     std::unique_ptr<regard::Model> model;
     std::unique_ptr<regard::Team> team;
-    std::mutex mutex;  // one call at a time
+    std::unique_ptr<std::mutex> mutex = std::make_unique<std::mutex>();  // one call at a time
     regard::Sharing sharing;
 };
 
@@ -256,6 +256,11 @@ int regard_has_nan(const void* data, int64_t bytes, int64_t start, int64_t count
                    Dtype(dtype));
 }
 void regard_free_model(regard_model* model) { delete model; }
+void regard_restart(regard_model* model) {
+    static_cast<void>(model->mutex.release());  // a thread that is not in this process may hold it
+    model->mutex = std::make_unique<std::mutex>();
+    model->team->restart();
+}
 int64_t regard_model_bytes(const regard_model* model) { return model->model->bytes; }
 const char* regard_model_kernels(const regard_model* model) { return model->model->kernels->name; }
 
@@ -266,7 +271,7 @@ regard_found* regard_decode(regard_model* model, const regard_texts* sources, co
         const Model& m = check_writes(model);
         const Stop watched(stop ? stop->flags : nullptr, stop ? stop->count : 0);
         if (!limits || !numbers || !search) throw Refused("arguments are missing");
-        std::lock_guard<std::mutex> lock(model->mutex);
+        std::lock_guard<std::mutex> lock(*model->mutex);
         const Request request = read_request(*search, banned, n_banned, m);
         std::vector<Input> inputs = read_inputs(m, sources, prefixes, 0);
         for (size_t i = 0; i < inputs.size(); i++) set_limit(inputs[i], limits[i], numbers[i], m);
@@ -294,7 +299,7 @@ int regard_set_shortlist(regard_model* model, const regard_texts* candidates, co
             }
             for (const Span& each : every) list.always.insert(list.always.end(), each.data, each.data + each.n);
         }
-        std::lock_guard<std::mutex> lock(model->mutex);
+        std::lock_guard<std::mutex> lock(*model->mutex);
         model->model->shortlist = std::move(list);
         return 1;
     }, 0);
@@ -330,7 +335,7 @@ regard_found* regard_step(regard_batch* batch, const regard_stop* stop, char* er
     return guarded(error, error_size, [&]() -> regard_found* {
         if (!batch) throw Refused("arguments are missing");
         const Stop watched(stop ? stop->flags : nullptr, stop ? stop->count : 0);
-        std::lock_guard<std::mutex> lock(batch->model->mutex);
+        std::lock_guard<std::mutex> lock(*batch->model->mutex);
         auto found = std::make_unique<Found>();
         for (const Change& change : batch->batch.step(watched)) {
             found->sequences_.push_back(change.sequence), found->written_.push_back(change.written);
@@ -347,7 +352,7 @@ regard_found* regard_score(regard_model* model, const regard_texts* sources, con
     return guarded(error, error_size, [&]() -> regard_found* {
         const Model& m = check_writes(model);
         const Stop watched(stop ? stop->flags : nullptr, stop ? stop->count : 0);
-        std::lock_guard<std::mutex> lock(model->mutex);
+        std::lock_guard<std::mutex> lock(*model->mutex);
         if (bos < 0 || bos >= m.vocab) throw Refused("the start mark is outside the vocabulary");
         const std::vector<Input> inputs = read_inputs(m, sources, targets, 1);
         const int64_t room = m.room(false);
@@ -369,7 +374,7 @@ int64_t regard_encode(regard_model* model, const regard_texts* sources, float* o
     return guarded(error, error_size, [&]() -> int64_t {
         if (!model || !sources || !out) throw Refused("arguments are missing");
         const Stop watched(stop ? stop->flags : nullptr, stop ? stop->count : 0);
-        std::lock_guard<std::mutex> lock(model->mutex);
+        std::lock_guard<std::mutex> lock(*model->mutex);
         const Model& m = *model->model;
         if (!m.has_encoder) throw Refused("this model has no encoder");
         const std::vector<Span> read = read_texts(*sources, m.source_vocab, 1, m.room(true));

@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#define REGARD_ABI 5
+#define REGARD_ABI 6
 
 #ifdef __cplusplus
 extern "C" {
@@ -59,6 +59,8 @@ REGARD_API regard_model* regard_load(const double* plan, int64_t words, const vo
 // Whether any of the `count` numbers from byte `start` on is NaN; dtype 0: float32, 1: float16, 2: bfloat16.
 REGARD_API int regard_has_nan(const void* data, int64_t bytes, int64_t start, int64_t count, int dtype);
 REGARD_API void regard_free_model(regard_model* model);
+// To be called in a child process after a fork, before anything else uses the model there: its threads are not in the child.
+REGARD_API void regard_restart(regard_model* model);
 REGARD_API int64_t regard_model_bytes(const regard_model* model);
 REGARD_API const char* regard_model_kernels(const regard_model* model);
 

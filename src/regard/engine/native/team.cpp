@@ -18,8 +18,14 @@ inline void pause_briefly() {
 }  // namespace
 
 Team::Team(int threads) {
+    start(threads);
+    size_ = int(helpers_.size()) + 1;
+}
+
+void Team::start(int threads) {
     try {
-        for (int i = 1; i < threads; i++) helpers_.emplace_back([this, i] { help(i); });
+        for (int i = int(helpers_.size()) + 1; i < threads; i++)
+            helpers_.emplace_back([shared = shared_.get(), i] { shared->help(i); });
     } catch (const std::exception&) {
         // No more threads, or no memory for them: work with those that run.
     }
@@ -27,43 +33,57 @@ Team::Team(int threads) {
 
 Team::~Team() {
     {
-        std::lock_guard<std::mutex> lock(mutex_);
-        over_ = true;
-        round_++;
+        std::lock_guard<std::mutex> lock(shared_->mutex);
+        shared_->over = true;
+        shared_->round++;
     }
-    wake_.notify_all();
+    shared_->wake.notify_all();
     for (auto& helper : helpers_) helper.join();
 }
 
+void Team::restart() {
+    auto fresh = std::make_unique<Shared>();
+    // What the helpers of the parent process used can neither be joined nor destroyed here.
+    static_cast<void>(new std::vector<std::thread>(std::move(helpers_)));
+    static_cast<void>(shared_.release());
+    shared_ = std::move(fresh);
+    helpers_.clear();
+    lost_ = true;
+}
+
 void Team::run(const std::function<void(int)>& f) {
-    if (helpers_.empty()) return f(0);
-    task_ = &f;
-    busy_ = int(helpers_.size());
-    round_++;
-    if (asleep_ > 0) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        wake_.notify_all();
+    if (lost_) start(size_), lost_ = false;
+    Shared& shared = *shared_;
+    if (!helpers_.empty()) {
+        shared.task = &f;
+        shared.busy = int(helpers_.size());
+        shared.round++;
+        if (shared.asleep > 0) {
+            std::lock_guard<std::mutex> lock(shared.mutex);
+            shared.wake.notify_all();
+        }
     }
     f(0);
-    for (int spins = 0; busy_ > 0; spins++) {
+    for (int i = int(helpers_.size()) + 1; i < size_; i++) f(i);  // of helpers that could not be started again
+    for (int spins = 0; shared.busy > 0; spins++) {
         if (spins < PATIENCE) pause_briefly();
         else std::this_thread::yield();
     }
 }
 
-void Team::help(int number) {
+void Team::Shared::help(int number) {
     for (uint64_t seen = 0;;) {
-        for (int spins = 0; round_ == seen && spins < SPINS; spins++) pause_briefly();
-        if (round_ == seen) {
-            std::unique_lock<std::mutex> lock(mutex_);
-            asleep_++;
-            wake_.wait(lock, [&] { return round_ != seen; });
-            asleep_--;
+        for (int spins = 0; round == seen && spins < SPINS; spins++) pause_briefly();
+        if (round == seen) {
+            std::unique_lock<std::mutex> lock(mutex);
+            asleep++;
+            wake.wait(lock, [&] { return round != seen; });
+            asleep--;
         }
-        seen = round_;
-        if (over_) return;
-        (*task_)(number);
-        busy_--;
+        seen = round;
+        if (over) return;
+        (*task)(number);
+        busy--;
     }
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -15,19 +16,27 @@ class Team {
   public:
     explicit Team(int threads);  // has fewer if the system refuses some
     ~Team();
-    int size() const { return int(helpers_.size()) + 1; }
+    int size() const { return size_; }
     // Calls f(0) here and f(1), f(2) … in the helpers, and waits for all. f must not throw.
     void run(const std::function<void(int)>& f);
+    // In a child process after a fork, which has no helpers: the next `run` starts others.
+    void restart();
 
   private:
-    void help(int number);
+    struct Shared {
+        const std::function<void(int)>* task = nullptr;
+        std::atomic<uint64_t> round{0};
+        std::atomic<int> busy{0}, asleep{0};
+        std::atomic<bool> over{false};
+        std::mutex mutex;
+        std::condition_variable wake;
+        void help(int number);
+    };
+    void start(int threads);
+    std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
     std::vector<std::thread> helpers_;
-    const std::function<void(int)>* task_ = nullptr;
-    std::atomic<uint64_t> round_{0};
-    std::atomic<int> busy_{0}, asleep_{0};
-    std::atomic<bool> over_{false};
-    std::mutex mutex_;
-    std::condition_variable wake_;
+    int size_ = 1;
+    bool lost_ = false;  // the helpers, by a fork
 };
 
 }  // namespace regard
