@@ -6,6 +6,9 @@ and query are looked at before a byte of the body is read; a key in the body is 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
@@ -21,6 +24,9 @@ KEY_IN_BODY = ("/translate", "/detect", "/languages", "/frontend/settings")
 """Routes of LibreTranslate."""
 API_KEY = "api_key"
 """The field of a key in a query or a body."""
+SECRETS, HIDDEN = ("apikey", "key", "authorization", "token"), "[hidden]"
+"""Names of fields that are never logged, in small letters alone, and what is logged instead."""
+_LETTERS = re.compile("[^a-z]")
 
 
 def identify(settings: ServerSettings, scope: Scope) -> str | None:
@@ -56,6 +62,20 @@ def find_key(headers: Headers) -> str | None:
     """Return the key in the header of an OpenAI client."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" and key.strip() else None
+
+
+def hide_keys(value: object, keys: Sequence[str]) -> Any:
+    """Return what a client sent without keys: fields named so, at any depth, and the keys of the server wherever they are."""
+    if isinstance(value, str):
+        for key in keys:
+            value = value.replace(key, HIDDEN)
+        return value
+    if isinstance(value, dict):
+        return {
+            hide_keys(name, keys): HIDDEN if _LETTERS.sub("", name.lower()) in SECRETS else hide_keys(inner, keys)
+            for name, inner in value.items()
+        }
+    return [hide_keys(inner, keys) for inner in value] if isinstance(value, list) else value
 
 
 def is_public(path: str) -> bool:

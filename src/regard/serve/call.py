@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from regard.serve.access_log import FIELDS
 from regard.serve.admission import Admission
 from regard.serve.api_error import ApiError, answer_error, invalid, shape_error
 from regard.serve.authentication import API_KEY, find_address, identify_by_body
@@ -68,12 +69,12 @@ class Call:
             )
         return name
 
-    def check_texts(self, texts: Sequence[str], name: str) -> None:
-        """Refuse too many texts, or too long ones."""
+    def check_texts(self, texts: Sequence[str], name: str, *, beside: Sequence[str] = ()) -> None:
+        """Refuse too many texts, or too long ones; what is sent `beside` them counts among their characters."""
         limits = self.server.settings.limits
         if len(texts) > limits.items:
             raise invalid(f"a request should have at most {limits.items} texts, got {len(texts)}", name)
-        if (count := sum(map(len, texts))) > limits.characters:
+        if (count := sum(map(len, texts)) + sum(map(len, beside))) > limits.characters:
             raise invalid(f"a request should have at most {limits.characters:,} characters, got {count:,}", name)
 
     async def infer(self, op: str, model: str, **arguments: object) -> Plain:
@@ -133,6 +134,7 @@ class Route:
             if known is None:
                 known = identify_by_body(server.settings, fields)
             fields.pop(API_KEY, None)
+            setattr(request.state, FIELDS, fields)
             call = Call(server, request, known)
             body = None if self.body is None else validate_body(self.body, fields)
             async with asyncio.timeout(limits.seconds):

@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import time
 
 import uvicorn
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import SpecError
+from regard.serve.access_log import AccessLog
 from regard.serve.app import build_app
 from regard.serve.call import ServerContext
 from regard.serve.connections import KEEP_ALIVE_SECONDS, Connections, find_room, handle_loop_errors
@@ -21,7 +20,6 @@ from regard.serve.counted_log import CountedLog
 from regard.serve.server_settings import ServerSettings
 
 MAX_HEADERS = 32 << 10
-REFUSALS = (429, 503)
 LOG = logging.getLogger("regard.serve")
 
 
@@ -58,42 +56,6 @@ class DrainingServer(uvicorn.Server):
         await super().shutdown(sockets)  # type: ignore[arg-type]
 
 
-class AccessLog:
-    """ASGI middleware that logs a line per request: method, path, status, time; texts only if asked.
-
-    Refusals have a line per second, so that they stay quick however many there are.
-    """
-
-    def __init__(self, app: ASGIApp, log: CountedLog, *, texts: bool = False) -> None:
-        self.app, self.texts, self._log = app, texts, log
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        began, status, sent = time.perf_counter(), 0, bytearray()
-
-        async def note(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            await send(message)
-
-        async def read() -> Message:
-            message = await receive()
-            if self.texts:
-                sent.extend(message.get("body", b"")[: 2000 - len(sent)])
-            return message
-
-        await self.app(scope, read, note)
-        if status in REFUSALS:
-            self._log.note("requests were refused for now")
-            return
-        taken = 1000 * (time.perf_counter() - began)
-        path = scope["path"][:200].encode("unicode_escape").decode()
-        more = f" {bytes(sent)!r}" if self.texts and sent else ""
-        LOG.info("%s %s %d %.0f ms%s", scope["method"], path, status, taken, more)
-
-
 def run_server(settings: ServerSettings) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="regard: %(message)s")
@@ -105,7 +67,7 @@ def run_server(settings: ServerSettings) -> None:
     most, backlog = find_room(settings.limits)
     connections = Connections(settings.limits, log, most)
     config = uvicorn.Config(
-        AccessLog(app, log, texts=settings.log_texts), host=settings.host, port=settings.port, http="h11", ws="none",
+        AccessLog(app, log, settings), host=settings.host, port=settings.port, http="h11", ws="none",
         backlog=backlog, lifespan="on", log_config=None, access_log=False, server_header=False, proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS, timeout_graceful_shutdown=int(settings.limits.seconds) + 1,
         h11_max_incomplete_event_size=MAX_HEADERS, ssl_certfile=settings.tls_certificate, ssl_keyfile=settings.tls_key,
