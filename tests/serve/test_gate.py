@@ -17,8 +17,11 @@ from regard.serve.app import ROUTES, build_app
 from regard.serve.authentication import KEY_IN_BODY, PUBLIC
 from regard.serve.call import Route
 from regard.serve.gate import is_allowed_host
+from regard.serve.libretranslate_routes import unescape_html
 from regard.serve.server_settings import Limits, ServerSettings, name_models, parse_limits, read_keys
+from tests.serve.in_process import FuzzRequest
 from tests.serve.running import KEY
+from tests.serve.worst_bodies import open_server
 
 ALLOWED = ("/healthz", "/readyz", "/", "/favicon.ico")
 """All that answers without a key; written here once more, on purpose."""
@@ -224,3 +227,51 @@ def test_the_description() -> None:
     text = json.dumps(found)
     names = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
     assert names <= set(found.get("components", {}).get("schemas", {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("&#" + "9" * 5000 + ";", "\ufffd"), ("&#" + "9" * 5000, "\ufffd"), ("&#" + "0" * 5000 + "65;", "A"),
+        ("&#x" + "f" * 5000 + ";", "\ufffd"), ("&#65;&amp;&#X41;&#0;", "A&A\ufffd"), ("&#;&#", "&#;&#"), ("a" * 9, "a" * 9),
+    ],
+)  # fmt: skip
+def test_a_reference_to_no_character_is_read_as_a_browser_does(text: str, wanted: str) -> None:
+    assert unescape_html(text) == wanted
+
+
+@pytest.mark.parametrize("after", ["--5", "-", "", "1-", "x", "\u00b2", "1" * 19, "1_0", "+1", " 1"])
+def test_a_step_that_is_no_number_is_refused(after: str, tmp_path: Path) -> None:
+    settings = ServerSettings({}, runs=str(tmp_path))
+    answer = ask(settings, "GET", "/runs/x", params={"after": after})
+    assert (answer.status_code, answer.json()) == (400, {"error": "after should be the number of a step"})
+
+
+def test_a_length_that_is_no_number_is_no_fault_of_ours() -> None:
+    request = FuzzRequest("POST", "/run", {"content-length": b"\xb2"}, b"{}")
+    assert asyncio.run(open_server().send(request))[0] == 400
+
+
+@pytest.mark.parametrize("items", [1, 128])
+def test_as_many_texts_are_allowed_as_the_limit_says(items: int) -> None:
+    server = open_server(limits=Limits(items=items))
+    for path, body in (
+        ("/run", {"inputs": ["a"] * items}), ("/run", {"inputs": ["a"] * items, "prefix": "b", "glossary": {"a": "b"}}),
+        ("/score", {"inputs": ["a"] * items, "outputs": ["b"] * items}), ("/fill", {"text": ["a"] * items}),
+        ("/translate", {"q": ["a"] * items, "target": "target"}), ("/attention", {"text": "a", "output": "b"}),
+        ("/v1/embeddings", {"model": "a", "input": ["a"] * items}),
+        ("/v1/completions", {"model": "a", "prompt": ["a"] * items}),
+    ):  # fmt: skip
+        status, said = asyncio.run(server.send(FuzzRequest("POST", path, content=json.dumps(body).encode())))
+        assert status in (400, 503) and b"at most" not in said, (path, said)
+    body = {"inputs": ["a"] * (items + 1)}
+    status, said = asyncio.run(server.send(FuzzRequest("POST", "/run", content=json.dumps(body).encode())))
+    assert said.decode() == f'{{"error":"a request should have at most {items} texts, got {items + 1}"}}'
+
+
+def test_all_that_is_sent_counts_among_the_characters() -> None:
+    server = open_server(limits=Limits(characters=10))
+    for more in ({"prefix": "a" * 9}, {"to": "a" * 9}, {"glossary": {"a": "b" * 8}}):
+        body = {"inputs": "ab", **more}
+        status, said = asyncio.run(server.send(FuzzRequest("POST", "/run", content=json.dumps(body).encode())))
+        assert status == 400 and b"at most 10 characters, got 11" in said

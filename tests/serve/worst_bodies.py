@@ -112,9 +112,9 @@ async def measure_hold(server: LocalServer, request: FuzzRequest) -> tuple[int, 
     return status, longest
 
 
-def open_server(keys: Sequence[str] = ()) -> LocalServer:
+def open_server(keys: Sequence[str] = (), limits: Limits = Limits()) -> LocalServer:
     """An application that knows a model, but has no inference process."""
-    server = LocalServer(build_app(ServerSettings({"a": "nowhere"}, keys=keys)))
+    server = LocalServer(build_app(ServerSettings({"a": "nowhere"}, keys=keys, limits=limits)))
     server.context.inference.models = {"a": dict(MODEL)}
     return server
 

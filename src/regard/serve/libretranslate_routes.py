@@ -21,6 +21,8 @@ from regard.serve.request_body import Texts
 from regard.spec import Plain
 
 TAGS = re.compile(r"(<[^<>]*>)")
+ZEROS, TOO_LARGE = re.compile(r"(?<=&#)0++(?=[0-9])"), re.compile(r"&#[0-9]{8,};?")
+"""Parts of numeric character references: leading zeros, and numbers beyond Unicode, which `html.unescape` may not convert."""
 MAX_DETECTED = 2000
 """Characters of a text that are looked at to detect its language."""
 
@@ -54,7 +56,11 @@ async def translate(call: Call, body: TranslateBody) -> object:
     to = body.target if about["languages"]["tagged"] else None
     found = await call.infer("run", about["name"], inputs=inputs, to=to, options=options) if inputs else {"outputs": []}
     rest = iter(found["outputs"])
-    results = [each.join([next(rest) for _ in each.inputs], body.alternatives + 1) for each in pieces]
+
+    def join() -> list[list[str]]:
+        return [each.join([next(rest) for _ in each.inputs], body.alternatives + 1) for each in pieces]
+
+    results = await asyncio.to_thread(join)  # as many steps as parts and alternatives
     out: dict[str, object] = {"translatedText": [best for best, *_ in results]}
     if body.alternatives:
         out["alternatives"] = [others for _, *others in results]
@@ -69,7 +75,7 @@ class SplitText:
     def __init__(self, parts: Sequence[str], is_input: Sequence[bool], is_html: bool) -> None:
         self._parts, self._is_input, self._is_html = parts, is_input, is_html
         self.inputs = [
-            html.unescape(part) if is_html else part for part, chosen in zip(parts, is_input, strict=True) if chosen
+            unescape_html(part) if is_html else part for part, chosen in zip(parts, is_input, strict=True) if chosen
         ]
 
     def join(self, outputs: Sequence[Sequence[Plain]], count: int) -> list[str]:
@@ -91,6 +97,11 @@ class SplitText:
             raise invalid(str(outputs[0]["error"]), "q")
         text = str(outputs[min(rank, len(outputs) - 1)]["text"])
         return html.escape(text, quote=False) if self._is_html else text
+
+
+def unescape_html(text: str) -> str:
+    """The text that HTML stands for; a reference to no character is U+FFFD, however many digits it has."""
+    return html.unescape(TOO_LARGE.sub("\ufffd", ZEROS.sub("", text)))
 
 
 def split_markup(text: str, format: str) -> SplitText:

@@ -92,7 +92,8 @@ class AttentionBody(OwnBody):
 
 async def run(call: Call, body: RunBody) -> object:
     inputs = [body.inputs] if isinstance(body.inputs, str) else body.inputs
-    call.check_texts([*inputs, body.prefix or "", *(body.glossary or {}), *(body.glossary or {}).values()], "inputs")
+    terms = body.glossary or {}
+    call.check_texts(inputs, "inputs", beside=[body.prefix or "", body.to or "", *terms, *terms.values()])
     if body.stream and (len(inputs) != 1 or body.glossary):
         raise invalid("a stream has one input and no glossary", "stream")
     model = _choose_generator(call, body.model)
@@ -171,7 +172,7 @@ async def classify_image(call: Call, body: ImageBody) -> object:
 
 async def score(call: Call, body: ScoreBody) -> object:
     inputs, outputs = ([each] if isinstance(each, str) else each for each in (body.inputs, body.outputs))
-    call.check_texts([*inputs, *outputs], "inputs")
+    call.check_texts(inputs, "inputs", beside=[*outputs, body.to or ""])
     if len(inputs) != len(outputs):
         raise invalid(f"as many outputs as inputs are needed, got {len(outputs)} for {len(inputs)}", "outputs")
     model = call.choose_model(body.model, "score")
@@ -182,7 +183,7 @@ async def score(call: Call, body: ScoreBody) -> object:
 async def attention(call: Call, body: AttentionBody) -> object:
     model = call.choose_model(body.model, "attention")
     if "image" not in call.server.inference.models[model]["uses"]:
-        call.check_texts([body.text, body.output or ""], "text")
+        call.check_texts([body.text], "text", beside=[body.output or ""])
     return {"model": model, **await call.infer("attention", model, inputs=[body.text], output=body.output)}
 
 

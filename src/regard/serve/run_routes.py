@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ MAX_LOG = 64 << 20
 """Bytes of a log that is read."""
 ALIVE_SECONDS = 120.0
 """A run whose log has not grown for so long is not shown as running."""
+STEP = re.compile(r"-?[0-9]{1,18}")
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; sandbox"
 
 
@@ -69,7 +71,7 @@ async def list_runs(call: Call, body: None) -> object:
 async def show_run(call: Call, body: None) -> object:
     """All events of a run's log; with `?after=N`, those of later steps."""
     after = call.request.query_params.get("after", "-1")
-    if not after.lstrip("-").isdecimal() or len(after) > 18:
+    if not STEP.fullmatch(after):
         raise ApiError(400, "after should be the number of a step", param="after")
     name, path = _find_run(call)
 
