@@ -1,6 +1,8 @@
-"""Health, readiness and metrics."""
+"""Health, readiness, limits and metrics."""
 
 from __future__ import annotations
+
+import dataclasses
 
 from starlette.responses import JSONResponse, Response
 
@@ -33,8 +35,14 @@ async def show_metrics(call: Call, body: None) -> object:
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
+async def show_limits(call: Call, body: None) -> object:
+    """How much one request may ask for."""
+    return dataclasses.asdict(call.server.settings.limits)
+
+
 ROUTES = [
     Route("GET", "/healthz", check_health, admits=False),
     Route("GET", "/readyz", check_ready, admits=False),
+    Route("GET", "/limits", show_limits, admits=False),
     Route("GET", "/metrics", show_metrics, admits=False),
 ]

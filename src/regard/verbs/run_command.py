@@ -135,7 +135,7 @@ def run(
         lines = read_arguments(texts) if texts is not None else read_prompt() if at_terminal else read_stdin()
         remote = RemoteModel(model).run_lazily(
             lines, to=to, prefix=prefix, glossary=None if glossary is None else read_glossary(glossary),
-            batch=batch or (1 if at_terminal else 32), options=options,
+            batch=batch or (1 if at_terminal else 32), options=options, notify=say,
         )  # fmt: skip
         write_outputs(remote, sys.stdout, as_json=as_json, multiline=multiline)
         return
