@@ -18,6 +18,7 @@ import regard
 from regard.api import Attention
 from regard.errors import CheckpointError, DataError, NoRoom, SpecError, UnknownName
 from regard.families import transformer
+from regard.nn.core.context import Tape
 from regard.text import Tokenizer
 from regard.training.train import run_training
 from tests.close import assert_close
@@ -314,11 +315,31 @@ def test_attention(model: regard.Model) -> None:
     assert found.target[0] == "<s>"
     assert found.target[1:] == list(model.run(["abc"])[0])
     assert set(found) == set(found.keys()) == {"encoder.blocks.0.mix", "decoder.blocks.0.mix", "decoder.blocks.0.cross"}
+    assert len(found) == 3
+    assert "encoder.blocks.0.mix" in found and "encoder" not in found
+    assert [name for name, _ in found.items()] == list(found)
+    assert all(torch.equal(a, found[name]) for name, a in zip(found, found.values(), strict=True))
     weights = found["decoder.blocks.0.cross"]
     assert weights.shape == (2, len(found.target), 4)
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:2]))
     assert model.attention("abc", "cb").target == ["<s>", "c", "b"]
     assert model.attention("abc", beam=1).source == found.source
+
+
+def test_a_watching_tape_sees_score_and_confidence(model: regard.Model) -> None:
+    for method in (model.score, model.confidence):
+        with model.net.watch(Tape("decoder.blocks.0.cross.weights")) as tape:
+            method(["abc"], ["cb"])
+        assert list(tape.kept) == ["decoder.blocks.0.cross.weights"], method
+
+
+def test_a_recording_of_nothing_says_why(model: regard.Model) -> None:
+    with pytest.raises(UnknownName, match=r"no place 'decoder.blocks.7'; did you mean 'decoder.blocks.0'"):  # noqa: SIM117
+        with model.net.watch(Tape("decoder.blocks.7")):
+            model.run(["abc"])
+    with pytest.raises(SpecError, match="nothing was recorded: this net ran no pass within the block"):  # noqa: SIM117
+        with model.net.watch(Tape("decoder.*")):
+            pass
 
 
 def test_looking_changes_nothing(model: regard.Model) -> None:

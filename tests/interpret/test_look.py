@@ -181,8 +181,18 @@ def test_patching_brings_back_what_the_input_was() -> None:
     )  # the last block feeds only its own position
     with pytest.raises(SpecError, match="equally many tokens, got 5 and 4"):
         interventions.patch(net, clean, ForwardPass.of(net, other[:4], [IGNORE] * 4), ["decoder.embed"])
-    with pytest.raises(SpecError, match="no difference to trace"):
-        interventions.patch(net, clean, clean, ["decoder.embed"])
+    chosen = interventions.patch(net, clean, corrupt, ["decoder.embed"])
+    gaps = (clean.log_probs(net) - dataclasses.replace(corrupt, wanted=clean.wanted).log_probs(net))[0].abs()
+    assert chosen.prediction == int(gaps.argmax()), "the prediction that differs most"
+
+
+def test_patching_paints_no_rounding() -> None:
+    net, clean = writer()
+    same = interventions.patch(net, clean, clean, ["decoder.embed"])
+    assert (same.places, same.restored.numel()) == ([], 0)
+    late = ForwardPass.of(net, [*clean.ids[0, :-1].tolist(), 9], [IGNORE] * 5)  # causal: the first output cannot differ
+    first = interventions.patch(net, clean, late, ["decoder.embed"], prediction=0)
+    assert first.places == []
 
 
 def test_the_last_reading_of_the_lens_is_the_model(case: tuple[Net, ForwardPass]) -> None:

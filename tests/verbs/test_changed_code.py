@@ -192,3 +192,23 @@ def test_a_run_refuses_a_changed_plugin(command: Command, mine: Path, tmp_path: 
     changed = json.loads((tmp_path / "run" / "run.json").read_text())["plugins"]
     assert changed["mine.py"] != facts["plugins"]["mine.py"]
     assert command(*words, "--set", "train.steps=6").code == 0, "from now on, this is the run"
+
+
+def test_train_and_eval_print_json_with_what_results_depend_on(tmp_path: Path) -> None:
+    said = call("train", "copy", *SET, "--json", "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["model"] == str(tmp_path / "run" / "final")
+    assert found["step"] == 4
+    assert set(found["scores"]) >= {"loss", "exact"}
+    assert set(found["facts"]) >= {"fingerprint", "plugins", "regard", "torch", "threads", "processor"}
+    assert json.loads(call("train", "copy", *SET, "--json", "--out", tmp_path / "run").out) == found, "finished already"
+
+    (tmp_path / "test.tsv").write_text("abc\tabc\nba\tba\n")
+    first = json.loads(call("eval", tmp_path / "run", tmp_path / "test.tsv", "--json").out)
+    assert set(first["versions"]) == {"regard", "torch", "python"}
+    assert first["seed"] == 1
+    (tmp_path / "test.tsv").write_text("abc\tabc\nba\tab\n")
+    second = json.loads(call("eval", tmp_path / "run", tmp_path / "test.tsv", "--json").out)
+    assert first["fingerprints"]["data"] != second["fingerprints"]["data"]
+    assert first["fingerprints"]["models"] == second["fingerprints"]["models"]

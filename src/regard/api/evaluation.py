@@ -25,7 +25,10 @@ from regard.api.run_texts import find_tag
 from regard.api.trained_model import Model
 from regard.data.pair_reader import OnBad
 from regard.data.pairs import Pairs
+from regard.digests import digest_files
 from regard.errors import SpecError, UnknownName
+from regard.files.folder import MANIFEST
+from regard.machine import versions
 from regard.metrics import METRICS, Metric
 from regard.metrics.bootstrap import Difference, Interval, bootstrap, check_samples
 from regard.metrics.class_metrics import SplitLabels, count_classes
@@ -56,6 +59,10 @@ BATCH = 256
 MAX_UNKNOWN = 1.0
 """Percentage of unknown tokens above which scores come with a warning."""
 SCOPE = "95 % intervals over test items: of these trained models, not of the methods"
+
+
+SEED = 1
+"""Of the bootstrap samples."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +98,14 @@ class Evaluation:
     """The signature of each metric that has one, as sacreBLEU writes them."""
     pairs: int | None = None
     """The number of references, if outputs were scored."""
+    made_with: Mapping[str, object] = field(default_factory=dict)
+    """Versions, digests of models and data, and the seed of the bootstrap."""
 
     def plain(self) -> dict[str, object]:
         """All results, ready for JSON."""
         count = {} if self.pairs is None else {"pairs": self.pairs}
         models = [model.plain() for model in self.models]
-        return {"data": self.data, **count, "models": models, "signatures": dict(self.signatures)}
+        return {"data": self.data, **count, "models": models, "signatures": dict(self.signatures), **self.made_with}
 
     def render(self) -> str:
         """The results for people."""
@@ -226,7 +235,20 @@ class _Evaluator:
         ]
         signatures = {metric.kind: metric.signature() for metric in chosen if metric.signature()}
         data = " + ".join(Path(path).name for path in self.files)
-        return Evaluation(data, rows, signatures, len(references) if decoded else None)
+        made_with = {
+            "versions": versions(),
+            "fingerprints": {"data": digest_files(self.files), "models": self._digest_models()},
+            "seed": SEED,
+        }
+        return Evaluation(data, rows, signatures, len(references) if decoded else None, made_with)
+
+    def _digest_models(self) -> dict[str, str]:
+        """The digest of each model folder: of its manifest, which holds that of every file."""
+        places = {name: model.path for name, model in zip(self.names, self.models, strict=True)}
+        return {
+            name: digest_files([str(path / MANIFEST if (path / MANIFEST).exists() else path)])
+            for name, path in places.items()
+        }
 
     def _read(self, task: Task) -> object:
         """The test set as the task reads it."""

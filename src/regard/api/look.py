@@ -55,6 +55,8 @@ class Look:
         layer, head = (best.layer, best.head) if best else self.chosen[0] if self.chosen else (None, None)
         parts = [render_links(self.links, *self.link)] if self.link is not None else []
         parts += [render_view(view, layer=layer, head=head) for view in self.views]
+        if self.patched is not None and not self.patched.places:
+            parts.append("no difference beyond rounding: the second input changes no prediction")
         return "\n\n".join(parts)
 
     def plain(self) -> dict[str, object]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Attention:
+class Attention(Mapping[str, Tensor]):
     """Attention weights (h, n, m) by layer name, with the tokens on both sides."""
 
     weights: dict[str, Tensor]
@@ -50,8 +50,8 @@ class Attention:
     def __iter__(self) -> Iterator[str]:
         return iter(self.weights)
 
-    def keys(self) -> list[str]:
-        return list(self.weights)
+    def __len__(self) -> int:
+        return len(self.weights)
 
     def _repr_html_(self) -> str:
         """A map for notebooks: the last layer, averaged over heads; of cross-attention, if there is some."""

@@ -52,7 +52,7 @@ def score_tokens(
     `place` names a cross-attention of the first net whose weights, averaged over heads, are returned too.
     """
     out: list[TokenScores] = [TokenScores(torch.zeros(0))] * len(sources)
-    tape = Tape() if place is None else Tape(place)
+    tape = Tape(*([] if place is None else [place]), outer=nets[0].tape)
     for indices in batch_by_length([max(len(s), len(t)) for s, t in zip(sources, targets, strict=True)], tokens):
         check_stops()
         rows, wanted = [sources[i] for i in indices], [targets[i] for i in indices]

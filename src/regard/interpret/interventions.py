@@ -22,6 +22,8 @@ from regard.model.net import Net
 from regard.nn.core.context import Tape
 from regard.tasks.common.forward_pass import ForwardPass
 
+ROUNDING = 1e-4
+"""Differences of log P below this are those of the order in which numbers are added."""
 ROWS = 16
 """Changed copies of an example that run together."""
 
@@ -118,18 +120,29 @@ class Patched:
     """(places, n): 1 where patching gives the log P of the clean input, 0 where it changes nothing."""
     clean: float
     corrupt: float
+    prediction: int = 0
+    """Which prediction is traced, from 0."""
 
     def plain(self) -> dict[str, object]:
         """For programs; None where a place has no such position."""
         rows = [[None if v != v else round(v, 4) for v in row] for row in self.restored.tolist()]
-        return {"places": self.places, "restored": rows, "clean": self.clean, "corrupt": self.corrupt}
+        return {
+            "places": self.places,
+            "restored": rows,
+            "clean": self.clean,
+            "corrupt": self.corrupt,
+            "prediction": self.prediction,
+        }
 
 
 @torch.no_grad()
-def patch(net: Net, clean: ForwardPass, corrupt: ForwardPass, places: Sequence[str], prediction: int = 0) -> Patched:
+def patch(
+    net: Net, clean: ForwardPass, corrupt: ForwardPass, places: Sequence[str], prediction: int | None = None
+) -> Patched:
     """Run the corrupt input with the clean input's output at one place and position, for each of them.
 
-    Both inputs must have equally many tokens. The prediction is that of the clean input.
+    Both inputs must have equally many tokens. The prediction is that of the clean input; by default the one that the other
+    input changes most. If it changes none beyond rounding, there are no places.
     """
     if clean.ids.shape != corrupt.ids.shape or (clean.source is None) != (corrupt.source is None):
         raise SpecError(
@@ -141,11 +154,13 @@ def patch(net: Net, clean: ForwardPass, corrupt: ForwardPass, places: Sequence[s
         )
     corrupt = dataclasses.replace(corrupt, wanted=clean.wanted)
     tape = Tape(*places)
-    good = float(clean.log_probs(net, tape)[0, prediction])
-    bad = float(corrupt.log_probs(net)[0, prediction])
+    here, there = clean.log_probs(net, tape)[0], corrupt.log_probs(net)[0]
+    if prediction is None:
+        prediction = int((here - there).abs().argmax())
+    good, bad = float(here[prediction]), float(there[prediction])
     gap = good - bad
-    if abs(gap) < 1e-9:
-        raise SpecError("both inputs give the same prediction, so there is no difference to trace")
+    if abs(gap) < ROUNDING:
+        return Patched([], torch.zeros(0, 0), good, bad, prediction)
     rows = []
     for place in places:
         if place not in tape.kept:
@@ -160,7 +175,7 @@ def patch(net: Net, clean: ForwardPass, corrupt: ForwardPass, places: Sequence[s
     table = torch.full((len(rows), width), float("nan"), dtype=torch.double)
     for i, found in enumerate(rows):
         table[i, : len(found)] = torch.tensor(found, dtype=torch.double)
-    return Patched(list(places), table, good, bad)
+    return Patched(list(places), table, good, bad, prediction)
 
 
 def _fill_row(x: Tensor, row: int, value: Tensor) -> Tensor:

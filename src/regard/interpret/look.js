@@ -381,9 +381,10 @@
   function patched() {
     if (!data.patched) return null;
     const p = data.patched, words = view().labels.source;
+    if (!p.places.length) return el("section", {}, el("h2", {}, "Where the two inputs part"), el("p", { class: "note" }, "No difference beyond rounding: the second input changes no prediction."));
     const rows = p.places.map((place, i) => el("tr", {}, el("th", { scope: "row" }, place), el("td", {}, spread(p.restored[i].map((x) => x || 0).slice(0, words.length), words, true))));
     return el("section", {}, el("h2", {}, "Where the two inputs part"),
-      el("p", { class: "note" }, `The second input with the first one's activation at one place and position: the share of the difference in log P that comes back (${number(p.corrupt, 3)} to ${number(p.clean, 3)}).`), table(["place", "position"], rows));
+      el("p", { class: "note" }, `The second input with the first one's activation at one place and position: the share of the difference in log P of prediction ${p.prediction + 1}, which differs most, that comes back (${number(p.corrupt, 3)} to ${number(p.clean, 3)}).`), table(["place", "position"], rows));
   }
   function tabs() {
     if (data.views.length < 2) return null;

@@ -197,7 +197,7 @@ class Net(nn.Module):
     def watch(self, tape: Tape) -> Iterator[Tape]:
         """Use a tape for every pass within a `with` block, decoding included. Tapes nest: an outer one comes first.
 
-        A place to replace that no pass has is an error.
+        A place to replace that no pass has is an error, and so is a block in which a tape with patterns recorded nothing.
         """
         before, tape.outer = self.tape, self.tape
         self.tape = tape
@@ -207,6 +207,12 @@ class Net(nn.Module):
             self.tape = before
         for pattern in tape.unused():
             raise UnknownName("place", pattern, list(tape.passed))
+        if tape.patterns and not tape.kept:
+            if tape.passed:
+                raise UnknownName("place", tape.patterns[0], list(tape.passed))
+            raise SpecError(
+                "nothing was recorded: this net ran no pass within the block; run its model there, in this process"
+            )
 
     @property
     def device(self) -> torch.device:

@@ -251,7 +251,7 @@ class Babi:
         return [examples.places[i] for i in indices]
 
     def loss(self, net: Net, batch: StoryBatch, smoothing: float) -> Loss:
-        tape = Tape()
+        tape = Tape(outer=net.tape)
         return class_loss(net, _answer(net, batch, tape), batch.answers, smoothing, tape)
 
     # ------------------------------------------------------------------------------------------------ to the user

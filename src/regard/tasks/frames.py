@@ -199,7 +199,7 @@ class Frames:
         return RollBatch(frames[:, :-1], frames[:, 1:], tuple(len(roll) - 1 for roll in rolls))
 
     def loss(self, net: Net, batch: RollBatch, smoothing: float) -> Loss:
-        tape, at = Tape(), Coords.lengths(batch.lengths, batch.given.device)
+        tape, at = Tape(outer=net.tape), Coords.lengths(batch.lengths, batch.given.device)
         logits = net.logits(net(batch.given, at, tape=tape)).float()
         kept, wanted = at.kept.expand(len(batch.lengths), -1), batch.wanted.float()
         nats = F.binary_cross_entropy_with_logits(logits, wanted, reduction="none").sum(-1) * kept

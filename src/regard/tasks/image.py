@@ -256,7 +256,7 @@ class Image:
 
     def loss(self, net: Net, batch: ImageBatch, smoothing: float) -> Loss:
         images, at = self._read(net, batch.pixels)
-        tape = Tape()
+        tape = Tape(outer=net.tape)
         return class_loss(net, class_logits(net, images, at, tape), batch.labels, smoothing, tape)
 
     def _read(self, net: Net, pixels: Tensor) -> tuple[Tensor, Coords]:

@@ -150,14 +150,14 @@ class CausalTask(LmFrame[Net], CorpusTask[L]):
         )
 
     def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
-        tape, side = Tape(), batch.given
+        tape, side = Tape(outer=net.tape), batch.given
         at = Coords.lengths(side.lengths) if side.documents is None else Coords.documents(side.documents)
         stream = net(side.ids, at.to(side.ids.device), tape=tape)
         return sequence_loss(net, stream, batch, smoothing, tape)
 
     def stream_loss(self, net: Net, batch: Batch, smoothing: float, state: State | None) -> Loss:
         """The loss of a stream's next batch, with the memory of the batches before."""
-        tape, side = Tape(), batch.given
+        tape, side = Tape(outer=net.tape), batch.given
         at = Coords.span(side.ids.shape[1], side.first, device=side.ids.device)
         if side.docs is not None:
             at = dataclasses.replace(at, doc=side.docs, first=None)

@@ -289,7 +289,7 @@ class Mlm(EncoderTask, CorpusTask[MlmData]):
 
     def loss(self, net: Net, batch: MaskedBatch, smoothing: float) -> Loss:
         """The sum of the mean losses of masked tokens and of next sentences, times the number of masked tokens."""
-        tape, at, there = Tape(), batch.at, batch.wanted != IGNORE
+        tape, at, there = Tape(outer=net.tape), batch.at, batch.wanted != IGNORE
         stream = net(batch.given.ids, at, tape=tape)
         rows = {}
         if net.training:

@@ -266,7 +266,7 @@ class Recommend:
         return examples.batch(indices, repeats=self.settings.repeats)
 
     def loss(self, net: Net, batch: HistoryBatch, smoothing: float) -> Loss:
-        tape = Tape()
+        tape = Tape(outer=net.tape)
         if batch.targets is not None:
             return self._evaluate(net, batch, tape)
         if net.spec.decoder is None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from regard.registry import load_plugins
-from regard.verbs.options import Debug, Device, OnBad, Plugin, Set, parse_settings
+from regard.verbs.options import Debug, Device, Json, OnBad, Plugin, Set, parse_settings
 
 
 def train(
@@ -44,6 +46,7 @@ def train(
     plugin: Plugin = [],  # noqa: B006
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also log for TensorBoard")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress")] = False,
+    as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Train a model. The same command again resumes. The result is a self-contained folder, whose path is printed."""
@@ -58,4 +61,16 @@ def train(
     )  # fmt: skip
     folder = run_training(request)
     if os.environ.get("RANK", "0") == "0":  # one of several processes prints
-        print(folder)
+        print(json.dumps(describe_run(request.folder, folder), ensure_ascii=False) if as_json else folder)
+
+
+def describe_run(run: Path, model: Path) -> dict[str, object]:
+    """Return what a finished run has to say for programs: its model, scores, and the facts that they depend on."""
+    from regard.serialization.model_folder import LOG
+    from regard.training.run.resume import find_done_event
+    from regard.training.run.run_folder import read_facts
+
+    done = find_done_event(run) or {}
+    facts = {key: value for key, value in read_facts(run).items() if key not in ("requested", "finished")}
+    kept = {key: done.get(key) for key in ("step", "scores", "seconds")}
+    return {"run": str(run), "model": str(model), "log": str(run / LOG), **kept, "facts": facts}

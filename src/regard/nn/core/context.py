@@ -58,7 +58,7 @@ class Tape:
         self.losses: dict[str, Tensor] = {}
         self.plans: dict[str, str] = {}
         self.passed: dict[str, None] = {}
-        """The places that were passed, in order; only of a tape that replaces."""
+        """The places that were passed, in order."""
         self._turn = ""
 
     @property
@@ -101,8 +101,8 @@ class Tape:
         full = name + self._turn
         if self.outer is not None:
             value = self.outer.at(full, value)
+        self.passed[full] = None
         if self.replace:
-            self.passed[full] = None
             for pattern, function in self.replace.items():
                 if fnmatch.fnmatchcase(full, pattern):
                     value = function(value)
@@ -140,6 +140,7 @@ class Tape:
         full = name + self._turn
         if self.outer is not None:
             self.outer.keep(full, value, chosen=chosen)
+        self.passed[full] = None
         if any(fnmatch.fnmatchcase(full, p) for p in self.replace):
             raise SpecError(f"{full} can be read here but not replaced; replace {full.rpartition('.')[0]}.heads")
         self._record(name, value, chosen)

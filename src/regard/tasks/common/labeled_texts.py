@@ -98,7 +98,7 @@ class LabeledTask(EncoderTask, Generic[L]):
         return examples.batch(indices, self.tokenizer.pad)
 
     def loss(self, net: Net, batch: EncoderBatch, smoothing: float) -> Loss:
-        tape = Tape()
+        tape = Tape(outer=net.tape)
         scores = class_logits(net, batch.given.ids, batch.at(net), tape)
         return class_loss(net, scores, batch.labels, smoothing, tape)
 

@@ -117,7 +117,7 @@ class Seq2Seq(Generic[S, O]):
 
     def loss(self, net: Net, batch: Batch, smoothing: float) -> Loss:
         assert batch.source is not None
-        tape = Tape()
+        tape = Tape(outer=net.tape)
         stream = net(batch.given.ids, _coords(batch.given), (batch.source.ids, _coords(batch.source)), tape)
         return sequence_loss(net, stream, batch, smoothing, tape)
 
