@@ -13,8 +13,6 @@ import argparse
 import base64
 import json
 import random
-import shlex
-import sys
 import tempfile
 import threading
 import time
@@ -27,8 +25,9 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+from bench.entry import parse
 from bench.http_load import Load, Order, finish_load, start_load, summarize
-from bench.results import parse, write
+from bench.results import write
 
 from regard.serve.app import ROUTES
 from tests.serve.attackers import ATTACKS, AttackOrder, Seen, finish_attackers, start_attackers
@@ -280,15 +279,15 @@ def wait_recovered(running: Running) -> float:
 
 
 def measure(
-    names: Sequence[str], models: Mapping[str, Path], folder: Path, seconds: float
+    names: Sequence[str], models: Mapping[str, Path], folder: Path, seconds: float, connections: int = 0
 ) -> dict[str, dict[str, Found]]:
     """Each attack on each server, which is started anew."""
     found: dict[str, dict[str, Found]] = {}
     for name in names:
         with start_bare(folder) as running:
-            bare = measure_attack(running, [name], seconds)
+            bare = measure_attack(running, [name], seconds, connections)
         with start_attacked(models, folder) as running:
-            ours = measure_attack(running, [name], seconds)
+            ours = measure_attack(running, [name], seconds, connections)
         found[name] = {"regard": ours, "bare": bare}
         print(format_row(name, ours, bare), flush=True)
         for text in (*ours.list_faults(), *ours.list_examples()[:EXAMPLES]):
@@ -318,7 +317,7 @@ def format_row(name: str, ours: Found, bare: Found) -> str:
 def tabulate(found: Mapping[str, Mapping[str, Found]]) -> dict[str, Any]:
     """The figures that readers look for: the worst over all attacks, then each attack beside the bare server."""
     ours = {name: both["regard"] for name, both in found.items()}
-    worst = {f"most {name}": max(one.list_figures()[name] for one in ours.values()) for name in WORST}
+    worst = {f"most {name}": max(one.figures[name] for one in ours.values()) for name in WORST}
     return {
         "attacks": len(found),
         "within all bounds": sum(not one.list_faults() for one in ours.values()),
@@ -346,21 +345,23 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("attacks", nargs="*", default=[*ATTACKS], help="which; by default all")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each attack")
     asked = parse(parser, words)
+    attacks, seconds, connections = asked.attacks, asked.seconds, 0
+    if asked.smoke:
+        attacks, seconds, connections = attacks[:1], 1.0, 1
     with tempfile.TemporaryDirectory() as name:
         models = make_served(Path(name))
         print(f"{'ours|bare':26}" + "".join(f"{column:>16}" for column in COLUMNS))
-        found = measure(asked.attacks, models, Path(name), asked.seconds)
-    command = shlex.join(["python", "-m", "tests.serve.hostile_clients", *(words or sys.argv[1:])])
+        found = measure(attacks, models, Path(name), seconds, connections)
     faults = {name: both["regard"].list_faults() for name, both in found.items() if both["regard"].list_faults()}
     rows = {name: {which: one.list_figures() for which, one in both.items()} for name, both in found.items()}
     load = " ".join(Path("/proc/loadavg").read_text().split()[:3])
     path = write(
-        "hostile-clients", title="Attackers beside clients who mean well", command=command, figures=tabulate(found),
+        "hostile-clients", title="Attackers beside clients who mean well", figures=tabulate(found),
         rows=rows, bounds={"at most": BOUNDS, "at least": LEAST}, out_of_bounds=faults, load_of_the_machine=load,
-        seconds=asked.seconds,
+        seconds=seconds,
     )  # fmt: skip
     print(f"{len(found)} attacks, {len(faults)} out of bounds; {path}")
-    return 1 if faults else 0
+    return 1 if faults and not asked.smoke else 0
 
 
 if __name__ == "__main__":
