@@ -1,6 +1,6 @@
 # make demo           train the embedded default and show what it learned
 # make test           lint, types and every test that CI runs
-# make test-machines  the tests as on other processors, in another order, beside other programs
+# make test-machines  the tests as on other processors, as other users, in another order, beside other programs
 # make test-lowest    the tests with the oldest libraries that pyproject.toml allows
 # make docs           the documentation as a site
 # make page           the page of `regard serve`, built from page/ (needs Node)

@@ -65,3 +65,28 @@ def test_an_unknown_variation(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         machines.main(["avx3"])
     assert "no variation 'avx3'; there is default, avx2" in capsys.readouterr().err
+
+
+def test_a_variation_that_cannot_run_here_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machines, "RESULT", tmp_path / "machines.json")
+    monkeypatch.setitem(machines.VARIATIONS, "python-2.0", machines.Variation(python="2.0"))
+    assert machines.main(["python-2.0", "--", FEW]) == 1
+    assert re.search(
+        r"^python-2.0: not run: there is no .*/\.venv-2\.0/bin/python$", capsys.readouterr().out, flags=re.M
+    )
+
+
+def test_a_variation_has_its_umask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    test = tmp_path / "test_umask.py"
+    test.write_text("import os\n\ndef test_it():\n    assert os.umask(0) == 0o027\n")
+    monkeypatch.setitem(machines.VARIATIONS, "umask-027", machines.Variation((), umask=0o027))
+    found = machines.run("umask-027", 1, [str(test), f"--rootdir={tmp_path}"])
+    assert (found.passed, found.failed) == (1, 0)
+
+
+def test_every_path_of_the_variations_is_there() -> None:
+    words = [*machines.TORCHLESS, *(word for each in machines.VARIATIONS.values() for word in each.options)]
+    paths = {word.removeprefix("--ignore=") for word in words if "tests/" in word}
+    assert not [path for path in paths if not (machines.ROOT / path).exists()]
