@@ -79,10 +79,13 @@ class Log:
 
 def read_log(path: Path) -> list[Plain]:
     """All complete events of a log, oldest first."""
-    if not path.exists():
-        return []
+    return parse_log(path.read_bytes()) if path.exists() else []
+
+
+def parse_log(data: bytes) -> list[Plain]:
+    """All complete events in the bytes of a log, or in some of its last ones."""
     out = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+    for line in data.decode("utf-8", errors="replace").split("\n"):
         try:
             event = json.loads(line)
             if "\\u" in line:  # may stand for half a character, which no file can hold
