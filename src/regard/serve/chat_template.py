@@ -2,23 +2,17 @@
 
 A model from elsewhere may come with a Jinja template that writes a conversation as one text, with special tokens between the
 turns. Special tokens of the template become special tokens; those that somebody spells in a message stay text, so that nobody
-can end a turn and speak as another. The template is a stranger's: it runs in Jinja's sandbox, with nothing but the messages.
+can end a turn and speak as another. The template is a stranger's: it runs in Jinja's sandbox, with nothing but the messages, in
+a process of its own with limits on time, memory and length.
 """
 
 from __future__ import annotations
 
-import datetime
-import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
-
-from jinja2 import TemplateError, nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from regard.errors import DataError, SpecError
+from regard.serve.template_process import TemplateFault, TemplateProcess
 from regard.text import Tokenizer
 
 MAX_TEMPLATE = 100_000
@@ -36,8 +30,8 @@ class ChatTemplate:
         self._source, self._tokenizer = source, tokenizer
         self.ends = ends | {tokenizer.eos}
         try:
-            self._template = make_environment().from_string(source)
-        except TemplateError as error:
+            self._template = TemplateProcess(source)
+        except TemplateFault as error:
             raise SpecError(f"the chat template of this model cannot be read: {error}") from None
 
     def encode(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
@@ -71,7 +65,7 @@ class ChatTemplate:
             return self._template.render(
                 messages=[*messages], add_generation_prompt=True, tools=None, documents=None, **marks
             )
-        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
+        except TemplateFault as error:
             raise DataError(f"the chat template of this model refuses these messages: {error}") from None
 
 
@@ -80,33 +74,3 @@ def replace_all(text: str, replacements: Mapping[str, str]) -> str:
     for word, other in replacements.items():
         text = text.replace(word, other)
     return text
-
-
-class GenerationTag(Extension):
-    """`{% generation %}` marks the answer, for training; here it means nothing."""
-
-    tags = {"generation"}  # noqa: RUF012  # as Jinja declares it
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def make_environment() -> ImmutableSandboxedEnvironment:
-    """What templates are written for: the filters and functions that `transformers` gives them."""
-
-    def refuse(message: str) -> NoReturn:
-        raise TemplateError(message)
-
-    def write_json(value: object, indent: int | None = None) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
-
-    def format_now(form: str) -> str:
-        return datetime.datetime.now().strftime(form)
-
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols]
-    )
-    environment.filters["tojson"] = write_json
-    environment.globals |= {"raise_exception": refuse, "strftime_now": format_now}
-    return environment
