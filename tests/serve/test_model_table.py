@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.errors import UnknownName
+from regard.errors import SpecError, UnknownName
 from regard.serve.model_table import ModelTable
 from regard.serve.served_model import LoadSettings
 from regard.serve.ticket import ServerBusy
@@ -33,6 +33,12 @@ def test_models_beyond_the_budget_are_loaded_when_they_are_needed(models: dict[s
         pass
     with pytest.raises(UnknownName, match="no model 'lmm'; did you mean 'lm'"), table.use("lmm"):
         pass
+
+
+def test_an_engine_that_cannot_be_served_is_refused(models: dict[str, Path]) -> None:
+    words = "engine ctranslate2 decodes whole sentences.*; a server runs --engine auto, native or torch"
+    with pytest.raises(SpecError, match=words):
+        ModelTable({"a": models["translate"]}, LoadSettings(engine="ctranslate2"))
 
 
 def test_a_better_model_takes_over_without_dropping_a_request(models: dict[str, Path], tmp_path: Path) -> None:

@@ -101,6 +101,19 @@ def test_the_work_of_a_late_request_ends(server: Running, text: str) -> None:
         assert read_gauge(http, "regard_inference_restarts") == before
 
 
+def test_the_models_end_quietly_with_their_server(models: dict[str, Path], tmp_path: Path) -> None:
+    with start_server({"lm": models["lm"]}, tmp_path) as running:
+        child = running.inference_pid
+        running.process.kill()
+        running.process.wait()
+        end = time.monotonic() + SECONDS
+        while Path(f"/proc/{child}/cmdline").exists() and Path(f"/proc/{child}/cmdline").read_bytes():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        log = running.log.read_text()
+        assert log.count("the server has ended, and the models end with it") == 1 and "Traceback" not in log
+
+
 @pytest.fixture
 def signs() -> Iterator[VitalSigns]:
     with closing(VitalSigns(8)) as made:

@@ -16,8 +16,9 @@ import time
 import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import NoReturn
 
 from regard.errors import DataError, RegardError, SpecError
 from regard.machine import wait_politely
@@ -30,6 +31,8 @@ STATS_SECONDS = 1.0
 """Time between two reports of how busy the process is."""
 BEAT_SECONDS = 0.25
 """Time between two beats; deadlines are noticed so often, too."""
+
+_ENDING = threading.Lock()
 
 
 class InferenceServer:
@@ -149,7 +152,7 @@ class InferenceServer:
         try:
             self._socket.send(message)
         except OSError:  # the other end is gone, and so shall we be
-            os._exit(0)
+            end_with_server()
         except RegardError as error:
             self._socket.send({"id": message.get("id"), "kind": "error", **describe_error(error)})
 
@@ -173,6 +176,15 @@ def describe_error(error: Exception) -> dict[str, str]:
     return {"type": "internal", "message": "the model failed on this request; the log of the server says where"}
 
 
+def end_with_server() -> NoReturn:
+    """End at once: threads may still compute for clients that are gone."""
+    if _ENDING.acquire(blocking=False):
+        print("regard: the server has ended, and the models end with it", file=sys.stderr, flush=True)
+        os._exit(0)
+    while True:  # another thread is about to end the process
+        time.sleep(1)
+
+
 def main(arguments: list[str]) -> None:
     """Serve on the socket whose number is the first argument; the second is that of the file of the vital signs."""
     sock, signs_file = FrameSocket(socket.socket(fileno=int(arguments[0]))), int(arguments[1])
@@ -187,8 +199,9 @@ def main(arguments: list[str]) -> None:
         words = str(error) if isinstance(error, RegardError) else fault["message"]
         sock.send({"kind": "failed", "message": words})
         return
-    server.serve()
-    os._exit(0)  # threads may still compute for clients that are gone
+    with suppress(OSError):  # the API process was killed
+        server.serve()
+    end_with_server()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from regard.api import load
 from regard.api.trained_model import Model
 from regard.conversion.hf_origin import Origin
 from regard.decode.engine import Engine, attach_engine, find_engine
-from regard.engine.fixed_batch import FixedBatch
 from regard.engine.torch_engine import TorchEngine
 from regard.files.folder import Folder, read_folder
 from regard.registry import kind_of
@@ -170,10 +169,5 @@ def stamp_folder(path: Path) -> tuple[int, int]:
 
 
 def _choose_engine(model: Model) -> Engine:
-    """The engine that the model was loaded with, if sequences can join its batches; otherwise torch, where they can."""
-    engine = find_engine([model.net])
-    if engine is None:
-        return TorchEngine(model.net)
-    batch = engine.open_batch()
-    batch.close()
-    return TorchEngine(model.net) if isinstance(batch, FixedBatch) else engine
+    """The engine that the model was loaded with; `ModelTable` admits only those whose batches sequences can join."""
+    return find_engine([model.net]) or TorchEngine(model.net)

@@ -67,7 +67,7 @@ class TemplateProcess:
             self._end()
 
     def _start(self) -> None:
-        packages = os.pathsep.join(str(Path(each.__file__).parents[1]) for each in (jinja2, markupsafe))
+        packages = os.pathsep.join(str(Path(str(each.__file__)).parents[1]) for each in (jinja2, markupsafe))
         order = [sys.executable, "-I", "-S", str(_CHILD), packages, str(SECONDS), str(MEMORY), str(MAX_TEXT)]
         pipe = subprocess.PIPE
         self._child = subprocess.Popen(order, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
