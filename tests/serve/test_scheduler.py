@@ -17,6 +17,7 @@ from regard.engine.torch_engine import TorchEngine
 from regard.errors import NoRoom
 from regard.serve.scheduler import Scheduler
 from regard.serve.ticket import CURRENT, RequestCancelled, Ticket
+from regard.stopping import check_stops
 from tests.decode.test_search_batch import SEARCHES, SOURCES, SPECIAL, check_same, make_nets
 
 pytestmark = pytest.mark.numeric
@@ -191,3 +192,24 @@ def test_usage_is_counted() -> None:
         CURRENT.set(None)
     assert ticket.usage["prompt_tokens"] == len(SOURCES[2])
     assert ticket.usage["completion_tokens"] == len(found[0].tokens)
+
+
+def test_a_native_call_ends_when_its_request_does() -> None:
+    ticket, begun = Ticket("a"), threading.Event()
+
+    def compute() -> None:
+        begun.set()
+        while True:  # as the native engine looks at the flag
+            check_stops()
+
+    def ask(made: Scheduler) -> None:
+        CURRENT.set(ticket)
+        made.run(compute)
+
+    with scheduler(TorchEngine(NET)) as made, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, made)
+        assert begun.wait(20)
+        ticket.cancel()
+        with pytest.raises(RequestCancelled, match="was cancelled"):
+            asked.result(20)
+        assert made.run(lambda: 3) == 3  # its thread is free again

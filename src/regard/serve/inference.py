@@ -16,11 +16,11 @@ import time
 import traceback
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn
 
-from regard.errors import DataError, RegardError, SpecError
+from regard.errors import CallStopped, DataError, RegardError, SpecError
 from regard.machine import wait_politely
 from regard.serve.frames import FrameSocket
 from regard.serve.ticket import CURRENT, RequestCancelled, RequestLate, ServerBusy, Ticket
@@ -83,10 +83,10 @@ class InferenceServer:
             try:
                 ticket.check()
                 answer = {"kind": "result", "data": self._run(message, ticket)}
-            except RequestLate as error:
-                answer = {"kind": "error", "type": "late", "message": str(error)}
-            except RequestCancelled as error:
-                answer = {"kind": "error", "type": "cancelled", "message": str(error)}
+            except (RequestCancelled, CallStopped) as error:
+                said = ticket.explain() if isinstance(error, CallStopped) else error
+                kind = "late" if isinstance(said, RequestLate) else "cancelled"
+                answer = {"kind": "error", "type": kind, "message": str(said)}
             except Exception as error:  # a bug must not end the process: the client is told, and the log says where
                 answer = {"kind": "error", **describe_error(error)}
             finally:
@@ -102,6 +102,7 @@ class InferenceServer:
         with ExitStack() as stack:
             with ticket.wait():  # it may have to be loaded
                 served = stack.enter_context(self._table.use(name))
+            stack.enter_context(ticket.stop)
             stack.enter_context(StopTorch(ticket.check))
             if op in ANSWERS:
                 return ANSWERS[op](served, ticket, message)
@@ -199,8 +200,7 @@ def main(arguments: list[str]) -> None:
         words = str(error) if isinstance(error, RegardError) else fault["message"]
         sock.send({"kind": "failed", "message": words})
         return
-    with suppress(OSError):  # the API process was killed
-        server.serve()
+    server.serve()
     end_with_server()
 
 

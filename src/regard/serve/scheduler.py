@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from regard.decode.decode_request import Constraints, Draw, Hypothesis, SpecialTokens
 from regard.decode.engine import Engine, SequenceProgress
 from regard.decode.search import Search
-from regard.engine.fixed_batch import FixedBatch
+from regard.errors import CallStopped
 from regard.serve.stop_torch import StopTorch
 from regard.serve.ticket import CURRENT, RequestCancelled, Ticket
 from regard.serve.vital_signs import IDLE, STEP, SchedulerRow
@@ -78,8 +78,10 @@ class _Call:
         row.turn(ticket.number, ticket.deadline)
         try:
             ticket.check()
-            with StopTorch(ticket.check):
+            with ticket.stop, StopTorch(ticket.check):
                 found = self.compute()
+        except CallStopped:
+            self.refuse(ticket.explain())
         except BaseException as error:
             self.refuse(error)
         else:
@@ -323,19 +325,9 @@ class Scheduler:
         if sequence.ticket.row is not None:
             sequence.ticket.row.join_batch(self._row.place)
 
-    def _check_leaving(self) -> None:
-        """Raise an error if nobody waits for the batch any longer."""
-        running = list(self._running.values())
-        if running and all(sequence.leaves for sequence in running):
-            raise running[0].ticket.explain()
-
     def _step(self) -> None:
         try:
-            if isinstance(self._batch, FixedBatch):  # such a step decodes whole sentences
-                with StopTorch(self._check_leaving):
-                    progress = self._batch.step()
-            else:
-                progress = self._batch.step()
+            progress = self._batch.step()
         except Exception as error:  # what exactly failed is not known: all of them have to be told
             with self._wake:
                 lost, self._running = self._running, {}

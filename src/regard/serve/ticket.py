@@ -16,6 +16,7 @@ from typing import Literal
 
 from regard.errors import RegardError
 from regard.serve.vital_signs import COMPUTING, WAITING, RequestRow
+from regard.stopping import Stop
 
 CURRENT: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
 
@@ -47,6 +48,8 @@ class Ticket:
     """Why the last output ended: by its end mark, or by its limit."""
     row: RequestRow | None = None
     """Where others see what its thread does."""
+    stop: Stop = dataclasses.field(default_factory=Stop)
+    """Ends what engines compute for it."""
     _began: float = dataclasses.field(default_factory=time.monotonic)
     _cancelled: threading.Event = dataclasses.field(default_factory=threading.Event)
     _watchers: list[Callable[[], None]] = dataclasses.field(default_factory=list)
@@ -67,6 +70,7 @@ class Ticket:
     def cancel(self) -> None:
         """Stop as soon as possible."""
         self._cancelled.set()
+        self.stop.set()
         for tell in list(self._watchers):
             tell()
 
