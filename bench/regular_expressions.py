@@ -17,17 +17,24 @@ from tests.laws.backtracking import Mode, hard_texts
 from tests.laws.patterns import Pattern, find_patterns
 from tokenizers import Regex, normalizers
 
-from bench.results import parse, write
+from bench.entry import parse
+from bench.results import write
+from regard.text.long_text import MAX_PIECE
 
 TRIED, SHORT, LONG, SECONDS = 3000, 2_000, 1_000_000, 0.01
+SMOKE = 5
+"""Patterns, and texts for each, of a smoke run."""
 LIMIT = 1.2
 
 
 def main() -> None:
+    said = parse(argparse.ArgumentParser(prog="python -m bench.regular_expressions", description=__doc__))
+    patterns = find_patterns()
+    some, tried, longest = (SMOKE, SMOKE, SHORT) if said.smoke else (len(patterns), TRIED, LONG)
     grown = {}
-    for pattern in find_patterns():
+    for pattern in patterns[:some]:
         for mode in pattern.modes:
-            exponent, text = measure(pattern, mode)
+            exponent, text = measure(pattern, mode, tried, longest)
             grown[f"{pattern.place} {mode} {pattern.theirs or pattern.text}"] = exponent
             print(
                 f"{exponent:5.2f}  {pattern.place}  {mode}  {pattern.theirs or pattern.text!r}  on {text[:12]!r}…",
@@ -36,13 +43,13 @@ def main() -> None:
     worst = max(grown, key=grown.__getitem__)
     figures = {"patterns": len(grown), "worst exponent": round(grown[worst], 2), "worst": worst, "limit": LIMIT}
     title = "Regular expressions: growth of their time on texts made against them"
-    print(write("regular_expressions", title=title, command="python -m bench.regular_expressions", figures=figures))
+    print(write("regular_expressions", title=title, figures=figures))
 
 
-def measure(pattern: Pattern, mode: Mode) -> tuple[float, str]:
+def measure(pattern: Pattern, mode: Mode, tried: int, longest: int) -> tuple[float, str]:
     """The exponent on the slowest text, and that text."""
     run = _runner(pattern, mode)
-    texts = [*islice(hard_texts(pattern.text, pattern.flags, mode, SHORT), TRIED)]
+    texts = [*islice(hard_texts(pattern.text, pattern.flags, mode, SHORT), tried)]
     if not texts:  # no loop: nothing grows
         return 0.0, ""
     slowest = max(range(len(texts)), key=lambda at: min(_time(run, texts[at]) for _ in range(2)))
@@ -50,11 +57,12 @@ def measure(pattern: Pattern, mode: Mode) -> tuple[float, str]:
     def text(length: int) -> str:
         return next(islice(hard_texts(pattern.text, pattern.flags, mode, length), slowest, None))
 
-    length = SHORT
-    while (least := _time(run, text(length))) < SECONDS and length < LONG:
+    length = MAX_PIECE // 8 if pattern.theirs else SHORT  # the library never gets longer texts
+    while not pattern.theirs and _time(run, text(length)) < SECONDS and length < longest:
         length *= 2
-    most = min(_time(run, text(8 * length)) for _ in range(3 if least < 1 else 1))
-    least = min(least, *(_time(run, text(length)) for _ in range(5)))
+    short, long = text(length), text(8 * length)
+    least = min(_time(run, short) for _ in range(9))
+    most = min(_time(run, long) for _ in range(9 if least < 0.1 else 1))
     return max(0.0, math.log2(most / least) / 3), texts[slowest]
 
 
@@ -76,5 +84,4 @@ def _time(run: Callable[[str], object], text: str) -> float:
 
 
 if __name__ == "__main__":
-    parse(argparse.ArgumentParser(prog="python -m bench.regular_expressions", description=__doc__))
     main()

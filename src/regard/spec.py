@@ -24,7 +24,15 @@ from regard.registry import Registry, kind_of
 
 C = TypeVar("C", bound=type)
 
-Count = Annotated[int, Field(ge=1, le=1 << 40)]
+
+def _check_number(value: object) -> object:
+    """Refuse what would be taken for a number: `true` as 1, and text in quotes."""
+    if isinstance(value, bool | str):
+        raise ValueError("should be a whole number")
+    return value
+
+
+Count = Annotated[int, pydantic.BeforeValidator(_check_number), Field(ge=1, le=1 << 40)]
 """An integer of at least 1; the maximum is beyond any use, but still valid for torch and NumPy."""
 Heads = Annotated[int, Field(ge=1, le=4096)]
 """A number of attention heads; the maximum is far more than any model has, and few enough to iterate over."""

@@ -205,7 +205,7 @@ def test_names_and_limits_of_the_command_line() -> None:
         parse_limits(["beam=4"])
     with pytest.raises(SpecError, match="the limit beams should be a number, got 'x'"):
         parse_limits(["beams=x"])
-    with pytest.raises(SpecError, match="the limit beams should be above 0, got 0"):
+    with pytest.raises(SpecError, match="the limit beams should be above 0 and finite, got 0"):
         parse_limits(["beams=0"])
 
 

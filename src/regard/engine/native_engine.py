@@ -236,7 +236,10 @@ def has_float64(weights: bytes | mmap, path: Path) -> bool:
     return any(entry.dtype == "F64" for entry in list_tensors(weights, path).values())
 
 
+_DIGITS = 4  # of a number of threads; longer ones are a mistake, which OpenMP ignores, too
+
+
 def read_threads() -> int | None:
     """The number of threads that the user set for all libraries; None: all cores."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdigit() and int(given) > 0 else None
+    return int(given) or None if given.isascii() and given.isdigit() and len(given) <= _DIGITS else None

@@ -302,7 +302,7 @@ def _check_no_link(path: Path) -> None:
 
 def _beside(path: Path) -> tuple[Path, Path]:
     """The names of a folder while it is written, and while it is replaced."""
-    return path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.previous")
+    return path.parent / f".{path.name}.partial", path.parent / f".{path.name}.previous"  # with_name() refuses `/`
 
 
 def _manifest(files: Mapping[str, bytes]) -> bytes:

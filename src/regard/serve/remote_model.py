@@ -44,7 +44,15 @@ class RemoteModel:
             import httpx
         except ImportError:
             raise SpecError(f"running on a server needs httpx; {name_extra('serve')}") from None
-        parts = urlsplit(address)
+        try:
+            parts = urlsplit(address)
+            parts.port  # noqa: B018  (checked when it is read)
+        except ValueError as error:
+            raise SpecError(
+                f"{address} is not the address of a server ({error}); it should be like http://127.0.0.1:8000"
+            ) from None
+        if not parts.hostname:
+            raise SpecError(f"{address} names no server; it should be like http://127.0.0.1:8000")
         self._model = parts.path.strip("/") or None
         key = os.environ.get(KEY)
         self._http = httpx.Client(

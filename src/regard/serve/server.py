@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 
 import uvicorn
@@ -23,6 +24,14 @@ MAX_HEADERS = 32 << 10
 LOG = logging.getLogger("regard.serve")
 
 
+def _keep_error(record: logging.LogRecord, errors: list[OSError]) -> bool:
+    """Keep an error of the system that is logged; false for any other record."""
+    if isinstance(record.msg, OSError):
+        errors.append(record.msg)
+        return True
+    return False
+
+
 class DrainingServer(uvicorn.Server):
     """A server that refuses new requests before it stops."""
 
@@ -37,7 +46,20 @@ class DrainingServer(uvicorn.Server):
         """Listen when the models are loaded, or say why they are not."""
         asyncio.get_running_loop().set_exception_handler(handle_loop_errors(self._log))
         self._sweeper = asyncio.create_task(self._connections.sweep())
-        await super().startup(sockets)  # type: ignore[arg-type]
+        settings, refused = self._context.settings, list[OSError]()
+        uvicorn_log, catch = logging.getLogger("uvicorn.error"), lambda record: not _keep_error(record, refused)
+        uvicorn_log.addFilter(catch)
+        try:
+            await super().startup(sockets)  # type: ignore[arg-type]
+        except SystemExit:  # it logs why it cannot listen, and ends the program with a code of its own
+            if not refused:
+                raise
+            where = f"{settings.host}, port {settings.port}"
+            raise SpecError(
+                f"cannot listen on {where}: {os.strerror(refused[0].errno or 0)}; choose another --port"
+            ) from None
+        finally:
+            uvicorn_log.removeFilter(catch)
         settings, inference = self._context.settings, self._context.inference
         if not self.started:
             return

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import hmac
 import ipaddress
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from regard.errors import SpecError, UnknownName
 from regard.spec import Plain
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+MAX_KEY_FILE = 1_000_000
+"""Maximum bytes of a key file."""
 MIN_KEY = 16
 """Characters of an API key."""
 
@@ -54,8 +57,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if getattr(self, field.name) <= 0:
-                raise SpecError(f"the limit {field.name} should be above 0, got {getattr(self, field.name)}")
+            if not 0 < getattr(self, field.name) < math.inf:  # nor is it NaN
+                raise SpecError(f"the limit {field.name} should be above 0 and finite, got {getattr(self, field.name)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,9 +137,13 @@ class ServerSettings:
 def read_keys(path: str | Path) -> list[str]:
     """The keys of a file, one per line; empty lines and those that begin with # are skipped."""
     try:
-        lines = Path(path).read_text(encoding="ascii").splitlines()
+        with Path(path).open("rb") as file:  # which may be a pipe: --key-file <(…)
+            data = file.read(MAX_KEY_FILE + 1)
+        lines = data.decode("ascii").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"the key file {path} cannot be read: {error}") from None
+    if len(data) > MAX_KEY_FILE:
+        raise SpecError(f"the key file {path} is refused: it has more than {MAX_KEY_FILE:,} bytes")
     keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not keys:
         raise SpecError(f"the key file {path} has no key; write one of at least {MIN_KEY} characters into it")

@@ -20,6 +20,7 @@ from regard.errors import RegardError
 T = TypeVar("T")
 PANIC = "PanicException"
 _STDERR = 2
+_NO_THREADS = "global thread pool has not been initialized"
 _MAX_REASON = 300  # characters of the library's own message
 _REASONS = {"retry-limit-in-match": "one of its patterns takes too many steps to match"}
 
@@ -99,6 +100,10 @@ class translate_errors:
         if self._quiet:
             _stderr.release(panicked)
         if panicked or kind is Exception:
+            if _NO_THREADS in str(fault):
+                raise RegardError(
+                    "the tokenizers library cannot start its threads; free memory, or allow this process more (ulimit -v, -u)"
+                ) from None
             raise self._error(f"{self._message}: {_reason(str(fault))}") from None
 
 

@@ -33,7 +33,7 @@ def read_stdin() -> Iterator[str]:
     if sys.stdin is None:
         raise SpecError("standard input is closed; give texts as arguments, or lines with < or |")
     note, number, decoder = Notes(say), 0, codecs.getincrementaldecoder("utf-8")
-    while raw := sys.stdin.buffer.readline(MAX_LINE):
+    while raw := _read_line():
         number += 1
         complete = raw.endswith(b"\n") or len(raw) < MAX_LINE or not _skip_rest_of_line()
         line = raw.removesuffix(b"\n").removesuffix(b"\r") if complete else raw
@@ -49,10 +49,18 @@ def read_stdin() -> Iterator[str]:
         yield text if number > 1 else text.removeprefix("\ufeff")
 
 
+def _read_line() -> bytes:
+    try:
+        return sys.stdin.buffer.readline(MAX_LINE)
+    except OSError as error:  # opened for writing only, or a folder
+        said = f"standard input cannot be read ({error.strerror}); give texts as arguments, or lines with < or |"
+        raise SpecError(said) from None
+
+
 def _skip_rest_of_line() -> bool:
     """Skip the rest of a line; whether there was more than its end."""
     more = False
-    while raw := sys.stdin.buffer.readline(MAX_LINE):
+    while raw := _read_line():
         more = more or bool(raw.rstrip(b"\r\n"))
         if raw.endswith(b"\n"):
             break
