@@ -189,7 +189,8 @@ class Automaton:
             return self._link(at, end, **{"before" if way < 0 else "after": letters})
         if way > 0:
             self._add(inner, self._link(at, self._state()), flags)  # read beside the rest, and it leads nowhere
-        return self._link(at, end, seen=False)
+        last = _one_set(list(inner)[-1:]) if way < 0 and op is sre.ASSERT else None  # what it ends with stands before
+        return self._link(at, end, seen=False, before=self.sets[repr((*last, flags))] if last else None)
 
     def ways(self, state: int, before: int, letter: int, *, sure: bool = False) -> list[int]:
         """States reached by reading a letter, once for each way; `sure` leaves out ways that may be closed."""
