@@ -9,12 +9,13 @@ model whose validation loss is lower; both are written beside the result as MIDI
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import regard
-from bench.entry import find_data, parse
+from bench.entry import Mode, find_data, make_scratch, parse
 from bench.results import folder, write
 from regard.data.music.four_voices import FourVoices
 from regard.data.music.grid_notes import Note
@@ -37,9 +38,21 @@ MELODY = [64, 64, 65, 67, 67, 65, 64, 62, 60, 60, 62, 64, 64, 62, 62]
 LENGTHS = [4] * 12 + [6, 2, 8]
 
 
+def find_chorales() -> Path:
+    """The chorales; a few of each part in a smoke run."""
+    path = find_data(*MUSIC)
+    if not Mode.smoke:
+        return path
+    out = make_scratch("cut") / path.name
+    if not out.exists():
+        parts = json.loads(gzip.decompress(path.read_bytes()))
+        out.write_bytes(gzip.compress(json.dumps({part: pieces[:3] for part, pieces in parts.items()}).encode()))
+    return out
+
+
 def recipe(position: str, *, smoke: bool) -> dict[str, Any]:
     made: dict[str, Any] = parse_yaml(list_recipes()["chorales"], "chorales")
-    made["data"] |= {"train": [str(find_data(*MUSIC))], "valid": []}
+    made["data"] |= {"train": [str(find_chorales())], "valid": []}
     made["model"] |= POSITIONS[position]
     made["train"] |= {"seed": SEED, "steps": 1200, "precision": "float32"}
     if smoke:
@@ -64,7 +77,7 @@ def run(out: Path, position: str, *, smoke: bool) -> dict[str, Any]:
     test = evaluate_loss(
         model.task,
         model.net,
-        model.task.encode(type(model.task).read_test(model.task.settings, [str(find_data(*MUSIC))])),
+        model.task.encode(type(model.task).read_test(model.task.settings, [str(find_chorales())])),
     )
     valid = min(event["loss"] for event in log if event["event"] == "valid")
     return {
@@ -78,7 +91,7 @@ def check_round_trips() -> dict[str, Any]:
     """Every chorale as words, as a MIDI file and back: how many are equal, note by note."""
     encoding, pieces = (
         FourVoices(),
-        {piece.name: piece for part in read_music(find_data(*MUSIC), FourVoices()).parts.values() for piece in part},
+        {piece.name: piece for part in read_music(find_chorales(), FourVoices()).parts.values() for piece in part},
     )
     equal = 0
     for piece in pieces.values():

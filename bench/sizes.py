@@ -29,7 +29,16 @@ from regard.report.table import Table
 from regard.training.run.log import read_log
 
 PAIRS, SIZES = 29_000, (5_000, 29_000, 5_000_000)
-SMOKE = ["--set", "train.epochs=null", "--set", "train.steps=2", "--set", "train.validate_every=2"]
+SMOKE = [
+    "--set",
+    "train.epochs=null",
+    "--set",
+    "train.steps=2",
+    "--set",
+    "train.validate_every=2",
+    "--set",
+    "train.log_every=1",
+]
 MINUTES = 40
 """Of the run on five million pairs."""
 
@@ -78,7 +87,8 @@ def scored(run: Path) -> dict[str, Any]:
 
 def facts(run: Path, said: str) -> dict[str, Any]:
     log = read_log(run / "log.jsonl")
-    start, last = next(e for e in log if e["event"] == "start"), log[-1]
+    start = next(e for e in log if e["event"] == "start")
+    last = next(e for e in reversed(log) if "step" in e and "seconds" in e)
     chosen = [line.removeprefix("chosen: ") for line in said.splitlines() if line.startswith("chosen: ")]
     forecast = [
         line.split("about ")[1].split(" on this")[0]
@@ -105,7 +115,7 @@ def main(words: Sequence[str] | None = None) -> None:
         paths, minutes = [folder / "a.txt", folder / "b.txt"], 0.01 if asked.smoke else MINUTES
         what = f"{count:,} generated pairs, the first {MINUTES} minutes"
         large.corpus(some, (paths[0], paths[1]))
-    more = SMOKE if count <= PAIRS and asked.smoke else []
+    more = [*SMOKE, *(["--set", "train.steps=100"] if minutes else [])] if asked.smoke else []
     said = command("train", "translate", *map(str, paths), "--out", str(run), "--fresh", *more, minutes=minutes)
     figures = facts(run, said)
     if count <= PAIRS:

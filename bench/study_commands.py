@@ -41,7 +41,14 @@ COMMANDS = {
 }
 """`python -m bench.study NAME` runs one; its result is `results/study-NAME.json`."""
 
-_STEPS = {"train.steps": 2, "train.validate_every": 2, "train.batch_tokens": 128, "train.schedule.warmup": 0}
+_STEPS = {
+    "train.steps": 2,
+    "train.validate_every": 2,
+    "train.batch_tokens": 128,
+    "train.schedule.warmup": 1,
+    "train.log_every": 1,
+}
+_AT_END = ["--set", "train.validate_every=10000"]
 _SIZES = {"model.width": 16, "model.depth": 1, "model.heads": 2, "model.hidden": 16}
 _FEW = ["--processes", "0", *(word for key, value in _STEPS.items() for word in ("--set", f"{key}={value}"))]
 _SMALL = [*_FEW, *(word for key, value in _SIZES.items() for word in ("--set", f"{key}={value}"))]
@@ -53,11 +60,11 @@ SMOKE: dict[str, list[str]] = {
     "pre-post": _TRANSLATE,
     "rotary": _TRANSLATE,
     "muon": _TRANSLATE,
-    "transfer": [*_FEW, "--seeds", "2", "--only", "RMSNorm"],
+    "transfer": [*_SMALL, "--seeds", "2", "--only", "RMSNorm"],
     "recurrence": ["--lengths", "16,32,64,128", "--widths", "16", "--minutes", "3"],
     "gradients": ["-n", "16", "--width", "8", "--seeds", "2"],
     "properties": ["--seeds", "2"],
-    "scaling": [*_FEW, "--widths", "16,24,32", "--steps", "2,4,6", "--held-out", "48,60", "--flops", "2e7"],
+    "scaling": [*_FEW, "--widths", "16,24,32", "--steps", "2,4,6", "--held-out", "48,60", "--flops", "2e8", *_AT_END],
     "rates": [*_FEW, "--widths", "8,16", "--count", "3", "--set", "model.heads=2"],
 }
 """What makes each of them so small that it takes seconds: given after what the command says, where the last word counts."""

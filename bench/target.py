@@ -38,7 +38,7 @@ BATCHES = 8000 * 2
 SMOKE_LINES = 20
 SMOKE = {
     "train.epochs": None, "train.steps": 2, "train.validate_every": 2, "train.batch_tokens": 128, "train.schedule.warmup": 0,
-    "model.width": 16, "model.depth": 1, "model.heads": 2, "model.hidden": 16, "decode.max_length": 4,
+    "model.width": 32, "model.depth": 1, "model.heads": 2, "model.hidden": 64, "decode.max_length": 4,
 }  # fmt: skip
 
 
