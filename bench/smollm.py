@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import torch
 
-from bench.entry import choose, lack, parse
+from bench.entry import Mode, choose, lack, parse
 from bench.race import best_and_median, race, serve
 from bench.results import write
 from regard.conversion import gguf
@@ -40,6 +40,11 @@ TEXT = (
     "that everything worked as it should."
 )
 TOKENS = 64
+
+
+def read_text() -> str:
+    """The text that is judged; its beginning in a smoke run."""
+    return TEXT[:60] if Mode.smoke else TEXT
 
 
 def place() -> Path:
@@ -105,7 +110,7 @@ def perplexity(logits: torch.Tensor, ids: torch.Tensor) -> float:
 @torch.no_grad()
 def measure(net: Net, other: Any, tokenizer: Tokenizer) -> dict[str, float]:
     """Perplexity of the text on both sides."""
-    ids = torch.tensor([tokenizer.encode(TEXT)])
+    ids = torch.tensor([tokenizer.encode(read_text())])
     return {
         "perplexity": perplexity(net.logits(net(ids, Coords.span(ids.shape[1]))), ids),
         "perplexity, transformers": perplexity(other(input_ids=ids).logits, ids),
@@ -114,7 +119,7 @@ def measure(net: Net, other: Any, tokenizer: Tokenizer) -> dict[str, float]:
 
 def measure_native(path: Path, tokenizer: Tokenizer, precision: Precision) -> float:
     """Perplexity of the text on the native engine."""
-    ids = tokenizer.encode(TEXT)
+    ids = tokenizer.encode(read_text())
     (told,) = native(path, precision).score([ids[:1]], [ids[1:]], SPECIAL)
     return math.exp(-sum(told) / len(told))
 
@@ -208,7 +213,7 @@ def work(name: str, tokens: int) -> None:
     path = place()
     _, _, tokenizer = gguf.read(path)
     go_on = CONTENDERS[name](path)
-    short, long = tokenizer.encode(PROMPT), tokenizer.encode(TEXT)
+    short, long = tokenizer.encode(PROMPT), tokenizer.encode(read_text())
     go_on(short, 4)
 
     def turn(case: str) -> dict[str, float]:
@@ -252,7 +257,9 @@ def main() -> None:
     net, tokenizer = ours(path)
     figures = {} if said.only else check(net, path, tokenizer, theirs(path), tokens)
     del net
-    workers = {name: ["bench.smollm", "--worker", name, "--tokens", str(tokens)] for name in names}
+    workers = {
+        name: ["bench.smollm", *["--smoke"] * said.smoke, "--worker", name, "--tokens", str(tokens)] for name in names
+    }
     for name, answers in race(workers, rounds, CASES).items():
         for case, what in zip(CASES, ("tokens a second", "prompt tokens a second"), strict=True):
             best, _ = best_and_median([a for a in answers if a["case"] == case], "tokens_per_s")

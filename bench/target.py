@@ -37,7 +37,7 @@ BATCHES = 8000 * 2
 
 SMOKE_LINES = 20
 SMOKE = {
-    "train.epochs": None, "train.steps": 2, "train.validate_every": 2, "train.batch_tokens": 128, "train.schedule.warmup": 0,
+    "train.epochs": None, "train.steps": 2, "train.validate_every": 2, "train.batch_tokens": 128, "train.schedule.warmup": 1,
     "model.width": 32, "model.depth": 1, "model.heads": 2, "model.hidden": 64, "decode.max_length": 4,
 }  # fmt: skip
 
