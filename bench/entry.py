@@ -50,11 +50,12 @@ def parse(
     out: str | Path | None = None,
     contenders: Iterable[str] | None = None,
     seeds: Sequence[int] | None = None,
+    check: bool = True,
 ) -> argparse.Namespace:
     """Parse a bench's arguments, and those that all have.
 
     `out` adds `--out`, where what is finished is kept; `seeds` adds `--seed` (a smoke run takes the first); `contenders` adds
-    `--only`, `--without` (see `choose`) and `--worker`.
+    `--only`, `--without` (see `choose`) and `--worker`. `--check` ends a bench without contenders here, if `check` is set.
     """
     arguments.add_argument(
         "--record", action="store_true", help="write to results/, which the README quotes, instead of runs/results/"
@@ -75,7 +76,7 @@ def parse(
     said = arguments.parse_args(words)
     Mode.record, Mode.smoke = said.record and not said.smoke, said.smoke
     Mode.check = said.check
-    if said.check and contenders is None:
+    if said.check and check and contenders is None:
         raise SystemExit(0)
     Mode.command = _describe(sys.argv[1:] if words is None else words)
     if out is not None and said.out is None:

@@ -217,6 +217,9 @@ def test_bench_starts_nothing_if_one_part_cannot_run(
     assert "second cannot run, so nothing was started" in err
     assert everything.main(["--record", "--without", "absent one"]) == 0
     assert capfd.readouterr().out.count("it ran: ['regard'] True") == 2
+    assert everything.main(["--check", "--without", "absent one"]) == 0
+    assert everything.main(["--check"]) == 1
+    assert "it ran" not in capfd.readouterr().out
     assert everything.main(["--without", "nobody"]) == 2
     assert "no contender 'nobody'; there is absent one, regard" in capfd.readouterr().err
 
