@@ -125,6 +125,27 @@ def test_clients_take_turns() -> None:
         assert first <= 4  # not after the eight of the other client
 
 
+def test_long_calls_of_others_do_not_come_between_all_steps() -> None:
+    """A call is one score or embedding, of whatever length; a sequence has its time in between."""
+    engine, done = SlowEngine(), list[float]()
+    engine.batch.gate.set()
+
+    def call() -> None:
+        time.sleep(0.2)
+        done.append(time.monotonic())
+
+    with scheduler(engine) as made, ThreadPoolExecutor(12) as pool:
+        calls = [pool.submit(made.run, call) for _ in range(10)]
+        wait_until(lambda: made.stats.waiting > 5)
+        assert decode_as(made, Ticket("one"), [[1] * 20]) == [1]
+        ended = time.monotonic()
+        for each in calls:
+            each.result(20)
+    assert (
+        sum(at < ended for at in done) <= 5
+    )  # not all ten: each of them would have come after one of the twenty steps
+
+
 def test_a_sentence_enters_with_all_its_beams() -> None:
     engine = SlowEngine()
     wide = Search(beam=3, max_extra=5)

@@ -4,7 +4,8 @@
 
 The scheduler is an engine: a model decodes through it as through any other, and does not know that its sentences share a batch
 with those of other requests. One thread computes. Between two steps it lets sequences that are over or cancelled leave, lets
-waiting ones enter, one of each client in turn, and runs one of the calls that are not decoding (a score, an embedding).
+waiting ones enter, one of each client in turn, and runs one of the calls that are not decoding (a score, an embedding), of
+which the next waits until the sequences had as much time as the last.
 Slots are rows: a sentence enters with all of its beams or waits. Who waits is told at once when the request is cancelled or
 late; what the thread computes for it ends before the next step, or the next function of torch.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -137,6 +139,8 @@ class Scheduler:
         self._running: dict[int, _Sequence] = {}
         self._calls: deque[_Call] = deque()
         self._poked = True
+        self._owed = 0.0
+        """Seconds that sequences have for their steps before the next call: as long as the last one took."""
         self._closed, self._steps, self._sequences, self._tokens = False, 0, 0, 0
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
         self._thread.start()
@@ -272,14 +276,19 @@ class Scheduler:
                     break
                 self._drop_leaving()
                 entering = self._choose_entering()
-                call = self._calls.popleft() if self._calls else None
+                decodes = bool(self._running or entering)
+                call = self._calls.popleft() if self._calls and (self._owed <= 0 or not decodes) else None
             for sequence in entering:
                 self._enter(sequence)
             if self._running:
                 self._row.turn(STEP)
+                began = time.monotonic()
                 self._step()
+                self._owed -= time.monotonic() - began
             if call is not None:
+                began = time.monotonic()
                 call.run(self._row)
+                self._owed = time.monotonic() - began
         self._refuse_rest()
         self._batch.close()
         self._row.close()
