@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import random
 import re
@@ -18,6 +19,7 @@ from regard.files.folder import find_fault
 from regard.serialization.model_folder import find_model
 from regard.training.request import TrainRequest
 from regard.training.run.checkpoint import Checkpoints
+from regard.training.run.run_folder import _render_facts, read_facts
 from regard.training.train import run_training
 from tests.training.harm import HARMS, RUNS, STATES, Patient, weights
 from tests.training.small import events, stopped, tiny, traces
@@ -115,6 +117,16 @@ def test_a_description_that_somebody_edited_is_not_lost(patients: dict[str, Pati
     assert recipe.with_name("recipe.yaml.corrupt").read_bytes() == whole + b"# mine\n"
     run_training(dataclasses.replace(request, fresh=True))
     assert not recipe.with_name("recipe.yaml.corrupt").exists()
+
+
+def test_a_kill_between_run_json_and_recipe_leaves_nothing_aside(patients: dict[str, Patient], tmp_path: Path) -> None:
+    """A run that becomes longer describes itself anew, run.json first: it is whole, and nobody has edited it."""
+    shutil.copytree(patients["stopped"].folder, tmp_path / "run")
+    facts = {**read_facts(tmp_path / "run"), "command": "regard train longer"}
+    (tmp_path / "run" / "run.json").write_text(_render_facts(facts, hashlib.sha256(b"the recipe to come").hexdigest()))
+    run_training(patients["stopped"].request(tmp_path / "run"))
+    assert weights(tmp_path / "run") == patients["stopped"].whole
+    assert not [*(tmp_path / "run").glob("*.corrupt")]
 
 
 @pytest.mark.parametrize("how", [flip, delete, lambda path: path.write_bytes(b"")])

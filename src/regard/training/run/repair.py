@@ -27,7 +27,7 @@ from regard.training.optimizer import trained_tensors
 from regard.training.run.artifacts import Artifacts
 from regard.training.run.checkpoint import Checkpoints
 from regard.training.run.resume import find_done_event
-from regard.training.run.run_folder import find_run_fault, has_begun
+from regard.training.run.run_folder import find_run_fault, has_begun, read_facts
 from regard.training.trainer import Trainer
 
 
@@ -50,7 +50,8 @@ def repair_description(folder: Path) -> list[str]:
     for name in (FACTS, RECIPE):
         path, data = folder / name, copies[name]
         with explain_errors(f"write {name}", folder):
-            if path.is_file() and path.stat().st_size and path.read_bytes() != data:
+            ours = name == FACTS and read_facts(folder)  # a kill came before the recipe that it describes was written
+            if not ours and path.is_file() and path.stat().st_size and path.read_bytes() != data:
                 path.replace(path.with_name(f"{name}.corrupt"))  # somebody may have edited it
         write_file(path, data)
     return [f"{fault}; {FACTS} and {RECIPE} were written again from {source}"]
