@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,40 +142,49 @@ def alone() -> Iterator[None]:
     yield
 
 
-def find_python(variation: Variation) -> tuple[str, dict[str, str], bool]:
-    """The Python of a variation, what it needs in its environment, and whether it has torch."""
+def _borrow_libraries(python: str, folder: Path) -> Path:
+    """Make a virtual environment of another Python of this version, with the libraries of this one."""
+    place = folder / "venv"
+    subprocess.run([python, "-m", "venv", "--without-pip", str(place)], capture_output=True, check=False)
+    for found in place.glob("lib/python*/site-packages"):
+        libraries = [str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))]
+        (found / "libraries.pth").write_text("\n".join(libraries) + "\n")
+    return place / "bin" / "python"
+
+
+def find_python(variation: Variation, folder: Path) -> tuple[str, bool]:
+    """The Python of a variation, and whether it has torch; `folder` is for what has to be made."""
     if variation.python:
         path = ROOT / f".venv-{variation.python}" / "bin" / "python"
         if not path.exists():
             raise Missing(f"there is no {path}")
         command = [str(path), "-c", "import torch"]
-        return str(path), {}, subprocess.run(command, capture_output=True, check=False).returncode == 0
+        return str(path), subprocess.run(command, capture_output=True, check=False).returncode == 0
     if not variation.unprivileged or os.geteuid() != 0:
-        return sys.executable, {}, True
+        return sys.executable, True
     system = f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}"
-    libraries = os.pathsep.join([str(ROOT / "src"), *(path for path in sys.path if path.endswith("site-packages"))])
-    for path, more in ((sys.executable, {}), (system, {"PYTHONPATH": libraries})):
-        try:
-            command = [path, "-c", "import torch, regard, pytest"]
-            tried = subprocess.run(command, cwd=ROOT, env=os.environ | more, user=NOBODY, group=NOBODY, extra_groups=[],
-                                   capture_output=True, check=False)  # fmt: skip
-        except OSError:
-            continue
-        if tried.returncode == 0:
-            return path, more, True
+    for path in (sys.executable, str(_borrow_libraries(system, folder))):
+        with suppress(OSError):
+            tried = subprocess.run(
+                [path, "-c", "import torch, regard, pytest"], cwd=ROOT, user=NOBODY, group=NOBODY, extra_groups=[],
+                capture_output=True, check=False,
+            )  # fmt: skip
+            if tried.returncode == 0:
+                return path, True
     raise Missing(f"a user without rights may run neither {sys.executable} nor {system} with what the tests need")
 
 
 def run(name: str, workers: int, more: Sequence[str]) -> Outcome:
     """Run the tests under a variation; `more` goes to pytest, where a path takes the place of those of the variation."""
     variation = VARIATIONS[name]
-    python, needed, has_torch = find_python(variation)
-    options = [*(variation.options if has_torch else TORCHLESS)]
-    options = [word for word in options if not (word.startswith("tests") and _paths(more))]
     several = ["--numprocesses", str(workers), "--dist", "worksteal"] if workers > 1 else []
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, **needed, **variation.environment}
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, **variation.environment}
     who: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        python, has_torch = find_python(variation, Path(folder))
+        options = [*(variation.options if has_torch else TORCHLESS)]
+        options = [word for word in options if not (word.startswith("tests") and _paths(more))]
         if variation.unprivileged and os.geteuid() == 0:
             who = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
             os.chown(folder, NOBODY, NOBODY)
