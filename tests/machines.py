@@ -51,6 +51,7 @@ TORCHLESS = (
     *(f"tests/test_{name}.py" for name in ("user_file", "errors", "spec", "machine")),
     *(f"tests/{name}" for name in ("data", "text", "recipes", "report")),
     *(f"--ignore=tests/{name}" for name in NEED_TORCH),
+    "--deselect=tests/test_user_file.py::test_only_regular_files_are_opened",  # it converts, too
 )
 """What is tested where there is no torch."""
 NOBODY = 65534
