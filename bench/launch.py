@@ -139,6 +139,7 @@ def serve_forks(modules: Sequence[str]) -> Iterator[None]:
 
 def run_server(place: str, ready: str, modules: Sequence[str]) -> list[str] | None:
     """Fork for whoever connects, until it is ended; a fork returns the module and arguments that it is to run."""
+    starter = os.getppid()
     for module in modules:
         importlib.import_module(module)
     gc.collect()
@@ -149,7 +150,6 @@ def run_server(place: str, ready: str, modules: Sequence[str]) -> list[str] | No
     Path(ready).touch()
     running: dict[int, socket.socket] = {}
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    starter = os.getppid()
     try:
         while os.getppid() == starter:  # else it is gone
             heard, _, _ = select.select([listener, *running.values()], [], [], 0.02)

@@ -61,12 +61,12 @@ SMOKE: dict[str, list[str]] = {
     "rotary": _TRANSLATE,
     "muon": _TRANSLATE,
     "transfer": [*_SMALL, "--seeds", "2", "--only", "RMSNorm"],
-    "recurrence": ["--lengths", "16,32,64,128", "--widths", "16", "--minutes", "3"],
+    "recurrence": ["--mixers", "lstm", "--lengths", "16,32,64,128", "--widths", "16", "--minutes", "3"],
     "gradients": ["-n", "16", "--width", "8", "--seeds", "2"],
     "properties": ["--seeds", "2"],
     "scaling": [*_FEW, "--widths", "16,24,32", "--steps", "2,4,6", "--held-out", "48,60", "--flops", "2e8", *_AT_END],
     "rates": [*_FEW, "--widths", "8,16", "--count", "3", "--set", "model.heads=2"],
 }
 """What makes each of them so small that it takes seconds: given after what the command says, where the last word counts."""
-REPLACED = ("--flops",)
+REPLACED = ("--flops", "--mixers")
 """Options that may be repeated, and that a smoke run gives anew."""
