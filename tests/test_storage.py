@@ -357,3 +357,19 @@ def test_a_file_of_ours_never_takes_the_place_of_a_pipe_or_device(tmp_path: Path
     (tmp_path / "link").symlink_to("other")
     write_file(tmp_path / "link", "page")
     assert (tmp_path / "other").read_text() == "kept"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files are mapped on POSIX only")
+def test_mapped_file_stays_when_another_program_shortens_it(tmp_path: Path) -> None:
+    """Pages of the file itself would kill the process that reads them (SIGBUS)."""
+    path = tmp_path / "a"
+    path.write_bytes(bytes(range(256)) * 1000)
+    code = f"""
+import os
+from pathlib import Path
+from regard.files.storage import DISK
+pages = DISK.map(Path({str(path)!r}))
+os.truncate({str(path)!r}, 0)
+assert pages[:] == bytes(range(256)) * 1000
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

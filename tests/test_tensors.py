@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import CheckpointError, RegardError
-from regard.files.tensors import TYPES, pack, read_tensors, unpack
+from regard.files.tensors import TYPES, list_tensors, pack, read_tensors, unpack
 
 DTYPES = [
     torch.float32,
@@ -150,3 +150,19 @@ except MemoryError:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("lack of memory\n", "")
+
+
+@pytest.mark.parametrize("fault", ["bytes at the end", "gap", "overlap"])
+def test_tensors_that_do_not_fill_the_file_are_refused_with_and_without_torch(fault: str) -> None:
+    places = {"bytes at the end": (0, 4, 4, 8), "gap": (0, 4, 8, 12), "overlap": (0, 8, 4, 8)}[fault]
+    header = {
+        name: {"dtype": "F32", "shape": [(end - start) // 4], "data_offsets": [start, end]}
+        for name, start, end in (("a", *places[:2]), ("b", *places[2:]))
+    }
+    text = json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + bytes(12 if fault != "overlap" else 8)
+    for read in (unpack, list_tensors):
+        with pytest.raises(CheckpointError, match="it is not a valid safetensors file"):
+            read(data, Path("x"))
+    with pytest.raises(CheckpointError, match="its tensors do not lie behind one another"):
+        list_tensors(data, Path("x"))

@@ -118,7 +118,7 @@ class Spec:
 @dataclass_transform(frozen_default=True)
 def spec(cls: C) -> C:
     """Turn a class into a frozen, validated spec whose constructor raises `SpecError`."""
-    made = pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(extra="forbid"))(cls)
+    made = pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(extra="forbid", allow_inf_nan=False))(cls)
     init: Callable[..., None] = made.__init__
 
     def __init__(self: object, *args: object, **values: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -12,17 +14,18 @@ import regard
 from regard.api import Model
 from regard.api.open_light import open_light
 from regard.decode import Search
-from regard.engine.native_engine import NativeEngine
+from regard.engine.native_engine import PRECISIONS, NativeEngine
 from regard.engine.quantized_weights import pack_weights, quantize_blocks, quantize_weights, restore_weights
 from regard.engine.write_plan import describe_model
 from regard.errors import CheckpointError, SpecError
 from regard.families import llama, transformer
 from regard.files.folder import WEIGHTS, read_folder
+from regard.files.storage import DISK
 from regard.files.tensors import list_tensors, pack, unpack
 from regard.tasks.lm import Lm, LmData
 from regard.tasks.translate import Translate, TranslateData
 from regard.text import Bpe, Chars, Tokenizer
-from tests.engine.models import FAMILIES, SPECIAL, build, make_sources
+from tests.engine.models import FAMILIES, SPECIAL, VOCAB, build, make_sources
 
 pytestmark = pytest.mark.numeric
 TEXTS = ["the cat sat on the mat", "a dog runs in the park", "two men play music", "the dog sat"]
@@ -152,3 +155,21 @@ def test_int8_without_scales_is_refused(tmp_path: Path) -> None:
             restore_weights({**weights, "a.scale": torch.zeros(16)})
     with pytest.raises(SpecError, match="convert it to regard first, then to int8"):
         regard.convert(tmp_path, tmp_path / "x", to="int8")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.skipif(os.name != "posix", reason="pages are released on POSIX only")
+def test_weights_in_pages_compute_what_weights_in_bytes_do(tmp_path: Path, tied: bool) -> None:
+    """Pages of what was packed are released, but not of what is read again: embeddings, and matrices of several parts."""
+    net = build(transformer.spec(width=128, depth=2, heads=4, hidden=192, vocab=VOCAB * 8, dropout=0.0, tied=tied))
+    plan, data, sources = describe_model(net), pack(net.state_dict()), make_sources(net)
+    (tmp_path / WEIGHTS).write_bytes(data)
+    for precision in PRECISIONS:
+        pages = DISK.map(tmp_path / WEIGHTS)
+        assert pages is not None
+        one, other = (NativeEngine.open(plan, weights, precision=precision, threads=1) for weights in (data, pages))
+        search = Search(beam=2, max_extra=5)
+        assert one.decode(sources, search, SPECIAL) == other.decode(sources, search, SPECIAL)
+        start = list_tensors(data, tmp_path)["encoder.blocks.0.mix.q.weight"].start
+        released = pages[start : start + 128 * 128 * 4] != data[start : start + 128 * 128 * 4]
+        assert released or sys.platform != "linux"

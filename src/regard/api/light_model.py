@@ -7,7 +7,6 @@ take the same way (`run_texts`), so that the outputs are those of `regard.load`.
 from __future__ import annotations
 
 import dataclasses
-import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard, cast
@@ -161,8 +160,6 @@ def build_light(folder: Folder, config: Plain, plan: Plain) -> LightModel | None
         return None
     if faults := find_nan(weights, folder.path / WEIGHTS):
         raise CheckpointError(f"{folder.path / WEIGHTS} does not fit the model: {'; '.join(faults)}")
-    if isinstance(weights, mmap.mmap):
-        weights.madvise(mmap.MADV_DONTNEED)  # checked; whatever is packed anew need not stay in memory beside it
     try:
         search = Search.parse(config["decode"])
     except SpecError as error:

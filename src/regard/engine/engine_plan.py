@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -20,6 +21,8 @@ PLAN = "engine.json"
 FORMAT = 1
 DTYPES = {"F32": 0, "F16": 1, "BF16": 2, "I8": 3}
 INT8_BLOCKS, INT4_BLOCKS = 4, 5
+SINGLE = 16
+"""Added to the type of a weight that is read once."""
 INT8_PANELS, INT8_BLOCK_PANELS, INT4_BLOCK_PANELS = 6, 7, 8
 WIRINGS = ("post", "pre", "parallel", "bare")
 NORMS = ("none", "layer", "rms")
@@ -47,6 +50,8 @@ class PlanFlattener:
 
     tensors: Mapping[str, TensorEntry]
     numbers: array[float] = dataclasses.field(default_factory=lambda: array("d"))
+    uses: dict[int, list[int]] = dataclasses.field(default_factory=lambda: defaultdict(list))
+    """Where `numbers` has the type of a weight, by the weight's first byte."""
 
     def put(self, *values: object) -> None:
         for value in values:
@@ -66,6 +71,7 @@ class PlanFlattener:
         if not isinstance(name, str) or name not in self.tensors:
             raise CheckpointError(f"{PLAN} names the weight {name!r}, which is not in the file")
         entry = self.tensors[name]
+        self.uses[entry.start].append(len(self.numbers) + 1)
         if entry.dtype == "U8" and len(entry.shape) > 2:
             return self.panels(name, entry)
         if entry.dtype == "U8" or (entry.dtype == "I8" and self._is_table(name + SCALE)):
@@ -184,6 +190,12 @@ class PlanFlattener:
                     self.attention(each, positions, cross=each["role"] == "cross")
         self.norm(part.get("norm"))
 
+    def mark_single(self) -> None:
+        """Mark the weights that are read once: the library releases their memory when they are packed."""
+        for places in self.uses.values():
+            if len(places) == 1:
+                self.numbers[places[0]] += SINGLE
+
 
 KEYS = (
     "width", "vocab", "source_vocab", "length", "room", "embed", "source", "encoder", "decoder", "head", "positions",
@@ -215,6 +227,10 @@ def flatten_plan(plan: Plain, tensors: Mapping[str, TensorEntry]) -> array[float
         out.tensor(head.get("table"))
         out.tensor(head.get("bias"))
         out.put(head.get("scale"))
+    else:  # a head that is read elsewhere (`encoder_head.py`)
+        for name in filter(tensors.__contains__, map(str, _mapping(plan.get("head") or {}).values())):
+            out.uses[tensors[name].start] += (0, 0)
+    out.mark_single()
     return out.numbers
 
 

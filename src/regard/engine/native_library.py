@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # starting without numpy is faster
     import numpy as np
     from numpy.typing import NDArray
 
-ABI = 6
+ABI = 7
 ERROR = 512
 """Bytes of an error message."""
 

@@ -67,14 +67,14 @@ class Folder:
     path: Path
     files: Mapping[str, bytes]
     mapped: mmap | None = None
-    """The weights, if they were mapped instead of read; then they are not among the files."""
+    """The weights, if they were read into pages of their own; then they are not among the files."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.files or (name == WEIGHTS and self.mapped is not None)
 
     @property
     def weights(self) -> bytes | mmap:
-        """The weights file, read or mapped."""
+        """The weights file."""
         return self[WEIGHTS] if self.mapped is None else self.mapped
 
     def __getitem__(self, name: str) -> bytes:
@@ -161,8 +161,7 @@ def find_foreign_files(path: Path, storage: Storage = DISK) -> list[str]:
 def read_folder(path: Path | str, *, storage: Storage = DISK, map_weights: bool = False) -> Folder:
     """Read and verify a model folder. Nothing outside it is read, and nothing in it is executed.
 
-    With `map_weights` the weights are mapped from disk where that is possible: they need no memory of their own, and
-    another folder in the same place does not change them.
+    With `map_weights` the weights are read into pages where that is possible, which an engine can release one by one.
     """
     path = Path(path)
     with explain_errors(f"read {path.name}", path.parent, storage=storage):
@@ -290,7 +289,7 @@ def _read_model(path: Path, storage: Storage, map_weights: bool) -> Folder:
         raise CheckpointError(f"{path} is refused: its weights are pickles ({', '.join(pickles)}); {PICKLE}")
     if MANIFEST not in names:
         raise CheckpointError(f"{path} has no {MANIFEST}: it is not a Regard model folder, or was not finished")
-    can_map = map_weights and os.name == "posix"  # elsewhere a mapped file could not be replaced
+    can_map = map_weights and os.name == "posix"
     return Folder(path, *_read_contents(place, storage, BESIDE_LIMIT, map_weights=can_map))
 
 

@@ -35,7 +35,11 @@ class Storage(Protocol):
         """Read at most `limit` bytes of a file; links and devices are refused."""
 
     def map(self, path: Path) -> mmap.mmap | None:
-        """A file mapped into memory, as strictly as `read`; None where files are not mapped. It must not be empty."""
+        """A file read into pages of its own, as strictly as `read`; None where there are no such pages. It must not be empty.
+
+        Its reader can release them one by one. They are a copy: whoever reads pages of a file itself is killed (SIGBUS) when
+        another program shortens the file.
+        """
 
     def digest(self, path: Path) -> tuple[int, str]:
         """The size and SHA-256 of a file, read in blocks and as strictly as `read`."""
@@ -69,15 +73,23 @@ class Disk:
     def read(self, path: Path, limit: int) -> bytes:
         with open_regular(path, follow=False) as file:
             size = min(limit, os.fstat(file.fileno()).st_size + 1)  # allocate for the file, not for the limit
-            if size > LARGE and size > (free_memory() or size):
-                raise OSError(errno.ENOMEM, f"{format_bytes(size)}, more than the free memory", str(path))
+            _check_memory(size, path)
             return file.read(size)
 
     def map(self, path: Path) -> mmap.mmap | None:
         with open_regular(path, follow=False) as file:
-            if not os.fstat(file.fileno()).st_size:
+            size = os.fstat(file.fileno()).st_size
+            if not size:
                 raise OSError(errno.EINVAL, "it is empty", str(path))
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # private, and never written to
+            _check_memory(size, path)
+            pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            with memoryview(pages) as room:
+                done = 0
+                while done < size and (count := file.readinto(room[done:])):
+                    done += count
+            if done < size:
+                raise OSError(errno.EIO, "it became shorter while it was read", str(path))
+            return pages
 
     def digest(self, path: Path) -> tuple[int, str]:
         with open_regular(path, follow=False) as file:
@@ -122,6 +134,11 @@ class Disk:
 
 
 DISK = Disk()
+
+
+def _check_memory(size: int, path: Path) -> None:
+    if size > LARGE and size > (free_memory() or size):
+        raise OSError(errno.ENOMEM, f"{format_bytes(size)}, more than the free memory", str(path))
 
 
 def make_folder(storage: Storage, path: Path) -> None:

@@ -119,7 +119,7 @@ def list_tensors(data: bytes | mmap, path: Path) -> dict[str, TensorEntry]:
             raise ValueError(f"its header would have {length} of {len(data)} bytes")
         header = json.loads(bytes(data[8 : 8 + length]))
         tied = json.loads((header.pop("__metadata__", None) or {}).get("tied", "{}"))
-        out = {}
+        out, places = {}, list[tuple[int, int]]()
         for name, entry in header.items():
             shape, (start, end) = tuple(map(int, entry["shape"])), map(int, entry["data_offsets"])
             if min((*shape, start), default=0) < 0 or end - start != math.prod(shape) * SIZES[entry["dtype"]]:
@@ -127,6 +127,10 @@ def list_tensors(data: bytes | mmap, path: Path) -> dict[str, TensorEntry]:
             if 8 + length + end > len(data):
                 raise ValueError(f"{name} lies beyond the end")
             out[name] = TensorEntry(entry["dtype"], shape, 8 + length + start)
+            places.append((start, end))
+        places.sort()
+        if [start for start, _ in places] + [len(data) - 8 - length] != [0] + [end for _, end in places]:
+            raise ValueError("its tensors do not lie behind one another, from the header to the end of the file")
         return {**out, **{name: out[other] for name, other in tied.items()}}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: it is not a valid safetensors file ({error})") from None

@@ -11,7 +11,7 @@ namespace {
 
 // MAX_WIDTH products of at most 255 · 127 fit into 32 bits.
 constexpr int64_t FORMAT = 1, MAX_WIDTH = 1 << 16, MAX_VOCAB = 1 << 24, MAX_DEPTH = 1000, MAX_HEADS = 4096,
-                  MAX_REACH = 1 << 20, MAX_TIES = 4, SPARE = 1 << 26;
+                  MAX_REACH = 1 << 20, MAX_TIES = 4, SPARE = 1 << 26, SINGLE = 16;
 
 class Reader {
   public:
@@ -39,12 +39,13 @@ class Reader {
     Stored tensor(const char* what, int64_t rows, int64_t cols, bool optional = false) {
         const int64_t offset = count(what, -1, INT64_C(1) << 50);
         Stored out;
-        out.mapped = mapped_;
         if (offset < 0) {
             if (!optional) throw Refused(std::string(what) + " is missing in the plan");
             return out;
         }
-        out.dtype = Dtype(count(what, 0, 8));
+        const int64_t type = count(what, 0, SINGLE + 8);  // marked if nothing else reads this weight
+        if (type % SINGLE > 8) throw Refused(std::string(what) + " has an unknown type in the plan");
+        out.dtype = Dtype(type % SINGLE), out.single = mapped_ && type >= SINGLE;
         out.rows = count(what, 0, MAX_VOCAB), out.cols = count(what, 1, MAX_VOCAB);
         if (out.in_panels()) return panels(what, offset, out, rows, cols);
         if (out.rows != rows || out.cols != cols)

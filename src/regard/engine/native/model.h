@@ -99,7 +99,7 @@ struct Model {
 };
 
 // Reads a plan (in the order of engine_plan.py), checks every number and every size, and packs the weights. `mapped`: the weights
-// are a private memory map of a file, and pages that were copied are released.
+// are whole pages of their own, and those that were copied and are read only once are released.
 std::unique_ptr<Model> read_model(const double* plan, int64_t words, const unsigned char* weights, int64_t bytes,
                                   bool mapped, Precision precision, const Kernels* kernels);
 

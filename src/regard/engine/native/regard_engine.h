@@ -3,7 +3,7 @@
 #pragma once
 #include <stdint.h>
 
-#define REGARD_ABI 6
+#define REGARD_ABI 7
 
 #ifdef __cplusplus
 extern "C" {
@@ -51,7 +51,7 @@ REGARD_API const char* regard_kernels(int i, int* supported);
 
 // plan       numbers in the order of engine_plan.py
 // weights    the weights file, which must stay in memory as long as the model
-// mapped     the file is a private memory map that nobody writes to; the library may release pages of it
+// mapped     the weights are in anonymous pages of their own, of which the library releases those that it will not read again
 // precision  0: float32; 1: int8 with a scale per row; 2: blocks of 32 weights, 4 bits where stored that way, otherwise 8
 // kernels    a name, or "auto"
 REGARD_API regard_model* regard_load(const double* plan, int64_t words, const void* weights, int64_t bytes, int mapped, int precision,

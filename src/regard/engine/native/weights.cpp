@@ -50,11 +50,11 @@ float read_scale(const unsigned char* from, int64_t i, Dtype dtype) {
 
 constexpr int64_t RELEASED = 1 << 18;  // bytes of a memory map that are released at once
 
-// Releases the pages of a part of a memory map; reading them again loads them from disk.
+// Releases the whole pages of a part of a memory map, whose contents are lost.
 void release_pages(const unsigned char* data, int64_t bytes) {
 #if defined(__unix__) || defined(__APPLE__)
     const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), begin = uintptr_t(data), end = begin + uintptr_t(bytes);
-    const uintptr_t from = begin / page * page, to = end / page * page;
+    const uintptr_t from = (begin + page - 1) / page * page, to = end / page * page;
     if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 #else
     (void)data, (void)bytes;
@@ -299,7 +299,7 @@ void pack_linear(Linear& out, const std::vector<Stored>& weights, const std::vec
             weight.read_row(r, row.data());
             pack(out, i, row);
             const bool last = r + 1 == weight.rows, rows = weight.dtype <= Dtype::bfloat16;
-            if (weight.mapped && rows && (last || r % few == few - 1))
+            if (weight.single && rows && (last || r % few == few - 1))
                 release_pages(weight.data + r / few * few * bytes, (r % few + 1) * bytes);
         }
     }

@@ -62,7 +62,7 @@ struct Stored {
     const unsigned char *scales = nullptr, *minima = nullptr;
     Dtype dtype = Dtype::float32, scale_dtype = Dtype::float32;
     int64_t rows = 0, cols = 0;
-    bool mapped = false;  // a private memory map: pages that were copied are released
+    bool single = false;  // its pages are released once they were copied
     explicit operator bool() const { return data != nullptr; }
     bool int4() const { return dtype == Dtype::int4_blocks || dtype == Dtype::int4_block_panels; }
     bool in_blocks() const { return int4() || dtype == Dtype::int8_blocks || dtype == Dtype::int8_block_panels; }
