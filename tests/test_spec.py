@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import SpecError, UnknownName
+from regard.nn.layers.norm import LayerNorm
 from regard.registry import Registry
 from regard.spec import Count, Share, Spec, spec
 
@@ -233,3 +234,9 @@ class TestFaults:
 
         with pytest.raises(SpecError, match=r"^a and b cannot be$"):
             Pair(1, 2)
+
+    @pytest.mark.parametrize("value", ["nan", float("nan"), 1e999, "-inf"])
+    def test_a_number_is_finite(self, value: object) -> None:
+        """Also in the configuration of a model, where it would be computed with."""
+        with pytest.raises(SpecError, match=r"^eps: input should be a finite number"):
+            LayerNorm.parse({"eps": value})

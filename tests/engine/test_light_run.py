@@ -20,9 +20,10 @@ from regard.decode import Search
 from regard.engine.engine_plan import PLAN
 from regard.errors import CheckpointError, SpecError
 from regard.families import bert, gpt, transformer
-from regard.files.folder import WEIGHTS, read_folder, write_folder
+from regard.files.folder import WEIGHTS, Folder, read_folder, write_folder
 from regard.files.tensors import pack
-from regard.serialization.model_folder import CONFIG, fingerprint_files
+from regard.serialization.model_folder import CONFIG, sign_plan
+from regard.spec import Plain
 from regard.tasks.classify import Classify, ClassifyData
 from regard.tasks.common.seq2seq import TextPairsOptions
 from regard.tasks.common.task import Output, Task
@@ -184,7 +185,7 @@ def test_a_damaged_head_is_refused(encoders: dict[str, Path], tmp_path: Path) ->
         )
     ):
         changed = {**plan, "head": {**plan["head"], **change}}
-        write_folder(tmp_path / str(i), {**folder.files, PLAN: json.dumps(changed).encode()})
+        write_folder(tmp_path / str(i), _change_plan(folder, changed))
         with pytest.raises(CheckpointError, match=said):
             open_light(tmp_path / str(i))
 
@@ -194,7 +195,7 @@ def test_a_tagger_that_does_not_say_what_it_tags_is_refused(encoders: dict[str, 
     plan = json.loads(folder[PLAN])
     for i, unit in enumerate(("lines", {"x": 1}, None)):
         changed = {**plan, "frame": {**plan["frame"], "unit": unit}}
-        write_folder(tmp_path / str(i), {**folder.files, PLAN: json.dumps(changed).encode()})
+        write_folder(tmp_path / str(i), _change_plan(folder, changed))
         with pytest.raises(CheckpointError, match="does not say how texts become tokens"):
             open_light(tmp_path / str(i))
 
@@ -238,11 +239,28 @@ def test_weights_that_are_not_numbers_are_refused(pairs: Path, tmp_path: Path, d
     for i, bad in enumerate((1.0, float("nan"))):
         next(iter(weights.values())).view(-1)[3] = bad
         files = {**folder.files, WEIGHTS: pack(weights)}
-        files[PLAN] = json.dumps({**folder.json(PLAN), "files": fingerprint_files(files)}).encode()
+        files[PLAN] = json.dumps(sign_plan(folder.json(PLAN), files)).encode()
         write_folder(tmp_path / str(i), files)
     assert open_light(tmp_path / "0") is not None
     with pytest.raises(CheckpointError, match=r"has values that are not numbers \(NaN\)"):
         open_light(tmp_path / "1")
+
+
+def test_plan_that_was_changed_leaves_the_folder_to_torch(pairs: Path, tmp_path: Path) -> None:
+    """Other heads fit the same weights and write something else."""
+    folder = read_folder(pairs)
+    changed = folder.files[PLAN].replace(b'"heads": 4', b'"heads": 2').replace(b'"kv_heads": 4', b'"kv_heads": 2')
+    changed = changed.replace(b'"head_width": 16', b'"head_width": 32').replace(b'"head_width": 8', b'"head_width": 16')
+    assert changed != folder.files[PLAN]
+    write_folder(tmp_path / "changed", {**folder.files, PLAN: changed})
+    assert open_light(tmp_path / "changed") is None
+    assert regard.load(tmp_path / "changed").run(TEXTS) == regard.load(pairs).run(TEXTS)
+
+
+def _change_plan(folder: Folder, plan: Plain) -> dict[str, bytes]:
+    """The files with another plan, of somebody who signs it."""
+    files = {name: data for name, data in folder.files.items() if name != PLAN}
+    return {**files, PLAN: json.dumps(sign_plan(plan, files)).encode()}
 
 
 def test_a_plan_for_other_files_leaves_the_folder_to_torch(pairs: Path, tmp_path: Path) -> None:
@@ -270,6 +288,6 @@ def test_a_plan_that_does_not_fit_is_refused(pairs: Path, tmp_path: Path) -> Non
             ({"decoder": {**plan["decoder"], "wiring": "odd"}}, "has 'odd' where one of post, pre"),
         )
     ):
-        write_folder(tmp_path / str(i), {**folder.files, PLAN: json.dumps({**plan, **change}).encode()})
+        write_folder(tmp_path / str(i), _change_plan(folder, {**plan, **change}))
         with pytest.raises(CheckpointError, match=said):
             open_light(tmp_path / str(i))

@@ -21,7 +21,7 @@ from regard.engine.native_engine import NativeEngine, find_nan, has_float64, rea
 from regard.engine.shortlist import SHORTLIST, Shortlist
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import SOURCE_TOKENIZER, TOKENIZER, WEIGHTS, Folder
-from regard.serialization.model_folder import CONFIG, fingerprint_files
+from regard.serialization.model_folder import CONFIG, sign_plan
 from regard.spec import Plain
 from regard.tasks.common.lm_frame import LmFrame
 from regard.tasks.common.pairs_frame import MAX_UNFOLD, PairsFrame
@@ -154,7 +154,7 @@ def build_light(folder: Folder, config: Plain, plan: Plain) -> LightModel | None
     written with, torch opens the folder, and refuses what it must.
     """
     weights = folder.weights
-    if plan.get("files") != fingerprint_files({**folder.files, WEIGHTS: weights}):
+    if plan != sign_plan(plan, {**folder.files, WEIGHTS: weights}):
         return None
     if has_float64(weights, folder.path / WEIGHTS):
         return None

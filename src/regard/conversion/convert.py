@@ -33,7 +33,7 @@ from regard.files.user_file import open_user_file
 from regard.model.model_spec import ModelSpec
 from regard.model.net import Net
 from regard.serialization.load import load_model
-from regard.serialization.model_folder import find_model, fingerprint_files, identify_folder, write_model
+from regard.serialization.model_folder import find_model, identify_folder, sign_plan, write_model
 from regard.spec import Plain
 from regard.tasks.common.capabilities import Generates, require
 from regard.tasks.common.seq2seq import TextPairs
@@ -214,7 +214,7 @@ class _Job:
         known = self._learn_shortlist(task, pairs, plan) if pairs else None
         if known is not None:
             files[SHORTLIST] = known.to_bytes()
-        files[PLAN] = json.dumps({**folder.json(PLAN), "files": fingerprint_files(files)}, ensure_ascii=False).encode()
+        files[PLAN] = json.dumps(sign_plan(folder.json(PLAN), files), ensure_ascii=False).encode()
         write_folder(self.place, files)
         tokenizer = getattr(task, "source_tokenizer", task.tokenizer)
         texts = self.texts or ([] if tokenizer is None else make_texts(tokenizer))

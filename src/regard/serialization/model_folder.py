@@ -129,19 +129,24 @@ def read_config(folder: Folder) -> Plain:
     return config
 
 
-def fingerprint_files(files: Mapping[str, bytes | mmap]) -> str:
-    """A digest of what a plan was made for: every file but the plan and the card; of weights, their names and shapes.
+def sign_plan(plan: Plain, files: Mapping[str, bytes | mmap]) -> Plain:
+    """A plan with a digest of itself and of what it was made for, as its `files`.
 
-    A folder in which something else lies beside the plan is opened with torch, which checks that everything fits.
+    What it was made for is every file but the card; of weights, their names and shapes. A folder with another plan, or with
+    something else beside it, is opened with torch, which computes what the configuration says and checks that everything fits.
     """
-    digest = hashlib.sha256()
+    try:
+        own = json.loads(json.dumps({key: value for key, value in plan.items() if key != "files"}))
+        digest = hashlib.sha256(json.dumps(own, sort_keys=True).encode())
+    except RecursionError:
+        raise CheckpointError(f"{PLAN} is damaged: it is nested too deeply") from None
     for name in sorted(set(files) - {PLAN, CARD}):
         data = files[name]
         if name == WEIGHTS:
             data = data[: 8 + int.from_bytes(data[:8], "little")]  # of a map, too, these are bytes
         digest.update(json.dumps([name, len(data)]).encode())
         digest.update(data)
-    return digest.hexdigest()
+    return {**plan, "files": digest.hexdigest()}
 
 
 def write_model(
@@ -185,6 +190,5 @@ def write_model(
         **(more or {}),
     }
     if plan is not None:
-        plan |= {"frame": frame, "files": fingerprint_files(files)}
-        files[PLAN] = json.dumps(plan, ensure_ascii=False).encode()
+        files[PLAN] = json.dumps(sign_plan({**plan, "frame": frame}, files), ensure_ascii=False).encode()
     write_folder(path, files, damaged=damaged, storage=storage)
