@@ -30,6 +30,7 @@ from tests.faults import inject
 from tests.faults.inject import COUNT, ERROR, HALF, Call, Ended, Fault, Plan, run_command
 from tests.faults.writers import WRITERS, Writer, completed_step, find_faults, newest_step, read_files, write_inputs
 
+ROOT = Path(__file__).parents[2]
 INSIDE = "REGARD_FAULTS_PLACE"
 SHORT, SHORT_EVERY = ("train", "look"), 101
 FORBIDDEN = ("Traceback", "unexpected", "--debug")
@@ -235,6 +236,7 @@ def main(words: Sequence[str]) -> int:
         if library is None:
             sys.exit("calls cannot be made to fail here: it needs Linux and a C compiler")
         environment = {**inject.environment(library, folder / "plan"), INSIDE: str(folder)}
+        environment["PYTHONPATH"] = f"{ROOT / 'src'}{os.pathsep}{ROOT}"  # these sources, whatever is installed
         command = [sys.executable, "-m", "tests.faults.every_write", *asked.names, "--every", str(asked.every)]
         return subprocess.run(command, env=environment, check=False).returncode
 

@@ -12,10 +12,12 @@ import torch
 from regard.errors import CheckpointError, SpecError
 from regard.files.folder import read_folder
 from regard.recipes.merge import parse_yaml
+from regard.training import train
 from regard.training.request import TrainRequest
 from regard.training.run.checkpoint import Checkpoints
 from regard.training.run.run_folder import BOUND, save_facts
 from regard.training.train import run_training
+from tests.faulty import PowerCut
 from tests.training.small import ROWS, events, on_files, stopped, tiny
 
 
@@ -184,3 +186,19 @@ def test_another_shape_is_refused_and_changes_nothing(tmp_path: Path) -> None:
 def test_without_a_change_it_says_nothing(tmp_path: Path) -> None:
     run_training(anyway(stopped(tiny(tmp_path))))
     assert not events(tmp_path, "changed")
+
+
+def test_a_change_is_logged_once_if_a_crash_came_before_the_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_training(tiny(tmp_path / "run", train__steps=4))
+    longer = tiny(tmp_path / "run", train__steps=6)
+
+    def crash(*_: object) -> None:
+        raise PowerCut
+
+    with monkeypatch.context() as patch, pytest.raises(PowerCut):
+        patch.setattr(train, "update_run", crash)
+        run_training(longer)
+    run_training(longer)
+    assert [event["changes"] for event in events(tmp_path / "run", "changed")] == [["train.steps: 4 -> 6"]]

@@ -228,7 +228,12 @@ class _Run:
                 f"the schedule is now that of a run of {trainer.total:,} steps; "
                 f"the learning rate of step {step:,} is {trainer.rate(step):.3g}"
             )
-        trainer.log.write("changed", trainer.state.step, changes=list(map(str, self.changed)))
+        changes = list(map(str, self.changed))
+        told = [
+            event.get("changes") for event in read_log(self.folder / LOG)[-1:] if event["step"] == trainer.state.step
+        ]
+        if told != [changes]:  # otherwise a crash came after it was told, and before the recipe was replaced
+            trainer.log.write("changed", trainer.state.step, changes=changes)
         trainer.save()
         self._update(trainer)
 
